@@ -25,5 +25,9 @@
 
 pub mod bytes;
 pub mod error;
+pub mod plan;
+pub mod probe;
 pub mod record;
+pub mod rootfs;
 pub mod spec;
+pub mod sys;

@@ -232,6 +232,8 @@ impl Layer {
 pub struct LandlockSpec {
     /// The lowest ABI that will do; the best that the kernel has is used.
     pub min_abi: u32,
+    /// Pretend that the kernel has no newer ABI than this; for tests.
+    pub max_abi: Option<u32>,
     /// Whether files below writable places may be executed.
     pub exec_writable: bool,
     /// TCP ports that the program may use.

@@ -1,0 +1,288 @@
+//! A spec resolved against this host: pure data that says everything a launch
+//! will do.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bytes::RawText;
+use crate::error::Result;
+use crate::probe::HostFacts;
+use crate::rootfs::Tree;
+use crate::spec::{Bytes, CgroupChoice, FileSource, Layer, Limits, Network, Spec, Stdio};
+
+mod ids;
+mod landlock;
+mod mounts;
+mod program;
+
+pub use ids::Ids;
+pub use landlock::{Access, LandlockPlan, LandlockRule};
+pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
+pub use program::{Program, Request as ProgramRequest, Stdin};
+
+/// Everything that a launch will do.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Unique to this execution.
+    pub id: String,
+    /// Namespaces of the cell's own.
+    pub namespaces: Vec<Namespace>,
+    /// Uids and gids.
+    pub ids: Ids,
+    /// Host name inside.
+    pub hostname: String,
+    /// The cell's file system, in the order of mounting.
+    pub mounts: Vec<Mount>,
+    /// Files copied into `/workspace`.
+    pub files: Vec<FileCopy>,
+    /// What is asked of a cgroup.
+    pub cgroup: CgroupPlan,
+    /// Limits set by setrlimit(2) in any case.
+    pub rlimits: Vec<Rlimit>,
+    /// Limits set only where no cgroup holds them.
+    pub fallback: Fallback,
+    /// Whether nested user namespaces get a limit of zero.
+    pub userns_limit: bool,
+    /// Landlock rules; `None` when given up.
+    pub landlock: Option<LandlockPlan>,
+    /// The seccomp policy; `None` when given up.
+    pub seccomp: Option<String>,
+    /// What is executed.
+    pub program: Program,
+    /// What the supervisor watches for.
+    pub watch: Watch,
+    /// For the record: the rootfs.
+    pub rootfs: String,
+    /// For the record: the policy profile.
+    pub profile: String,
+    /// Layers that the caller gives up.
+    pub given_up: Vec<Layer>,
+    /// Refuse to run when a limit would need a fallback.
+    pub strict: bool,
+    /// What the caller asked for, for the record.
+    #[serde(skip)]
+    pub limits: Limits,
+}
+
+/// A kind of namespace (namespaces(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Namespace {
+    /// user_namespaces(7)
+    User,
+    /// pid_namespaces(7)
+    Pid,
+    /// mount_namespaces(7)
+    Mount,
+    /// network_namespaces(7)
+    Net,
+    /// ipc_namespaces(7)
+    Ipc,
+    /// uts_namespaces(7)
+    Uts,
+    /// cgroup_namespaces(7)
+    Cgroup,
+}
+
+impl Namespace {
+    /// Its name in `/proc/PID/ns`, apart from `mnt`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Pid => "pid",
+            Self::Mount => "mount",
+            Self::Net => "net",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Cgroup => "cgroup",
+        }
+    }
+}
+
+/// A file copied into `/workspace`.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileCopy {
+    /// Where its content comes from.
+    pub source: FileSource,
+    /// Path below `/workspace`.
+    pub target: PathBuf,
+}
+
+/// What is asked of a cgroup.
+#[derive(Clone, Debug, Serialize)]
+pub struct CgroupPlan {
+    /// Where it comes from.
+    pub choice: CgroupChoice,
+    /// `memory.max`, with swap off.
+    pub memory: Option<Bytes>,
+    /// `pids.max`, the cell's init not counted.
+    pub processes: Option<u64>,
+    /// `cpu.max`, in CPUs.
+    pub cpus: Option<f64>,
+}
+
+/// One resource limit (setrlimit(2)), soft and hard alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Rlimit {
+    /// Which.
+    pub resource: RlimitKind,
+    /// Its value in the resource's own unit.
+    pub value: u64,
+}
+
+/// The resources that cellblock limits (getrlimit(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RlimitKind {
+    /// Bytes of a core file.
+    Core,
+    /// Seconds of CPU time of one process.
+    Cpu,
+    /// Bytes of private writable memory of one process.
+    Data,
+    /// Bytes of one file.
+    Fsize,
+    /// Descriptors of one process.
+    Nofile,
+    /// Processes and threads in the user namespace.
+    Nproc,
+}
+
+/// Mechanisms for limits that no cgroup holds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Fallback {
+    /// RLIMIT_DATA and a watchdog over the cell's memory.
+    pub memory: Option<Bytes>,
+    /// RLIMIT_NPROC, which counts per user namespace; init is not counted.
+    pub processes: Option<u64>,
+    /// The number of CPUs that the cell is bound to.
+    pub cpus: Option<usize>,
+}
+
+/// What the supervisor watches for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Watch {
+    /// Real time.
+    pub wall: Option<Duration>,
+    /// CPU time of all processes together.
+    pub cpu_time: Option<Duration>,
+    /// Bytes kept of each stream.
+    pub output: Bytes,
+    /// Whether exceeding `output` ends the cell.
+    pub kill_on_output: bool,
+    /// Whether stdout and stderr are captured.
+    pub stdio: Stdio,
+    /// Where changed files go.
+    pub out: Option<PathBuf>,
+    /// The environment's names, for the record's readers.
+    #[serde(skip)]
+    pub env: BTreeMap<String, RawText>,
+}
+
+impl Plan {
+    /// Resolves `spec` for this host.
+    ///
+    /// # Errors
+    /// When the host lacks something that the spec does not give up.
+    pub fn new(
+        spec: &Spec,
+        host: &HostFacts,
+        tree: &Tree,
+        program: program::Request,
+    ) -> Result<Self> {
+        let limits = spec.limits.clone();
+        Ok(Self {
+            id: new_id(host),
+            namespaces: namespaces(spec),
+            ids: Ids::choose(spec.outer_uid, host)?,
+            hostname: spec.hostname.clone(),
+            mounts: mounts::plan(spec, tree, &program.files),
+            files: spec
+                .files
+                .iter()
+                .map(|f| FileCopy {
+                    source: f.source.clone(),
+                    target: f.target.clone(),
+                })
+                .collect(),
+            cgroup: CgroupPlan {
+                choice: spec.cgroup.clone(),
+                memory: limits.memory,
+                processes: limits.processes,
+                cpus: limits.cpus,
+            },
+            rlimits: rlimits(&limits),
+            fallback: Fallback {
+                memory: limits.memory,
+                processes: limits.processes,
+                cpus: limits.cpus.map(|cpus| cpus.ceil() as usize),
+            },
+            userns_limit: !spec.without.contains(&Layer::UsernsLimit),
+            landlock: landlock::plan(spec, host, tree)?,
+            seccomp: (!spec.without.contains(&Layer::Seccomp)).then(|| spec.seccomp.clone()),
+            program: Program::new(spec, program),
+            watch: Watch {
+                wall: limits.wall,
+                cpu_time: limits.cpu_time,
+                output: limits.output,
+                kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,
+                stdio: spec.stdio,
+                out: spec.out.clone(),
+                env: spec.env.clone(),
+            },
+            rootfs: tree.label.clone(),
+            profile: spec.profile.clone(),
+            given_up: spec.without.iter().copied().collect(),
+            strict: spec.strict,
+            limits,
+        })
+    }
+
+    /// Whether the cell has a namespace of this kind of its own.
+    pub fn has(&self, namespace: Namespace) -> bool {
+        self.namespaces.contains(&namespace)
+    }
+}
+
+fn namespaces(spec: &Spec) -> Vec<Namespace> {
+    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
+    let mut all = vec![User, Pid, Mount, Net, Ipc, Uts, Cgroup];
+    if spec.network == Network::Host {
+        all.retain(|namespace| *namespace != Net);
+    }
+    all
+}
+
+fn rlimits(limits: &Limits) -> Vec<Rlimit> {
+    let limit = |resource, value| Rlimit { resource, value };
+    // One second above: the supervisor's own count, which covers all processes,
+    // is meant to bind first.
+    let cpu = limits
+        .cpu_time
+        .map(|t| limit(RlimitKind::Cpu, t.as_secs() + 2));
+    [
+        Some(limit(RlimitKind::Core, 0)),
+        cpu,
+        limits
+            .file_size
+            .map(|size| limit(RlimitKind::Fsize, size.0)),
+        limits
+            .open_files
+            .map(|count| limit(RlimitKind::Nofile, count)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Unique among this host's executions: pids are unique among living
+/// supervisors, and one supervisor does not start twice in a nanosecond.
+fn new_id(host: &HostFacts) -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    format!("{now:x}-{:x}", host.pid)
+}

@@ -1,0 +1,94 @@
+//! What is executed, and with what.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::bytes::RawText;
+use crate::spec::Spec;
+
+/// The program to execute.
+#[derive(Clone, Debug, Serialize)]
+pub struct Program {
+    /// Paths inside, tried in order while there is nothing at one.
+    pub candidates: Vec<RawText>,
+    /// Its argument vector.
+    pub argv: Vec<RawText>,
+    /// Its whole environment.
+    pub env: BTreeMap<String, RawText>,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// The descriptor on which a driver talks to the supervisor.
+    pub channel: Option<i32>,
+    /// Whether stdin is the caller's, or empty.
+    pub stdin: Stdin,
+}
+
+/// Where a program's stdin comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// The caller's.
+    Inherit,
+    /// `/dev/null`.
+    Null,
+}
+
+/// What the caller of [`super::Plan::new`] decided about the program.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The program's path inside, or a name to look for in `PATH`.
+    pub program: RawText,
+    /// Its argument vector.
+    pub argv: Vec<RawText>,
+    /// The descriptor on which a driver talks to the supervisor.
+    pub channel: Option<i32>,
+    /// Where stdin comes from.
+    pub stdin: Stdin,
+    /// Files to place below [`super::mounts::RUN_DIR`].
+    pub files: Vec<(PathBuf, RawText)>,
+}
+
+impl Program {
+    pub(super) fn new(spec: &Spec, request: Request) -> Self {
+        Self {
+            candidates: candidates(&request.program, spec.env.get("PATH")),
+            argv: request.argv,
+            env: spec.env.clone(),
+            cwd: spec.cwd.clone(),
+            channel: request.channel,
+            stdin: request.stdin,
+        }
+    }
+}
+
+/// Where execvp(3) would look for `program`.
+fn candidates(program: &RawText, path: Option<&RawText>) -> Vec<RawText> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![program.clone()];
+    }
+    let path = path.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], RawText::as_bytes);
+    path.split(|byte| *byte == b':')
+        .filter(|directory| !directory.is_empty())
+        .map(|directory| [directory, b"/", program.as_bytes()].concat().into())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_looked_for_in_path() {
+        let find = |program: &str, path: &str| -> Vec<String> {
+            candidates(&program.into(), Some(&path.into()))
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        assert_eq!(find("ls", "/usr/bin:/bin"), ["/usr/bin/ls", "/bin/ls"]);
+        assert_eq!(find("./ls", "/usr/bin"), ["./ls"]);
+        assert_eq!(find("ls", ":/bin:"), ["/bin/ls"]);
+    }
+}

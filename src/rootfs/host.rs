@@ -1,0 +1,48 @@
+//! The `host` rootfs: `/usr` and what it needs to work.
+
+use std::path::{Path, PathBuf};
+
+use super::{Entry, Tree, entry_at};
+
+/// Directories beside `/usr` that are links into it on a merged system, and
+/// directories of their own on others (hier(7)).
+const TOP: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// What programs in `/usr` look for in `/etc`: loader, time zone, public
+/// certificates, fonts, interpreters' own settings. Nothing else of `/etc` is
+/// shown; in particular no passwords, keys or host configuration.
+const ETC: [&str; 18] = [
+    "etc/alternatives",
+    "etc/ca-certificates",
+    "etc/crypto-policies",
+    "etc/fonts",
+    "etc/java-17-openjdk",
+    "etc/java-21-openjdk",
+    "etc/ld.so.cache",
+    "etc/ld.so.conf",
+    "etc/ld.so.conf.d",
+    "etc/localtime",
+    "etc/mime.types",
+    "etc/pki/ca-trust",
+    "etc/pki/tls/certs",
+    "etc/protocols",
+    "etc/services",
+    "etc/ssl/certs",
+    "etc/ssl/openssl.cnf",
+    "etc/R",
+];
+
+pub(super) fn tree() -> Tree {
+    let base = PathBuf::from("/");
+    let entries: Vec<Entry> = TOP
+        .iter()
+        .chain(&ETC)
+        .filter_map(|path| entry_at(&base, Path::new(path)))
+        .collect();
+    Tree {
+        label: "host".to_owned(),
+        base,
+        entries,
+        needs_etc: true,
+    }
+}

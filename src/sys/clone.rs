@@ -1,0 +1,132 @@
+//! Making processes: clone3(2) for the cell's init, a vfork-style clone(2) for
+//! the program.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
+/// New namespaces and behaviour for [`fork_into`]. libc declares some of these
+/// as `c_int`, in which the high ones silently become 0.
+pub mod flags {
+    /// A new mount namespace.
+    pub const NEWNS: u64 = 0x0002_0000;
+    /// A new UTS namespace.
+    pub const NEWUTS: u64 = 0x0400_0000;
+    /// A new IPC namespace.
+    pub const NEWIPC: u64 = 0x0800_0000;
+    /// A new user namespace.
+    pub const NEWUSER: u64 = 0x1000_0000;
+    /// A new pid namespace.
+    pub const NEWPID: u64 = 0x2000_0000;
+    /// A new network namespace.
+    pub const NEWNET: u64 = 0x4000_0000;
+
+    pub(super) const PIDFD: u64 = 0x0000_1000;
+    pub(super) const INTO_CGROUP: u64 = 0x2_0000_0000;
+}
+
+/// `struct clone_args`, version 2 (Linux 5.7).
+#[repr(C, align(8))]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// The two sides of [`fork_into`].
+#[derive(Debug)]
+pub enum Fork {
+    /// In the new process.
+    Child,
+    /// In the caller.
+    Parent {
+        /// The new process, as the caller's pid namespace numbers it.
+        pid: Pid,
+        /// A pidfd for it, close-on-exec.
+        pidfd: OwnedFd,
+    },
+}
+
+/// Copies this process into new namespaces (clone3(2), Linux 5.3) and, where
+/// `cgroup` is given, into that cgroup (Linux 5.7).
+///
+/// # Safety
+/// The calling process must have exactly one thread: in the copy, locks that
+/// other threads held would stay locked for ever.
+///
+/// # Errors
+/// The error number of clone3(2).
+pub unsafe fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
+    let mut pidfd: libc::c_int = -1;
+    let args = CloneArgs {
+        flags: namespaces | flags::PIDFD | cgroup.map_or(0, |_| flags::INTO_CGROUP),
+        pidfd: &raw mut pidfd as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        cgroup: cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
+        ..CloneArgs::default()
+    };
+    // SAFETY: `args` is a valid clone_args of the stated size and outlives the
+    // call; without CLONE_VM the child has its own copy of this stack.
+    let pid = unsafe {
+        super::syscall(
+            libc::SYS_clone3,
+            [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0],
+        )
+    }?;
+    if pid == 0 {
+        return Ok(Fork::Child);
+    }
+    // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Fork::Parent {
+        pid: Pid::from_raw(pid as libc::pid_t),
+        pidfd,
+    })
+}
+
+/// Stack of the child of [`vfork_shared`]. It sets a few attributes and execs.
+const CHILD_STACK: usize = 64 * 1024;
+
+/// Runs `child` in a new process that shares this one's memory and descriptor
+/// table, and waits until it has executed another program or ended: vfork(2)
+/// with a stack of its own. Sharing the memory saves copying page tables;
+/// sharing the table lets the child leave a descriptor behind for its parent.
+///
+/// # Safety
+/// The calling process must have exactly one thread. `child` must neither
+/// return control by panicking nor rely on the C library's idea of its pid or
+/// thread; what it changes in memory the caller sees.
+///
+/// # Errors
+/// The error number of clone(2).
+pub unsafe fn vfork_shared<F: FnMut() -> i32>(mut child: F) -> Result<Pid, Errno> {
+    extern "C" fn enter<F: FnMut() -> i32>(child: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `child` is the closure below, which outlives this process's
+        // use of the shared memory because the parent is held until then.
+        (unsafe { &mut *child.cast::<F>() })()
+    }
+    let mut stack = vec![0_u128; CHILD_STACK / size_of::<u128>()];
+    // SAFETY: one past the end of the allocation is a valid pointer value, and
+    // the stack grows down from it; u128 gives the 16 bytes of alignment that
+    // the ABI wants. CLONE_VFORK keeps stack and closure alive as long as the
+    // child can use them.
+    let pid = unsafe {
+        libc::clone(
+            enter::<F>,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD,
+            (&raw mut child).cast(),
+        )
+    };
+    Errno::result(pid).map(Pid::from_raw)
+}

@@ -1,0 +1,234 @@
+//! The mount API of Linux 5.2 and later.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+
+/// Mount attributes (mount_setattr(2)).
+pub mod attr {
+    /// Read-only.
+    pub const RDONLY: u64 = 0x1;
+    /// set-user-ID bits and file capabilities have no effect.
+    pub const NOSUID: u64 = 0x2;
+    /// Device nodes cannot be opened.
+    pub const NODEV: u64 = 0x4;
+    /// Nothing can be executed.
+    pub const NOEXEC: u64 = 0x8;
+}
+
+const AT_RECURSIVE: usize = 0x8000;
+const OPEN_TREE_CLONE: usize = 1;
+const MOVE_MOUNT_F_EMPTY_PATH: usize = 0x4;
+const MOVE_MOUNT_T_EMPTY_PATH: usize = 0x40;
+const FSCONFIG_SET_FLAG: usize = 0;
+const FSCONFIG_SET_STRING: usize = 1;
+const FSCONFIG_CMD_CREATE: usize = 6;
+
+/// The empty path, for calls that take a descriptor instead.
+const EMPTY: &CStr = c"";
+
+fn raw(fd: BorrowedFd<'_>) -> usize {
+    fd.as_raw_fd() as usize
+}
+
+/// # Safety
+/// `fd` must have just been returned by the kernel.
+unsafe fn owned(fd: usize) -> OwnedFd {
+    // SAFETY: the caller got it from the kernel; nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+}
+
+/// A file system being configured (fsopen(2), Linux 5.2).
+#[derive(Debug)]
+pub struct FsContext(OwnedFd);
+
+impl FsContext {
+    /// Starts configuring a file system of type `name`.
+    ///
+    /// # Errors
+    /// The error number of fsopen(2).
+    pub fn open(name: &CStr) -> Result<Self, Errno> {
+        // SAFETY: `name` is a C string; 1 is FSOPEN_CLOEXEC.
+        let fd = unsafe { super::syscall(libc::SYS_fsopen, [name.as_ptr() as usize, 1, 0, 0, 0]) }?;
+        // SAFETY: just returned.
+        Ok(Self(unsafe { owned(fd) }))
+    }
+
+    fn config(
+        &self,
+        command: usize,
+        key: Option<&CStr>,
+        value: Option<&CStr>,
+    ) -> Result<(), Errno> {
+        let pointer = |s: Option<&CStr>| s.map_or(0, |s| s.as_ptr() as usize);
+        // SAFETY: key and value are C strings or null, as each command wants.
+        unsafe {
+            super::syscall(
+                libc::SYS_fsconfig,
+                [
+                    raw(std::os::fd::AsFd::as_fd(&self.0)),
+                    command,
+                    pointer(key),
+                    pointer(value),
+                    0,
+                ],
+            )
+        }
+        .map(drop)
+    }
+
+    /// Sets a parameter that has a value.
+    ///
+    /// # Errors
+    /// The error number of fsconfig(2).
+    pub fn set(&self, key: &CStr, value: &CStr) -> Result<(), Errno> {
+        self.config(FSCONFIG_SET_STRING, Some(key), Some(value))
+    }
+
+    /// Sets a parameter that has none.
+    ///
+    /// # Errors
+    /// The error number of fsconfig(2).
+    pub fn set_flag(&self, key: &CStr) -> Result<(), Errno> {
+        self.config(FSCONFIG_SET_FLAG, Some(key), None)
+    }
+
+    /// Creates the file system and a detached mount of it with `attributes`.
+    ///
+    /// # Errors
+    /// The error number of fsconfig(2) or fsmount(2).
+    pub fn mount(self, attributes: u64) -> Result<OwnedFd, Errno> {
+        self.config(FSCONFIG_CMD_CREATE, None, None)?;
+        let fs = raw(std::os::fd::AsFd::as_fd(&self.0));
+        // SAFETY: no pointers; 1 is FSMOUNT_CLOEXEC.
+        let fd = unsafe { super::syscall(libc::SYS_fsmount, [fs, 1, attributes as usize, 0, 0]) }?;
+        // SAFETY: just returned.
+        Ok(unsafe { owned(fd) })
+    }
+}
+
+/// A detached copy of the mount at `path` below `dir`, with everything mounted
+/// beneath it (open_tree(2), Linux 5.2). What was opened counts, whatever the
+/// path names later.
+///
+/// # Errors
+/// The error number of open_tree(2).
+pub fn clone_tree(dir: RawFd, path: &CStr) -> Result<OwnedFd, Errno> {
+    let mut flags = OPEN_TREE_CLONE | AT_RECURSIVE | libc::O_CLOEXEC as usize;
+    if path.is_empty() {
+        flags |= libc::AT_EMPTY_PATH as usize;
+    }
+    // SAFETY: `path` is a C string.
+    let fd = unsafe {
+        super::syscall(
+            libc::SYS_open_tree,
+            [dir as usize, path.as_ptr() as usize, flags, 0, 0],
+        )
+    }?;
+    // SAFETY: just returned.
+    Ok(unsafe { owned(fd) })
+}
+
+/// Sets `attributes` on `mount` and, if `recursive`, on all beneath it
+/// (mount_setattr(2), Linux 5.12).
+///
+/// # Errors
+/// The error number of mount_setattr(2).
+pub fn set_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: u64,
+    recursive: bool,
+) -> Result<(), Errno> {
+    setattr(
+        raw(mount),
+        EMPTY,
+        MountAttr {
+            set: attributes,
+            ..MountAttr::default()
+        },
+        recursive,
+    )
+}
+
+/// Cuts every mount of this namespace off from what happens in others.
+///
+/// # Errors
+/// The error number of mount_setattr(2).
+pub fn make_all_private() -> Result<(), Errno> {
+    let private = MountAttr {
+        propagation: libc::MS_PRIVATE,
+        ..MountAttr::default()
+    };
+    setattr(libc::AT_FDCWD as usize, c"/", private, true)
+}
+
+/// `struct mount_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+fn setattr(dir: usize, path: &CStr, attr: MountAttr, recursive: bool) -> Result<(), Errno> {
+    let flags = libc::AT_EMPTY_PATH as usize | if recursive { AT_RECURSIVE } else { 0 };
+    // SAFETY: `attr` is a mount_attr of the stated size and outlives the call.
+    unsafe {
+        super::syscall(
+            libc::SYS_mount_setattr,
+            [
+                dir,
+                path.as_ptr() as usize,
+                flags,
+                &raw const attr as usize,
+                size_of::<MountAttr>(),
+            ],
+        )
+    }
+    .map(drop)
+}
+
+/// Attaches the detached `mount` at the directory or file that `target` is open
+/// on (move_mount(2), Linux 5.2).
+///
+/// # Errors
+/// The error number of move_mount(2).
+pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+    let empty = EMPTY.as_ptr() as usize;
+    // SAFETY: both paths are C strings.
+    unsafe {
+        super::syscall(
+            libc::SYS_move_mount,
+            [
+                raw(mount),
+                empty,
+                raw(target),
+                empty,
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
+            ],
+        )
+    }
+    .map(drop)
+}
+
+/// Makes the current directory, which must be a mount's root, the root
+/// directory, and detaches the old one with everything below it.
+///
+/// # Errors
+/// The error number of pivot_root(2) or umount2(2).
+pub fn pivot_to_cwd() -> Result<(), Errno> {
+    let here = c".";
+    // SAFETY: both paths are C strings. pivot_root(".", ".") stacks the old root
+    // on top of the new one (pivot_root(2), NOTES), where umount2 finds it.
+    unsafe {
+        super::syscall(
+            libc::SYS_pivot_root,
+            [here.as_ptr() as usize, here.as_ptr() as usize, 0, 0, 0],
+        )
+    }?;
+    // SAFETY: the path is a C string.
+    Errno::result(unsafe { libc::umount2(here.as_ptr(), libc::MNT_DETACH) }).map(drop)
+}

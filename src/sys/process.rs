@@ -1,0 +1,154 @@
+//! Attributes of processes, their descriptors and their ends.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+/// Nanoseconds on CLOCK_MONOTONIC.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a timespec; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sends `signal` through a pidfd (pidfd_send_signal(2), Linux 5.1).
+///
+/// # Errors
+/// The call's error number; ESRCH when the process is gone.
+pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+    // SAFETY: a null siginfo asks for the one that kill(2) would send.
+    unsafe {
+        super::syscall(
+            libc::SYS_pidfd_send_signal,
+            [pidfd.as_raw_fd() as usize, signal as usize, 0, 0, 0],
+        )
+    }
+    .map(drop)
+}
+
+/// Marks the descriptors `first..=last` close-on-exec (close_range(2),
+/// Linux 5.11).
+///
+/// # Errors
+/// The call's error number.
+pub fn cloexec_range(first: RawFd, last: u32) -> Result<(), Errno> {
+    const CLOEXEC: usize = 1 << 2;
+    // SAFETY: no pointers; marking a descriptor invalidates nothing.
+    unsafe {
+        super::syscall(
+            libc::SYS_close_range,
+            [first as usize, last as usize, CLOEXEC, 0, 0],
+        )
+    }
+    .map(drop)
+}
+
+/// Closes every descriptor of this process but `keep`.
+///
+/// # Safety
+/// No value that owns a descriptor other than `keep` may be used or dropped
+/// afterwards.
+///
+/// # Errors
+/// The error number of close_range(2), Linux 5.9.
+pub unsafe fn close_all_but(keep: BorrowedFd<'_>) -> Result<(), Errno> {
+    let keep = keep.as_raw_fd() as usize;
+    let close = |first: usize, last: usize| {
+        // SAFETY: the caller gave up all owners of these descriptors.
+        unsafe { super::syscall(libc::SYS_close_range, [first, last, 0, 0, 0]) }.map(drop)
+    };
+    if keep > 0 {
+        close(0, keep - 1)?;
+    }
+    close(keep + 1, u32::MAX as usize)
+}
+
+/// Sets every signal's disposition back to its default. What a caller ignores
+/// (a shell's `nohup`, Rust's SIGPIPE) the program would inherit.
+pub fn default_signal_dispositions() {
+    for signal in 1..=64 {
+        // SAFETY: SIG_DFL installs no handler. SIGKILL, SIGSTOP and the C
+        // library's own signals are refused, which is as good.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Sets the NIS domain name of the UTS namespace (setdomainname(2)).
+///
+/// # Errors
+/// The call's error number.
+pub fn set_domain_name(name: &str) -> Result<(), Errno> {
+    // SAFETY: pointer and length describe `name`.
+    Errno::result(unsafe { libc::setdomainname(name.as_ptr().cast(), name.len()) }).map(drop)
+}
+
+/// Who sent a signal that [`wait_signal`] took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The signal's number.
+    pub signal: i32,
+    /// Whether it came from outside of this pid namespace. Only the kernel and
+    /// kill(2) give `si_code` 0 together with a sender that has no pid here; a
+    /// process cannot fake that pair for another (rt_sigqueueinfo(2)).
+    pub from_outside: bool,
+}
+
+/// Waits for one of the blocked signals in `set` (sigwaitinfo(2)).
+///
+/// # Errors
+/// The call's error number, EINTR among them.
+pub fn wait_signal(set: &nix::sys::signal::SigSet) -> Result<Received, Errno> {
+    // SAFETY: siginfo_t is plain data for which all zeroes is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call.
+    let signal = Errno::result(unsafe { libc::sigwaitinfo(set.as_ref(), &raw mut info) })?;
+    // SAFETY: si_pid is set for SI_USER, and only looked at then.
+    let from_outside = info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0;
+    Ok(Received {
+        signal,
+        from_outside,
+    })
+}
+
+/// CPU time and memory of waited-for children (getrusage(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChildUsage {
+    /// Time in user mode.
+    pub user: Duration,
+    /// Time in the kernel.
+    pub system: Duration,
+    /// The largest resident set of any one of them, in bytes.
+    pub max_rss: u64,
+}
+
+/// What all children waited for so far, and theirs, have used.
+pub fn children_usage() -> ChildUsage {
+    // SAFETY: rusage is plain data for which all zeroes is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for writing; RUSAGE_CHILDREN cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let duration = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+    };
+    ChildUsage {
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_rss: usage.ru_maxrss as u64 * 1024,
+    }
+}
+
+/// Asks whether a process may be made in a new user namespace, by trying
+/// unshare(2) here.
+///
+/// # Errors
+/// The call's error number: the namespace was refused.
+pub fn try_nested_userns() -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    Errno::result(unsafe { libc::unshare(libc::CLONE_NEWUSER) }).map(drop)
+}
