@@ -6,7 +6,7 @@ use crate::error::{Result, SetupError, Step};
 use crate::probe::HostFacts;
 
 /// The program's uid and gid inside; the same in every cell.
-pub const INNER_ID: u32 = 1000;
+pub(super) const INNER_ID: u32 = 1000;
 
 /// First of the host ids for cells started by root: above every range that
 /// distributions and systemd hand out, below 2^31. A supervisor's pid is added,

@@ -1,10 +1,12 @@
 //! Attributes of processes, their descriptors and their ends.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 /// Nanoseconds on CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
@@ -151,4 +153,69 @@ pub fn children_usage() -> ChildUsage {
 pub fn try_nested_userns() -> Result<(), Errno> {
     // SAFETY: no pointers.
     Errno::result(unsafe { libc::unshare(libc::CLONE_NEWUSER) }).map(drop)
+}
+
+/// Waits for any child, at once or until one ends (waitpid(2)); `None` when
+/// none has ended yet.
+///
+/// # Errors
+/// The call's error number; ECHILD when there are no children.
+pub fn reap(block: bool) -> Result<Option<(Pid, i32)>, Errno> {
+    let mut status = 0;
+    let options = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: `status` is valid for writing.
+        match Errno::result(unsafe { libc::waitpid(-1, &raw mut status, options) }) {
+            Ok(0) => return Ok(None),
+            Ok(pid) => return Ok(Some((Pid::from_raw(pid), status))),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Makes `number` a copy of `fd` that stays open over execve(2).
+///
+/// # Errors
+/// The error number of dup2(2) or fcntl(2).
+pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
+    if fd.as_raw_fd() == number {
+        // dup2 would do nothing, and leave close-on-exec set.
+        // SAFETY: no pointers.
+        return Errno::result(unsafe { libc::fcntl(number, libc::F_SETFD, 0) }).map(drop);
+    }
+    // SAFETY: the caller is about to execute another program and gives this
+    // number up.
+    Errno::result(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(drop)
+}
+
+/// Executes `path` (execve(2)); returns only to say why not.
+pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        list.iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: all are C strings, both lists end with a null pointer.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    Errno::last()
+}
+
+/// A close-on-exec copy of `fd` whose number is `lowest` or higher.
+///
+/// # Errors
+/// The error number of fcntl(2).
+pub fn duplicate_above(fd: &OwnedFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: no pointers.
+    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    // SAFETY: the kernel has just made the descriptor.
+    Errno::result(copy).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Ends this process without running anything that its parent set up.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: no pointers; no handler or destructor runs.
+    unsafe { libc::_exit(status) }
 }

@@ -1,0 +1,94 @@
+//! Taking away what init and program must not have.
+
+use caps::CapSet;
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use super::attempt;
+use super::fail::{Call, Fail, Verb};
+use super::report::Reporter;
+use crate::error::Step;
+use crate::plan::{Fallback, Plan};
+use crate::sys;
+
+/// Allows this user namespace no namespaces of its own, and proves it. Seccomp
+/// denies them as well; this holds where a filter has a hole.
+pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    if !plan.userns_limit {
+        return Ok(());
+    }
+    report.enter(Step::Nesting);
+    let write = Verb::new(Step::Nesting, Call::Write);
+    // The cell's own `/proc` shows processes only, so this needs another one. It
+    // is never attached anywhere and goes with its descriptor.
+    let proc = sys::mount::FsContext::open(c"proc")
+        .and_then(|fs| fs.mount(0))
+        .map_err(|e| Verb::new(Step::Nesting, Call::Fsmount).failed(e))?;
+    let limit = nix::fcntl::openat(
+        &proc,
+        "sys/user/max_user_namespaces",
+        nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_CLOEXEC,
+        nix::sys::stat::Mode::empty(),
+    )
+    .map_err(|e| write.failed(e))?;
+    nix::unistd::write(&limit, b"0").map_err(|e| write.failed(e))?;
+    match sys::process::try_nested_userns() {
+        Err(Errno::ENOSPC) => Ok(()),
+        Err(errno) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(errno)),
+        Ok(()) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
+    }
+}
+
+/// Without a cgroup, a limit on CPUs is a limit to certain CPUs: the first of
+/// those that the caller may use.
+pub(super) fn bind_to_cpus(fallback: &Fallback, report: &Reporter<'_>) -> Result<(), Fail> {
+    let Some(wanted) = fallback.cpus else {
+        return Ok(());
+    };
+    report.enter(Step::Rlimits);
+    let verb = Verb::new(Step::Rlimits, Call::Affinity);
+    let this = Pid::from_raw(0);
+    let allowed = attempt(verb, || sched_getaffinity(this))?;
+    let mut chosen = CpuSet::new();
+    let usable = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+    for cpu in usable.take(wanted) {
+        attempt(verb, || chosen.set(cpu))?;
+    }
+    attempt(verb, || sched_setaffinity(this, &chosen))
+}
+
+/// Empties all capability sets, the bounding set among them, so that nothing
+/// which is executed can regain one.
+pub(super) fn drop_capabilities(report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::Capabilities);
+    let verb = Verb::new(Step::Capabilities, Call::Capset);
+    // Ambient first, since it is bounded by the others; bounding while
+    // CAP_SETPCAP is still effective.
+    for set in [
+        CapSet::Ambient,
+        CapSet::Bounding,
+        CapSet::Inheritable,
+        CapSet::Effective,
+        CapSet::Permitted,
+    ] {
+        caps::clear(None, set).map_err(|_| verb.failed(Errno::last()))?;
+    }
+    let left = [CapSet::Bounding, CapSet::Permitted]
+        .into_iter()
+        .any(|set| caps::read(None, set).map_or(true, |capabilities| !capabilities.is_empty()));
+    if left {
+        Err(verb.failed(Errno::EPERM))
+    } else {
+        Ok(())
+    }
+}
+
+/// No program that is executed gains privileges (prctl(2)).
+pub(super) fn set_no_new_privs(report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::NoNewPrivs);
+    attempt(
+        Verb::new(Step::NoNewPrivs, Call::Prctl),
+        nix::sys::prctl::set_no_new_privs,
+    )
+}

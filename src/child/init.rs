@@ -1,0 +1,91 @@
+//! Pid 1 of a running cell.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::unistd::Pid;
+
+use super::attempt;
+use super::fail::{Call, Fail, Verb};
+use super::report::{self, Reporter};
+use crate::error::Step;
+use crate::sys::process;
+
+/// What init needs for its remaining life.
+pub(super) struct Reaper {
+    signals: SigSet,
+    program: Pid,
+}
+
+impl Reaper {
+    /// Blocks the signals that init waits for, before there is a child.
+    pub(super) fn prepare(_report: &Reporter<'_>) -> Result<Self, Fail> {
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGCHLD);
+        signals.add(Signal::SIGTERM);
+        attempt(Verb::new(Step::Report, Call::Sigprocmask), || {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
+        })?;
+        Ok(Self {
+            signals,
+            program: Pid::from_raw(-1),
+        })
+    }
+
+    pub(super) fn with(self, program: Pid) -> Self {
+        Self { program, ..self }
+    }
+}
+
+/// Waits for the program's end, or for the supervisor's word; then kills and
+/// reaps all that is left, so that its use is counted, and reports.
+pub(super) fn reap(reaper: &Reaper, report: &OwnedFd) -> i32 {
+    // SAFETY: init goes from here straight to `_exit`; nothing that owns
+    // another descriptor is used or dropped again.
+    let _ = unsafe { process::close_all_but(report.as_fd()) };
+    let status = wait_for(reaper);
+    end_all(reaper.program, status, report)
+}
+
+/// The program's wait status, if it ended before the supervisor ended it.
+fn wait_for(reaper: &Reaper) -> Option<i32> {
+    loop {
+        if let Some(status) = reap_the_dead(reaper.program) {
+            return Some(status);
+        }
+        match process::wait_signal(&reaper.signals) {
+            Ok(received) if received.signal == Signal::SIGTERM as i32 && received.from_outside => {
+                return reap_the_dead(reaper.program);
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Reaps whatever has ended; returns the program's status if it was among them.
+fn reap_the_dead(program: Pid) -> Option<i32> {
+    while let Ok(Some((pid, status))) = process::reap(false) {
+        if pid == program {
+            return Some(status);
+        }
+    }
+    None
+}
+
+fn end_all(program: Pid, mut status: Option<i32>, report: &OwnedFd) -> i32 {
+    // From pid 1, -1 is everybody else in the namespace.
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    while let Ok(Some((pid, ended))) = process::reap(true) {
+        if pid == program {
+            status = status.or(Some(ended));
+        }
+    }
+    report::ended(
+        report.as_fd(),
+        status.unwrap_or(libc::SIGKILL),
+        process::children_usage(),
+    );
+    0
+}

@@ -1,0 +1,107 @@
+//! What runs inside a cell before the program does.
+//!
+//! [`main`] is one cell's life as its init sees it: an ordered list of verbs.
+//! Each either succeeds or ends the set-up with a fixed-size failure message;
+//! the supervisor, which holds the plan, turns that into words. Nothing here
+//! knows where the plan came from.
+
+use std::os::fd::OwnedFd;
+
+use crate::plan::Plan;
+use crate::sys;
+use crate::sys::shared::Progress;
+
+mod confine;
+mod fail;
+mod files;
+mod identity;
+mod init;
+mod landlock;
+mod mounts;
+mod program;
+pub mod report;
+mod tether;
+
+use fail::{Fail, Verb};
+use report::Reporter;
+
+/// What init needs besides the plan: descriptors and prepared memory.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    /// What to do.
+    pub plan: &'a Plan,
+    /// Limits that no cgroup holds, so that init and program must.
+    pub fallback: &'a crate::plan::Fallback,
+    /// The supervisor's messages come from here, and ours go there.
+    pub report: OwnedFd,
+    /// Where the supervisor sees how far the set-up has come.
+    pub progress: &'a Progress,
+    /// Open input files, in the order of the plan's.
+    pub inputs: Vec<Option<OwnedFd>>,
+    /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
+    /// caller's in place.
+    pub stdio: [Option<OwnedFd>; 3],
+    /// The driver's end of its channel.
+    pub channel: Option<OwnedFd>,
+    /// The system call filters, in the order of loading.
+    pub filters: Option<Filters<'a>>,
+}
+
+/// System call filters (seccomp(2)).
+#[derive(Clone, Copy, Debug)]
+pub struct Filters<'a> {
+    /// Checks arguments.
+    pub arguments: &'a [crate::sys::seccomp::Instruction],
+    /// Checks numbers; may notify the supervisor.
+    pub numbers: &'a [crate::sys::seccomp::Instruction],
+    /// Whether `numbers` notifies.
+    pub notify: bool,
+}
+
+/// The life of a cell's init. Descriptors are not closed one by one on the way
+/// out: the process ends, and with it all that it had.
+pub fn main(mut cell: Prepared<'_>) -> ! {
+    // The program's descriptors are put in place in a table that init shares,
+    // so init's own must be out of the way.
+    if let Ok(high) = sys::process::duplicate_above(&cell.report, program::RESERVED) {
+        cell.report = high;
+    }
+    let report = Reporter::new(&cell.report, cell.progress);
+    let status = match set_up(&cell, &report) {
+        Ok(reaper) => init::reap(&reaper, &cell.report),
+        Err(failure) => {
+            report.failed(&failure);
+            1
+        }
+    };
+    sys::process::exit_now(status)
+}
+
+fn set_up(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<init::Reaper, Fail> {
+    let plan = cell.plan;
+    tether::die_with_supervisor(report)?;
+    identity::bring_loopback_up(plan, report)?;
+    identity::set_host_name(plan, report)?;
+    let sources = mounts::open_sources(plan, report)?;
+    tether::wait_for_id_maps(report)?;
+    identity::become_inner_user(plan, report)?;
+    tether::die_with_supervisor(report)?;
+    let root = mounts::build(plan, sources, report)?;
+    files::copy_in(plan, &cell.inputs, &root, report)?;
+    mounts::change_root(plan, root, report)?;
+    identity::enter_cgroup_namespace(plan, report)?;
+    confine::forbid_nested_userns(plan, report)?;
+    confine::bind_to_cpus(cell.fallback, report)?;
+    confine::drop_capabilities(report)?;
+    confine::set_no_new_privs(report)?;
+    landlock::restrict(plan, report)?;
+    let reaper = init::Reaper::prepare(report)?;
+    let started = program::start(cell, report)?;
+    report.started(started.listener.as_ref())?;
+    Ok(reaper.with(started.pid))
+}
+
+/// Enters `step` and runs one system call of it; its failure names both.
+fn attempt<T>(verb: Verb, call: impl FnOnce() -> nix::Result<T>) -> Result<T, Fail> {
+    call().map_err(|errno| verb.failed(errno))
+}

@@ -1,0 +1,357 @@
+//! Building the cell's file system.
+//!
+//! Everything is done on descriptors. Sources are opened first, by the ids that
+//! the caller has; targets are opened beneath the new root without following
+//! any link, so that nothing which a rootfs or a bind contains can lead a mount
+//! or a new file elsewhere.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use nix::unistd::symlinkat;
+
+use super::attempt;
+use super::fail::{Call, Fail, Verb};
+use super::report::Reporter;
+use crate::error::Step;
+use crate::plan::{Mount, MountKind, Plan, Seal, Source};
+use crate::rootfs;
+use crate::sys::mount::{self, FsContext, attr};
+
+/// Detached copies of the plan's bind sources, by index.
+pub(super) type Sources = Vec<Option<OwnedFd>>;
+
+/// The new root: the mount itself, and the mounts to make read-only at the end.
+pub(super) struct Root {
+    mount: OwnedFd,
+    seals: Vec<OwnedFd>,
+}
+
+const BASE: u64 = attr::NOSUID | attr::NODEV;
+
+/// Takes hold of every bind source. What is opened here counts, whatever its
+/// path names later.
+pub(super) fn open_sources(plan: &Plan, report: &Reporter<'_>) -> Result<Sources, Fail> {
+    report.enter(Step::Mount);
+    let verb = Verb::new(Step::Mount, Call::MountSetattr);
+    attempt(verb, mount::make_all_private)?;
+    plan.mounts
+        .iter()
+        .enumerate()
+        .map(|(index, mount)| open_source(index, mount))
+        .collect()
+}
+
+fn open_source(index: usize, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let (tree, writable, device) = match &mount.kind {
+        MountKind::Bind {
+            source: Source::Host(path),
+            writable,
+            device,
+        } => {
+            let path = c_path(path).map_err(|e| verb(Call::OpenTree).failed(e))?;
+            let tree = mount::clone_tree(libc::AT_FDCWD, &path);
+            (
+                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
+                *writable,
+                *device,
+            )
+        }
+        MountKind::Bind {
+            source: Source::Beneath { base, path },
+            writable,
+            device,
+        } => {
+            let found =
+                rootfs::open_beneath(base, path).map_err(|e| verb(Call::Openat2).failed(e))?;
+            let tree = mount::clone_tree(found.as_raw_fd(), c"");
+            (
+                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
+                *writable,
+                *device,
+            )
+        }
+        MountKind::HostProc => {
+            let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
+            (
+                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
+                false,
+                false,
+            )
+        }
+        _ => return Ok(None),
+    };
+    let attributes = attr::NOSUID
+        | if writable { 0 } else { attr::RDONLY }
+        | if device { attr::NOEXEC } else { attr::NODEV };
+    mount::set_attributes(tree.as_fd(), attributes, true)
+        .map_err(|e| verb(Call::MountSetattr).failed(e))?;
+    Ok(Some(tree))
+}
+
+/// Puts the cell's file system together on a new root.
+pub(super) fn build(
+    plan: &Plan,
+    mut sources: Sources,
+    report: &Reporter<'_>,
+) -> Result<Root, Fail> {
+    report.enter(Step::Mount);
+    let mut root: Option<Root> = None;
+    for (index, mount) in plan.mounts.iter().enumerate() {
+        let source = sources.get_mut(index).and_then(Option::take);
+        match &mut root {
+            None => root = Some(start(index, mount)?),
+            Some(root) => place(root, index, mount, source)?,
+        }
+    }
+    root.ok_or(Verb::new(Step::Mount, Call::MoveMount).failed(Errno::EINVAL))
+}
+
+/// The first mount is the root. Absolute paths still lead to the caller's root,
+/// which the new one covers but does not replace before [`change_root`].
+fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let (fs, seal) = file_system(index, mount)?;
+    let here = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
+    let top = openat2(AT_FDCWD, "/", here).map_err(|e| verb(Call::Openat2).failed(e))?;
+    mount::attach(fs.as_fd(), top.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))?;
+    let copy = fs
+        .try_clone()
+        .map_err(|_| verb(Call::Dup).failed(Errno::EMFILE))?;
+    let seals = if seal == Seal::ReadOnly {
+        vec![copy]
+    } else {
+        Vec::new()
+    };
+    Ok(Root { mount: fs, seals })
+}
+
+fn place(
+    root: &mut Root,
+    index: usize,
+    mount: &Mount,
+    source: Option<OwnedFd>,
+) -> Result<(), Fail> {
+    match (&mount.kind, source) {
+        (MountKind::Directory { mode }, _) => {
+            make_directory(root, index, &mount.target, *mode).map(drop)
+        }
+        (MountKind::File { content }, _) => {
+            make_file(root, index, &mount.target, content.as_bytes())
+        }
+        (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
+        (_, Some(source)) => {
+            let is_directory = is_directory(index, &source)?;
+            attach(root, index, mount, &source, is_directory)
+        }
+        (_, None) => {
+            let (fs, seal) = file_system(index, mount)?;
+            attach(root, index, mount, &fs, true)?;
+            if seal == Seal::ReadOnly {
+                root.seals.push(fs);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn attach(
+    root: &Root,
+    index: usize,
+    mount: &Mount,
+    source: &OwnedFd,
+    directory: bool,
+) -> Result<(), Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let target = match open_in(root, &mount.target) {
+        Err(Errno::ENOENT) if mount.create && directory => {
+            make_directory(root, index, &mount.target, 0o755)?
+        }
+        Err(Errno::ENOENT) if mount.create => {
+            make_file(root, index, &mount.target, b"")?;
+            open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e))?
+        }
+        other => other.map_err(|e| verb(Call::Openat2).failed(e))?,
+    };
+    mount::attach(source.as_fd(), target.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))
+}
+
+fn is_directory(index: usize, fd: &OwnedFd) -> Result<bool, Fail> {
+    let stat = fstat(fd).map_err(|e| Verb::new(Step::Mount, Call::OpenTree).on(index).failed(e))?;
+    Ok(SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR)
+}
+
+/// Creates the file system that `mount` describes, not yet attached.
+fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let open = |name: &CStr| FsContext::open(name).map_err(|e| verb(Call::Fsopen).failed(e));
+    let set = |fs: &FsContext, key: &CStr, value: &CStr| {
+        fs.set(key, value)
+            .map_err(|e| verb(Call::Fsconfig).failed(e))
+    };
+    let number = |text: String| CString::new(text).unwrap_or_default();
+    let (fs, attributes, seal) = match &mount.kind {
+        MountKind::Tmpfs {
+            size,
+            inodes,
+            mode,
+            seal,
+        } => {
+            let fs = open(c"tmpfs")?;
+            set(&fs, c"size", &number(size.0.to_string()))?;
+            set(&fs, c"nr_inodes", &number(inodes.to_string()))?;
+            set(&fs, c"mode", &number(format!("{mode:o}")))?;
+            (fs, BASE, *seal)
+        }
+        MountKind::Proc => {
+            let fs = open(c"proc")?;
+            set(&fs, c"subset", c"pid")?;
+            set(&fs, c"hidepid", c"invisible")?;
+            (fs, BASE | attr::NOEXEC | attr::RDONLY, Seal::Writable)
+        }
+        MountKind::Devpts => {
+            let fs = open(c"devpts")?;
+            set(&fs, c"ptmxmode", c"0666")?;
+            set(&fs, c"mode", c"0620")?;
+            (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)
+        }
+        _ => return Err(verb(Call::Fsopen).failed(Errno::EINVAL)),
+    };
+    let fs = fs
+        .mount(attributes)
+        .map_err(|e| verb(Call::Fsmount).failed(e))?;
+    Ok((fs, seal))
+}
+
+/// How paths are resolved beneath the new root.
+fn beneath(flags: OFlag) -> OpenHow {
+    OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
+        ResolveFlag::RESOLVE_BENEATH
+            | ResolveFlag::RESOLVE_NO_SYMLINKS
+            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+    )
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
+    openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
+}
+
+/// Opens the directory that `target` is in, and makes it as needed.
+fn parent_of(root: &Root, index: usize, target: &Path) -> Result<OwnedFd, Fail> {
+    match target.parent() {
+        None => attempt(Verb::new(Step::Mount, Call::Openat2).on(index), || {
+            openat2(
+                &root.mount,
+                ".",
+                beneath(OFlag::O_PATH | OFlag::O_DIRECTORY),
+            )
+        }),
+        Some(parent) => make_directory(root, index, parent, 0o755),
+    }
+}
+
+/// Makes `target` and what leads to it, and opens it.
+fn make_directory(root: &Root, index: usize, target: &Path, mode: u32) -> Result<OwnedFd, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let open =
+        |at: &OwnedFd, name: &Path| openat2(at, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY));
+    if target.parent().is_none() {
+        return open(&root.mount, Path::new(".")).map_err(|e| verb(Call::Openat2).failed(e));
+    }
+    if let Ok(found) = open(&root.mount, relative(target)) {
+        return Ok(found);
+    }
+    let mut at = open(&root.mount, Path::new(".")).map_err(|e| verb(Call::Openat2).failed(e))?;
+    for component in target.components() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        match mkdirat(&at, name, Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
+        }
+        at = open(&at, Path::new(name)).map_err(|e| verb(Call::Openat2).failed(e))?;
+    }
+    Ok(at)
+}
+
+fn make_file(root: &Root, index: usize, target: &Path, content: &[u8]) -> Result<(), Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let parent = parent_of(root, index, target)?;
+    let name = Path::new(target.file_name().unwrap_or_default());
+    let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
+        .mode(Mode::from_bits_truncate(0o444));
+    let file = openat2(&parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = nix::unistd::write(&file, rest).map_err(|e| verb(Call::Write).failed(e))?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+fn make_symlink(root: &Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
+    let parent = parent_of(root, index, target)?;
+    let name = Path::new(target.file_name().unwrap_or_default());
+    attempt(Verb::new(Step::Mount, Call::Symlink).on(index), || {
+        symlinkat(to, &parent, name)
+    })
+}
+
+/// Opens `path`, which must be below a directory of the new root, for a new
+/// file; makes the directories that lead to it.
+pub(super) fn create_in(
+    root: &Root,
+    verb: Verb,
+    directory: &Path,
+    path: &Path,
+) -> Result<OwnedFd, Fail> {
+    let open = |at: &OwnedFd, name: &Path, flags| openat2(at, name, beneath(flags));
+    let search = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut at = open_in(root, directory).map_err(|e| verb.failed(e))?;
+    let mut components = path.components().peekable();
+    while let Some(component) = components.next() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        if components.peek().is_none() {
+            let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY);
+            return openat2(&at, name, how.mode(Mode::from_bits_truncate(0o644)))
+                .map_err(|e| verb.failed(e));
+        }
+        match mkdirat(&at, name, Mode::from_bits_truncate(0o755)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(verb.failed(errno)),
+        }
+        at = open(&at, Path::new(name), search).map_err(|e| verb.failed(e))?;
+    }
+    Err(verb.failed(Errno::EINVAL))
+}
+
+/// Makes the scaffolding read-only and the new root the root directory.
+pub(super) fn change_root(_plan: &Plan, root: Root, report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::Pivot);
+    for seal in &root.seals {
+        attempt(Verb::new(Step::Pivot, Call::MountSetattr), || {
+            mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
+        })?;
+    }
+    attempt(Verb::new(Step::Pivot, Call::Fchdir), || {
+        nix::unistd::fchdir(&root.mount)
+    })?;
+    attempt(Verb::new(Step::Pivot, Call::PivotRoot), mount::pivot_to_cwd)
+}
+
+fn c_path(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
+}
