@@ -27,3 +27,4 @@ pub mod bytes;
 pub mod error;
 pub mod record;
 pub mod spec;
+pub mod supervise;
