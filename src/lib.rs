@@ -26,9 +26,11 @@
 pub mod bytes;
 pub mod child;
 pub mod error;
+pub mod launch;
 pub mod plan;
 pub mod probe;
 pub mod record;
 pub mod rootfs;
 pub mod spec;
+pub mod supervise;
 pub mod sys;

@@ -1,0 +1,219 @@
+//! Starting a cell: the only place that clones.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+use nix::unistd::{Pid, pipe2};
+
+use crate::child::{self, Filters, Prepared};
+use crate::error::{Result, SetupError, Step};
+use crate::plan::{Fallback, FileCopy, Ids, Namespace, Plan, Stdin};
+use crate::spec::{FileSource, Stdio};
+use crate::sys::clone::{Fork, flags, fork_into};
+use crate::sys::seccomp::Instruction;
+use crate::sys::shared::Progress;
+
+pub mod cgroup;
+mod translate;
+
+use cgroup::CellCgroup;
+pub use translate::in_words;
+
+/// A cell whose init has been cloned.
+#[derive(Debug)]
+pub struct Running {
+    /// Init, as this pid namespace numbers it.
+    pub pid: Pid,
+    /// Init, as a descriptor.
+    pub pidfd: OwnedFd,
+    /// Messages from init.
+    pub report: OwnedFd,
+    /// How far init has come.
+    pub progress: Progress,
+    /// Read ends of stdout and stderr, where they are captured.
+    pub output: [Option<OwnedFd>; 2],
+    /// The supervisor's end of the driver's channel.
+    pub channel: Option<OwnedFd>,
+    /// The cell's cgroup, if there is one.
+    pub cgroup: Option<CellCgroup>,
+    /// Limits that no cgroup holds.
+    pub fallback: Fallback,
+}
+
+/// System call filters, ready to load.
+#[derive(Clone, Debug)]
+pub struct FilterPrograms {
+    /// Checks arguments.
+    pub arguments: Vec<Instruction>,
+    /// Checks numbers and notifies the supervisor of denials.
+    pub numbers: Vec<Instruction>,
+}
+
+/// Starts a cell according to `plan`. The caller's signals are expected to be
+/// blocked already.
+///
+/// # Errors
+/// The step that failed on this side; what fails inside arrives as a message.
+pub fn launch(plan: &Plan, filters: Option<&FilterPrograms>, cgroup: Option<CellCgroup>, fallback: Fallback) -> Result<Running> {
+    require_one_thread()?;
+    let inputs = open_inputs(&plan.files)?;
+    let pair = |step| {
+        move || {
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(|e| SetupError::os(step, "socketpair", e))
+        }
+    };
+    let (report, init_report) = pair(Step::Clone)()?;
+    let channel = plan.program.channel.map(|_| channel_pair()).transpose()?;
+    let (channel, program_channel) = channel.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
+    let (output, stdio) = stdio(plan)?;
+    let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
+    // SAFETY: this process has one thread, as just checked.
+    let forked = unsafe { fork_into(clone_flags(plan), cgroup.as_ref().map(CellCgroup::dir)) };
+    match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
+        Fork::Child => child::main(Prepared {
+            plan,
+            fallback: &fallback,
+            report: init_report,
+            progress: &progress,
+            inputs,
+            stdio,
+            channel: program_channel,
+            filters: filters.map(|f| Filters { arguments: &f.arguments, numbers: &f.numbers, notify: true }),
+        }),
+        Fork::Parent { pid, pidfd } => {
+            drop((init_report, stdio, program_channel, inputs));
+            let cell = Running { pid, pidfd, report, progress, output, channel, cgroup, fallback };
+            // Init may have failed and gone already; then its message, which
+            // tells more, is waiting in the socket.
+            match map_ids(pid, &plan.ids).and_then(|()| release(&cell)) {
+                Err(error) if error.errno != Some(Errno::EPIPE as i32) && !has_message(&cell) => Err(error),
+                _ => Ok(cell),
+            }
+        }
+    }
+}
+
+/// In a copy of a process that had more threads, locks stay locked for ever.
+fn require_one_thread() -> Result<()> {
+    let path = "/proc/self/stat";
+    let stat = std::fs::read_to_string(path).map_err(|e| SetupError::io(Step::Clone, "open", &e).on(path))?;
+    // Fields are counted behind the command's name, which may contain anything.
+    let threads = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(17));
+    match threads {
+        Some("1") => Ok(()),
+        other => Err(SetupError::new(Step::Clone, format!("cellblock must have one thread to clone, and has {}", other.unwrap_or("an unknown number")))),
+    }
+}
+
+fn open_inputs(files: &[FileCopy]) -> Result<Vec<Option<OwnedFd>>> {
+    let open = |file: &FileCopy| match &file.source {
+        FileSource::Inline(_) => Ok(None),
+        FileSource::Host(path) => open_input(path).map(Some),
+    };
+    files.iter().map(open).collect()
+}
+
+fn open_input(path: &std::path::Path) -> Result<OwnedFd> {
+    let failed = |call: &str, e: &std::io::Error| {
+        SetupError::io(Step::Inputs, call, e).on(path.display()).hint("name a regular file that you may read")
+    };
+    // Not blocking, for a FIFO that nobody writes to.
+    let mut options = std::fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), libc::O_NONBLOCK);
+    let file = options.open(path).map_err(|e| failed("open", &e))?;
+    let kind = file.metadata().map_err(|e| failed("fstat", &e))?;
+    if kind.is_file() {
+        Ok(file.into())
+    } else {
+        Err(SetupError::new(Step::Inputs, "not a regular file")
+            .on(path.display())
+            .hint("--file copies one file in; show a directory with --ro or --rw"))
+    }
+}
+
+fn channel_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let failed = |call: &'static str| move |e| SetupError::os(Step::Clone, call, e);
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(failed("socketpair"))?;
+    set_nonblocking(&ours)?;
+    Ok((ours, theirs))
+}
+
+fn set_nonblocking(fd: &OwnedFd) -> Result<()> {
+    nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+        .map(drop)
+        .map_err(|e| SetupError::os(Step::Clone, "fcntl", e))
+}
+
+type Output = [Option<OwnedFd>; 2];
+type Descriptors = [Option<OwnedFd>; 3];
+
+/// The supervisor's read ends, and what becomes the program's 0, 1 and 2.
+fn stdio(plan: &Plan) -> Result<(Output, Descriptors)> {
+    let stdin = match plan.program.stdin {
+        Stdin::Inherit => None,
+        Stdin::Null => Some(open_null()?),
+    };
+    if plan.watch.stdio == Stdio::Inherit {
+        return Ok(([None, None], [stdin, None, None]));
+    }
+    let (stdout, program_stdout) = output_pipe()?;
+    let (stderr, program_stderr) = output_pipe()?;
+    Ok(([Some(stdout), Some(stderr)], [stdin, Some(program_stdout), Some(program_stderr)]))
+}
+
+fn open_null() -> Result<OwnedFd> {
+    std::fs::File::open("/dev/null")
+        .map(OwnedFd::from)
+        .map_err(|e| SetupError::io(Step::Clone, "open", &e).on("/dev/null"))
+}
+
+/// Only the read end is non-blocking: it is the supervisor that must not wait.
+fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
+    set_nonblocking(&read)?;
+    Ok((read, write))
+}
+
+fn clone_flags(plan: &Plan) -> u64 {
+    let flag = |namespace| match namespace {
+        Namespace::User => flags::NEWUSER,
+        Namespace::Pid => flags::NEWPID,
+        Namespace::Mount => flags::NEWNS,
+        Namespace::Net => flags::NEWNET,
+        Namespace::Ipc => flags::NEWIPC,
+        Namespace::Uts => flags::NEWUTS,
+        // Made by init, once it is in the cell's cgroup.
+        Namespace::Cgroup => 0,
+    };
+    plan.namespaces.iter().fold(0, |all, namespace| all | flag(*namespace))
+}
+
+/// Writes init's id maps (user_namespaces(7)).
+fn map_ids(pid: Pid, ids: &Ids) -> Result<()> {
+    let write = |name: &str, content: String| {
+        let path = format!("/proc/{pid}/{name}");
+        std::fs::write(&path, content).map_err(|e| SetupError::io(Step::IdMap, "write", &e).on(path))
+    };
+    if !ids.privileged {
+        write("setgroups", "deny".to_owned())?;
+    }
+    write("uid_map", format!("{} {} 1", ids.inner_uid, ids.outer_uid))?;
+    write("gid_map", format!("{} {} 1", ids.inner_gid, ids.outer_gid))
+}
+
+/// Tells init that its ids are mapped.
+fn release(cell: &Running) -> Result<()> {
+    send(cell.report.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL)
+        .map(drop)
+        .map_err(|e| SetupError::os(Step::IdMap, "send", e))
+}
+
+fn has_message(cell: &Running) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(cell.report.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}

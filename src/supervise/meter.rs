@@ -1,0 +1,159 @@
+//! How much a running cell uses, and whether that is too much.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use super::verdict::Stop;
+use crate::launch::Running;
+use crate::launch::cgroup::CellCgroup;
+use crate::plan::Plan;
+
+/// How often a watchdog looks at memory. What a process can allocate in this
+/// time is bounded by RLIMIT_DATA and the sizes of its tmpfs.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
+/// No CPU limit is checked more often than this.
+const CPU_INTERVAL: Duration = Duration::from_millis(5);
+/// More processes than this are not looked at, so that a fork bomb without a
+/// limit on processes cannot keep the supervisor busy.
+const MAX_PROCESSES: usize = 4096;
+
+/// The most that a watchdog has seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peaks {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes.
+    pub processes: Option<u64>,
+}
+
+/// Measures a cell's use, by its cgroup or else through `/proc`.
+#[derive(Debug)]
+pub struct Meter<'a> {
+    cgroup: Option<&'a CellCgroup>,
+    init: Pid,
+    cpu_time: Option<Duration>,
+    memory: Option<u64>,
+    cpu_left: Option<Duration>,
+    cpus: u32,
+}
+
+impl<'a> Meter<'a> {
+    /// A meter for `cell`.
+    pub fn new(cell: &'a Running, plan: &Plan) -> Self {
+        let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten().and_then(|n| u32::try_from(n).ok());
+        Self {
+            cgroup: cell.cgroup.as_ref(),
+            init: cell.pid,
+            cpu_time: plan.watch.cpu_time,
+            memory: cell.fallback.memory.map(|bytes| bytes.0),
+            cpu_left: plan.watch.cpu_time,
+            cpus: cpus.unwrap_or(1).max(1),
+        }
+    }
+
+    /// When to look next. The CPU limit cannot be reached before its rest,
+    /// shared by all CPUs, is over.
+    pub fn next_check(&self, now: Instant) -> Option<Instant> {
+        let cpu = self.cpu_left.map(|left| (left / self.cpus).max(CPU_INTERVAL));
+        let memory = self.memory.map(|_| MEMORY_INTERVAL);
+        [cpu, memory].into_iter().flatten().min().map(|wait| now + wait)
+    }
+
+    /// Looks, and says which limit is exceeded.
+    pub fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
+        let processes = if self.cgroup.is_none() || self.memory.is_some() { self.processes() } else { Vec::new() };
+        if self.cgroup.is_none() {
+            peaks.processes = peaks.processes.max(Some(processes.len() as u64));
+        }
+        if let Some(limit) = self.cpu_time {
+            let used = self.cpu_used(&processes);
+            self.cpu_left = Some(limit.saturating_sub(used));
+            if used >= limit {
+                return Some(Stop::CpuTimeout(limit));
+            }
+        }
+        if let Some(limit) = self.memory {
+            let used = memory_used(&processes, limit) + tmpfs.iter().map(tmpfs_used).sum::<u64>();
+            peaks.memory = peaks.memory.max(Some(used));
+            if used > limit {
+                return Some(Stop::MemoryWatchdog);
+            }
+        }
+        None
+    }
+
+    fn cpu_used(&self, processes: &[Pid]) -> Duration {
+        if let Some((user, system)) = self.cgroup.and_then(|cgroup| cgroup.cpu_used().ok()) {
+            return user + system;
+        }
+        processes.iter().filter_map(|pid| cpu_of(*pid)).sum()
+    }
+
+    /// Init and all that descends from it. Orphans become init's children, so
+    /// nothing of the cell is missing.
+    fn processes(&self) -> Vec<Pid> {
+        let mut found = vec![self.init];
+        let mut next = 0;
+        while next < found.len() && found.len() < MAX_PROCESSES {
+            found.extend(children_of(found[next]));
+            next += 1;
+        }
+        found
+    }
+}
+
+/// Children of all threads of `pid` (proc_pid_task_children(5)).
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// CPU time of a process and of its children that it has waited for.
+fn cpu_of(pid: Pid) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    // utime, stime, cutime, cstime: fields 14 to 17, counted from the third.
+    let ticks: u64 =
+        fields.split_ascii_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    // USER_HZ is 100 wherever Linux runs (time(7)).
+    Some(Duration::from_millis(ticks * 10))
+}
+
+/// Bytes that the processes hold. Counting shared pages once takes the kernel
+/// longer, so it is done only when the quick count is above `limit`.
+fn memory_used(processes: &[Pid], limit: u64) -> u64 {
+    let quick: u64 = processes.iter().skip(1).filter_map(|pid| resident(*pid)).sum();
+    if quick <= limit {
+        return quick;
+    }
+    processes.iter().skip(1).filter_map(|pid| proportional(*pid)).sum()
+}
+
+fn resident(pid: Pid) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * 4096)
+}
+
+fn proportional(pid: Pid) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let kib = |name: &str| {
+        let line = rollup.lines().find(|line| line.starts_with(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    Some((kib("Pss_Anon:").unwrap_or(0) + kib("Pss_Shmem:").unwrap_or(0)) * 1024)
+}
+
+fn tmpfs_used(directory: &OwnedFd) -> u64 {
+    nix::sys::statvfs::fstatvfs(directory)
+        .map_or(0, |fs| (fs.blocks() - fs.blocks_free()) as u64 * fs.fragment_size() as u64)
+}

@@ -1,0 +1,446 @@
+//! Turns the evidence of how a cell ended into the record's verdict.
+//!
+//! In case of doubt, what cellblock did comes first (it ended the cell, so the
+//! program's end says little), then what the kernel saw (a signal, a kill for
+//! memory), and last what the code claims through its driver: code in a cell
+//! can forge an exception, but not a measured end.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use super::category;
+use super::explain::{
+    denials, exception_context, full_context, signal_meaning, signal_name, status_meaning,
+};
+use crate::error::{SetupError, Step};
+use crate::record::{Category, CodeError, Denied, Outcome};
+use crate::spec::units::show_duration;
+use crate::spec::{Bytes, Limits};
+
+/// Exit code for a time limit, as timeout(1) has it.
+const TIMED_OUT: i32 = 124;
+/// Exit code for a cell that could not be set up, and for cellblock's own failures.
+const NOT_SET_UP: i32 = 125;
+/// Exit code for a program that is there but cannot be executed, as shells have it.
+const NOT_EXECUTABLE: i32 = 126;
+/// Exit code for a program that is not there, as shells have it.
+const NOT_FOUND: i32 = 127;
+/// Exit code for an exception that ended the code.
+const RAISED: i32 = 1;
+
+/// Everything known about how a cell ended.
+#[derive(Clone, Debug)]
+pub struct Evidence<'a> {
+    /// How the program ended.
+    pub end: End,
+    /// What cellblock ended the cell for, if it did.
+    pub stopped: Option<Stop>,
+    /// Processes of the cell that the kernel killed for memory
+    /// (`memory.events`).
+    pub oom_kills: u64,
+    /// How often the limit on processes refused one (`pids.events`); `None`
+    /// where nothing counts that.
+    pub pids_limit_hits: Option<u64>,
+    /// The cell's tmpfs that were full at the end.
+    pub full: Vec<FullTmpfs>,
+    /// What the policy denied.
+    pub denied: &'a [Denied],
+    /// The exception that the driver reported.
+    pub error: Option<&'a CodeError>,
+    /// Whether the driver found that the code does not parse.
+    pub broken_syntax: bool,
+    /// The limits that were asked for.
+    pub limits: &'a Limits,
+}
+
+/// How the program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It never began.
+    NotStarted(SetupError),
+    /// It ended by itself with this status.
+    Exited(u8),
+    /// This signal ended it.
+    Signaled(i32),
+}
+
+/// What cellblock ended a cell for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It ran longer than this.
+    WallTimeout(Duration),
+    /// It used more CPU time than this.
+    CpuTimeout(Duration),
+    /// It wrote more than it may.
+    OutputLimit {
+        /// `stdout` or `stderr`.
+        stream: &'static str,
+        /// How much it may write.
+        cap: Bytes,
+    },
+    /// The caller sent cellblock this signal.
+    Cancelled(i32),
+    /// It used more memory than it may, as seen by polling.
+    MemoryWatchdog,
+    /// cellblock failed in this way.
+    Internal(String),
+}
+
+/// A tmpfs of the cell that was full at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullTmpfs {
+    /// Where the cell sees it, such as `/workspace`.
+    pub name: String,
+    /// What it has none left of.
+    pub exhausted: Exhausted,
+}
+
+/// What a tmpfs has none left of, and how much it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Room for content.
+    Space(Bytes),
+    /// Room for files and directories.
+    Inodes(u64),
+}
+
+/// The record's fields about how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// How it ended, in one word.
+    pub outcome: Outcome,
+    /// The record's exit code; 0 only for [`Outcome::Ok`].
+    pub exit_code: i32,
+    /// The signal that ended the program, whoever sent it.
+    pub signal: Option<String>,
+    /// Whether the run failed in any way.
+    pub is_error: bool,
+    /// What kind of failure it was.
+    pub error_category: Option<Category>,
+    /// Whether changed code could succeed where this failed: not when the cell
+    /// could not be set up, when cellblock failed, when the caller cancelled,
+    /// or when the network does not reach what the code wants.
+    pub is_retryable: bool,
+    /// One sentence for whoever wrote the code.
+    pub context: Option<String>,
+}
+
+/// How it ended.
+pub fn judge(evidence: &Evidence<'_>) -> Verdict {
+    let failure = match (&evidence.stopped, &evidence.end) {
+        (Some(Stop::Internal(message)), _) => internal(message),
+        (Some(Stop::Cancelled(signal)), _) => cancelled(*signal),
+        (_, End::NotStarted(error)) => not_started(error),
+        (Some(stop), _) => stopped(stop, evidence),
+        (None, End::Signaled(signal)) => signaled(*signal, evidence),
+        (None, End::Exited(status)) => match (evidence.error, *status) {
+            (Some(error), _) => raised(error, evidence),
+            (None, 0) => return OK,
+            (None, status) => exited(status, evidence),
+        },
+    };
+    Verdict {
+        outcome: failure.outcome,
+        exit_code: failure.exit_code,
+        signal: match evidence.end {
+            End::Signaled(signal) => Some(signal_name(signal).into_owned()),
+            _ => None,
+        },
+        is_error: true,
+        error_category: Some(failure.category),
+        is_retryable: is_retryable(&failure, evidence.error),
+        context: Some(failure.context + &denials(evidence.denied)),
+    }
+}
+
+const OK: Verdict = Verdict {
+    outcome: Outcome::Ok,
+    exit_code: 0,
+    signal: None,
+    is_error: false,
+    error_category: None,
+    is_retryable: false,
+    context: None,
+};
+
+/// Why it is not [`OK`].
+struct Failure {
+    outcome: Outcome,
+    category: Category,
+    exit_code: i32,
+    context: String,
+}
+
+impl Failure {
+    fn new(
+        outcome: Outcome,
+        category: Category,
+        exit_code: i32,
+        context: impl Into<String>,
+    ) -> Self {
+        Self {
+            outcome,
+            category,
+            exit_code,
+            context: context.into(),
+        }
+    }
+}
+
+fn is_retryable(failure: &Failure, error: Option<&CodeError>) -> bool {
+    match failure.outcome {
+        Outcome::Setup | Outcome::Internal | Outcome::Cancelled => false,
+        _ if failure.category == Category::Network => error.is_some_and(category::network_answered),
+        _ => true,
+    }
+}
+
+fn internal(message: &str) -> Failure {
+    Failure::new(
+        Outcome::Internal,
+        Category::Internal,
+        NOT_SET_UP,
+        format!("cellblock itself failed: {message}"),
+    )
+}
+
+fn cancelled(signal: i32) -> Failure {
+    Failure::new(
+        Outcome::Cancelled,
+        Category::Killed,
+        signal_code(signal),
+        format!(
+            "the caller cancelled the run with {} before it ended",
+            signal_name(signal)
+        ),
+    )
+}
+
+fn not_started(error: &SetupError) -> Failure {
+    let (exit_code, what) = match error.step {
+        Step::Exec if error.errno == Some(Errno::ENOENT as i32) => {
+            (NOT_FOUND, "there is no such program in the cell")
+        }
+        Step::Exec => (NOT_EXECUTABLE, "the program could not be executed"),
+        Step::Interpreter => (NOT_FOUND, "the rootfs has no such interpreter"),
+        _ => (NOT_SET_UP, "the cell could not be set up"),
+    };
+    let mut context = format!("{what}, and no code ran: {error}");
+    if let Some(hint) = &error.hint {
+        let _ = write!(context, "; {hint}");
+    }
+    Failure::new(Outcome::Setup, Category::Setup, exit_code, context)
+}
+
+fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
+    match stop {
+        Stop::Internal(message) => internal(message),
+        Stop::Cancelled(signal) => cancelled(*signal),
+        Stop::WallTimeout(limit) => Failure::new(
+            Outcome::Timeout,
+            Category::Timeout,
+            TIMED_OUT,
+            format!(
+                "the code ran longer than its limit of {}; make it faster, do less, or ask for more time",
+                show_duration(*limit)
+            ),
+        ),
+        Stop::CpuTimeout(limit) => cpu_timeout(Some(*limit)),
+        Stop::OutputLimit { stream, cap } => Failure::new(
+            Outcome::Output,
+            Category::Output,
+            failed_code(&evidence.end),
+            format!(
+                "the code wrote more than its limit of {cap} to {stream}; print less, or write to a file"
+            ),
+        ),
+        Stop::MemoryWatchdog => memory(failed_code(&evidence.end), evidence.limits),
+    }
+}
+
+fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
+    let exit_code = signal_code(signal);
+    if evidence.oom_kills > 0 {
+        return memory(exit_code, evidence.limits);
+    }
+    match Signal::try_from(signal) {
+        Ok(Signal::SIGXCPU) => cpu_timeout(evidence.limits.cpu_time),
+        Ok(Signal::SIGXFSZ) => file_too_large(exit_code, evidence.limits),
+        Ok(Signal::SIGSYS) => Failure::new(
+            Outcome::Denied,
+            Category::Permission,
+            exit_code,
+            "the program made a system call that its policy forbids, and was ended for it; do without that call",
+        ),
+        // A mapped page that a full tmpfs cannot provide.
+        Ok(Signal::SIGBUS) if !evidence.full.is_empty() => disk(exit_code, &evidence.full),
+        // What runtimes do that cannot start the thread they need.
+        Ok(Signal::SIGABRT) if counted_process_refusals(evidence) => {
+            processes(exit_code, evidence.limits)
+        }
+        Ok(Signal::SIGKILL) => Failure::new(
+            Outcome::Signal,
+            Category::Killed,
+            exit_code,
+            "SIGKILL ended the program, and cellblock did not send it; the program may have killed itself, or the host may have run out of memory",
+        ),
+        _ => Failure::new(
+            Outcome::Signal,
+            Category::Killed,
+            exit_code,
+            format!(
+                "the program was ended by {}{}",
+                signal_name(signal),
+                signal_meaning(signal)
+            ),
+        ),
+    }
+}
+
+fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
+    if evidence.oom_kills > 0 {
+        return memory(RAISED, evidence.limits);
+    }
+    let category = match category::of_exception(error) {
+        _ if evidence.broken_syntax => Category::Syntax,
+        // EAGAIN has many causes; the limit is one of them when it was hit, or
+        // when nothing could tell that it was not.
+        Category::Processes if evidence.pids_limit_hits == Some(0) => Category::Runtime,
+        Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
+        category => category,
+    };
+    match category {
+        Category::Memory => memory(RAISED, evidence.limits),
+        Category::Processes => processes(RAISED, evidence.limits),
+        Category::Disk if !evidence.full.is_empty() => disk(RAISED, &evidence.full),
+        Category::Disk if error.errno.map(i32::saturating_abs) == Some(Errno::EFBIG as i32) => {
+            file_too_large(RAISED, evidence.limits)
+        }
+        Category::Disk => Failure::new(
+            Outcome::Disk,
+            category,
+            RAISED,
+            "the code ran out of disk space; write less, or delete what is no longer needed",
+        ),
+        _ => Failure::new(
+            Outcome::Error,
+            category,
+            RAISED,
+            exception_context(error, category),
+        ),
+    }
+}
+
+fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
+    let exit_code = i32::from(status);
+    if evidence.oom_kills > 0 {
+        return memory(exit_code, evidence.limits);
+    }
+    if counted_process_refusals(evidence) {
+        return processes(exit_code, evidence.limits);
+    }
+    if !evidence.full.is_empty() {
+        return disk(exit_code, &evidence.full);
+    }
+    if evidence.broken_syntax {
+        return Failure::new(
+            Outcome::Exit,
+            Category::Syntax,
+            exit_code,
+            "the code does not parse; correct what stderr shows",
+        );
+    }
+    Failure::new(
+        Outcome::Exit,
+        Category::Runtime,
+        exit_code,
+        format!(
+            "the program exited with status {status}{}",
+            status_meaning(status)
+        ),
+    )
+}
+
+fn counted_process_refusals(evidence: &Evidence<'_>) -> bool {
+    evidence.pids_limit_hits.is_some_and(|hits| hits > 0)
+}
+
+fn cpu_timeout(limit: Option<Duration>) -> Failure {
+    let limit = limit.map_or_else(
+        || "it may".to_owned(),
+        |limit| format!("its limit of {}", show_duration(limit)),
+    );
+    Failure::new(
+        Outcome::Timeout,
+        Category::Timeout,
+        TIMED_OUT,
+        format!(
+            "the code used more CPU time than {limit}; make it faster, do less, or ask for more time"
+        ),
+    )
+}
+
+fn memory(exit_code: i32, limits: &Limits) -> Failure {
+    let context = match limits.memory {
+        Some(limit) => format!(
+            "the code needed more memory than its limit of {limit}; hold less at a time, or ask for more memory"
+        ),
+        None => "the code needed more memory than there is; hold less at a time".to_owned(),
+    };
+    Failure::new(Outcome::Memory, Category::Memory, exit_code, context)
+}
+
+fn processes(exit_code: i32, limits: &Limits) -> Failure {
+    let context = match limits.processes {
+        Some(limit) => format!(
+            "the code came up against its limit of {limit} processes and threads; run fewer at a time"
+        ),
+        None => "the code could not start a process or thread; run fewer at a time".to_owned(),
+    };
+    Failure::new(Outcome::Processes, Category::Processes, exit_code, context)
+}
+
+fn disk(exit_code: i32, full: &[FullTmpfs]) -> Failure {
+    Failure::new(
+        Outcome::Disk,
+        Category::Disk,
+        exit_code,
+        format!(
+            "{}; write less, or delete what is no longer needed",
+            full_context(full)
+        ),
+    )
+}
+
+fn file_too_large(exit_code: i32, limits: &Limits) -> Failure {
+    let limit = limits.file_size.map_or_else(
+        || "a file may have".to_owned(),
+        |limit| format!("the limit of {limit} for one file"),
+    );
+    Failure::new(
+        Outcome::Disk,
+        Category::Disk,
+        exit_code,
+        format!("the code wrote more than {limit}; write less, or to several files"),
+    )
+}
+
+/// The exit code of a program that cellblock stopped: never 0, even if it
+/// managed to exit in the meantime.
+fn failed_code(end: &End) -> i32 {
+    match end {
+        End::Exited(status) if *status != 0 => i32::from(*status),
+        End::Signaled(signal) => signal_code(*signal),
+        End::Exited(_) | End::NotStarted(_) => signal_code(Signal::SIGKILL as i32),
+    }
+}
+
+fn signal_code(signal: i32) -> i32 {
+    128 + signal.clamp(1, 127)
+}
+
+#[cfg(test)]
+mod tests;
