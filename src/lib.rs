@@ -24,6 +24,7 @@
 //! Dependencies point down this list only; `tests/architecture.rs` checks it.
 
 pub mod bytes;
+pub mod cli;
 pub mod error;
 pub mod record;
 pub mod spec;
