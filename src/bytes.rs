@@ -106,29 +106,45 @@ impl Serialize for RawText {
 
 impl<'de> Deserialize<'de> for RawText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match RawTextForm::deserialize(deserializer)? {
-            RawTextForm::Text(text) => Ok(text.into()),
-            RawTextForm::Bytes { base64, .. } => {
-                Ok(Self(BASE64.decode(base64).map_err(D::Error::custom)?))
-            }
-        }
+        deserializer.deserialize_any(RawTextVisitor)
     }
 }
 
-/// How [`RawText`] looks in JSON.
+struct RawTextVisitor;
+
+impl<'de> serde::de::Visitor<'de> for RawTextVisitor {
+    type Value = RawText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text, or {base64 = …}")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<RawText, E> {
+        Ok(text.into())
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<RawText, E> {
+        Ok(text.into())
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<RawText, A::Error> {
+        let form = RawTextForm::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+        BASE64
+            .decode(form.base64)
+            .map(RawText)
+            .map_err(A::Error::custom)
+    }
+}
+
+/// How [`RawText`] looks in JSON when it is not UTF-8.
 #[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "`text` exists for readers and for the schema")]
-enum RawTextForm {
-    /// Valid UTF-8.
-    Text(String),
-    /// Anything else.
-    Bytes {
-        /// For reading: invalid bytes are shown as U+FFFD.
-        text: Option<String>,
-        /// The bytes themselves.
-        base64: String,
-    },
+struct RawTextForm {
+    /// For reading: invalid bytes are shown as U+FFFD.
+    text: Option<String>,
+    /// The bytes themselves.
+    base64: String,
 }
 
 impl JsonSchema for RawText {
@@ -137,7 +153,8 @@ impl JsonSchema for RawText {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        RawTextForm::json_schema(generator)
+        let form = generator.subschema_for::<RawTextForm>();
+        schemars::json_schema!({ "anyOf": [{ "type": "string" }, form] })
     }
 }
 

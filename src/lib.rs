@@ -25,6 +25,7 @@
 
 pub mod bytes;
 pub mod child;
+pub mod cli;
 pub mod error;
 pub mod launch;
 pub mod plan;

@@ -10,11 +10,25 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use language::Language;
+pub use load::load;
+pub use partial::Partial;
+pub use resolve::{Ask, Mode};
 pub use units::Bytes;
 
 use crate::bytes::RawText;
 
+pub mod language;
+pub mod load;
+mod node;
+pub mod partial;
+pub mod profiles;
+pub mod quantity;
+pub mod read;
+pub mod resolve;
+pub mod tcp;
 pub mod units;
+mod validate;
 
 /// Where a cell's working files live inside it.
 pub const WORKSPACE: &str = "/workspace";
@@ -111,7 +125,7 @@ pub struct Bind {
 pub struct InputFile {
     /// Where its content comes from.
     pub source: FileSource,
-    /// Path below `/workspace`, without `..`.
+    /// Path relative to `/workspace`, without `..`.
     pub target: PathBuf,
 }
 

@@ -74,16 +74,35 @@ impl FromStr for Bytes {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a number of bytes, or text such as \"256M\"")]
-        enum Form {
-            Number(u64),
-            Text(String),
-        }
-        match Form::deserialize(deserializer)? {
-            Form::Number(bytes) => Ok(Self(bytes)),
-            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+        super::quantity::read(deserializer)
+    }
+}
+
+/// A duration above zero, in the form of [`parse_duration`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl Span {
+    /// From a number of seconds above zero.
+    pub fn from_seconds(seconds: f64) -> Option<Self> {
+        Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|duration| *duration > Duration::ZERO)
+            .map(Self)
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_duration(text).map(Self)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
     }
 }
 

@@ -1,0 +1,307 @@
+//! The command line: syntax only. Help, manual pages and completions are
+//! generated from these declarations.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+
+pub use options::Options;
+pub use values::{PathPair, PortList, RecordTo, Variable};
+
+use crate::error::Result;
+use crate::spec::Partial;
+
+mod options;
+mod values;
+
+/// One call of cellblock.
+#[derive(Debug)]
+pub enum Invocation {
+    /// `cellblock run`
+    Run(Box<Run>),
+    /// `cellblock exec`
+    Exec(Box<Exec>),
+    /// `cellblock plan run`
+    PlanRun(Box<Run>),
+    /// `cellblock plan exec`
+    PlanExec(Box<Exec>),
+    /// `cellblock doctor`
+    Doctor(Doctor),
+    /// `cellblock show`
+    Show(Show),
+    /// `cellblock policy`
+    Policy(Policy),
+    /// `cellblock completions`
+    Completions(Completions),
+}
+
+/// Run code in a cell and report everything that happened
+///
+/// The code comes from FILE, from -c, from standard input (-), or from a spec
+/// file. On a terminal the result is shown for people; otherwise, or with
+/// --json, the record is printed as JSON.
+#[derive(Args, Debug)]
+#[command(override_usage = "cellblock run [OPTIONS] [FILE | -c CODE | -] [ARGS]...")]
+pub struct Run {
+    /// Language of the code; without it, the ending of FILE or the #! line
+    /// tells
+    #[arg(long, value_name = "LANG", help_heading = "Code")]
+    pub lang: Option<String>,
+    /// Code to run
+    #[arg(short = 'c', value_name = "CODE", help_heading = "Code")]
+    pub code: Option<OsString>,
+    /// File that holds the code, or - for standard input; with -c, the first
+    /// argument
+    #[arg(value_name = "FILE")]
+    pub source: Option<OsString>,
+    /// Arguments that the code sees
+    #[arg(
+        value_name = "ARGS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub args: Vec<OsString>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would print it as the command's help")]
+    pub options: Options,
+}
+
+/// Run a program in a cell, its standard streams passed straight through
+///
+/// The exit status is the program's own. It is 124 when a time limit ended it,
+/// 125 when the cell could not be set up, 126 or 127 when the program could not
+/// be executed or found, and 128+n when signal n ended it; the record
+/// (--record) tells these from a program's own use of the same numbers.
+#[derive(Args, Debug)]
+#[command(override_usage = "cellblock exec [OPTIONS] -- PROG [ARGS]...")]
+pub struct Exec {
+    /// Program inside the cell, and its arguments
+    #[arg(value_names = ["PROG", "ARGS"], last = true, num_args = 1.., required_unless_present = "spec")]
+    pub argv: Vec<OsString>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would print it as the command's help")]
+    pub options: Options,
+}
+
+/// Say what this host supports, what is missing, and how to fix it
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show a record for people
+#[derive(Args, Debug)]
+pub struct Show {
+    /// File that holds the record, or - for standard input
+    #[arg(value_name = "RECORD")]
+    pub record: PathBuf,
+}
+
+/// List, show and check policies
+#[derive(Args, Debug)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Policy {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: PolicyAction,
+}
+
+/// What `cellblock policy` does.
+#[derive(clap::Subcommand, Debug)]
+pub enum PolicyAction {
+    /// List the built-in profiles and system call policies
+    List,
+    /// Print a profile with all that it inherits, as TOML
+    Show {
+        /// Name of a built-in profile, or the path of a file
+        #[arg(value_name = "NAME|PATH")]
+        name: String,
+        /// Print the profile's own file instead, with the reason beside each
+        /// value
+        #[arg(long)]
+        source: bool,
+    },
+    /// Check a profile of your own and name everything that is wrong with it
+    Check {
+        /// The profile's TOML file
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+    },
+}
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Shells with completions.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// bash(1)
+    Bash,
+    /// zsh(1)
+    Zsh,
+    /// fish(1)
+    Fish,
+}
+
+impl Completions {
+    /// The script.
+    pub fn script(&self) -> Vec<u8> {
+        use clap_complete::aot::{Bash, Fish, Zsh, generate};
+        let mut script = Vec::new();
+        let mut command = command();
+        match self.shell {
+            Shell::Bash => generate(Bash, &mut command, "cellblock", &mut script),
+            Shell::Zsh => generate(Zsh, &mut command, "cellblock", &mut script),
+            Shell::Fish => generate(Fish, &mut command, "cellblock", &mut script),
+        }
+        script
+    }
+}
+
+impl Run {
+    /// What these flags ask for. `environment` looks up the caller's variables.
+    ///
+    /// # Errors
+    /// `--env NAME` of a variable that the caller does not have.
+    pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
+        let mut partial = self.options.partial(environment)?;
+        partial.language.clone_from(&self.lang);
+        let mut args: Vec<OsString> = self.source.iter().chain(&self.args).cloned().collect();
+        match &self.code {
+            Some(code) => partial.code = Some(code.clone().into()),
+            None => partial.code_file = self.source.as_ref().map(|_| args.remove(0).into()),
+        }
+        if partial.names_command() {
+            partial.args = Some(args.into_iter().map(Into::into).collect());
+        }
+        Ok(partial)
+    }
+}
+
+impl Exec {
+    /// What these flags ask for. `environment` looks up the caller's variables.
+    ///
+    /// # Errors
+    /// `--env NAME` of a variable that the caller does not have.
+    pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
+        let mut partial = self.options.partial(environment)?;
+        if !self.argv.is_empty() {
+            partial.argv = Some(self.argv.iter().cloned().map(Into::into).collect());
+        }
+        Ok(partial)
+    }
+}
+
+/// A command's name, its line in the list of commands, and what builds the rest
+/// of it. Only the one that is called gets built, which a launch would feel.
+type Entry = (&'static str, &'static str, fn(Command) -> Command);
+
+const COMMANDS: [Entry; 7] = [
+    (
+        "run",
+        "Run code in a cell and report everything that happened",
+        Run::augment_args,
+    ),
+    (
+        "exec",
+        "Run a program in a cell, its standard streams passed straight through",
+        Exec::augment_args,
+    ),
+    (
+        "plan",
+        "Print everything that run or exec would do, as JSON, and do none of it",
+        plan,
+    ),
+    (
+        "doctor",
+        "Say what this host supports, what is missing, and how to fix it",
+        Doctor::augment_args,
+    ),
+    ("show", "Show a record for people", Show::augment_args),
+    (
+        "policy",
+        "List, show and check policies",
+        Policy::augment_args,
+    ),
+    (
+        "completions",
+        "Print a completion script for a shell",
+        Completions::augment_args,
+    ),
+];
+
+fn plan(command: Command) -> Command {
+    let [run, exec, ..] = COMMANDS;
+    command
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands([run, exec].map(subcommand))
+}
+
+fn subcommand((name, about, build): Entry) -> Command {
+    Command::new(name).about(about).defer(build)
+}
+
+/// The whole command line, for parsing, manual pages and completions.
+pub fn command() -> Command {
+    Command::new("cellblock")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Run code that nobody should trust")
+        .long_about(
+            "Run code that nobody should trust: in a cell made of Linux namespaces, a cgroup, \
+             Landlock and seccomp, without root, and with one JSON record of everything that \
+             happened.",
+        )
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommands(COMMANDS.map(subcommand))
+}
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// clap's own, which prints itself and exits with status 2, or with 0 for
+/// `--help` and `--version`.
+pub fn parse<I, T>(words: I) -> Result<Invocation, clap::Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    let mut matches = command().try_get_matches_from(words)?;
+    match take(&mut matches) {
+        ("run", mut m) => Ok(Invocation::Run(Box::new(read(&mut m)?))),
+        ("exec", mut m) => Ok(Invocation::Exec(Box::new(read(&mut m)?))),
+        ("plan", mut m) => match take(&mut m) {
+            ("run", mut m) => Ok(Invocation::PlanRun(Box::new(read(&mut m)?))),
+            (_, mut m) => Ok(Invocation::PlanExec(Box::new(read(&mut m)?))),
+        },
+        ("doctor", mut m) => Ok(Invocation::Doctor(read(&mut m)?)),
+        ("show", mut m) => Ok(Invocation::Show(read(&mut m)?)),
+        ("policy", mut m) => Ok(Invocation::Policy(read(&mut m)?)),
+        (_, mut m) => Ok(Invocation::Completions(read(&mut m)?)),
+    }
+}
+
+fn read<T: FromArgMatches>(matches: &mut ArgMatches) -> Result<T, clap::Error> {
+    T::from_arg_matches_mut(matches)
+}
+
+/// The subcommand that was called. clap has made sure that there is one, and
+/// that it is one of [`COMMANDS`].
+fn take(matches: &mut ArgMatches) -> (&'static str, ArgMatches) {
+    let (called, matches) = matches.remove_subcommand().unwrap_or_default();
+    let name = COMMANDS.iter().map(|(name, ..)| *name);
+    (
+        name.into_iter().find(|name| *name == called).unwrap_or(""),
+        matches,
+    )
+}

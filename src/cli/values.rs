@@ -1,0 +1,109 @@
+//! Values of flags that are more than text.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::spec::Layer;
+
+/// `SRC[:DST]`. The last colon counts, so a source with a colon in its name
+/// needs its destination spelled out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPair {
+    /// The host's path.
+    pub source: PathBuf,
+    /// The path inside, if given.
+    pub target: Option<PathBuf>,
+}
+
+/// Reads [`PathPair`]; any bytes may be in it.
+pub(super) fn path_pair(text: OsString) -> Result<PathPair, String> {
+    let bytes = text.as_bytes();
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let (source, target) = match bytes.iter().rposition(|b| *b == b':') {
+        Some(colon) => (&bytes[..colon], Some(&bytes[colon + 1..])),
+        None => (bytes, None),
+    };
+    if source.is_empty() || target.is_some_and(<[u8]>::is_empty) {
+        return Err("wants SRC, or SRC:DST with something on both sides".to_owned());
+    }
+    Ok(PathPair {
+        source: path(source),
+        target: target.map(path),
+    })
+}
+
+/// `NAME[=VALUE]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// The name.
+    pub name: String,
+    /// The value; without it, the caller's own is passed.
+    pub value: Option<OsString>,
+}
+
+/// Reads [`Variable`]; any bytes may be in its value.
+pub(super) fn variable(text: OsString) -> Result<Variable, String> {
+    let bytes = text.as_bytes();
+    let (name, value) = match bytes.iter().position(|b| *b == b'=') {
+        Some(equals) => (&bytes[..equals], Some(&bytes[equals + 1..])),
+        None => (bytes, None),
+    };
+    match std::str::from_utf8(name) {
+        Ok(name) if !name.is_empty() => Ok(Variable {
+            name: name.to_owned(),
+            value: value.map(|v| OsStr::from_bytes(v).to_owned()),
+        }),
+        _ => Err("wants NAME or NAME=VALUE, the name in UTF-8".to_owned()),
+    }
+}
+
+/// `PORT,…`, or `none`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortList(pub Vec<u16>);
+
+impl FromStr for PortList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(Vec::new()));
+        }
+        let ports = text.split(',').map(|port| match port.parse() {
+            Ok(0) | Err(_) => Err(format!(
+                "`{port}` is not a port from 1 to 65535; write several with commas, or none"
+            )),
+            Ok(port) => Ok(port),
+        });
+        ports.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Where the record goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordTo {
+    /// A file, created or replaced.
+    File(PathBuf),
+    /// A descriptor that the caller has opened.
+    Descriptor(i32),
+}
+
+/// Reads [`RecordTo`]: `fd:N`, or a path (`./fd:3` for an odd name).
+pub(super) fn record_to(text: OsString) -> Result<RecordTo, String> {
+    match text.as_bytes().strip_prefix(b"fd:") {
+        None => Ok(RecordTo::File(text.into())),
+        Some(number) => std::str::from_utf8(number)
+            .ok()
+            .and_then(|number| number.parse().ok())
+            .filter(|number| *number >= 0)
+            .map(RecordTo::Descriptor)
+            .ok_or_else(|| "wants the number of an open descriptor behind `fd:`".to_owned()),
+    }
+}
+
+/// Reads the name of a layer that `--without` gives up.
+pub(super) fn layer(text: &str) -> Result<Layer, String> {
+    let known = Layer::ALL.into_iter().find(|layer| layer.name() == text);
+    known.ok_or_else(|| format!("`{text}` is no layer that can be given up"))
+}

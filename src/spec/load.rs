@@ -1,0 +1,145 @@
+//! The one place of this module that reads files: profiles, spec files, code.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::language;
+use super::partial::Partial;
+use super::profiles::{self, BASE, located};
+use super::read::{Format, parse};
+use super::resolve::{Ask, Layer, Mode, Origin, resolve};
+use super::{Bytes, Spec};
+use crate::error::{Result, SetupError, Step};
+
+/// Larger profiles, spec files and programs are refused.
+const LARGEST: Bytes = Bytes::mib(64);
+
+/// Reads everything that the flags and the spec file name, and resolves it.
+///
+/// Without a profile named anywhere, `run` uses the built-in one that is named
+/// like the language, if there is one, and otherwise `default`.
+///
+/// # Errors
+/// A file that cannot be read, or a value that is not allowed; each names its
+/// file and field.
+pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<Spec> {
+    let mut upper = Vec::new();
+    if let Some(path) = spec_file {
+        upper.push(spec_layer(&ask.cwd.join(path))?);
+    }
+    upper.push(Layer {
+        origin: Origin::Flags,
+        partial: flags,
+    });
+    for layer in &mut upper {
+        layer.partial.root_at(ask.cwd);
+        read_code(layer, ask.cwd)?;
+    }
+    let read = |path: &Path| read_text(path);
+    let (profile, mut layers) = match named_profile(&upper) {
+        Some((name, origin)) => {
+            let folder = match origin {
+                Origin::File(path) => path.parent().unwrap_or(ask.cwd),
+                _ => ask.cwd,
+            };
+            let chain = profiles::chain(name, folder, &read).map_err(|mut error| {
+                error.operand.get_or_insert_with(|| origin.field("extends"));
+                error
+            })?;
+            (name.to_owned(), chain)
+        }
+        None => {
+            let name = usual_profile(&upper, ask);
+            (name.to_owned(), profiles::chain(name, ask.cwd, &read)?)
+        }
+    };
+    for layer in &mut layers {
+        layer.partial.root_at(ask.cwd);
+    }
+    layers.append(&mut upper);
+    resolve(layers, profile, ask)
+}
+
+fn spec_layer(path: &Path) -> Result<Layer> {
+    let origin = Origin::File(path.to_path_buf());
+    let text = read_text(path)?;
+    let format = Format::of(&path.to_string_lossy(), &text);
+    let partial = parse(&text, format).map_err(|error| located(error, &origin))?;
+    Ok(Layer { origin, partial })
+}
+
+/// Puts the text of `code_file` into `code`, unless both are given: then the
+/// validation refuses them.
+fn read_code(layer: &mut Layer, cwd: &Path) -> Result<()> {
+    if layer.partial.code.is_some() {
+        return Ok(());
+    }
+    let Some(file) = layer.partial.code_file.take() else {
+        return Ok(());
+    };
+    if file == Path::new("-") {
+        let bytes = read_all(std::io::stdin().lock(), "standard input")?;
+        layer.partial.code = Some(bytes.into());
+    } else {
+        layer.partial.code = Some(read_file(&cwd.join(&file))?.into());
+        layer.partial.code_path = Some(file);
+    }
+    Ok(())
+}
+
+/// The profile that is named last, and by whom.
+fn named_profile(upper: &[Layer]) -> Option<(&str, &Origin)> {
+    let named = |layer: &'_ Layer| layer.partial.extends.is_some();
+    let layer = upper.iter().rev().find(|layer| named(layer))?;
+    Some((layer.partial.extends.as_deref()?, &layer.origin))
+}
+
+/// The profile when none is named.
+fn usual_profile(upper: &[Layer], ask: &Ask<'_>) -> &'static str {
+    if ask.mode == Mode::Exec {
+        return BASE;
+    }
+    let merged = upper
+        .iter()
+        .fold(Partial::default(), |m, l| m.merge(l.partial.clone()));
+    let code = merged.code.unwrap_or_default();
+    language::choose(
+        merged.language.as_deref(),
+        merged.code_path.as_deref(),
+        code.as_bytes(),
+        ask.languages,
+    )
+    .ok()
+    .and_then(|language| profiles::built_in(language.name))
+    .map_or(BASE, |profile| profile.name)
+}
+
+/// Reads a file that holds UTF-8 text.
+///
+/// # Errors
+/// It cannot be opened or read, is too large, or is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read_file(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        SetupError::new(Step::Spec, format!("is not UTF-8 text at byte {at}")).on(path.display())
+    })
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let file = File::open(path)
+        .map_err(|error| SetupError::io(Step::Spec, "open", &error).on(path.display()))?;
+    read_all(file, path.display())
+}
+
+fn read_all(input: impl Read, name: impl std::fmt::Display) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match input.take(LARGEST.0 + 1).read_to_end(&mut bytes) {
+        Err(error) => Err(SetupError::io(Step::Spec, "read", &error).on(name)),
+        Ok(_) if bytes.len() as u64 > LARGEST.0 => {
+            let message = format!("is larger than {LARGEST}");
+            Err(SetupError::new(Step::Spec, message).on(name))
+        }
+        Ok(_) => Ok(bytes),
+    }
+}

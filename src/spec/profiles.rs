@@ -1,0 +1,143 @@
+//! Policy profiles: the built-in ones, and chains of files that extend them.
+
+use std::path::{Path, PathBuf};
+
+use super::read::{Format, did_you_mean, listed, parse};
+use super::resolve::{Layer, Origin};
+use crate::error::{Result, SetupError, Step};
+
+/// A profile that is part of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file, with the reason beside each value.
+    pub source: &'static str,
+}
+
+/// The profile that every other builds on.
+pub const BASE: &str = "default";
+
+/// Longer chains of `extends` are refused, which also ends a circle through
+/// `..` that never spells a path the same way twice.
+const DEEPEST: usize = 16;
+
+/// All built-in profiles, the base first.
+pub const BUILT_IN: [BuiltIn; 4] = [
+    BuiltIn {
+        name: BASE,
+        source: include_str!("../../policies/profiles/default.toml"),
+    },
+    BuiltIn {
+        name: "python",
+        source: include_str!("../../policies/profiles/python.toml"),
+    },
+    BuiltIn {
+        name: "shell",
+        source: include_str!("../../policies/profiles/shell.toml"),
+    },
+    BuiltIn {
+        name: "strict",
+        source: include_str!("../../policies/profiles/strict.toml"),
+    },
+];
+
+/// The built-in profile of this name.
+pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|profile| profile.name == name)
+}
+
+/// Whether this means a file, not the name of a built-in profile.
+pub fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".toml")
+}
+
+/// The profile with all that it builds on, the base first. `read` gets the text
+/// of a file; a relative path starts at `cwd`, or for `extends` at the
+/// directory of the file that says so.
+///
+/// # Errors
+/// A name that is unknown, a file that cannot be read or is wrong, a cycle.
+pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Vec<Layer>> {
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut next = Some(find(name, cwd, read)?);
+    while let Some(layer) = next {
+        if layers.iter().any(|seen| seen.origin == layer.origin) {
+            let way = layers.iter().map(|l| &l.origin).chain([&layer.origin]);
+            let way: Vec<String> = way.map(ToString::to_string).collect();
+            return Err(SetupError::new(Step::Spec, "extends itself")
+                .on(layer.origin.field("extends"))
+                .hint(format!("break this circle: {}", way.join(" -> "))));
+        }
+        let base = match (&layer.partial.extends, &layer.origin) {
+            (Some(base), _) => Some(base.clone()),
+            (None, Origin::BuiltIn(name)) if name == BASE => None,
+            (None, _) => Some(BASE.to_owned()),
+        };
+        if layers.len() == DEEPEST {
+            let message = format!("builds on more than {DEEPEST} profiles");
+            return Err(SetupError::new(Step::Spec, message).on(layer.origin.field("extends")));
+        }
+        next = match base {
+            None => None,
+            Some(base) => {
+                let folder = match &layer.origin {
+                    Origin::File(path) => path.parent().unwrap_or(cwd).to_path_buf(),
+                    _ => cwd.to_path_buf(),
+                };
+                let found = find(&base, &folder, read);
+                Some(found.map_err(|mut error| {
+                    let field = layer.origin.field("extends");
+                    error.operand.get_or_insert(field);
+                    error
+                })?)
+            }
+        };
+        layers.push(layer);
+    }
+    layers.reverse();
+    Ok(layers)
+}
+
+fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Layer> {
+    let (origin, text) = if is_path(name) {
+        let path: PathBuf = folder.join(name).components().collect();
+        let text = read(&path)?;
+        (Origin::File(path), text)
+    } else {
+        let profile = built_in(name).ok_or_else(|| unknown(name))?;
+        (Origin::BuiltIn(name.to_owned()), profile.source.to_owned())
+    };
+    let partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
+    match partial.call_field() {
+        Some(field) => Err(misplaced(&origin, field)),
+        None => Ok(Layer { origin, partial }),
+    }
+}
+
+/// The error for a field that belongs to one call, in a profile.
+pub(crate) fn misplaced(origin: &Origin, field: &str) -> SetupError {
+    SetupError::new(
+        Step::Spec,
+        "belongs into a spec file (--spec): a profile says how, not what",
+    )
+    .on(origin.field(field))
+}
+
+/// The error with its file before its field.
+pub(crate) fn located(mut error: SetupError, origin: &Origin) -> SetupError {
+    error.operand = Some(match error.operand {
+        Some(field) => origin.field(&field),
+        None => origin.to_string(),
+    });
+    error
+}
+
+fn unknown(name: &str) -> SetupError {
+    let names = BUILT_IN.iter().map(|profile| profile.name);
+    let near = did_you_mean(name, names.clone());
+    SetupError::new(Step::Spec, format!("there is no profile `{name}`{near}")).hint(format!(
+        "built in: {}; a file of your own has a `/` in its path or ends in .toml",
+        listed(names)
+    ))
+}
