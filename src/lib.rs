@@ -25,6 +25,7 @@
 
 pub mod bytes;
 pub mod child;
+pub mod drivers;
 pub mod error;
 pub mod plan;
 pub mod probe;
