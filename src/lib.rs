@@ -26,6 +26,7 @@
 pub mod bytes;
 pub mod child;
 pub mod cli;
+pub mod drivers;
 pub mod error;
 pub mod launch;
 pub mod plan;

@@ -1,0 +1,252 @@
+//! The languages that `cellblock run` speaks, as data.
+//!
+//! A language is one folder here and one line in [`TABLE`]. A [`Driver`] says
+//! which interpreter it wants, which files cellblock shows it inside the cell,
+//! and how the code gets there; it knows nothing of how a cell is launched.
+//!
+//! Code reaches the interpreter in one of two ways ([`Delivery`]). On a
+//! *channel* a small program of ours inside the cell, the shim, takes the code
+//! from a socket and reports values and errors on it (see [`frames`]). As a
+//! *file* the interpreter runs it like any script, and the exit status and the
+//! standard streams are all there is.
+
+use std::path::{Path, PathBuf};
+
+use crate::bytes::RawText;
+use crate::error::{Result, SetupError, Step};
+
+pub mod frames;
+mod python;
+mod shell;
+
+/// Where the files of cellblock's own appear inside a cell, read-only.
+pub const DIRECTORY: &str = "/run/cellblock";
+
+/// The descriptor on which a shim finds its end of the channel: a connected
+/// `AF_UNIX` stream socket, in blocking mode.
+pub const CHANNEL_FD: i32 = 3;
+
+/// One language. Plain data: see [`TABLE`].
+#[derive(Debug)]
+pub struct Driver {
+    /// The language's name in specs and records.
+    pub name: &'static str,
+    /// Other names that callers and `#!` lines may use.
+    pub aliases: &'static [&'static str],
+    /// File name extensions, without the dot.
+    pub extensions: &'static [&'static str],
+    /// Absolute paths of interpreters inside the cell, the best first. A
+    /// prepared rootfs may name another one.
+    pub interpreters: &'static [&'static str],
+    /// The interpreter's arguments before those of the run.
+    pub flags: &'static [&'static str],
+    /// Files to show inside the cell, read-only and world-readable.
+    pub files: &'static [DriverFile],
+    /// How the code gets to the interpreter.
+    pub delivery: Delivery,
+    /// The policy profile that serves it when the caller names none.
+    pub profile: &'static str,
+}
+
+/// A file of cellblock's own inside the cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverFile {
+    /// Absolute path below [`DIRECTORY`].
+    pub path: &'static str,
+    /// Its content.
+    pub content: &'static [u8],
+}
+
+/// How the code gets to the interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The shim at this path, one of [`Driver::files`], takes a
+    /// [`frames::Request`] from [`CHANNEL_FD`], whose number is its only
+    /// argument.
+    Channel(&'static str),
+    /// The code is put at this path, read-only; the run's arguments follow it.
+    File(&'static str),
+}
+
+/// Every language.
+pub static TABLE: &[&Driver] = &[&python::DRIVER, &shell::DRIVER];
+
+impl Driver {
+    /// The program's argument vector. The caller's `args` are part of it only
+    /// where the code is a file: on a channel they travel with the request.
+    pub fn argv(&self, interpreter: &Path, args: &[RawText]) -> Vec<RawText> {
+        let mut argv = vec![RawText::from(interpreter)];
+        argv.extend(self.flags.iter().copied().map(RawText::from));
+        match self.delivery {
+            Delivery::Channel(shim) => {
+                argv.extend([shim.into(), CHANNEL_FD.to_string().into()]);
+            }
+            Delivery::File(path) => {
+                argv.push(path.into());
+                argv.extend_from_slice(args);
+            }
+        }
+        argv
+    }
+
+    /// What to put into the cell, read-only, below [`DIRECTORY`].
+    pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
+        let own = |file: &DriverFile| (file.path.into(), file.content.to_vec().into());
+        let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
+        if let Delivery::File(path) = self.delivery {
+            files.push((path.into(), code.clone()));
+        }
+        files
+    }
+
+    /// Whether the program is to be given the channel.
+    pub const fn uses_channel(&self) -> bool {
+        matches!(self.delivery, Delivery::Channel(_))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+}
+
+/// The driver with this name or alias.
+///
+/// # Errors
+/// Names the known languages, and the one that looks most like `name`.
+pub fn find(name: &str) -> Result<&'static Driver> {
+    let known = || TABLE.iter().copied();
+    if let Some(driver) = known().find(|driver| driver.names().any(|known| known == name)) {
+        return Ok(driver);
+    }
+    let nearest = known()
+        .flat_map(Driver::names)
+        .map(|known| {
+            (
+                strsim::damerau_levenshtein(&name.to_lowercase(), known),
+                known,
+            )
+        })
+        .min()
+        .filter(|(distance, known)| *distance <= known.len() / 2);
+    let names = known().map(|driver| driver.name).collect::<Vec<_>>();
+    let mut hint = format!("cellblock speaks {}", names.join(", "));
+    if let Some((_, nearest)) = nearest {
+        hint = format!("did you mean `{nearest}`? {hint}");
+    }
+    Err(SetupError::new(Step::Spec, "unknown language")
+        .on(format_args!("language `{name}`"))
+        .hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_languages_share_a_name_extension_or_interpreter() {
+        for field in [
+            |d: &'static Driver| d.names().collect::<Vec<_>>(),
+            |d: &'static Driver| d.extensions.to_vec(),
+            |d: &'static Driver| d.interpreters.to_vec(),
+        ] {
+            let mut seen = BTreeSet::new();
+            for value in TABLE.iter().copied().flat_map(field) {
+                assert!(seen.insert(value), "{value} stands twice");
+            }
+        }
+    }
+
+    #[test]
+    fn every_driver_is_complete() {
+        for driver in TABLE {
+            let name = driver.name;
+            assert_eq!(find(name).unwrap().name, name);
+            assert!(!driver.interpreters.is_empty(), "{name}");
+            assert!(
+                driver.interpreters.iter().all(|path| path.starts_with('/')),
+                "{name}"
+            );
+            assert!(!driver.extensions.is_empty(), "{name}");
+            for file in driver.files {
+                assert_eq!(
+                    Path::new(file.path).parent(),
+                    Some(Path::new(DIRECTORY)),
+                    "{name}"
+                );
+                assert!(!file.content.is_empty(), "{name}");
+            }
+            match driver.delivery {
+                Delivery::Channel(shim) => {
+                    assert!(driver.files.iter().any(|file| file.path == shim), "{name}");
+                }
+                Delivery::File(code) => {
+                    assert_eq!(
+                        Path::new(code).parent(),
+                        Some(Path::new(DIRECTORY)),
+                        "{name}"
+                    );
+                    assert!(driver.files.iter().all(|file| file.path != code), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn aliases_find_their_language() {
+        for (alias, name) in [("py", "python"), ("python3", "python"), ("sh", "bash")] {
+            assert_eq!(find(alias).unwrap().name, name);
+        }
+    }
+
+    #[test]
+    fn files_are_where_cells_have_them() {
+        assert_eq!(DIRECTORY, crate::plan::RUN_DIR);
+        let files = |name: &str| find(name).unwrap().files_for(&"echo".into());
+        assert_eq!(
+            files("bash"),
+            [("/run/cellblock/main.sh".into(), "echo".into())]
+        );
+        assert_eq!(files("python")[0].0, Path::new("/run/cellblock/python.py"));
+    }
+
+    #[test]
+    fn an_unknown_language_names_the_known_ones() {
+        let error = find("Pyhton").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "read the request: language `Pyhton`: unknown language"
+        );
+        assert_eq!(
+            error.hint.as_deref(),
+            Some("did you mean `python`? cellblock speaks python, bash")
+        );
+        assert_eq!(
+            find("cobol").unwrap_err().hint.as_deref(),
+            Some("cellblock speaks python, bash")
+        );
+    }
+
+    #[test]
+    fn arguments_follow_a_file_but_not_a_shim() {
+        let argv = |name: &str| {
+            let argv = find(name)
+                .unwrap()
+                .argv(Path::new("/bin/x"), &["a b".into()]);
+            argv.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            argv("python"),
+            [
+                "/bin/x",
+                "-B",
+                "-X",
+                "utf8",
+                "/run/cellblock/python.py",
+                "3"
+            ]
+        );
+        assert_eq!(argv("bash"), ["/bin/x", "/run/cellblock/main.sh", "a b"]);
+    }
+}
