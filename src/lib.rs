@@ -25,6 +25,7 @@
 
 pub mod bytes;
 pub mod error;
+pub mod launch;
 pub mod plan;
 pub mod probe;
 pub mod record;

@@ -1,0 +1,3 @@
+//! Brings a cell to life.
+
+pub mod cgroup;
