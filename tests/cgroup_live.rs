@@ -1,0 +1,575 @@
+//! Cgroups for real: limits that hold, cells that go, supervisors that die.
+//!
+//! Prints a line per test, `skip NAME: why` for one that this host cannot run,
+//! and a closing count. Arguments select tests by a part of their names.
+//!
+//! Environment: `CELLBLOCK_EXPECT_CGROUP` names how a cgroup must be come by
+//! (`delegated`, `root`, `systemd-user`, …, or `none`); unless it is `none`, a
+//! test that is skipped fails then, so that nothing goes missing unnoticed.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cellblock::launch::cgroup::{self, CellCgroup, Controller, Prepared, Request};
+use cellblock::spec::{Bytes, CgroupChoice};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+
+const TESTS: [(&str, Test); 13] = [
+    // First, while nothing has been enabled and moved.
+    ("several_begin_at_once", several_begin_at_once),
+    ("the_expected_way_is_found", the_expected_way_is_found),
+    ("limits_read_back", limits_read_back),
+    ("memory_limit_kills_the_cell", memory_limit_kills_the_cell),
+    ("process_limit_holds", process_limit_holds),
+    ("cpu_limit_throttles", cpu_limit_throttles),
+    ("cpu_time_is_counted", cpu_time_is_counted),
+    ("kill_ends_everything", kill_ends_everything),
+    (
+        "remove_takes_the_living_along",
+        remove_takes_the_living_along,
+    ),
+    ("dropping_removes", dropping_removes),
+    ("a_given_directory_is_used", a_given_directory_is_used),
+    ("a_given_directory_is_refused", a_given_directory_is_refused),
+    ("an_id_is_used_once", an_id_is_used_once),
+];
+
+type Test = fn() -> Result<(), Stop>;
+
+/// Why a test stopped.
+enum Stop {
+    Skip(String),
+    Fail(String),
+}
+
+impl<E: std::fmt::Display> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Fail(error.to_string())
+    }
+}
+
+fn skip<T>(why: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Skip(why.into()))
+}
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(Stop::Fail(format!($($message)+)));
+        }
+    };
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if let Some((first, rest)) = args.split_first()
+        && first == "--child"
+    {
+        return child(rest);
+    }
+    // Some of cargo's own options may come along.
+    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let strict = expected().is_some_and(|way| way != "none");
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in TESTS {
+        if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
+            continue;
+        }
+        match test() {
+            Ok(()) => {
+                passed += 1;
+                println!("ok   {name}");
+            }
+            Err(Stop::Skip(why)) if !strict => {
+                skipped += 1;
+                println!("skip {name}: {why}");
+            }
+            Err(Stop::Skip(why) | Stop::Fail(why)) => {
+                failed += 1;
+                println!("FAIL {name}: {why}");
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn expected() -> Option<String> {
+    env::var("CELLBLOCK_EXPECT_CGROUP").ok()
+}
+
+// ------------------------------------------------------------------ the tests
+
+fn several_begin_at_once() -> Result<(), Stop> {
+    let mut children = Vec::new();
+    for number in 0..4 {
+        children.push(role(&["churn", &number.to_string(), "20"])?);
+    }
+    for mut child in children {
+        let mut said = String::new();
+        child.out.read_to_string(&mut said)?;
+        child.process.wait()?;
+        if let Some(why) = said.strip_prefix("skip: ") {
+            return skip(why.trim_end());
+        }
+        ensure!(said == "done\n", "{said}");
+    }
+    Ok(())
+}
+
+fn the_expected_way_is_found() -> Result<(), Stop> {
+    let Some(way) = expected() else {
+        return skip("CELLBLOCK_EXPECT_CGROUP does not say what to expect");
+    };
+    let Prepared { cell, tried } = prepare("expected", |_| {})?;
+    for failure in &tried {
+        println!("     {failure}; hint: {:?}", failure.why.hint);
+        ensure!(failure.why.operand.is_some(), "it does not say on what");
+    }
+    let found = cell.as_ref().map_or("none", |cell| cell.source().name());
+    ensure!(found == way, "found {found}, not {way}");
+    match cell {
+        Some(cell) => {
+            let record = cell.record();
+            println!("     {record:?}");
+            ensure!(cell.controllers() == Controller::ALL, "{record:?}");
+            ensure!(
+                cell.path().ends_with(record.path.trim_start_matches('/')),
+                "{record:?}"
+            );
+            cell.remove()?;
+        }
+        None => {
+            ensure!(!tried.is_empty(), "none, and nothing was tried");
+            let hints = tried.iter().all(|failure| failure.why.hint.is_some());
+            ensure!(hints, "no way out is given");
+        }
+    }
+    Ok(())
+}
+
+fn limits_read_back() -> Result<(), Stop> {
+    let cell = limited("limits", |request| {
+        // Not a multiple of the page size.
+        request.memory = Some(Bytes(50_000_000));
+        request.processes = Some(20);
+        request.cpus = Some(1.5);
+    })?;
+    let held = cell.enforced();
+    let page = 4096;
+    ensure!(
+        held.memory == Some(Bytes(50_000_000 / page * page)),
+        "{held:?}"
+    );
+    ensure!(held.processes == Some(20), "{held:?}");
+    ensure!(held.cpus == Some(1.5), "{held:?}");
+    ensure!(cell.unenforced().is_empty(), "{:?}", cell.unenforced());
+    for (file, value) in [
+        ("memory.max", "49999872\n"),
+        ("memory.oom.group", "1\n"),
+        ("pids.max", "21\n"),
+        ("cpu.max", "150000 100000\n"),
+        ("cgroup.max.descendants", "0\n"),
+    ] {
+        let found = fs::read_to_string(cell.path().join(file))?;
+        ensure!(found == value, "{file} is {found}");
+    }
+    let swap = cell.path().join("memory.swap.max");
+    ensure!(
+        !swap.exists() || fs::read_to_string(&swap)? == "0\n",
+        "swap is allowed"
+    );
+    Ok(cell.remove()?)
+}
+
+fn memory_limit_kills_the_cell() -> Result<(), Stop> {
+    let limit = Bytes::mib(64);
+    let cell = limited("memory", |request| request.memory = Some(limit))?;
+    // One that does nothing wrong is killed along: the cell goes as a whole.
+    let mut bystander = joined(&cell, &["sleep"])?;
+    let mut eater = joined(&cell, &["eat", "1024"])?;
+    let (eater, bystander) = (eater.process.wait()?, bystander.process.wait()?);
+    ensure!(eater.signal() == Some(9), "the eater: {eater}");
+    ensure!(bystander.signal() == Some(9), "the bystander: {bystander}");
+    let usage = cell.usage();
+    ensure!(usage.oom_kills >= Some(2), "{usage:?}");
+    if cell.path().join("memory.peak").exists() {
+        let peak = usage.memory_peak;
+        ensure!(
+            peak > Some(Bytes::mib(60)) && peak <= Some(limit),
+            "{usage:?}"
+        );
+    }
+    if fs::read_to_string(cell.path().join("memory.events"))?.contains("oom_group_kill") {
+        ensure!(usage.oom_group_kills == Some(1), "{usage:?}");
+    }
+    Ok(cell.remove()?)
+}
+
+fn process_limit_holds() -> Result<(), Stop> {
+    let cell = limited("processes", |request| request.processes = Some(5))?;
+    // The one that joins stands for the cell's init.
+    let mut forker = joined(&cell, &["threads", "50"])?;
+    let made = forker.line()?;
+    ensure!(made == "5", "{made} of 5 threads");
+    let usage = cell.usage();
+    ensure!(usage.forks_refused >= Some(1), "{usage:?}");
+    if cell.path().join("pids.peak").exists() {
+        ensure!(usage.processes_peak == Some(5), "{usage:?}");
+    }
+    Ok(cell.remove()?)
+}
+
+fn cpu_limit_throttles() -> Result<(), Stop> {
+    let cell = limited("cpus", |request| request.cpus = Some(0.2))?;
+    let begin = Instant::now();
+    let mut burner = joined(&cell, &["burn", "1500"])?;
+    burner.process.wait()?;
+    let (used, passed) = (cell.cpu_used()?.total(), begin.elapsed());
+    let usage = cell.usage();
+    // A tenth above the limit is generous: periods are handed out whole.
+    ensure!(used < passed.mul_f64(0.3), "{used:?} of {passed:?}");
+    ensure!(usage.throttled_periods > Some(3), "{usage:?}");
+    ensure!(
+        usage.throttled > Some(Duration::from_millis(100)),
+        "{usage:?}"
+    );
+    Ok(cell.remove()?)
+}
+
+fn cpu_time_is_counted() -> Result<(), Stop> {
+    let cell = cell("cpu-time", |_| {})?;
+    let before = cell.cpu_used()?.total();
+    ensure!(before == Duration::ZERO, "{before:?} before anything ran");
+    let mut first = joined(&cell, &["use", "300"])?;
+    let mut second = joined(&cell, &["use", "300"])?;
+    first.process.wait()?;
+    second.process.wait()?;
+    let used = cell.cpu_used()?;
+    let range = Duration::from_millis(590)..Duration::from_millis(900);
+    ensure!(
+        range.contains(&used.total()),
+        "{used:?} by two that used 300 ms each"
+    );
+    ensure!(cell.usage().cpu == Some(used), "{:?}", cell.usage());
+    Ok(cell.remove()?)
+}
+
+fn kill_ends_everything() -> Result<(), Stop> {
+    let cell = cell("kill", |_| {})?;
+    let mut family: Vec<Role> = Vec::new();
+    for _ in 0..4 {
+        family.push(joined(&cell, &["sleep"])?);
+    }
+    cell.kill()?;
+    for mut member in family {
+        let status = member.process.wait()?;
+        ensure!(status.signal() == Some(9), "{status}");
+    }
+    Ok(cell.remove()?)
+}
+
+fn remove_takes_the_living_along() -> Result<(), Stop> {
+    let cell = cell("remove", |_| {})?;
+    let path = cell.path().to_owned();
+    let mut sleeper = joined(&cell, &["sleep"])?;
+    cell.remove()?;
+    ensure!(!path.exists(), "{} is still there", path.display());
+    let status = sleeper.process.wait()?;
+    ensure!(status.signal() == Some(9), "{status}");
+    Ok(())
+}
+
+fn dropping_removes() -> Result<(), Stop> {
+    let cell = cell("drop", |_| {})?;
+    let path = cell.path().to_owned();
+    let mut sleeper = joined(&cell, &["sleep"])?;
+    drop(cell);
+    ensure!(!path.exists(), "{} is still there", path.display());
+    sleeper.process.wait()?;
+    Ok(())
+}
+
+fn a_given_directory_is_used() -> Result<(), Stop> {
+    let place = cell("given-probe", |_| {})?;
+    let Some(above) = place.path().parent() else {
+        return skip("the cell has no directory above");
+    };
+    let directory = Scratch(above.join("given"));
+    fs::create_dir(&directory.0)?;
+    place.remove()?;
+    let choice = CgroupChoice::Path(directory.0.clone());
+    let id = unique("given");
+    let Prepared { cell, tried } = cgroup::prepare(&Request {
+        memory: Some(Bytes::mib(64)),
+        ..request(&choice, &id)
+    })?;
+    let cell = cell.ok_or("no cgroup")?;
+    ensure!(tried.is_empty(), "{tried:?}");
+    ensure!(cell.record().source == "given", "{:?}", cell.record());
+    ensure!(
+        cell.path().parent() == Some(directory.0.as_path()),
+        "{:?}",
+        cell.path()
+    );
+    if cell.controllers().contains(&Controller::Memory) {
+        ensure!(
+            cell.enforced().memory == Some(Bytes::mib(64)),
+            "{:?}",
+            cell.enforced()
+        );
+    } else {
+        ensure!(cell.enforced().memory.is_none(), "{:?}", cell.enforced());
+        ensure!(!cell.unenforced().is_empty(), "no reason is given");
+    }
+    Ok(cell.remove()?)
+}
+
+fn a_given_directory_is_refused() -> Result<(), Stop> {
+    let missing = Path::new("/sys/fs/cgroup/no such cgroup");
+    for path in [missing, Path::new("/tmp"), Path::new("/proc/self/status")] {
+        let choice = CgroupChoice::Path(path.to_owned());
+        match cgroup::prepare(&request(&choice, "refused")) {
+            Ok(_) => return Err(Stop::Fail(format!("{} was taken", path.display()))),
+            Err(error) => {
+                ensure!(error.operand.as_deref() == path.to_str(), "{error}");
+                ensure!(error.hint.is_some(), "{error}: no way out is given");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn an_id_is_used_once() -> Result<(), Stop> {
+    let first = cell("twice", |_| {})?;
+    let id = unique("twice");
+    let Prepared {
+        cell: second,
+        tried,
+    } = cgroup::prepare(&request(&CgroupChoice::Auto, &id))?;
+    ensure!(second.is_none(), "two cells got the same cgroup");
+    ensure!(
+        tried
+            .iter()
+            .any(|t| t.why.errno_name.as_deref() == Some("EEXIST")),
+        "{tried:?}"
+    );
+    ensure!(first.path().exists(), "the first one's cgroup is gone");
+    first.remove()?;
+    for id in ["", "a/b", "..", "a b"] {
+        ensure!(
+            cgroup::prepare(&request(&CgroupChoice::Auto, id)).is_err(),
+            "{id:?} was taken"
+        );
+    }
+    Ok(())
+}
+
+// ------------------------------------------------------------- given and when
+
+fn unique(name: &str) -> String {
+    format!("test-{name}-{}", std::process::id())
+}
+
+fn request<'a>(choice: &'a CgroupChoice, id: &'a str) -> Request<'a> {
+    Request {
+        choice,
+        memory: None,
+        processes: None,
+        cpus: None,
+        id,
+    }
+}
+
+fn prepare(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<Prepared, Stop> {
+    let id = unique(name);
+    let mut request = request(&CgroupChoice::Auto, &id);
+    change(&mut request);
+    Ok(cgroup::prepare(&request)?)
+}
+
+/// A cell's cgroup, with whatever controllers there are.
+fn cell(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<CellCgroup, Stop> {
+    let Prepared { cell, tried } = prepare(name, change)?;
+    match cell {
+        Some(cell) => Ok(cell),
+        None => skip(
+            tried
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
+    }
+}
+
+/// A cell's cgroup with all controllers.
+fn limited(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<CellCgroup, Stop> {
+    let cell = cell(name, change)?;
+    if cell.controllers() == Controller::ALL {
+        return Ok(cell);
+    }
+    let held = cell.enforced();
+    if held != cgroup::Enforced::default() {
+        return Err(Stop::Fail(format!("{held:?} without the controllers")));
+    }
+    skip(format!(
+        "the cgroup has only these controllers: {:?}",
+        cell.controllers()
+    ))
+}
+
+/// A directory that goes with its value.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.0.join("cellblock-supervisors"));
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// This program, started again in another role.
+struct Role {
+    process: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Role {
+    fn line(&mut self) -> Result<String, Stop> {
+        let mut line = String::new();
+        self.out.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn role(args: &[&str]) -> Result<Role, Stop> {
+    let mut process = Command::new(env::current_exe()?)
+        .arg("--child")
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let out = process.stdout.take().ok_or("no pipe")?;
+    Ok(Role {
+        process,
+        out: BufReader::new(out),
+    })
+}
+
+/// The same, inside of `cell`; returns when it is there.
+fn joined(cell: &CellCgroup, args: &[&str]) -> Result<Role, Stop> {
+    let path = cell.path().to_str().ok_or("a path that is not UTF-8")?;
+    let mut role = role(&[&["join", path], args].concat())?;
+    let line = role.line()?;
+    ensure!(line == "joined", "could not join {path}: {line}");
+    Ok(role)
+}
+
+// ------------------------------------------------------------------ the roles
+
+fn child(args: &[String]) -> ExitCode {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args[..] {
+        ["join", path, ref rest @ ..] => fs::write(Path::new(path).join("cgroup.procs"), "0")
+            .map_err(Stop::from)
+            .and_then(|()| {
+                say("joined");
+                act(rest)
+            }),
+        ["churn", number, rounds] => churn(number, rounds),
+        _ => act(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Skip(why)) => {
+            say(&format!("skip: {why}"));
+            ExitCode::FAILURE
+        }
+        Err(Stop::Fail(why)) => {
+            say(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(line: &str) {
+    println!("{line}");
+    let _ = std::io::stdout().flush();
+}
+
+fn act(args: &[&str]) -> Result<(), Stop> {
+    match *args {
+        ["sleep"] => loop {
+            thread::sleep(Duration::from_secs(60));
+        },
+        ["eat", mib] => {
+            let mut eaten = Vec::new();
+            for _ in 0..mib.parse::<usize>()? {
+                eaten.push(vec![1_u8; 1 << 20]);
+            }
+            say(&format!("survived with {}", eaten.len()));
+        }
+        ["threads", count] => {
+            let sleep = || thread::sleep(Duration::from_secs(600));
+            let count = count.parse()?;
+            let made = (0..count)
+                .take_while(|_| thread::Builder::new().spawn(sleep).is_ok())
+                .count();
+            say(&made.to_string());
+            sleep();
+        }
+        ["burn", ms] => {
+            let end = Instant::now() + Duration::from_millis(ms.parse()?);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        ["use", ms] => {
+            // What it used before it joined does not count.
+            let wanted = cpu_time()? + Duration::from_millis(ms.parse()?);
+            while cpu_time()? < wanted {
+                std::hint::spin_loop();
+            }
+        }
+        _ => return Err(Stop::Fail(format!("no such role: {args:?}"))),
+    }
+    Ok(())
+}
+
+/// What this process has used itself.
+fn cpu_time() -> Result<Duration, Stop> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = [usage.user_time(), usage.system_time()].map(|time| time.num_microseconds());
+    Ok(Duration::from_micros(
+        micros.iter().sum::<i64>().try_into()?,
+    ))
+}
+
+/// Makes and removes cells, one after the other.
+fn churn(number: &str, rounds: &str) -> Result<(), Stop> {
+    for round in 0..rounds.parse()? {
+        let limits = |request: &mut Request<'_>| {
+            request.memory = Some(Bytes::mib(64));
+            request.processes = Some(8);
+        };
+        let name = format!("churn-{number}-{round}");
+        cell(&name, limits)?.remove()?;
+    }
+    say("done");
+    Ok(())
+}
