@@ -2,17 +2,18 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, pipe2};
 
-use crate::child::{self, Filters, Prepared};
+use crate::child::{self, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
-use crate::plan::{Fallback, FileCopy, Ids, Namespace, Plan, Stdin};
-use crate::spec::{FileSource, Stdio};
+use crate::plan::{Fallback, FileCopy, Ids, Namespace, Plan};
+use crate::spec::{FileSource, Stdin, Stdio};
 use crate::sys::clone::{Fork, flags, fork_into};
-use crate::sys::seccomp::Instruction;
+use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
 
 pub mod cgroup;
@@ -42,30 +43,22 @@ pub struct Running {
     pub fallback: Fallback,
 }
 
-/// System call filters, ready to load.
-#[derive(Clone, Debug)]
-pub struct FilterPrograms {
-    /// Checks arguments.
-    pub arguments: Vec<Instruction>,
-    /// Checks numbers and notifies the supervisor of denials.
-    pub numbers: Vec<Instruction>,
-}
-
 /// Starts a cell according to `plan`. The caller's signals are expected to be
 /// blocked already.
 ///
 /// # Errors
 /// The step that failed on this side; what fails inside arrives as a message.
-pub fn launch(plan: &Plan, filters: Option<&FilterPrograms>, cgroup: Option<CellCgroup>, fallback: Fallback) -> Result<Running> {
+pub fn launch(
+    plan: &Plan,
+    filter: Option<&Filter>,
+    cgroup: Option<CellCgroup>,
+    fallback: Fallback,
+) -> Result<Running> {
     require_one_thread()?;
     let inputs = open_inputs(&plan.files)?;
-    let pair = |step| {
-        move || {
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(|e| SetupError::os(step, "socketpair", e))
-        }
-    };
-    let (report, init_report) = pair(Step::Clone)()?;
+    let (report, init_report) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
     let channel = plan.program.channel.map(|_| channel_pair()).transpose()?;
     let (channel, program_channel) = channel.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
     let (output, stdio) = stdio(plan)?;
@@ -81,15 +74,19 @@ pub fn launch(plan: &Plan, filters: Option<&FilterPrograms>, cgroup: Option<Cell
             inputs,
             stdio,
             channel: program_channel,
-            filters: filters.map(|f| Filters { arguments: &f.arguments, numbers: &f.numbers, notify: true }),
+            filter,
         }),
         Fork::Parent { pid, pidfd } => {
             drop((init_report, stdio, program_channel, inputs));
             let cell = Running { pid, pidfd, report, progress, output, channel, cgroup, fallback };
-            // Init may have failed and gone already; then its message, which
-            // tells more, is waiting in the socket.
             match map_ids(pid, &plan.ids).and_then(|()| release(&cell)) {
-                Err(error) if error.errno != Some(Errno::EPIPE as i32) && !has_message(&cell) => Err(error),
+                // Init may have failed and gone already; then its message, which
+                // tells more, is waiting in the socket.
+                Err(error) if !has_message(&cell) => {
+                    let _ = pidfd_send_signal(cell.pidfd.as_fd(), Signal::SIGKILL);
+                    let _ = waitid(Id::PIDFd(cell.pidfd.as_fd()), WaitPidFlag::WEXITED);
+                    Err(error)
+                }
                 _ => Ok(cell),
             }
         }

@@ -11,7 +11,7 @@ use super::partial::{Partial, PartialBind, PartialFile, PartialTmpfs};
 use super::validate::{Fault, faults};
 use super::{
     Bind, CgroupChoice, Command, FileSource, InputFile, LandlockSpec, Language, Layer as Security,
-    Limits, RootfsRef, Spec, Stdio, TcpRule, TmpfsLimit,
+    Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
 };
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
@@ -200,7 +200,9 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             },
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
+            max_abi: None,
         },
+        stdin: Stdin::Inherit,
         without: merged.without,
         seccomp: need(merged.seccomp, "seccomp")?,
         outer_uid: merged.outer_uid,

@@ -86,8 +86,8 @@ impl<'a> Meter<'a> {
     }
 
     fn cpu_used(&self, processes: &[Pid]) -> Duration {
-        if let Some((user, system)) = self.cgroup.and_then(|cgroup| cgroup.cpu_used().ok()) {
-            return user + system;
+        if let Some(used) = self.cgroup.and_then(|cgroup| cgroup.cpu_used().ok()) {
+            return used.total();
         }
         processes.iter().filter_map(|pid| cpu_of(*pid)).sum()
     }

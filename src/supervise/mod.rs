@@ -74,7 +74,7 @@ pub struct Observed {
     pub channel_broken: bool,
     /// What seccomp denied.
     pub denials: Denials,
-    /// `/workspace` and `/tmp`, still there though the cell is gone.
+    /// `/workspace`, `/tmp` and `/dev/shm`, still there though the cell is gone.
     pub directories: Vec<OwnedFd>,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
@@ -90,11 +90,11 @@ pub struct Observed {
 ///
 /// # Errors
 /// Only when watching itself is impossible; the cell is ended then too.
-pub fn watch(
-    cell: &mut Running,
-    plan: &Plan,
+pub fn watch<'a>(
+    cell: &'a Running,
+    plan: &'a Plan,
     signals: &SignalFd,
-    channel: Option<&mut dyn Channel>,
+    channel: Option<&'a mut dyn Channel>,
 ) -> Result<Observed> {
     let mut watcher = Watcher::new(cell, plan, channel);
     while !watcher.is_over() {
@@ -144,8 +144,7 @@ enum Slot {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(cell: &'a mut Running, plan: &'a Plan, channel: Option<&'a mut dyn Channel>) -> Self {
-        let cell = &*cell;
+    fn new(cell: &'a Running, plan: &'a Plan, channel: Option<&'a mut dyn Channel>) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
             cell,
@@ -267,7 +266,7 @@ impl<'a> Watcher<'a> {
 
     fn on_started(&mut self, fds: Vec<OwnedFd>) {
         let mut fds = fds.into_iter();
-        self.seen.directories = fds.by_ref().take(2).collect();
+        self.seen.directories = fds.by_ref().take(3).collect();
         self.listener = fds.next();
         self.seen.began_ns = self.cell.progress.began_ns(Step::Exec).unwrap_or_else(crate::sys::process::monotonic_ns);
         self.phase = Phase::Running;
