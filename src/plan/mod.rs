@@ -17,6 +17,7 @@ mod ids;
 mod landlock;
 mod mounts;
 mod program;
+pub mod seccomp;
 
 pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
