@@ -23,6 +23,7 @@ mod category;
 mod denials;
 mod explain;
 mod meter;
+pub mod outputs;
 mod signals;
 pub mod verdict;
 
