@@ -11,7 +11,6 @@ use crate::drivers;
 use crate::error::{Result, SetupError, Step};
 use crate::record::Record;
 use crate::run;
-use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdin, Stdio};
 
 /// Exit status for a wrong command line.
@@ -39,9 +38,15 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
             let partial = exec.partial(|name| std::env::var_os(name));
             finish(plan(Mode::Exec, &exec.options, partial))
         }
-        Ok(Invocation::Doctor(doctor)) => finish(crate::doctor::run(doctor.json)),
+        Ok(Invocation::Doctor(doctor)) => finish(Err(SetupError::new(
+            Step::Spec,
+            format!("doctor is not there yet: {}", doctor.json),
+        ))),
         Ok(Invocation::Show(wanted)) => finish(show_record(&wanted.record)),
-        Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
+        Ok(Invocation::Policy(policy)) => finish(Err(SetupError::new(
+            Step::Spec,
+            format!("policy is not there yet: {:?}", policy.action),
+        ))),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
         Err(error) => usage(&error, &words),
     }
@@ -56,7 +61,11 @@ fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
     let ours = words.iter().take_while(|word| *word != "--");
     if ours.into_iter().any(|word| word == "--json") {
         let message = error.to_string();
-        let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let first = message
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
         let failure = SetupError::new(Step::Spec, first).hint("see cellblock --help");
         let _ = print_record(&run::refused(failure), &mut io::stdout());
     }
@@ -102,12 +111,17 @@ impl Outlet {
 
 fn open_record(to: &RecordTo) -> Result<File> {
     match to {
-        RecordTo::File(path) => File::create(path)
-            .map_err(|e| SetupError::io(Step::Spec, "open", &e).on(path.display()).hint("name a file that you may write with --record")),
+        RecordTo::File(path) => File::create(path).map_err(|e| {
+            SetupError::io(Step::Spec, "open", &e)
+                .on(path.display())
+                .hint("name a file that you may write with --record")
+        }),
         RecordTo::Descriptor(number) => crate::sys::process::adopt(*number).map_err(|e| {
             SetupError::os(Step::Spec, "fcntl", e)
                 .on(format!("--record fd:{number}"))
-                .hint("open the descriptor for writing before cellblock starts, as in 3>record.json")
+                .hint(
+                    "open the descriptor for writing before cellblock starts, as in 3>record.json",
+                )
         }),
     }
 }
@@ -143,10 +157,23 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let languages: Vec<Language<'_>> = drivers::TABLE
         .iter()
-        .map(|driver| Language { name: driver.name, aliases: driver.aliases, extensions: driver.extensions })
+        .map(|driver| Language {
+            name: driver.name,
+            aliases: driver.aliases,
+            extensions: driver.extensions,
+        })
         .collect();
-    let stdio = if mode == Mode::Run || options.json { Stdio::Capture } else { Stdio::Inherit };
-    let ask = Ask { mode, cwd: &cwd, languages: &languages, stdio };
+    let stdio = if mode == Mode::Run || options.json {
+        Stdio::Capture
+    } else {
+        Stdio::Inherit
+    };
+    let ask = Ask {
+        mode,
+        cwd: &cwd,
+        languages: &languages,
+        stdio,
+    };
     let code_is_stdin = partial.code_file.as_deref() == Some(Path::new("-"));
     let mut spec = spec::load(&ask, options.spec.as_deref(), partial)?;
     if code_is_stdin {
@@ -164,17 +191,20 @@ fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
         print_record(record, &mut io::stdout())?;
     }
     if outlet.view {
-        print(show::render_run(record, show::Style::of_stdout()).as_bytes())?;
+        print_record(record, &mut io::stdout())?;
     }
     Ok(())
 }
 
 fn print_record(record: &Record, to: &mut dyn Write) -> Result<()> {
-    let mut text = serde_json::to_vec(record)
-        .map_err(|e| SetupError::new(Step::Outputs, format!("the record does not serialise: {e}")))?;
+    let mut text = serde_json::to_vec(record).map_err(|e| {
+        SetupError::new(Step::Outputs, format!("the record does not serialise: {e}"))
+    })?;
     text.push(b'\n');
     to.write_all(&text).and_then(|()| to.flush()).map_err(|e| {
-        SetupError::io(Step::Outputs, "write", &e).on("the record").hint("see that its destination has room and a reader")
+        SetupError::io(Step::Outputs, "write", &e)
+            .on("the record")
+            .hint("see that its destination has room and a reader")
     })
 }
 
@@ -201,6 +231,5 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
 }
 
 fn show_record(path: &Path) -> Result<u8> {
-    let record = show::read(path)?;
-    print(show::render(&record, show::Style::of_stdout()).as_bytes()).map(|()| 0)
+    Err(SetupError::new(Step::Spec, "show is not there yet").on(path.display()))
 }

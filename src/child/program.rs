@@ -137,10 +137,15 @@ const fn resource(kind: RlimitKind) -> Resource {
 }
 
 fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
-    let Some(filter) = cell.filter else { return Ok(None) };
+    let Some(filter) = cell.filter else {
+        return Ok(None);
+    };
     let verb = Verb::new(Step::Seccomp, Call::Seccomp);
     if filter.notify {
-        return attempt(verb, || sys::seccomp::install_with_listener(&filter.program)).map(Some);
+        return attempt(verb, || {
+            sys::seccomp::install_with_listener(&filter.program)
+        })
+        .map(Some);
     }
     attempt(verb, || sys::seccomp::install(&filter.program))?;
     Ok(None)

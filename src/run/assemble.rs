@@ -13,7 +13,8 @@ use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
 use crate::plan::{Plan, Rlimit, RlimitKind};
 use crate::record::{
-    CgroupRecord, Denied, IdRecord, Isolation, LimitRecord, Outcome, Record, SCHEMA, Timing, Truncation, Usage,
+    CgroupRecord, Denied, IdRecord, Isolation, LimitRecord, Outcome, Record, SCHEMA, Timing,
+    Truncation, Usage,
 };
 use crate::spec::{Command, Limits, Spec, TmpfsLimit, WORKSPACE};
 use crate::supervise::Observed;
@@ -31,7 +32,11 @@ pub(super) struct CgroupFacts {
 
 impl CgroupFacts {
     pub(super) fn of(cgroup: &CellCgroup) -> Self {
-        Self { usage: cgroup.usage(), enforced: cgroup.enforced(), record: cgroup.record() }
+        Self {
+            usage: cgroup.usage(),
+            enforced: cgroup.enforced(),
+            record: cgroup.record(),
+        }
     }
 }
 
@@ -51,15 +56,31 @@ pub(super) struct Parts<'a> {
 
 /// The record of a call whose cell was launched.
 pub(super) fn record(parts: Parts<'_>) -> Record {
-    let Parts { spec, plan, filter, cell, cgroup, mut observed, outputs, said, mut warnings, began_ns } = parts;
+    let Parts {
+        spec,
+        plan,
+        filter,
+        cell,
+        cgroup,
+        mut observed,
+        outputs,
+        said,
+        mut warnings,
+        began_ns,
+    } = parts;
     let denied = denied(&observed, filter);
     let full = full_tmpfs(&observed, &plan.limits);
     let usage = usage(&observed, cgroup.as_ref());
+    // Results that do not reach the caller are no success.
+    let lost = outputs.error;
     let verdict = judge(&Evidence {
         end: end(&observed),
-        stopped: observed.stopped.clone(),
+        stopped: observed
+            .stopped
+            .clone()
+            .or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
         oom_kills: cgroup.as_ref().and_then(|c| c.usage.oom_kills).unwrap_or(0),
-        pids_limit_hits: cgroup.as_ref().and_then(|c| c.usage.forks_refused),
+        pids_limit_hits: refused_forks(&observed, cell, cgroup.as_ref()),
         full: full.clone(),
         denied: &denied,
         error: said.error.as_ref(),
@@ -69,19 +90,40 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     note_oddities(&observed, &mut warnings);
     warnings.extend(said.notes);
     let mut truncated = outputs.truncated;
-    let [stdout, stderr] = std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
+    let [stdout, stderr] =
+        std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
-        truncated.extend(stream.as_ref().and_then(|s| s.truncation.clone()).map(|cut| (name.to_owned(), cut)));
+        truncated.extend(
+            stream
+                .as_ref()
+                .and_then(|s| s.truncation.clone())
+                .map(|cut| (name.to_owned(), cut)),
+        );
     }
     if said.results_total > said.results.len() as u64 {
-        let cut = Truncation { total: said.results_total, kept: said.results.len() as u64, part: "head".into(), head: None };
+        let cut = Truncation {
+            total: said.results_total,
+            kept: said.results.len() as u64,
+            part: "head".into(),
+            head: None,
+        };
         truncated.insert("results".to_owned(), cut);
     }
-    let hits = Hits { verdict: &verdict, observed: &observed, cgroup: cgroup.as_ref(), full: &full, truncated: &truncated };
+    let hits = Hits {
+        verdict: &verdict,
+        observed: &observed,
+        cgroup: cgroup.as_ref(),
+        full: &full,
+        truncated: &truncated,
+    };
     let limits = limits(plan, cell, cgroup.as_ref(), &hits);
     let timing = timing(&observed, cell, said.started_ns, began_ns);
     Record {
-        setup_error: observed.failure.clone().map(|error| crate::hints::complete(error, plan)),
+        setup_error: observed
+            .failure
+            .clone()
+            .map(|error| crate::hints::complete(error, plan))
+            .or(lost),
         execution_time: usage.wall_ms / 1000.0,
         results: said.results,
         error: said.error,
@@ -112,11 +154,17 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
         broken_syntax: false,
         limits: &limits,
     });
-    Record { setup_error: Some(error), ..outline(spec, verdict, None, None, String::new()) }
+    Record {
+        setup_error: Some(error),
+        ..outline(spec, verdict, None, None, String::new())
+    }
 }
 
 fn unlimited() -> Limits {
-    let none = TmpfsLimit { size: crate::spec::Bytes(0), inodes: 0 };
+    let none = TmpfsLimit {
+        size: crate::spec::Bytes(0),
+        inodes: 0,
+    };
     Limits {
         wall: None,
         cpu_time: None,
@@ -134,13 +182,20 @@ fn unlimited() -> Limits {
 }
 
 /// A record with how it ended and what it wrote, and nothing else yet.
-fn outline(spec: Option<&Spec>, verdict: Verdict, stdout: Option<Captured>, stderr: Option<Captured>, id: String) -> Record {
+fn outline(
+    spec: Option<&Spec>,
+    verdict: Verdict,
+    stdout: Option<Captured>,
+    stderr: Option<Captured>,
+    id: String,
+) -> Record {
     let (language, argv) = match spec.map(|spec| &spec.command) {
         Some(Command::Run { language, .. }) => (Some(language.clone()), None),
         Some(Command::Exec { argv }) => (None, Some(argv.clone())),
         None => (None, None),
     };
-    let split = |stream: Option<Captured>| stream.map_or((None, None), |s| (Some(s.text), s.base64));
+    let split =
+        |stream: Option<Captured>| stream.map_or((None, None), |s| (Some(s.text), s.base64));
     let (stdout, stdout_base64) = split(stdout);
     let (stderr, stderr_base64) = split(stderr);
     Record {
@@ -167,7 +222,10 @@ fn outline(spec: Option<&Spec>, verdict: Verdict, stdout: Option<Captured>, stde
         files_skipped: Vec::new(),
         truncated: BTreeMap::new(),
         denied: Vec::new(),
-        usage: Usage { by: "none".to_owned(), ..Usage::default() },
+        usage: Usage {
+            by: "none".to_owned(),
+            ..Usage::default()
+        },
         limits: BTreeMap::new(),
         isolation: None,
         timing: Timing::default(),
@@ -185,6 +243,19 @@ fn end(observed: &Observed) -> End {
         (None, Some(status)) => End::Signaled(libc::WTERMSIG(status)),
         // Init was killed before it could say how the program ended.
         (None, None) => End::Signaled(libc::SIGKILL),
+    }
+}
+
+/// How often the limit on processes refused one. Without a cgroup nothing counts
+/// that, but a watchdog that saw as many as are allowed tells as much.
+fn refused_forks(observed: &Observed, cell: &Running, cgroup: Option<&CgroupFacts>) -> Option<u64> {
+    match cell.fallback.processes {
+        // Init is one of those that the watchdog sees.
+        Some(limit) => observed
+            .watched
+            .processes
+            .map(|seen| u64::from(seen > limit)),
+        None => cgroup.and_then(|c| c.usage.forks_refused),
     }
 }
 
@@ -213,7 +284,11 @@ fn denied(observed: &Observed, filter: Option<&FilterPolicy>) -> Vec<Denied> {
 
 /// Which of the tmpfs that the program writes to had nothing left at the end.
 fn full_tmpfs(observed: &Observed, limits: &Limits) -> Vec<FullTmpfs> {
-    let places = [(WORKSPACE, limits.workspace), ("/tmp", limits.tmp), ("/dev/shm", limits.shm)];
+    let places = [
+        (WORKSPACE, limits.workspace),
+        ("/tmp", limits.tmp),
+        ("/dev/shm", limits.shm),
+    ];
     let exhausted = |(directory, (name, limit)): (&std::os::fd::OwnedFd, (&str, TmpfsLimit))| {
         let fs = fstatvfs(directory).ok()?;
         let exhausted = if fs.blocks_available() == 0 {
@@ -223,9 +298,17 @@ fn full_tmpfs(observed: &Observed, limits: &Limits) -> Vec<FullTmpfs> {
         } else {
             return None;
         };
-        Some(FullTmpfs { name: name.to_owned(), exhausted })
+        Some(FullTmpfs {
+            name: name.to_owned(),
+            exhausted,
+        })
     };
-    observed.directories.iter().zip(places).filter_map(exhausted).collect()
+    observed
+        .directories
+        .iter()
+        .zip(places)
+        .filter_map(exhausted)
+        .collect()
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -237,18 +320,27 @@ fn between_ms(from_ns: u64, to_ns: u64) -> f64 {
 }
 
 fn usage(observed: &Observed, cgroup: Option<&CgroupFacts>) -> Usage {
-    let wall_ms = if observed.began_ns == 0 { 0.0 } else { between_ms(observed.began_ns, observed.ended_ns) };
+    let wall_ms = if observed.began_ns == 0 {
+        0.0
+    } else {
+        between_ms(observed.began_ns, observed.ended_ns)
+    };
     let reaped = observed.reaped;
     let group = cgroup.map(|c| &c.usage);
     let cpu = group.and_then(|usage| usage.cpu);
     Usage {
         wall_ms,
         cpu_user_ms: cpu.map(|c| c.user).or(reaped.map(|r| r.user)).map(millis),
-        cpu_system_ms: cpu.map(|c| c.system).or(reaped.map(|r| r.system)).map(millis),
+        cpu_system_ms: cpu
+            .map(|c| c.system)
+            .or(reaped.map(|r| r.system))
+            .map(millis),
         memory_peak_bytes: group
             .and_then(|usage| usage.memory_peak.map(|bytes| bytes.0))
             .or_else(|| observed.watched.memory.max(reaped.map(|r| r.max_rss))),
-        processes_peak: group.and_then(|usage| usage.processes_peak).or(observed.watched.processes),
+        processes_peak: group
+            .and_then(|usage| usage.processes_peak)
+            .or(observed.watched.processes),
         throttled_ms: group.and_then(|usage| usage.throttled).map(millis),
         by: if cpu.is_some() { "cgroup" } else { "rusage" }.to_owned(),
     }
@@ -261,8 +353,14 @@ fn timing(observed: &Observed, cell: &Running, started_ns: Option<u64>, began_ns
     let ran = executed != 0;
     Timing {
         setup_ms: between_ms(began_ns, if ran { executed } else { observed.ended_ns }),
-        interpreter_ms: started_ns.filter(|_| ran).map(|at| between_ms(executed, at)),
-        code_ms: if ran { between_ms(code_from, observed.ended_ns) } else { 0.0 },
+        interpreter_ms: started_ns
+            .filter(|_| ran)
+            .map(|at| between_ms(executed, at)),
+        code_ms: if ran {
+            between_ms(code_from, observed.ended_ns)
+        } else {
+            0.0
+        },
         teardown_ms: between_ms(observed.ended_ns, now),
         steps: steps(cell, began_ns),
     }
@@ -270,9 +368,15 @@ fn timing(observed: &Observed, cell: &Running, started_ns: Option<u64>, began_ns
 
 /// How long each step of the set-up took: until the next one began.
 fn steps(cell: &Running, began_ns: u64) -> BTreeMap<String, f64> {
-    let name = |step: Step| serde_json::to_value(step).ok().and_then(|v| v.as_str().map(str::to_owned));
-    let mut entered: Vec<(u64, Step)> =
-        Step::ALL.iter().filter_map(|step| Some((cell.progress.began_ns(*step)?, *step))).collect();
+    let name = |step: Step| {
+        serde_json::to_value(step)
+            .ok()
+            .and_then(|v| v.as_str().map(str::to_owned))
+    };
+    let mut entered: Vec<(u64, Step)> = Step::ALL
+        .iter()
+        .filter_map(|step| Some((cell.progress.began_ns(*step)?, *step)))
+        .collect();
     entered.sort_unstable();
     let mut steps = BTreeMap::new();
     if let Some((first, _)) = entered.first() {
@@ -302,73 +406,177 @@ impl Hits<'_> {
     }
 
     fn forks_refused(&self) -> bool {
-        self.cgroup.and_then(|c| c.usage.forks_refused).is_some_and(|count| count > 0)
+        self.cgroup
+            .and_then(|c| c.usage.forks_refused)
+            .is_some_and(|count| count > 0)
     }
 
     fn throttled(&self) -> bool {
-        self.cgroup.and_then(|c| c.usage.throttled).is_some_and(|time| time > Duration::ZERO)
+        self.cgroup
+            .and_then(|c| c.usage.throttled)
+            .is_some_and(|time| time > Duration::ZERO)
     }
 }
 
-fn limits(plan: &Plan, cell: &Running, cgroup: Option<&CgroupFacts>, hits: &Hits<'_>) -> BTreeMap<String, LimitRecord> {
+fn limits(
+    plan: &Plan,
+    cell: &Running,
+    cgroup: Option<&CgroupFacts>,
+    hits: &Hits<'_>,
+) -> BTreeMap<String, LimitRecord> {
     let asked = &plan.limits;
     let stopped = hits.observed.stopped.as_ref();
     let enforced = cgroup.map(|c| c.enforced).unwrap_or_default();
     let fallback = &cell.fallback;
-    let held = |kind| plan.rlimits.iter().find(|limit| limit.resource == kind).map(effective);
-    let mut all = BTreeMap::new();
-    let mut add = |name: &str, unit: &str, requested: f64, holds: Option<f64>, by: &str, hit: bool| {
-        let by = if holds.is_some() { by } else { "none" };
-        let record = LimitRecord { requested, enforced: holds, unit: unit.to_owned(), by: by.to_owned(), hit };
-        all.insert(name.to_owned(), record);
+    let held = |kind| {
+        plan.rlimits
+            .iter()
+            .find(|limit| limit.resource == kind)
+            .map(effective)
     };
+    let mut all = BTreeMap::new();
+    let mut add =
+        |name: &str, unit: &str, requested: f64, holds: Option<f64>, by: &str, hit: bool| {
+            let by = if holds.is_some() { by } else { "none" };
+            let record = LimitRecord {
+                requested,
+                enforced: holds,
+                unit: unit.to_owned(),
+                by: by.to_owned(),
+                hit,
+            };
+            all.insert(name.to_owned(), record);
+        };
     if let Some(wall) = asked.wall.map(millis) {
-        add("wall", "ms", wall, Some(wall), "timer", matches!(stopped, Some(Stop::WallTimeout(_))));
+        add(
+            "wall",
+            "ms",
+            wall,
+            Some(wall),
+            "timer",
+            matches!(stopped, Some(Stop::WallTimeout(_))),
+        );
     }
     if let Some(cpu) = asked.cpu_time.map(millis) {
         let hit = matches!(stopped, Some(Stop::CpuTimeout(_)));
-        let by = if cgroup.is_some() { "cgroup+watchdog" } else { "rlimit+watchdog" };
+        let by = if cgroup.is_some() {
+            "cgroup+watchdog"
+        } else {
+            "rlimit+watchdog"
+        };
         add("cpu_time", "ms", cpu, Some(cpu), by, hit);
     }
     if let Some(cpus) = asked.cpus {
         match fallback.cpus {
             Some(bound) => add("cpus", "cpus", cpus, Some(bound as f64), "affinity", false),
-            None => add("cpus", "cpus", cpus, enforced.cpus, "cgroup", hits.throttled()),
+            None => add(
+                "cpus",
+                "cpus",
+                cpus,
+                enforced.cpus,
+                "cgroup",
+                hits.throttled(),
+            ),
         }
     }
     if let Some(memory) = asked.memory.map(|bytes| bytes.0 as f64) {
         let hit = hits.verdict.outcome == Outcome::Memory;
         match fallback.memory {
-            Some(bytes) => add("memory", "bytes", memory, Some(bytes.0 as f64), "rlimit+watchdog", hit),
-            None => add("memory", "bytes", memory, enforced.memory.map(|b| b.0 as f64), "cgroup", hit),
+            Some(bytes) => add(
+                "memory",
+                "bytes",
+                memory,
+                Some(bytes.0 as f64),
+                "rlimit+watchdog",
+                hit,
+            ),
+            None => add(
+                "memory",
+                "bytes",
+                memory,
+                enforced.memory.map(|b| b.0 as f64),
+                "cgroup",
+                hit,
+            ),
         }
     }
     if let Some(processes) = asked.processes.map(|count| count as f64) {
         let hit = hits.forks_refused() || hits.verdict.outcome == Outcome::Processes;
         match fallback.processes {
-            Some(count) => add("processes", "count", processes, Some(count as f64), "rlimit", hit),
-            None => add("processes", "count", processes, enforced.processes.map(|n| n as f64), "cgroup", hit),
+            Some(count) => add(
+                "processes",
+                "count",
+                processes,
+                Some(count as f64),
+                "rlimit",
+                hit,
+            ),
+            None => add(
+                "processes",
+                "count",
+                processes,
+                enforced.processes.map(|n| n as f64),
+                "cgroup",
+                hit,
+            ),
         }
     }
     if let Some(files) = asked.open_files.map(|count| count as f64) {
-        add("open_files", "count", files, held(RlimitKind::Nofile), "rlimit", false);
+        add(
+            "open_files",
+            "count",
+            files,
+            held(RlimitKind::Nofile),
+            "rlimit",
+            false,
+        );
     }
     if let Some(size) = asked.file_size.map(|bytes| bytes.0 as f64) {
-        let hit = hits.observed.status.is_some_and(|s| libc::WIFSIGNALED(s) && libc::WTERMSIG(s) == libc::SIGXFSZ);
-        add("file_size", "bytes", size, held(RlimitKind::Fsize), "rlimit", hit);
+        let hit = hits
+            .observed
+            .status
+            .is_some_and(|s| libc::WIFSIGNALED(s) && libc::WTERMSIG(s) == libc::SIGXFSZ);
+        add(
+            "file_size",
+            "bytes",
+            size,
+            held(RlimitKind::Fsize),
+            "rlimit",
+            hit,
+        );
     }
     if hits.observed.output.iter().any(Option::is_some) || cell.output.iter().any(Option::is_some) {
         let cap = asked.output.0 as f64;
-        let hit = ["stdout", "stderr"].iter().any(|stream| hits.truncated.contains_key(*stream));
+        let hit = ["stdout", "stderr"]
+            .iter()
+            .any(|stream| hits.truncated.contains_key(*stream));
         add("output", "bytes", cap, Some(cap), "capture", hit);
     }
-    let places = [("workspace", WORKSPACE, asked.workspace), ("tmp", "/tmp", asked.tmp), ("shm", "/dev/shm", asked.shm)];
+    let places = [
+        ("workspace", WORKSPACE, asked.workspace),
+        ("tmp", "/tmp", asked.tmp),
+        ("shm", "/dev/shm", asked.shm),
+    ];
     for ((name, place, limit), directory) in places.iter().zip(&hits.observed.directories) {
         let fs = fstatvfs(directory).ok();
         let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
-        add(&format!("{name}_size"), "bytes", limit.size.0 as f64, size, "tmpfs", hits.tmpfs(place));
+        add(
+            &format!("{name}_size"),
+            "bytes",
+            limit.size.0 as f64,
+            size,
+            "tmpfs",
+            hits.tmpfs(place),
+        );
         let inodes = fs.map(|fs| fs.files() as f64);
-        add(&format!("{name}_inodes"), "count", limit.inodes as f64, inodes, "tmpfs", hits.tmpfs(place));
+        add(
+            &format!("{name}_inodes"),
+            "count",
+            limit.inodes as f64,
+            inodes,
+            "tmpfs",
+            hits.tmpfs(place),
+        );
     }
     all
 }
@@ -383,7 +591,11 @@ fn effective(limit: &Rlimit) -> f64 {
     getrlimit(resource).map_or(limit.value, |(_, hard)| limit.value.min(hard)) as f64
 }
 
-fn isolation(plan: &Plan, filter: Option<&FilterPolicy>, cgroup: Option<CgroupRecord>) -> Isolation {
+fn isolation(
+    plan: &Plan,
+    filter: Option<&FilterPolicy>,
+    cgroup: Option<CgroupRecord>,
+) -> Isolation {
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
     let mut nested = Vec::new();
     nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
@@ -396,24 +608,46 @@ fn isolation(plan: &Plan, filter: Option<&FilterPolicy>, cgroup: Option<CgroupRe
             ("abstract_unix_socket", rules.scoped),
             ("signal", rules.scoped),
         ];
-        all.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect()
+        all.iter()
+            .filter(|(_, on)| *on)
+            .map(|(name, _)| (*name).to_owned())
+            .collect()
     });
     let own_proc = !plan.given_up.contains(&crate::spec::Layer::Proc);
     Isolation {
-        namespaces: plan.namespaces.iter().map(|namespace| namespace.name().to_owned()).collect(),
-        uid: IdRecord { inside: plan.ids.inner_uid, outside: plan.ids.outer_uid },
-        gid: IdRecord { inside: plan.ids.inner_gid, outside: plan.ids.outer_gid },
+        namespaces: plan
+            .namespaces
+            .iter()
+            .map(|namespace| namespace.name().to_owned())
+            .collect(),
+        uid: IdRecord {
+            inside: plan.ids.inner_uid,
+            outside: plan.ids.outer_uid,
+        },
+        gid: IdRecord {
+            inside: plan.ids.inner_gid,
+            outside: plan.ids.outer_gid,
+        },
         capabilities: names(&[]),
         no_new_privs: true,
         landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
         landlock_scopes,
         seccomp: filter.map(|policy| policy.compiled().identity()),
         nested_userns: nested,
-        network: if plan.has(crate::plan::Namespace::Net) { "none" } else { "host" }.to_owned(),
+        network: if plan.has(crate::plan::Namespace::Net) {
+            "none"
+        } else {
+            "host"
+        }
+        .to_owned(),
         proc: if own_proc { "own" } else { "host" }.to_owned(),
         rootfs: plan.rootfs.clone(),
         profile: plan.profile.clone(),
         cgroup,
-        given_up: plan.given_up.iter().map(|layer| layer.name().to_owned()).collect(),
+        given_up: plan
+            .given_up
+            .iter()
+            .map(|layer| layer.name().to_owned())
+            .collect(),
     }
 }

@@ -31,14 +31,19 @@ pub(super) struct Said {
 
 impl Conversation {
     pub(super) fn new(request: Vec<u8>) -> Self {
-        Self { request, sent: 0, reader: FrameReader::new(), said: Said::default() }
+        Self {
+            request,
+            sent: 0,
+            reader: FrameReader::new(),
+            said: Said::default(),
+        }
     }
 }
 
 impl Channel for Conversation {
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), ()> {
+    fn receive(&mut self, bytes: &[u8]) -> bool {
         let said = &mut self.said;
-        self.reader.feed(bytes, |frame| said.take(frame)).map_err(drop)
+        self.reader.feed(bytes, |frame| said.take(frame)).is_ok()
     }
 
     fn pending(&self) -> &[u8] {

@@ -22,8 +22,11 @@ impl Policy {
         if !name.contains('/') {
             return Err(unknown(name));
         }
-        let text = std::fs::read_to_string(name)
-            .map_err(|e| SetupError::io(Step::Spec, "open", &e).on(name).hint("name a policy file that you may read"))?;
+        let text = std::fs::read_to_string(name).map_err(|e| {
+            SetupError::io(Step::Spec, "open", &e)
+                .on(name)
+                .hint("name a policy file that you may read")
+        })?;
         let policy = seccomp::Policy::parse(&text).map_err(|e| match e.operand.clone() {
             Some(operand) => e.on(format!("{name}: {operand}")),
             None => e.on(name),
@@ -38,7 +41,12 @@ impl Policy {
 
     /// The program as the kernel takes it.
     pub fn instructions(&self) -> Vec<Instruction> {
-        let insn = |i: &seccomp::Insn| Instruction { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+        let insn = |i: &seccomp::Insn| Instruction {
+            code: i.code,
+            jt: i.jt,
+            jf: i.jf,
+            k: i.k,
+        };
         self.0.program.iter().map(insn).collect()
     }
 }
@@ -47,5 +55,8 @@ fn unknown(name: &str) -> SetupError {
     let known: Vec<&str> = seccomp::BUILTIN.iter().map(|(name, _)| *name).collect();
     SetupError::new(Step::Spec, format!("unknown seccomp policy `{name}`"))
         .on("seccomp")
-        .hint(format!("built in: {}; a policy file is named by a path with a `/` in it", known.join(", ")))
+        .hint(format!(
+            "built in: {}; a policy file is named by a path with a `/` in it",
+            known.join(", ")
+        ))
 }

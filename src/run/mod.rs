@@ -1,5 +1,6 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use crate::bytes::RawText;
@@ -14,11 +15,13 @@ use crate::probe::HostFacts;
 use crate::record::Record;
 use crate::rootfs::Tree;
 use crate::spec::{Command, Spec};
+use crate::supervise::outputs::{Caps, OutDir, Outputs, collect};
 use crate::supervise::{BlockedSignals, Channel, watch};
 
 mod assemble;
 mod conversation;
 mod filter;
+mod inputs;
 
 use conversation::Conversation;
 pub use filter::Policy as FilterPolicy;
@@ -48,8 +51,17 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
     };
     let program = program(spec, &tree, driver)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
-    let filter = plan.seccomp.as_deref().map(FilterPolicy::find).transpose()?;
-    Ok(Resolved { plan, host, filter, driver })
+    let filter = plan
+        .seccomp
+        .as_deref()
+        .map(FilterPolicy::find)
+        .transpose()?;
+    Ok(Resolved {
+        plan,
+        host,
+        filter,
+        driver,
+    })
 }
 
 /// What is to be executed.
@@ -76,14 +88,20 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
 
 /// The driver's interpreter inside `tree`.
 fn interpreter(tree: &Tree, driver: &Driver) -> Result<std::path::PathBuf> {
-    let found = driver.interpreters.iter().find(|path| tree.has_program(path.as_ref()));
+    let found = driver
+        .interpreters
+        .iter()
+        .find(|path| tree.has_program(path.as_ref()));
     found.map(Into::into).ok_or_else(|| {
-        SetupError::new(Step::Interpreter, format!("no {} in the rootfs `{}`", driver.name, tree.label))
-            .on(driver.interpreters.join(", "))
-            .hint(format!(
-                "install {} there, or name a directory that has it with --rootfs",
-                driver.name
-            ))
+        SetupError::new(
+            Step::Interpreter,
+            format!("no {} in the rootfs `{}`", driver.name, tree.label),
+        )
+        .on(driver.interpreters.join(", "))
+        .hint(format!(
+            "install {} there, or name a directory that has it with --rootfs",
+            driver.name
+        ))
     })
 }
 
@@ -102,18 +120,30 @@ pub fn refused(error: SetupError) -> Record {
 }
 
 fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
-    let Resolved { plan, filter, driver, .. } = resolved;
+    let Resolved {
+        plan,
+        filter,
+        driver,
+        ..
+    } = resolved;
     let signals = BlockedSignals::block()?;
     let mut conversation = conversation(spec, driver)?;
+    let (inputs, baseline) = inputs::open(&plan.files)?;
+    let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     let (cgroup, tried) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
     let mut warnings = tried;
     if plan.strict {
         refuse_fallbacks(&fallback, &warnings)?;
     }
-    let program = filter.as_ref().map(|policy| Filter { program: policy.instructions(), notify: true });
-    let mut cell = launch(&plan, program.as_ref(), cgroup, fallback)?;
-    let channel = conversation.as_mut().map(|conversation| conversation as &mut dyn Channel);
+    let program = filter.as_ref().map(|policy| Filter {
+        program: policy.instructions(),
+        notify: true,
+    });
+    let mut cell = launch(&plan, program.as_ref(), inputs, cgroup, fallback)?;
+    let channel = conversation
+        .as_mut()
+        .map(|conversation| conversation as &mut dyn Channel);
     let observed = watch(&cell, &plan, signals.fd(), channel);
     let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
     if let Some(cgroup) = cell.cgroup.take()
@@ -122,6 +152,17 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         warnings.push(error.to_string());
     }
     let observed = observed?;
+    let outputs = observed
+        .directories
+        .first()
+        .map_or_else(Outputs::default, |workspace| {
+            collect(
+                workspace.as_fd(),
+                &baseline,
+                out.as_ref(),
+                &Caps::of(plan.limits.workspace),
+            )
+        });
     Ok(assemble::record(assemble::Parts {
         spec,
         plan: &plan,
@@ -129,7 +170,10 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         cell: &cell,
         cgroup: cgroup_facts,
         observed,
-        said: conversation.map(|conversation| conversation.said).unwrap_or_default(),
+        outputs,
+        said: conversation
+            .map(|conversation| conversation.said)
+            .unwrap_or_default(),
         warnings,
         began_ns,
     }))
@@ -137,9 +181,19 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
 
 fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversation>> {
     match (&spec.command, driver) {
-        (Command::Run { code, name, args, .. }, Some(driver)) if driver.uses_channel() => {
+        (
+            Command::Run {
+                code, name, args, ..
+            },
+            Some(driver),
+        ) if driver.uses_channel() => {
             let directory = std::path::Path::new(crate::spec::WORKSPACE);
-            let request = Request { code, name, directory, args: args as &[RawText] };
+            let request = Request {
+                code,
+                name,
+                directory,
+                args: args as &[RawText],
+            };
             Ok(Some(Conversation::new(request.encode()?)))
         }
         _ => Ok(None),
@@ -185,11 +239,19 @@ fn refuse_fallbacks(fallback: &Fallback, reasons: &[String]) -> Result<()> {
         ("processes", fallback.processes.is_some()),
         ("cpus", fallback.cpus.is_some()),
     ];
-    let missing: Vec<&str> = missing.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    let missing: Vec<&str> = missing
+        .iter()
+        .filter(|(_, is)| *is)
+        .map(|(name, _)| *name)
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let why = if reasons.is_empty() { "--cgroup none".to_owned() } else { reasons.join("; ") };
+    let why = if reasons.is_empty() {
+        "--cgroup none".to_owned()
+    } else {
+        reasons.join("; ")
+    };
     Err(SetupError::new(Step::Cgroup, format!("no cgroup holds this limit, and --strict refuses a fallback: {why}"))
         .on(missing.join(", "))
         .hint("start cellblock in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), leave --strict out, or set the limit to none"))
