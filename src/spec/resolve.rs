@@ -198,6 +198,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
                 }
                 _ => min_abi,
             },
+            max_abi: landlock.max_abi,
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
             max_abi: None,
