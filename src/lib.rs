@@ -25,5 +25,6 @@
 
 pub mod bytes;
 pub mod error;
+pub mod plan;
 pub mod record;
 pub mod spec;

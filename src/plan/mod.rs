@@ -1,0 +1,3 @@
+//! The spec resolved against this host: pure data.
+
+pub mod seccomp;
