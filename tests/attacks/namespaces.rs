@@ -1,13 +1,13 @@
 //! New namespaces from inside, where a program would be root and reach kernel
 //! code that it cannot reach otherwise.
 
-use nix::errno::Errno;
-use nix::libc;
+use std::os::fd::AsRawFd as _;
 
-use crate::cells::attack::{bare, naive};
-use crate::cells::raw::{Arg, call, spawn};
-use crate::cells::{Attack, Attempt, Suite, attack};
-use crate::cells::attack::Refusal::With;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use crate::cells::prelude::*;
+use crate::cells::raw::spawn;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "namespaces",
@@ -17,18 +17,19 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
+/// Should the filter ever fail: the limit of zero nested user namespaces.
+const NESTING_LIMIT: &[Weaker] = &[(&["seccomp"], With(&[Errno::ENOSPC]))];
+/// Should the filter ever fail: no capability in any namespace.
+const NO_CAPABILITY: &[Weaker] = &[(&["seccomp"], With(&[Errno::EPERM]))];
+
 const ATTACKS: &[Attack] = &[
     attack("unshare-user", || unshare(libc::CLONE_NEWUSER))
         .live(bare())
-        // The namespace's own limit of zero, should the filter ever fail.
-        .weaker(&[
-            (&["seccomp"], With(&[Errno::ENOSPC])),
-        ]),
-    attack("unshare-user-with-high-bits", || {
-        call!(SYS_unshare, libc::CLONE_NEWUSER as u64 | 1 << 32).map(drop)
-    })
-    // The kernel does not truncate this one: EINVAL if it ever got there.
-    .live(bare().behind(Errno::EINVAL)),
+        .weaker(NESTING_LIMIT),
+    // This is where seccomp alone must do: both layers are never given up.
+    attack("unshare-user-without-limit", || unshare(libc::CLONE_NEWUSER))
+        .live(without(&["seccomp", "userns-limit"]))
+        .options(&["--without", "userns-limit"]),
     attack("unshare-mount", || unshare(libc::CLONE_NEWNS))
         .live(naive())
         .weaker(NO_CAPABILITY),
@@ -47,62 +48,57 @@ const ATTACKS: &[Attack] = &[
     attack("unshare-cgroup", || unshare(libc::CLONE_NEWCGROUP))
         .live(naive())
         .weaker(NO_CAPABILITY),
-    attack("unshare-time", || unshare(0x80))
+    attack("unshare-time", || unshare(CLONE_NEWTIME))
         .live(naive().unless(&[Errno::EINVAL]))
         .weaker(NO_CAPABILITY),
     attack("clone-user", || clone(libc::CLONE_NEWUSER as u64))
         .live(bare())
-        .weaker(&[(&["seccomp"], With(&[Errno::ENOSPC]))]),
-    // clone(2) drops the upper half of its flags, so a filter must, too.
+        .weaker(NESTING_LIMIT),
+    // clone(2) drops the upper half of its flags: a filter that compares all
+    // of them lets this through.
     attack("clone-user-with-high-bits", || {
         clone(libc::CLONE_NEWUSER as u64 | 1 << 32)
     })
-    .live(bare()),
+    .live(bare())
+    .weaker(NESTING_LIMIT),
     attack("clone-net", || clone(libc::CLONE_NEWNET as u64))
         .live(naive())
         .weaker(NO_CAPABILITY),
-    // Its flags lie behind a pointer: no filter can look at them.
+    // The flags of clone3 lie behind a pointer, where no filter can look.
     attack("clone3-user", || clone3(libc::CLONE_NEWUSER as u64))
         .live(bare())
         .refused(&[Errno::ENOSYS])
-        .weaker(&[(&["seccomp"], With(&[Errno::ENOSPC]))]),
-    attack("clone3", || clone3(0))
+        .weaker(NESTING_LIMIT),
+    // ENOSYS also for a harmless one: libc then falls back to clone.
+    attack("clone3-plain", || clone3(0))
         .live(bare())
         .refused(&[Errno::ENOSYS]),
     attack("setns", || {
-        let own = nix::fcntl::open(
-            "/proc/self/ns/net",
-            nix::fcntl::OFlag::O_RDONLY,
-            nix::sys::stat::Mode::empty(),
-        )?;
-        call!(SYS_setns, std::os::fd::AsRawFd::as_raw_fd(&own), 0).map(drop)
+        let own = nix::fcntl::open("/proc/self/ns/net", OFlag::O_RDONLY, Mode::empty())?;
+        call!(SYS_setns, own.as_raw_fd(), 0).map(drop)
     })
     .live(naive())
     .weaker(NO_CAPABILITY),
-    attack("setns-by-pidfd", || {
-        let own = call!(SYS_pidfd_open, std::process::id(), 0)?;
-        call!(SYS_setns, own, libc::CLONE_NEWUTS).map(drop)
+    attack("setns-of-init", || {
+        let init = call!(SYS_pidfd_open, 1, 0)?;
+        call!(SYS_setns, init, libc::CLONE_NEWUTS).map(drop)
     })
     .live(naive())
     .weaker(NO_CAPABILITY),
 ];
 
-/// The program has no capability in any namespace.
-const NO_CAPABILITY: &[crate::cells::attack::Weaker] = &[(&["seccomp"], With(&[Errno::EPERM]))];
+const CLONE_NEWTIME: i32 = 0x80;
 
 fn unshare(flags: i32) -> Attempt {
     call!(SYS_unshare, flags).map(drop)
 }
 
 fn clone(flags: u64) -> Attempt {
-    spawn(
-        libc::SYS_clone,
-        &[Arg::from(flags | libc::SIGCHLD as u64)],
-    )
+    spawn(libc::SYS_clone, &[Arg::from(flags | libc::SIGCHLD as u64)])
 }
 
 fn clone3(flags: u64) -> Attempt {
-    /// The first version of `struct clone_args`.
+    /// The first version of the kernel's `struct clone_args`.
     #[repr(C)]
     #[derive(Default)]
     struct CloneArgs {
@@ -120,8 +116,6 @@ fn clone3(flags: u64) -> Attempt {
         exit_signal: libc::SIGCHLD as u64,
         ..CloneArgs::default()
     };
-    spawn(
-        libc::SYS_clone3,
-        &[Arg::from(&args), Arg::from(size_of::<CloneArgs>())],
-    )
+    let size = size_of::<CloneArgs>();
+    spawn(libc::SYS_clone3, &[Arg::from(&args), Arg::from(size)])
 }

@@ -6,7 +6,8 @@ use nix::libc;
 use cellblock::record::{Outcome, Record};
 
 use super::probe::Report;
-use super::{Attempt, Check, Need, Run, Stage, fail, process};
+use super::cell::Run;
+use super::{Attempt, Check, Need, Stage, fail, process};
 
 /// One thing that a hostile program tries.
 ///
@@ -189,12 +190,9 @@ impl Attack {
     }
 
     fn in_cell(&self, stage: &Stage, probe: &str, layers: &[&str]) -> Check<Run> {
-        let mut cell = stage.probe(probe, []);
+        let mut cell = stage.probe(probe, []).without_all(layers);
         for word in self.options {
             cell = cell.option([word]);
-        }
-        for layer in layers {
-            cell = cell.without(layer);
         }
         cell.run()
     }
@@ -207,15 +205,15 @@ impl Attack {
         refusal: Refusal,
     ) -> Check {
         let run = self.in_cell(stage, probe, layers)?;
+        let cell = match layers {
+            [] => "in a whole cell".to_owned(),
+            layers => format!("in a cell without {}", layers.join(" and ")),
+        };
         let came = if killed_by_filter(&run.record) {
             None
         } else {
-            Some(Report::find(probe, run.stdout()).map_err(|_| {
-                fail(format!(
-                    "in a cell without {layers:?} the probe said nothing: {}",
-                    run.json
-                ))
-            })?)
+            let report = Report::find(probe, run.stdout());
+            Some(report.map_err(|_| fail(format!("{cell} nothing was reported: {}", run.json)))?)
         };
         let as_expected = match (came, refusal) {
             (None, Refusal::Killed | Refusal::KilledOr(_)) => true,
@@ -231,9 +229,7 @@ impl Attack {
             Some(Ok(())) => "THE ATTACK WORKED".to_owned(),
             Some(Err(errno)) => format!("it failed with {errno:?}"),
         };
-        Err(fail(format!(
-            "in a cell without {layers:?}: {came}; wanted {refusal:?}"
-        )))
+        Err(fail(format!("{cell}: {came}; wanted {refusal:?}")))
     }
 }
 

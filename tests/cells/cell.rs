@@ -94,6 +94,11 @@ impl<'s> Cell<'s> {
         self.option(["--without", layer])
     }
 
+    #[must_use]
+    pub(crate) fn without_all(self, layers: &[&str]) -> Self {
+        layers.iter().fold(self, |cell, layer| cell.without(layer))
+    }
+
     /// Sets `--NAME VALUE`.
     #[must_use]
     pub(crate) fn limit(self, name: &str, value: &str) -> Self {

@@ -11,14 +11,30 @@ pub(crate) mod raw;
 pub(crate) mod runner;
 pub(crate) mod scratch;
 pub(crate) mod stage;
+pub(crate) mod swap;
 
 use std::fmt;
 
-pub(crate) use attack::{Attack, attack};
-pub(crate) use cell::{Cell, Run};
-pub(crate) use host::Need;
-pub(crate) use probe::{Actor, Attempt};
-pub(crate) use stage::Stage;
+use attack::Attack;
+use cell::Cell;
+use host::Need;
+use probe::{Actor, Attempt};
+use stage::Stage;
+
+/// What the files of tests need of all this.
+pub(crate) mod prelude {
+    pub(crate) use cellblock::record::Outcome;
+    pub(crate) use nix::errno::Errno;
+    pub(crate) use nix::libc;
+
+    pub(crate) use super::attack::Refusal::{Killed, KilledOr, With};
+    pub(crate) use super::attack::{Attack, Weaker, attack, bare, naive, root, without};
+    pub(crate) use super::host::{Need, open};
+    pub(crate) use super::probe::{Actor, Attempt};
+    pub(crate) use super::raw::{Arg, call};
+    pub(crate) use super::stage::Stage;
+    pub(crate) use super::{Check, Scene, Stop, Suite, fail, skip};
+}
 
 /// The tests about one subject.
 pub(crate) struct Suite {
