@@ -1,13 +1,15 @@
 //! Signals to init, to the supervisor, to everything.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::cells::cell::Run;
 use crate::cells::prelude::*;
-use crate::cells::raw;
+use crate::cells::{process, raw};
 
 pub(crate) const SUITE: Suite = Suite {
     name: "signals",
@@ -98,9 +100,15 @@ fn sleep() -> i32 {
 struct Bystander(std::process::Child);
 
 impl Bystander {
+    /// It leads a process group of its own.
     fn new() -> Check<Self> {
-        let child = Command::new("/bin/sleep").arg("60").stdin(Stdio::null()).spawn();
-        Ok(Self(child?))
+        let mut command = Command::new("/bin/sleep");
+        command.arg("60").stdin(Stdio::null()).process_group(0);
+        Ok(Self(command.spawn()?))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id() as i32)
     }
 
     fn lives(&mut self) -> Check<bool> {
@@ -130,7 +138,7 @@ fn everything_is_killed(stage: &Stage) -> Check {
     let run = stage.probe("signals/signal", [&number]).run()?;
     assert_eq!(run.stdout(), "Err(ESRCH)\n");
     assert!(bystander.lives()?);
-    kill(Pid::from_raw(bystander.0.id() as i32), Signal::SIGKILL)?;
+    kill(bystander.pid(), Signal::SIGKILL)?;
     Ok(())
 }
 
@@ -159,9 +167,22 @@ fn stopped_cell_still_ends(stage: &Stage) -> Check {
 
 /// The program is in no process group of the caller's.
 fn the_group_of_the_caller(stage: &Stage) -> Check {
-    let run = stage.probe("signals/kill-own-group", []).run()?;
+    let mut bystander = Bystander::new()?;
+    let group = bystander.pid().as_raw();
+    let mut outside = stage.outside("signals/kill-own-group", []);
+    process::finish(outside.process_group(group), stage.within(5_000))?;
+    assert!(!bystander.lives()?, "not live");
+
+    let mut bystander = Bystander::new()?;
+    let group = bystander.pid().as_raw();
+    let mut inside = stage.probe("signals/kill-own-group", []).command();
+    let run = Run::of(process::finish(
+        inside.process_group(group),
+        stage.within(10_000),
+    )?)?;
     // It hits the program alone, and cellblock tells.
     assert_eq!(run.record.outcome, Outcome::Signal);
     assert_eq!(run.record.signal.as_deref(), Some("SIGTERM"));
+    assert!(bystander.lives()?);
     Ok(())
 }
