@@ -1,0 +1,188 @@
+//! What two cells, or a cell and the host, could share without a word from the
+//! caller: abstract sockets, System V and POSIX shared memory, queues.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::cells::cell::Run;
+use crate::cells::prelude::*;
+use crate::cells::process::Watch;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "channels",
+    covers: &[13],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "between-cells",
+            needs: &[],
+            run: between_cells,
+        },
+        Scene {
+            name: "abstract-socket-in-the-host-network",
+            needs: &[Need::Landlock(6)],
+            run: abstract_socket_in_the_host_network,
+        },
+    ],
+    actors: ACTORS,
+};
+
+/// The same in every process, so that they would meet.
+const NAME: &str = "cellblock-channel-test";
+const KEY: i32 = 0x0ce1_1b0c;
+
+const ACTORS: &[Actor] = &[
+    // Offers every channel, and keeps it until the file `done` is there.
+    Actor {
+        name: "offer",
+        run: |args| {
+            let sync = Path::new(&args[0]);
+            let _socket = abstract_address().and_then(|at| UnixListener::bind_addr(&at));
+            let shared = call!(SYS_shmget, KEY, 4096, libc::IPC_CREAT | 0o666);
+            let queue = open_queue(libc::O_CREAT | libc::O_RDWR);
+            let _ = fs::write("/dev/shm/cellblock-channel-test", "x");
+            let _ = fs::write("/tmp/cellblock-channel-test", "x");
+            let _ = fs::write(sync.join("ready"), "");
+            let start = Instant::now();
+            while !sync.join("done").exists() && start.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if let Ok(segment) = shared {
+                let _ = call!(SYS_shmctl, segment, libc::IPC_RMID, Arg::NULL);
+            }
+            if queue.is_ok() {
+                let _ = call!(SYS_mq_unlink, c"cellblock-channel-test");
+            }
+            let _ = fs::remove_file("/dev/shm/cellblock-channel-test");
+            let _ = fs::remove_file("/tmp/cellblock-channel-test");
+            0
+        },
+    },
+    // Looks for each of them.
+    Actor {
+        name: "look",
+        run: |_| {
+            let found = [
+                ("socket", connect().is_ok()),
+                ("segment", call!(SYS_shmget, KEY, 0, 0).is_ok()),
+                ("queue", open_queue(libc::O_RDWR).is_ok()),
+                ("shm", Path::new("/dev/shm/cellblock-channel-test").exists()),
+                ("tmp", Path::new("/tmp/cellblock-channel-test").exists()),
+            ];
+            for (name, _) in found.iter().filter(|(_, found)| *found) {
+                print!("{name} ");
+            }
+            0
+        },
+    },
+    Actor {
+        name: "connect",
+        run: |_| {
+            println!("{:?}", connect());
+            0
+        },
+    },
+];
+
+fn abstract_address() -> std::io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(NAME)
+}
+
+fn connect() -> Attempt {
+    abstract_address()
+        .and_then(|at| UnixStream::connect_addr(&at))
+        .map(drop)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+}
+
+fn open_queue(flags: i32) -> Attempt {
+    call!(
+        SYS_mq_open,
+        c"cellblock-channel-test",
+        flags,
+        0o600,
+        Arg::NULL
+    )
+    .map(drop)
+}
+
+fn between_cells(stage: &Stage) -> Check {
+    // Given two programs outside, each channel joins them.
+    let scratch = stage.scratch()?;
+    let sync = scratch.dir("outside", 0o777)?;
+    let mut offer = stage.outside("channels/offer", [&sync.to_string_lossy()]);
+    let offer = Watch::new(
+        offer
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?,
+    )?;
+    wait_for(&sync.join("ready"), stage)?;
+    let look = crate::cells::process::finish(
+        &mut stage.outside("channels/look", []),
+        stage.within(5_000),
+    )?;
+    fs::write(sync.join("done"), "")?;
+    offer.until_end(stage.within(5_000))?;
+    assert_eq!(
+        String::from_utf8_lossy(&look.stdout),
+        "socket segment queue shm tmp "
+    );
+
+    // In two cells none does, also without the layers that refuse some of them
+    // before the namespaces could.
+    for layers in [&[][..], &["landlock"], &["landlock", "seccomp"]] {
+        let sync = scratch.dir(&format!("inside-{}", layers.len()), 0o777)?;
+        let offer = stage
+            .probe("channels/offer", ["/sync"])
+            .without_all(layers)
+            .rw(&sync, Path::new("/sync"))
+            .command()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let offer = Watch::new(offer)?;
+        wait_for(&sync.join("ready"), stage)?;
+        let look = stage.probe("channels/look", []).without_all(layers).run()?;
+        fs::write(sync.join("done"), "")?;
+        Run::of(offer.until_end(stage.within(15_000))?)?.ended(Outcome::Ok)?;
+        assert_eq!(look.ended(Outcome::Ok)?.stdout(), "", "without {layers:?}");
+    }
+    Ok(())
+}
+
+/// With the host's network a cell is in the host's namespace of abstract
+/// sockets as well, and Landlock's scope alone keeps it from them.
+fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
+    let _listener = UnixListener::bind_addr(&abstract_address()?)?;
+    let own = stage.probe("channels/connect", []);
+    let hosts = own.clone().option(["--net", "host"]);
+
+    let live = hosts
+        .clone()
+        .without("landlock")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(live.stdout(), "Ok(())\n", "not live");
+    assert_eq!(hosts.run()?.stdout(), "Err(EPERM)\n");
+    assert_eq!(
+        own.without("landlock").run()?.stdout(),
+        "Err(ECONNREFUSED)\n"
+    );
+    Ok(())
+}
+
+fn wait_for(path: &Path, stage: &Stage) -> Check {
+    let start = Instant::now();
+    while !path.exists() {
+        if start.elapsed() > stage.within(5_000) {
+            return Err(fail(format!("{} did not come", path.display())));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Descriptors that leak in: one of a host directory is the whole host
+//! (CVE-2024-21626).
+
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use nix::fcntl::{FcntlArg, fcntl};
+
+use crate::cells::cell::Run;
+use crate::cells::prelude::*;
+use crate::cells::process;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "descriptors",
+    covers: &[3],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "inherited",
+            needs: &[],
+            run: inherited,
+        },
+        Scene {
+            name: "working-directory-by-descriptor",
+            needs: &[],
+            run: working_directory_by_descriptor,
+        },
+        Scene {
+            name: "argument-by-descriptor",
+            needs: &[],
+            run: argument_by_descriptor,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "list",
+            run: |_| {
+                for number in 0..1024 {
+                    const F_GETFD: i32 = 1;
+                    if call!(SYS_fcntl, number, F_GETFD).is_ok() {
+                        print!("{number} ");
+                    }
+                }
+                0
+            },
+        },
+        Actor {
+            name: "read",
+            run: |args| {
+                for path in args {
+                    match std::fs::read_to_string(path) {
+                        Ok(text) => print!("{text}"),
+                        Err(error) => println!("{:?}", error.raw_os_error()),
+                    }
+                }
+                0
+            },
+        },
+    ],
+};
+
+const SECRET: &str = "a secret of the host";
+/// Where the descriptors stand that are passed in without a word: right behind
+/// the standard ones, in the middle, and high up.
+const LEAKED: [i32; 3] = [3, 7, 900];
+
+fn inherited(stage: &Stage) -> Check {
+    let host = File::open("/")?;
+    let outside = finish(stage, stage.outside("descriptors/list", []), &host)?;
+    assert_eq!(String::from_utf8_lossy(&outside.stdout), "0 1 2 3 7 900 ");
+
+    let cell = stage.probe("descriptors/list", []);
+    let run = Run::of(finish(stage, cell.command(), &host)?)?.ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "0 1 2 ");
+
+    let through = finish(stage, cell.passed_through().command(), &host)?;
+    assert_eq!(String::from_utf8_lossy(&through.stdout), "0 1 2 ");
+    Ok(())
+}
+
+/// The cell's working directory is looked up when the cell has been built: it
+/// must not be a way back to a descriptor that cellblock or its caller holds.
+fn working_directory_by_descriptor(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    scratch.file("secret", SECRET)?;
+    let host = File::open(scratch.path())?;
+    for number in [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 900] {
+        let cwd = format!("/proc/self/fd/{number}");
+        let cell = stage
+            .probe("descriptors/read", ["secret"])
+            .option(["--cwd", &cwd]);
+        let run = Run::of(finish(stage, cell.command(), &host)?)?.ended(Outcome::Setup)?;
+        assert!(!run.json.to_string().contains(SECRET), "{}", run.json);
+    }
+    Ok(())
+}
+
+fn argument_by_descriptor(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    scratch.file("secret", SECRET)?;
+    let host = File::open(scratch.path())?;
+    let path = ["/proc/self/fd/7/secret"];
+    let outside = finish(stage, stage.outside("descriptors/read", path), &host)?;
+    assert_eq!(String::from_utf8_lossy(&outside.stdout), SECRET);
+
+    let cell = stage.probe("descriptors/read", path);
+    let run = Run::of(finish(stage, cell.command(), &host)?)?.ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), format!("{:?}\n", Some(libc::ENOENT)));
+    Ok(())
+}
+
+/// Runs a command that inherits `host` under every number of `LEAKED`.
+fn finish(stage: &Stage, mut command: Command, host: &File) -> Check<process::Finished> {
+    // Out of the way of the numbers that it is to have.
+    let host = fcntl(host, FcntlArg::F_DUPFD_CLOEXEC(1000))?;
+    // SAFETY: dup2 is async-signal-safe. It may close a descriptor of the
+    // child's that only concerns the report of a failed exec.
+    unsafe {
+        command.pre_exec(move || {
+            for number in LEAKED {
+                call!(SYS_dup3, host, number, 0)?;
+            }
+            Ok(())
+        });
+    }
+    process::finish(&mut command, stage.within(10_000))
+}

@@ -1,0 +1,59 @@
+//! The kernel's settings in `/proc` and `/sys`: some name programs that the
+//! kernel runs on the host as root.
+
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "kernel-settings",
+    covers: &[7],
+    attacks: ATTACKS,
+    scenes: &[],
+    actors: &[],
+};
+
+/// A `/proc` of the cell's own has process directories only. Where the host's
+/// is shown instead, it is read-only.
+const NOT_THERE: &[Errno] = &[Errno::ENOENT];
+const READ_ONLY: &[Weaker] = &[
+    (&["proc"], With(&[Errno::EROFS, Errno::EACCES])),
+    (&["proc", "landlock"], With(&[Errno::EROFS])),
+];
+
+/// Opening is enough to show it; nothing is written.
+const ATTACKS: &[Attack] = &[
+    setting("core-pattern", || write("/proc/sys/kernel/core_pattern")).live(root()),
+    setting("modprobe", || write("/proc/sys/kernel/modprobe"))
+        .live(root().unless(&[Errno::ENOENT]))
+        .weaker(&[]),
+    setting("sysrq-trigger", || write("/proc/sysrq-trigger"))
+        .live(root().unless(&[Errno::ENOENT]))
+        .weaker(&[]),
+    setting("binfmt-misc", || write("/proc/sys/fs/binfmt_misc/register"))
+        .live(root().unless(&[Errno::ENOENT]))
+        .weaker(&[]),
+    setting("panic", || write("/proc/sys/kernel/panic")).live(root()),
+    // The limit that forbids nested user namespaces must not be lifted again.
+    setting("user-namespaces", || {
+        write("/proc/sys/user/max_user_namespaces")
+    })
+    .live(naive()),
+    setting("ip-forward", || write("/proc/sys/net/ipv4/ip_forward")).live(naive()),
+    setting("oom-score-of-init", || write("/proc/1/oom_score_adj"))
+        .live(naive())
+        .refused(&[Errno::EACCES, Errno::EPERM])
+        .weaker(&[]),
+    setting("uevent-helper", || write("/sys/kernel/uevent_helper"))
+        .live(root().unless(&[Errno::ENOENT]))
+        .weaker(&[]),
+    setting("power-state", || write("/sys/power/state"))
+        .live(root().unless(&[Errno::ENOENT]))
+        .weaker(&[]),
+];
+
+const fn setting(name: &'static str, attempt: fn() -> Attempt) -> Attack {
+    attack(name, attempt).refused(NOT_THERE).weaker(READ_ONLY)
+}
+
+fn write(path: &str) -> Attempt {
+    open(path, libc::O_WRONLY)
+}

@@ -1,0 +1,54 @@
+//! One file per technique of the attack catalogue.
+
+use crate::cells::Suite;
+
+mod bind_swap;
+mod channels;
+mod descriptors;
+mod devices;
+mod environment;
+mod foreign_abi;
+mod host_view;
+mod io_uring;
+mod kernel_calls;
+mod kernel_settings;
+mod keyrings;
+mod mount_api;
+mod mounts;
+mod namespaces;
+mod network;
+mod no_exec;
+mod release_agent;
+mod rootfs_links;
+mod self_exe;
+mod setuid;
+mod signals;
+mod sockets;
+mod terminal;
+
+/// Every technique, in the catalogue's order.
+pub(crate) const SUITES: &[&Suite] = &[
+    &terminal::SUITE,
+    &self_exe::SUITE,
+    &descriptors::SUITE,
+    &rootfs_links::SUITE,
+    &bind_swap::SUITE,
+    &release_agent::SUITE,
+    &kernel_settings::SUITE,
+    &namespaces::SUITE,
+    &mount_api::SUITE,
+    &mounts::SUITE,
+    &io_uring::SUITE,
+    &keyrings::SUITE,
+    &sockets::SUITE,
+    &channels::SUITE,
+    &kernel_calls::SUITE,
+    &foreign_abi::SUITE,
+    &setuid::SUITE,
+    &devices::SUITE,
+    &host_view::SUITE,
+    &no_exec::SUITE,
+    &signals::SUITE,
+    &environment::SUITE,
+    &network::SUITE,
+];

@@ -1,0 +1,171 @@
+//! The network, where the spec says none.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "network",
+    covers: &[35],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "nothing-is-reached",
+            needs: &[],
+            run: nothing_is_reached,
+        },
+        Scene {
+            name: "the-host-s-loopback",
+            needs: &[],
+            run: the_hosts_loopback,
+        },
+        Scene {
+            name: "ports-by-landlock",
+            needs: &[Need::Landlock(4)],
+            run: ports_by_landlock,
+        },
+        Scene {
+            name: "own-loopback-works",
+            needs: &[],
+            run: own_loopback_works,
+        },
+    ],
+    actors: ACTORS,
+};
+
+const ACTORS: &[Actor] = &[
+    Actor {
+        name: "connect",
+        run: |args| {
+            for address in args {
+                println!("{address} {:?}", reach(address));
+            }
+            0
+        },
+    },
+    Actor {
+        name: "interfaces",
+        run: |_| {
+            let interfaces = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+            for line in interfaces.lines().skip(2) {
+                println!("{}", line.split(':').next().unwrap_or("").trim());
+            }
+            0
+        },
+    },
+    Actor {
+        name: "talk-to-itself",
+        run: |_| {
+            let talk = || -> io::Result<()> {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let _stream = TcpStream::connect(listener.local_addr()?)?;
+                listener.accept().map(drop)
+            };
+            println!("{:?}", talk().map_err(errno));
+            0
+        },
+    },
+];
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::ETIMEDOUT))
+}
+
+/// `tcp:ADDRESS:PORT` or `udp:ADDRESS:PORT`.
+fn reach(address: &str) -> Attempt {
+    let (protocol, address) = address.split_once(':').ok_or(Errno::EINVAL)?;
+    let address: SocketAddr = address.parse().map_err(|_| Errno::EINVAL)?;
+    match protocol {
+        "tcp" => TcpStream::connect_timeout(&address, Duration::from_millis(500)).map(drop),
+        _ => UdpSocket::bind(if address.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        })
+        .and_then(|socket| socket.send_to(b"?", address))
+        .map(drop),
+    }
+    .map_err(errno)
+}
+
+/// Public, private, link-local (a cloud's metadata), multicast, broadcast.
+const FAR: [&str; 8] = [
+    "tcp:1.1.1.1:443",
+    "tcp:10.0.0.1:80",
+    "tcp:169.254.169.254:80",
+    "udp:8.8.8.8:53",
+    "udp:224.0.0.251:5353",
+    "udp:255.255.255.255:67",
+    "tcp:[2606:4700:4700::1111]:443",
+    "udp:[ff02::1]:5353",
+];
+
+fn nothing_is_reached(stage: &Stage) -> Check {
+    let interfaces = stage
+        .probe("network/interfaces", [])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(interfaces.stdout(), "lo\n");
+
+    let run = stage
+        .probe("network/connect", FAR)
+        .run()?
+        .ended(Outcome::Ok)?;
+    for (line, address) in run.stdout().lines().zip(FAR) {
+        // The last is what an IPv6 that is not there answers.
+        let unreachable = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EACCES"]
+            .iter()
+            .any(|errno| line == format!("{address} Err({errno})"));
+        assert!(unreachable, "{line}");
+    }
+    assert_eq!(run.stdout().lines().count(), FAR.len());
+    Ok(())
+}
+
+fn the_hosts_loopback(stage: &Stage) -> Check {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = format!("tcp:{}", listener.local_addr()?);
+    let cell = stage.probe("network/connect", [&address]);
+
+    let live = cell
+        .clone()
+        .option(["--net", "host"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(live.stdout(), format!("{address} Ok(())\n"), "not live");
+    for cell in [cell.clone(), cell.without("landlock").without("seccomp")] {
+        assert_eq!(
+            cell.run()?.stdout(),
+            format!("{address} Err(ECONNREFUSED)\n")
+        );
+    }
+    Ok(())
+}
+
+/// Even in the host's network, ports that were not named are out of reach.
+fn ports_by_landlock(stage: &Stage) -> Check {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    let port = address.port().to_string();
+    let address = format!("tcp:{address}");
+    let cell = stage
+        .probe("network/connect", [&address])
+        .option(["--net", "host"]);
+
+    let named = cell.clone().option(["--tcp-connect", &port]).run()?;
+    assert_eq!(named.stdout(), format!("{address} Ok(())\n"));
+    let unnamed = cell.option(["--tcp-connect", "1"]).run()?;
+    assert_eq!(unnamed.stdout(), format!("{address} Err(EACCES)\n"));
+    Ok(())
+}
+
+fn own_loopback_works(stage: &Stage) -> Check {
+    let run = stage
+        .probe("network/talk-to-itself", [])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "Ok(())\n");
+    Ok(())
+}

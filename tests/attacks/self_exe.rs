@@ -1,0 +1,137 @@
+//! The sandbox's own executable, reached from inside and overwritten, so that
+//! the next call runs the attacker's code outside (CVE-2019-5736).
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::cells::cell::Run;
+use crate::cells::prelude::*;
+use crate::cells::process;
+use crate::cells::scratch::chmod;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "self-exe",
+    covers: &[2],
+    attacks: &[
+        attack("open-executable-of-init", || {
+            open("/proc/1/exe", libc::O_RDONLY)
+        })
+        .live(naive())
+        .refused(DENIED)
+        .weaker(BY_INIT_ITSELF),
+        attack("run-executable-of-init", || run("/proc/1/exe"))
+            .live(naive())
+            .refused(DENIED)
+            .weaker(BY_INIT_ITSELF),
+        attack("map-files-of-init", || {
+            fs::read_dir("/proc/1/map_files").map(drop).map_err(errno)
+        })
+        .live(naive())
+        .refused(DENIED)
+        .weaker(BY_INIT_ITSELF),
+    ],
+    scenes: &[
+        Scene {
+            name: "interpreter-is-the-executable",
+            needs: &[],
+            run: interpreter_is_the_executable,
+        },
+        Scene {
+            name: "executables-are-read-only",
+            needs: &[],
+            run: executables_are_read_only,
+        },
+    ],
+    actors: &[Actor {
+        name: "overwrite",
+        run: |args| {
+            for path in args {
+                println!("{path} {:?}", open(path, libc::O_WRONLY));
+            }
+            0
+        },
+    }],
+};
+
+const DENIED: &[Errno] = &[Errno::EACCES, Errno::EPERM];
+/// Without Landlock's fence, init still shows nothing to the program.
+const BY_INIT_ITSELF: &[Weaker] = &[(&["landlock"], With(DENIED))];
+
+fn run(path: &str) -> Attempt {
+    Command::new(path)
+        .arg("--list")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .map(drop)
+        .map_err(errno)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// The program is a script, and its interpreter is whatever executes it: at
+/// that moment, cellblock itself.
+fn interpreter_is_the_executable(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    // A copy that the program's user could write, if he had it in his hands.
+    let victim = scratch.join("cellblock");
+    fs::copy(&stage.cellblock, &victim)?;
+    chmod(&victim, 0o777)?;
+    let before = digest(&victim)?;
+    let shared = scratch.dir("shared", 0o777)?;
+    let script = shared.join("script");
+    fs::write(&script, "#!/proc/self/exe\n")?;
+    chmod(&script, 0o755)?;
+
+    // Outside, such a script does run the program that executes it: this
+    // harness, which lists the tests that have the script's path for a name.
+    run(&script.to_string_lossy())?;
+
+    for without in [&[][..], &["landlock"], &["landlock", "seccomp"]] {
+        let cell = stage
+            .exec(["/shared/script"])
+            .rw(&shared, Path::new("/shared"))
+            .without_all(without);
+        let mut command = Command::new(&victim);
+        command.args(cell.command().get_args());
+        let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
+        if without.is_empty() {
+            // Landlock lets nothing run that is not in the cell's directories.
+            assert_eq!(
+                (run.record.outcome, run.record.exit_code),
+                (Outcome::Setup, 126)
+            );
+        } else {
+            assert_ne!(run.record.outcome, Outcome::Ok, "{}", run.json);
+        }
+        assert!(digest(&victim)? == before, "the executable was changed");
+    }
+    Ok(())
+}
+
+fn executables_are_read_only(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    // Not the one that runs: of that, the kernel would say that it is busy.
+    let program = scratch.join("program");
+    fs::copy(&stage.probe, &program)?;
+    chmod(&program, 0o777)?;
+    let before = digest(&program)?;
+    let run = stage
+        .probe("self-exe/overwrite", ["/program"])
+        .ro(&program, Path::new("/program"))
+        .without("landlock")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "/program Err(EROFS)\n");
+    assert!(digest(&program)? == before);
+    Ok(())
+}
+
+fn digest(path: &Path) -> Check<Vec<u8>> {
+    Ok(Sha256::digest(fs::read(path)?).to_vec())
+}

@@ -1,0 +1,159 @@
+//! A terminal handed in by the caller: a program that may put words into its
+//! input types commands into the caller's shell (CVE-2017-5226).
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use crate::cells::prelude::*;
+use crate::cells::probe::Report;
+use crate::cells::process;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "terminal",
+    covers: &[1, 16],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "typed-input",
+            needs: &[],
+            run: |stage| refuses_input(stage, TIOCSTI),
+        },
+        // The kernel drops the upper half of the request: a filter that
+        // compares all of it lets this through.
+        Scene {
+            name: "typed-input-with-high-bits",
+            needs: &[],
+            run: |stage| refuses_input(stage, TIOCSTI | 1 << 32),
+        },
+        Scene {
+            name: "console-selection",
+            needs: &[],
+            run: |stage| refuses(stage, TIOCLINUX, Err(Errno::ENOTTY)),
+        },
+        Scene {
+            name: "line-discipline",
+            needs: &[],
+            run: |stage| refuses(stage, TIOCSETD, Ok(())),
+        },
+    ],
+    actors: &[Actor {
+        name: "ioctl",
+        run: |args| {
+            let request: u64 = args[0].parse().unwrap_or(0);
+            // For TIOCSTI a character; for TIOCSETD, discipline 0.
+            let argument = u64::from(if request & 0xffff_ffff == TIOCSTI {
+                b'\n'
+            } else {
+                0
+            });
+            Report::print("ioctl", call!(SYS_ioctl, 0, request, &argument).map(drop));
+            0
+        },
+    }],
+};
+
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
+const TIOCSETD: u64 = 0x5423;
+
+fn refuses_input(stage: &Stage, request: u64) -> Check {
+    let mut terminal = Terminal::new()?;
+    let argument = request.to_string();
+    let args = [argument.as_str()];
+
+    let outside = terminal.run(stage, stage.outside("terminal/ioctl", args))?;
+    let live = match outside {
+        Ok(()) => true,
+        // `dev.tty.legacy_tiocsti` is off: the kernel refuses it to everybody.
+        Err(Errno::EIO) => {
+            stage.note("not live: this kernel refuses it to everybody");
+            false
+        }
+        Err(errno) => return Err(fail(format!("should be live, but gave {errno:?}"))),
+    };
+    assert_eq!(terminal.typed()?, if live { "\n" } else { "" });
+
+    let cell = stage.probe("terminal/ioctl", args);
+    assert_eq!(terminal.run(stage, cell.command())?, Err(Errno::EPERM));
+    assert_eq!(terminal.typed()?, "");
+
+    // Should the filter ever fail: the terminal is not the program's own.
+    let unfiltered = terminal.run(stage, cell.without("seccomp").command())?;
+    let kernel = if live { Errno::EPERM } else { Errno::EIO };
+    assert_eq!(unfiltered, Err(kernel));
+    assert_eq!(terminal.typed()?, "");
+    Ok(())
+}
+
+fn refuses(stage: &Stage, request: u64, outside: Attempt) -> Check {
+    let terminal = Terminal::new()?;
+    let argument = request.to_string();
+    let args = [argument.as_str()];
+    assert_eq!(
+        terminal.run(stage, stage.outside("terminal/ioctl", args))?,
+        outside
+    );
+    let cell = stage.probe("terminal/ioctl", args);
+    assert_eq!(terminal.run(stage, cell.command())?, Err(Errno::EPERM));
+    Ok(())
+}
+
+/// A pseudo-terminal, on which a person would sit.
+struct Terminal {
+    _person: OwnedFd,
+    line: File,
+}
+
+impl Terminal {
+    fn new() -> Check<Self> {
+        const TIOCSPTLCK: u64 = 0x4004_5431;
+        const TIOCGPTPEER: u64 = 0x5441;
+        let person = File::options().read(true).write(true).open("/dev/ptmx")?;
+        call!(SYS_ioctl, person.as_raw_fd(), TIOCSPTLCK, &0_i32)?;
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let line = call!(SYS_ioctl, person.as_raw_fd(), TIOCGPTPEER, flags)?;
+        Ok(Self {
+            _person: person.into(),
+            // SAFETY: the call has just made this descriptor, for us alone.
+            line: unsafe { File::from_raw_fd(line as i32) },
+        })
+    }
+
+    /// Runs a command in a session on this terminal; returns what its probe
+    /// reports.
+    fn run(&self, stage: &Stage, mut command: Command) -> Check<Attempt> {
+        const TIOCSCTTY: u64 = 0x540e;
+        command.stdin(self.line.try_clone()?);
+        // SAFETY: both calls are async-signal-safe, and no memory is touched.
+        unsafe {
+            command.pre_exec(|| {
+                nix::unistd::setsid()?;
+                call!(SYS_ioctl, 0, TIOCSCTTY, 1)?;
+                Ok(())
+            });
+        }
+        let process = process::finish(&mut command, stage.within(10_000))?;
+        let output = String::from_utf8_lossy(&process.stdout);
+        // In a cell the report stands in the record.
+        match serde_json::from_str::<serde_json::Value>(&output) {
+            Ok(record) if record.get("schema").is_some() => {
+                Report::find("ioctl", record["stdout"].as_str().unwrap_or(""))
+            }
+            _ => Report::find("ioctl", &output),
+        }
+        .map_err(|stop| fail(format!("{stop:?}, {}", process.complaint())))
+    }
+
+    /// What somebody who reads from the terminal gets.
+    fn typed(&mut self) -> Check<String> {
+        let mut buffer = [0; 64];
+        match self.line.read(&mut buffer) {
+            Ok(count) => Ok(String::from_utf8_lossy(&buffer[..count]).into_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(String::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The proof from inside: what a hostile program tries in a cell, and what
+//! becomes of it.
+//!
+//! This executable is the harness and the hostile program at once. As the
+//! harness it has one thread and starts cellblock with itself as `/probe`; as
+//! `cells --probe NAME` it makes the attempt NAME and reports what the kernel
+//! answered. A refusal counts only when the attempt is shown to work without
+//! the layer that refuses it.
+
+mod attacks;
+#[path = "cells/mod.rs"]
+mod cells;
+
+fn main() {
+    std::process::exit(cells::runner::main(attacks::SUITES));
+}

@@ -1,0 +1,218 @@
+//! Starts cellblock and reads its record.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cellblock::record::{Outcome, Record};
+
+use super::process::{self, Finished};
+use super::{Check, Stage, fail};
+
+/// A cell to be.
+#[derive(Clone)]
+pub(crate) struct Cell<'s> {
+    stage: &'s Stage,
+    verb: &'static str,
+    options: Vec<OsString>,
+    operands: Vec<OsString>,
+    caller_env: Vec<(OsString, OsString)>,
+    stdin: Option<Vec<u8>>,
+    deadline: Duration,
+}
+
+/// A run that has ended, and its record.
+pub(crate) struct Run {
+    pub(crate) record: Record,
+    /// The record as it was written.
+    pub(crate) json: serde_json::Value,
+    /// The cellblock process itself.
+    pub(crate) process: Finished,
+}
+
+impl<'s> Cell<'s> {
+    fn new(stage: &'s Stage, verb: &'static str) -> Self {
+        Self {
+            stage,
+            verb,
+            options: vec!["--json".into()],
+            operands: Vec::new(),
+            caller_env: Vec::new(),
+            stdin: None,
+            deadline: stage.within(20_000),
+        }
+    }
+
+    pub(crate) fn exec<I, S>(stage: &'s Stage, argv: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut cell = Self::new(stage, "exec");
+        cell.operands.push("--".into());
+        cell.operands
+            .extend(argv.into_iter().map(|arg| arg.as_ref().to_owned()));
+        cell
+    }
+
+    pub(crate) fn python(stage: &'s Stage, code: &str) -> Self {
+        let mut cell = Self::new(stage, "run");
+        cell.operands = ["--lang", "python", "-"].map(OsString::from).to_vec();
+        cell.stdin(code)
+    }
+
+    /// Any option of cellblock's.
+    #[must_use]
+    pub(crate) fn option<const N: usize>(mut self, words: [&str; N]) -> Self {
+        self.options.extend(words.map(OsString::from));
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn ro(self, source: &Path, target: &Path) -> Self {
+        self.pair("--ro", source, target)
+    }
+
+    #[must_use]
+    pub(crate) fn rw(self, source: &Path, target: &Path) -> Self {
+        self.pair("--rw", source, target)
+    }
+
+    fn pair(mut self, option: &str, source: &Path, target: &Path) -> Self {
+        let mut pair = source.as_os_str().to_owned();
+        pair.push(":");
+        pair.push(target);
+        self.options.extend([option.into(), pair]);
+        self
+    }
+
+    /// Gives a layer up.
+    #[must_use]
+    pub(crate) fn without(self, layer: &str) -> Self {
+        self.option(["--without", layer])
+    }
+
+    #[must_use]
+    pub(crate) fn without_all(self, layers: &[&str]) -> Self {
+        layers.iter().fold(self, |cell, layer| cell.without(layer))
+    }
+
+    /// Sets `--NAME VALUE`.
+    #[must_use]
+    pub(crate) fn limit(self, name: &str, value: &str) -> Self {
+        self.option([&format!("--{name}"), value])
+    }
+
+    /// Adds to the environment of cellblock itself.
+    #[must_use]
+    pub(crate) fn caller_env(mut self, name: &str, value: &str) -> Self {
+        self.caller_env.push((name.into(), value.into()));
+        self
+    }
+
+    /// What cellblock's stdin holds; otherwise it is `/dev/null`.
+    #[must_use]
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// How long the harness waits for the end.
+    #[must_use]
+    pub(crate) fn deadline(mut self, milliseconds: u64) -> Self {
+        self.deadline = self.stage.within(milliseconds);
+        self
+    }
+
+    /// Passes the program's streams through: no record on stdout.
+    #[must_use]
+    pub(crate) fn passed_through(mut self) -> Self {
+        self.options.retain(|option| option != "--json");
+        self
+    }
+
+    /// The command that starts it, for scenes that start it themselves.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.stage.cellblock);
+        command
+            .arg(self.verb)
+            .args(&self.options)
+            .args(&self.operands)
+            .envs(self.caller_env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it, waits for its end, and reads the record on stdout.
+    pub(crate) fn run(&self) -> Check<Run> {
+        let mut command = self.command();
+        if let Some(bytes) = &self.stdin {
+            let mut file = tempfile::tempfile_in(&self.stage.dir)?;
+            file.write_all(bytes)?;
+            std::io::Seek::rewind(&mut file)?;
+            command.stdin(file);
+        }
+        Run::of(process::finish(&mut command, self.deadline)?)
+    }
+}
+
+impl Run {
+    /// Reads the record on a finished cellblock's stdout. A record that
+    /// contradicts itself or the exit status is a failure whatever the test.
+    pub(crate) fn of(process: Finished) -> Check<Self> {
+        let json: serde_json::Value = serde_json::from_slice(&process.stdout)
+            .map_err(|error| fail(format!("no record: {error}: {}", process.complaint())))?;
+        let record = read(&json)?;
+        if record.exit_code != process.code() {
+            return Err(fail(format!(
+                "the record says exit code {}, cellblock's is {}",
+                record.exit_code,
+                process.code()
+            )));
+        }
+        Ok(Self {
+            record,
+            json,
+            process,
+        })
+    }
+
+    /// What the program wrote to stdout.
+    pub(crate) fn stdout(&self) -> &str {
+        self.record.stdout.as_deref().unwrap_or("")
+    }
+
+    pub(crate) fn stderr(&self) -> &str {
+        self.record.stderr.as_deref().unwrap_or("")
+    }
+
+    /// The same, with the record in the message when it ended otherwise.
+    pub(crate) fn ended(self, outcome: Outcome) -> Check<Self> {
+        if self.record.outcome == outcome {
+            return Ok(self);
+        }
+        Err(fail(format!(
+            "outcome {:?} instead of {outcome:?}: {}",
+            self.record.outcome, self.json
+        )))
+    }
+}
+
+/// Reads a record and checks what holds for every one.
+pub(crate) fn read(json: &serde_json::Value) -> Check<Record> {
+    let record: Record = serde_json::from_value(json.clone())
+        .map_err(|error| fail(format!("not a record: {error}: {json}")))?;
+    let ended_well = record.outcome == Outcome::Ok;
+    let consistent = record.schema == cellblock::record::SCHEMA
+        && record.is_error != ended_well
+        && record.error_category.is_some() != ended_well
+        && (record.exit_code == 0) == ended_well
+        && (record.setup_error.is_some()
+            == matches!(record.outcome, Outcome::Setup | Outcome::Internal));
+    if !consistent {
+        return Err(fail(format!("the record contradicts itself: {json}")));
+    }
+    Ok(record)
+}

@@ -1,0 +1,78 @@
+//! What a test cannot do without, and whether this host has it.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::Stage;
+use super::raw::{Arg, call};
+
+/// Something that a host may lack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Need {
+    /// The harness runs as root.
+    Root,
+    /// The harness runs as an unprivileged user.
+    Unprivileged,
+    /// At least this Landlock ABI.
+    Landlock(u32),
+    /// A program in `/usr`, which cells on the host's rootfs see too.
+    Program(&'static str),
+    /// A device that this user may open.
+    Device(&'static str),
+    /// A cgroup that cellblock can limit memory and processes by.
+    Cgroup,
+}
+
+impl Need {
+    /// Why this host cannot; none when it can.
+    pub(crate) fn missing(self, stage: &Stage) -> Option<String> {
+        match self {
+            Self::Root if !stage.root() => Some("needs root".into()),
+            Self::Unprivileged if stage.root() => Some("shows nothing as root".into()),
+            Self::Landlock(abi) if landlock_abi() < abi => Some(format!(
+                "needs landlock ABI {abi}, this kernel has {}",
+                landlock_abi()
+            )),
+            Self::Program(name) if program(name).is_none() => {
+                Some(format!("{name} is not installed"))
+            }
+            Self::Device(path) if !openable(path) => Some(format!("{path} cannot be opened")),
+            Self::Cgroup if !stage.has_cgroup() => {
+                Some("cellblock finds no cgroup to limit memory by".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The kernel's Landlock ABI; 0 without Landlock.
+pub(crate) fn landlock_abi() -> u32 {
+    const VERSION: u32 = 1;
+    call!(SYS_landlock_create_ruleset, Arg::NULL, 0, VERSION)
+        .ok()
+        .and_then(|abi| u32::try_from(abi).ok())
+        .unwrap_or(0)
+}
+
+/// A program of the host's, where every cell with the host's rootfs sees it.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/sbin"]
+        .into_iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|path| path.exists())
+}
+
+fn openable(path: &str) -> bool {
+    std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .is_ok()
+}
+
+/// Tries to open a file, and closes it again.
+pub(crate) fn open(path: &str, flags: i32) -> Result<(), Errno> {
+    let flags = nix::fcntl::OFlag::from_bits_retain(flags);
+    nix::fcntl::open(path, flags, nix::sys::stat::Mode::from_bits_retain(0o600)).map(drop)
+}

@@ -1,0 +1,99 @@
+//! What every test here stands on: cells to start, probes to run in them, and
+//! the runner.
+
+pub(crate) mod attack;
+pub(crate) mod cell;
+pub(crate) mod host;
+pub(crate) mod naive;
+pub(crate) mod probe;
+pub(crate) mod process;
+pub(crate) mod raw;
+pub(crate) mod runner;
+pub(crate) mod scratch;
+pub(crate) mod stage;
+pub(crate) mod swap;
+
+use std::fmt;
+
+use attack::Attack;
+use cell::Cell;
+use host::Need;
+use probe::{Actor, Attempt};
+use stage::Stage;
+
+/// What the files of tests need of all this.
+pub(crate) mod prelude {
+    pub(crate) use cellblock::record::Outcome;
+    pub(crate) use nix::errno::Errno;
+    pub(crate) use nix::libc;
+
+    pub(crate) use super::attack::Refusal::{Killed, KilledOr, With};
+    pub(crate) use super::attack::{Attack, Weaker, attack, bare, naive, root, without};
+    pub(crate) use super::host::{Need, open};
+    pub(crate) use super::probe::{Actor, Attempt};
+    pub(crate) use super::raw::{Arg, call};
+    pub(crate) use super::stage::Stage;
+    pub(crate) use super::{Check, Scene, Stop, Suite, fail, skip};
+}
+
+/// The tests about one subject.
+pub(crate) struct Suite {
+    /// The first part of the names of its tests.
+    pub(crate) name: &'static str,
+    /// Lines of the attack catalogue that it covers.
+    pub(crate) covers: &'static [u8],
+    /// Attempts of a program that must be refused.
+    pub(crate) attacks: &'static [Attack],
+    /// Tests with a course of their own.
+    pub(crate) scenes: &'static [Scene],
+    /// Programs that play a part in a scene, inside a cell or outside.
+    pub(crate) actors: &'static [Actor],
+}
+
+/// One test with a course of its own.
+pub(crate) struct Scene {
+    pub(crate) name: &'static str,
+    /// What of the host it cannot do without.
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(&Stage) -> Check,
+}
+
+/// What a test, or a step of one, yields.
+pub(crate) type Check<T = ()> = Result<T, Stop>;
+
+/// Why a test ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// What was promised does not hold.
+    Fail(String),
+    /// This host cannot show it.
+    Skip(String),
+}
+
+/// The test has failed.
+pub(crate) fn fail(why: impl fmt::Display) -> Stop {
+    Stop::Fail(why.to_string())
+}
+
+/// This host cannot show it.
+pub(crate) fn skip(why: impl fmt::Display) -> Stop {
+    Stop::Skip(why.to_string())
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        Self::Fail(error.to_string())
+    }
+}
+
+impl From<nix::errno::Errno> for Stop {
+    fn from(errno: nix::errno::Errno) -> Self {
+        Self::Fail(errno.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Stop {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Fail(error.to_string())
+    }
+}

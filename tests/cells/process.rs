@@ -1,0 +1,188 @@
+//! Runs a command, with a deadline, and keeps what it wrote.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Check, Stop, fail};
+
+/// A command that has ended.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) elapsed: Duration,
+    /// The most memory that the command's own process had resident, in bytes,
+    /// as last seen: a high-water mark, so only its last rise can be missed.
+    pub(crate) peak_rss: u64,
+    /// Whether another process still held stdout or stderr when it ended.
+    pub(crate) pipes_still_held: bool,
+}
+
+impl Finished {
+    /// The exit status as a shell gives it.
+    pub(crate) fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// What it wrote to stderr, for messages.
+    pub(crate) fn complaint(&self) -> String {
+        let text = String::from_utf8_lossy(&self.stderr);
+        format!("status {}, stderr: {}", self.code(), text.trim())
+    }
+}
+
+/// Starts `command` with its output captured, and waits for its end.
+pub(crate) fn finish(command: &mut Command, deadline: Duration) -> Check<Finished> {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| fail(format!("cannot start {command:?}: {error}")))?;
+    Watch::new(child)?
+        .until_end(deadline)
+        .map_err(|stop| match stop {
+            Stop::Fail(why) => fail(format!("{why}: {command:?}")),
+            skip @ Stop::Skip(_) => skip,
+        })
+}
+
+/// A running command whose output is collected.
+pub(crate) struct Watch {
+    child: Child,
+    started: Instant,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    peak_rss: u64,
+}
+
+impl Watch {
+    /// Takes over a child whose stdout and stderr are pipes.
+    pub(crate) fn new(child: Child) -> Check<Self> {
+        if let Some(pipe) = &child.stdout {
+            unblock(pipe)?;
+        }
+        if let Some(pipe) = &child.stderr {
+            unblock(pipe)?;
+        }
+        Ok(Self {
+            child,
+            started: Instant::now(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            peak_rss: 0,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Collects output for this long, or until the child ends.
+    pub(crate) fn pump(&mut self, duration: Duration) -> Check<Option<ExitStatus>> {
+        let end = Instant::now() + duration;
+        loop {
+            self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // Nothing wakes this up when the child ends with its pipes held
+            // by somebody else, hence the short naps.
+            self.wait_for_output(left.min(Duration::from_millis(2)))?;
+            self.drain()?;
+        }
+    }
+
+    /// What has come on stdout so far.
+    pub(crate) fn stdout_so_far(&self) -> &[u8] {
+        &self.stdout
+    }
+
+    /// Waits for the end; kills the child when it does not come in time.
+    pub(crate) fn until_end(mut self, deadline: Duration) -> Check<Finished> {
+        let Some(status) = self.pump(deadline)? else {
+            self.child.kill()?;
+            self.child.wait()?;
+            return Err(fail(format!("no end within {deadline:?}")));
+        };
+        let elapsed = self.started.elapsed();
+        self.drain()?;
+        Ok(Finished {
+            status,
+            elapsed,
+            peak_rss: self.peak_rss,
+            pipes_still_held: self.child.stdout.is_some() || self.child.stderr.is_some(),
+            stdout: self.stdout,
+            stderr: self.stderr,
+        })
+    }
+
+    fn wait_for_output(&self, nap: Duration) -> Check {
+        let mut pipes = Vec::new();
+        if let Some(pipe) = &self.child.stdout {
+            pipes.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(pipe) = &self.child.stderr {
+            pipes.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(
+            &mut pipes,
+            PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO),
+        ) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Reads what is there; a pipe at its end is dropped.
+    fn drain(&mut self) -> Check {
+        if let Some(pipe) = &mut self.child.stdout
+            && at_end(pipe.read_to_end(&mut self.stdout))?
+        {
+            self.child.stdout = None;
+        }
+        if let Some(pipe) = &mut self.child.stderr
+            && at_end(pipe.read_to_end(&mut self.stderr))?
+        {
+            self.child.stderr = None;
+        }
+        Ok(())
+    }
+}
+
+fn at_end(read: io::Result<usize>) -> Check<bool> {
+    match read {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unblock(pipe: &impl AsFd) -> Check {
+    let flags = OFlag::from_bits_retain(fcntl(pipe, FcntlArg::F_GETFL)?);
+    fcntl(pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
+        .map_err(|errno| fail(format!("descriptor {}: {errno}", pipe.as_fd().as_raw_fd())))?;
+    Ok(())
+}
+
+/// The high-water mark of a process's resident memory, in bytes. Not
+/// `ru_maxrss`: that one starts with what the parent had at the fork.
+fn peak_rss(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
