@@ -26,13 +26,16 @@
 pub mod bytes;
 pub mod child;
 pub mod cli;
+pub mod commands;
 pub mod drivers;
 pub mod error;
+pub mod hints;
 pub mod launch;
 pub mod plan;
 pub mod probe;
 pub mod record;
 pub mod rootfs;
+pub mod run;
 pub mod spec;
 pub mod supervise;
 pub mod sys;

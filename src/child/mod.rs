@@ -43,18 +43,16 @@ pub struct Prepared<'a> {
     pub stdio: [Option<OwnedFd>; 3],
     /// The driver's end of its channel.
     pub channel: Option<OwnedFd>,
-    /// The system call filters, in the order of loading.
-    pub filters: Option<Filters<'a>>,
+    /// The system call filter.
+    pub filter: Option<&'a Filter>,
 }
 
-/// System call filters (seccomp(2)).
-#[derive(Clone, Copy, Debug)]
-pub struct Filters<'a> {
-    /// Checks arguments.
-    pub arguments: &'a [crate::sys::seccomp::Instruction],
-    /// Checks numbers; may notify the supervisor.
-    pub numbers: &'a [crate::sys::seccomp::Instruction],
-    /// Whether `numbers` notifies.
+/// A system call filter, ready to load (seccomp(2)).
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// Its instructions.
+    pub program: Vec<sys::seccomp::Instruction>,
+    /// Whether the supervisor hears of what it denies, and answers.
     pub notify: bool,
 }
 

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
@@ -71,7 +71,7 @@ fn become_program(
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
     })?;
     report.enter(Step::Seccomp);
-    *listener = load_filters(cell)?;
+    *listener = load_filter(cell)?;
     report.enter(Step::Exec);
     Err(image.execute())
 }
@@ -113,8 +113,13 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
         .chain(fallback.iter().flatten())
         .enumerate()
     {
+        let resource = resource(limit.resource);
         attempt(Verb::new(Step::Rlimits, Call::Setrlimit).on(index), || {
-            setrlimit(resource(limit.resource), limit.value, limit.value)
+            // Nobody may raise a hard limit here; a lower one of the caller's
+            // holds as well.
+            let (_, hard) = getrlimit(resource)?;
+            let value = limit.value.min(hard);
+            setrlimit(resource, value, value)
         })?;
     }
     Ok(())
@@ -131,19 +136,18 @@ const fn resource(kind: RlimitKind) -> Resource {
     }
 }
 
-fn load_filters(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
-    let Some(filters) = cell.filters else {
+fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
+    let Some(filter) = cell.filter else {
         return Ok(None);
     };
     let verb = Verb::new(Step::Seccomp, Call::Seccomp);
-    attempt(verb, || sys::seccomp::install(filters.arguments))?;
-    if filters.notify {
+    if filter.notify {
         return attempt(verb, || {
-            sys::seccomp::install_with_listener(filters.numbers)
+            sys::seccomp::install_with_listener(&filter.program)
         })
         .map(Some);
     }
-    attempt(verb, || sys::seccomp::install(filters.numbers))?;
+    attempt(verb, || sys::seccomp::install(&filter.program))?;
     Ok(None)
 }
 

@@ -7,7 +7,7 @@
 //!   write uid_map, gid_map
 //!   send GO                         ──────► (waits for it) ids, mounts, confinement
 //!                                           vfork and exec of the program
-//!   descriptors: watch them         ◄────── STARTED + [workspace, tmp, listener]
+//!   descriptors: watch them         ◄────── STARTED + [directories, listener]
 //!      … or the reason, in words    ◄────── FAILED  {step, call, errno, item}
 //!   …
 //!   [SIGTERM: end it]               ──────► kills and reaps all
@@ -35,14 +35,15 @@ use crate::sys::shared::Progress;
 const MAGIC: u32 = 0xce11_b10c;
 const SIZE: usize = 48;
 /// The most descriptors that one message carries.
-const MAX_FDS: usize = 3;
+const MAX_FDS: usize = 4;
 
 /// A message from init.
 #[derive(Debug)]
 pub enum Message {
     /// The program has been executed.
     Started {
-        /// `/workspace`, `/tmp`, and the filter's listener if there is one.
+        /// `/workspace`, `/tmp`, `/dev/shm`, and the filter's listener if there
+        /// is one.
         fds: Vec<OwnedFd>,
     },
     /// A step failed.
@@ -238,7 +239,8 @@ impl<'a> Reporter<'a> {
         };
         let workspace = opened(crate::spec::WORKSPACE)?;
         let tmp = opened("/tmp")?;
-        let mut fds = vec![workspace.as_raw_fd(), tmp.as_raw_fd()];
+        let shm = opened("/dev/shm")?;
+        let mut fds = vec![workspace.as_raw_fd(), tmp.as_raw_fd(), shm.as_raw_fd()];
         fds.extend(listener.map(AsRawFd::as_raw_fd));
         send(
             self.socket,

@@ -247,6 +247,7 @@ impl Options {
         };
         PartialLandlock {
             min_abi: None,
+            max_abi: self.landlock_max_abi,
             exec_writable: self.no_exec.then_some(false),
             tcp: (ports != TcpPorts::default()).then_some(PartialTcp::Ports(ports)),
         }

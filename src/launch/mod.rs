@@ -2,17 +2,18 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, pipe2};
 
-use crate::child::{self, Filters, Prepared};
+use crate::child::{self, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
-use crate::plan::{Fallback, FileCopy, Ids, Namespace, Plan, Stdin};
-use crate::spec::{FileSource, Stdio};
+use crate::plan::{Fallback, Ids, Namespace, Plan};
+use crate::spec::{Stdin, Stdio};
 use crate::sys::clone::{Fork, flags, fork_into};
-use crate::sys::seccomp::Instruction;
+use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
 
 pub mod cgroup;
@@ -42,32 +43,29 @@ pub struct Running {
     pub fallback: Fallback,
 }
 
-/// System call filters, ready to load.
-#[derive(Clone, Debug)]
-pub struct FilterPrograms {
-    /// Checks arguments.
-    pub arguments: Vec<Instruction>,
-    /// Checks numbers and notifies the supervisor of denials.
-    pub numbers: Vec<Instruction>,
-}
-
-/// Starts a cell according to `plan`. The caller's signals are expected to be
+/// Starts a cell according to `plan`; `inputs` are the plan's files, open. The caller's signals are expected to be
 /// blocked already.
 ///
 /// # Errors
 /// The step that failed on this side; what fails inside arrives as a message.
-pub fn launch(plan: &Plan, filters: Option<&FilterPrograms>, cgroup: Option<CellCgroup>, fallback: Fallback) -> Result<Running> {
+pub fn launch(
+    plan: &Plan,
+    filter: Option<&Filter>,
+    inputs: Vec<Option<OwnedFd>>,
+    cgroup: Option<CellCgroup>,
+    fallback: Fallback,
+) -> Result<Running> {
     require_one_thread()?;
-    let inputs = open_inputs(&plan.files)?;
-    let pair = |step| {
-        move || {
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(|e| SetupError::os(step, "socketpair", e))
-        }
-    };
-    let (report, init_report) = pair(Step::Clone)()?;
+    let (report, init_report) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
     let channel = plan.program.channel.map(|_| channel_pair()).transpose()?;
-    let (channel, program_channel) = channel.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
+    let (channel, program_channel) =
+        channel.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
     let (output, stdio) = stdio(plan)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     // SAFETY: this process has one thread, as just checked.
@@ -81,15 +79,28 @@ pub fn launch(plan: &Plan, filters: Option<&FilterPrograms>, cgroup: Option<Cell
             inputs,
             stdio,
             channel: program_channel,
-            filters: filters.map(|f| Filters { arguments: &f.arguments, numbers: &f.numbers, notify: true }),
+            filter,
         }),
         Fork::Parent { pid, pidfd } => {
             drop((init_report, stdio, program_channel, inputs));
-            let cell = Running { pid, pidfd, report, progress, output, channel, cgroup, fallback };
-            // Init may have failed and gone already; then its message, which
-            // tells more, is waiting in the socket.
+            let cell = Running {
+                pid,
+                pidfd,
+                report,
+                progress,
+                output,
+                channel,
+                cgroup,
+                fallback,
+            };
             match map_ids(pid, &plan.ids).and_then(|()| release(&cell)) {
-                Err(error) if error.errno != Some(Errno::EPIPE as i32) && !has_message(&cell) => Err(error),
+                // Init may have failed and gone already; then its message, which
+                // tells more, is waiting in the socket.
+                Err(error) if !has_message(&cell) => {
+                    let _ = pidfd_send_signal(cell.pidfd.as_fd(), Signal::SIGKILL);
+                    let _ = waitid(Id::PIDFd(cell.pidfd.as_fd()), WaitPidFlag::WEXITED);
+                    Err(error)
+                }
                 _ => Ok(cell),
             }
         }
@@ -99,45 +110,33 @@ pub fn launch(plan: &Plan, filters: Option<&FilterPrograms>, cgroup: Option<Cell
 /// In a copy of a process that had more threads, locks stay locked for ever.
 fn require_one_thread() -> Result<()> {
     let path = "/proc/self/stat";
-    let stat = std::fs::read_to_string(path).map_err(|e| SetupError::io(Step::Clone, "open", &e).on(path))?;
+    let stat = std::fs::read_to_string(path)
+        .map_err(|e| SetupError::io(Step::Clone, "open", &e).on(path))?;
     // Fields are counted behind the command's name, which may contain anything.
-    let threads = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(17));
+    let threads = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(17));
     match threads {
         Some("1") => Ok(()),
-        other => Err(SetupError::new(Step::Clone, format!("cellblock must have one thread to clone, and has {}", other.unwrap_or("an unknown number")))),
-    }
-}
-
-fn open_inputs(files: &[FileCopy]) -> Result<Vec<Option<OwnedFd>>> {
-    let open = |file: &FileCopy| match &file.source {
-        FileSource::Inline(_) => Ok(None),
-        FileSource::Host(path) => open_input(path).map(Some),
-    };
-    files.iter().map(open).collect()
-}
-
-fn open_input(path: &std::path::Path) -> Result<OwnedFd> {
-    let failed = |call: &str, e: &std::io::Error| {
-        SetupError::io(Step::Inputs, call, e).on(path.display()).hint("name a regular file that you may read")
-    };
-    // Not blocking, for a FIFO that nobody writes to.
-    let mut options = std::fs::OpenOptions::new();
-    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), libc::O_NONBLOCK);
-    let file = options.open(path).map_err(|e| failed("open", &e))?;
-    let kind = file.metadata().map_err(|e| failed("fstat", &e))?;
-    if kind.is_file() {
-        Ok(file.into())
-    } else {
-        Err(SetupError::new(Step::Inputs, "not a regular file")
-            .on(path.display())
-            .hint("--file copies one file in; show a directory with --ro or --rw"))
+        other => Err(SetupError::new(
+            Step::Clone,
+            format!(
+                "cellblock must have one thread to clone, and has {}",
+                other.unwrap_or("an unknown number")
+            ),
+        )),
     }
 }
 
 fn channel_pair() -> Result<(OwnedFd, OwnedFd)> {
     let failed = |call: &'static str| move |e| SetupError::os(Step::Clone, call, e);
-    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
-        .map_err(failed("socketpair"))?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::Stream,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(failed("socketpair"))?;
     set_nonblocking(&ours)?;
     Ok((ours, theirs))
 }
@@ -162,7 +161,10 @@ fn stdio(plan: &Plan) -> Result<(Output, Descriptors)> {
     }
     let (stdout, program_stdout) = output_pipe()?;
     let (stderr, program_stderr) = output_pipe()?;
-    Ok(([Some(stdout), Some(stderr)], [stdin, Some(program_stdout), Some(program_stderr)]))
+    Ok((
+        [Some(stdout), Some(stderr)],
+        [stdin, Some(program_stdout), Some(program_stderr)],
+    ))
 }
 
 fn open_null() -> Result<OwnedFd> {
@@ -173,7 +175,8 @@ fn open_null() -> Result<OwnedFd> {
 
 /// Only the read end is non-blocking: it is the supervisor that must not wait.
 fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
+    let (read, write) =
+        pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
     set_nonblocking(&read)?;
     Ok((read, write))
 }
@@ -189,14 +192,17 @@ fn clone_flags(plan: &Plan) -> u64 {
         // Made by init, once it is in the cell's cgroup.
         Namespace::Cgroup => 0,
     };
-    plan.namespaces.iter().fold(0, |all, namespace| all | flag(*namespace))
+    plan.namespaces
+        .iter()
+        .fold(0, |all, namespace| all | flag(*namespace))
 }
 
 /// Writes init's id maps (user_namespaces(7)).
 fn map_ids(pid: Pid, ids: &Ids) -> Result<()> {
     let write = |name: &str, content: String| {
         let path = format!("/proc/{pid}/{name}");
-        std::fs::write(&path, content).map_err(|e| SetupError::io(Step::IdMap, "write", &e).on(path))
+        std::fs::write(&path, content)
+            .map_err(|e| SetupError::io(Step::IdMap, "write", &e).on(path))
     };
     if !ids.privileged {
         write("setgroups", "deny".to_owned())?;

@@ -17,11 +17,12 @@ mod ids;
 mod landlock;
 mod mounts;
 mod program;
+pub mod seccomp;
 
 pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
-pub use program::{Program, Request as ProgramRequest, Stdin};
+pub use program::{Program, Request as ProgramRequest};
 
 /// Everything that a launch will do.
 #[derive(Clone, Debug, Serialize)]

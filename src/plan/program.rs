@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::bytes::RawText;
-use crate::spec::Spec;
+use crate::spec::{Spec, Stdin};
 
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
@@ -25,16 +25,6 @@ pub struct Program {
     pub stdin: Stdin,
 }
 
-/// Where a program's stdin comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stdin {
-    /// The caller's.
-    Inherit,
-    /// `/dev/null`.
-    Null,
-}
-
 /// What the caller of [`super::Plan::new`] decided about the program.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -44,8 +34,6 @@ pub struct Request {
     pub argv: Vec<RawText>,
     /// The descriptor on which a driver talks to the supervisor.
     pub channel: Option<i32>,
-    /// Where stdin comes from.
-    pub stdin: Stdin,
     /// Files to place below [`super::mounts::RUN_DIR`].
     pub files: Vec<(PathBuf, RawText)>,
 }
@@ -58,7 +46,7 @@ impl Program {
             env: spec.env.clone(),
             cwd: spec.cwd.clone(),
             channel: request.channel,
-            stdin: request.stdin,
+            stdin: spec.stdin,
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct Spec {
     pub outer_uid: Option<u32>,
     /// Whether standard output and error are captured or passed through.
     pub stdio: Stdio,
+    /// Where standard input comes from.
+    pub stdin: Stdin,
 }
 
 /// What runs in the cell.
@@ -267,6 +269,16 @@ pub enum TcpRule {
         /// Ports that may be bound.
         bind: Vec<u16>,
     },
+}
+
+/// Where a program's standard input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// The caller's.
+    Inherit,
+    /// `/dev/null`: the caller's was read for the code.
+    Null,
 }
 
 /// Whether the program's standard streams are captured or passed through.

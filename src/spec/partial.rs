@@ -173,6 +173,9 @@ pub struct PartialLandlock {
     /// has is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_abi: Option<u32>,
+    /// No newer ABI than this is used: set by a flag for tests.
+    #[serde(skip)]
+    pub max_abi: Option<u32>,
     /// Whether files below writable places may be executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec_writable: Option<bool>,
@@ -321,7 +324,7 @@ impl PartialTmpfs {
 
 impl PartialLandlock {
     fn merge(mut self, later: Self) -> Self {
-        later_wins!(self, later: min_abi, exec_writable);
+        later_wins!(self, later: min_abi, max_abi, exec_writable);
         self.tcp = match (self.tcp, later.tcp) {
             (Some(earlier), Some(later)) => Some(earlier.merge(later)),
             (earlier, later) => later.or(earlier),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::partial::Partial;
 use super::read::{Format, did_you_mean, listed, parse};
 use super::resolve::{Layer, Origin};
 use crate::error::{Result, SetupError, Step};
@@ -13,6 +14,9 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// Its file, with the reason beside each value.
     pub source: &'static str,
+    /// The same as JSON, which a launch reads many times faster; a test keeps
+    /// the two alike.
+    compiled: &'static str,
 }
 
 /// The profile that every other builds on.
@@ -22,25 +26,25 @@ pub const BASE: &str = "default";
 /// `..` that never spells a path the same way twice.
 const DEEPEST: usize = 16;
 
+macro_rules! built_in {
+    ($($name:literal),+) => {
+        [$(BuiltIn {
+            name: $name,
+            source: include_str!(concat!("../../policies/profiles/", $name, ".toml")),
+            compiled: include_str!(concat!("profiles/", $name, ".json")),
+        }),+]
+    };
+}
+
 /// All built-in profiles, the base first.
-pub const BUILT_IN: [BuiltIn; 4] = [
-    BuiltIn {
-        name: BASE,
-        source: include_str!("../../policies/profiles/default.toml"),
-    },
-    BuiltIn {
-        name: "python",
-        source: include_str!("../../policies/profiles/python.toml"),
-    },
-    BuiltIn {
-        name: "shell",
-        source: include_str!("../../policies/profiles/shell.toml"),
-    },
-    BuiltIn {
-        name: "strict",
-        source: include_str!("../../policies/profiles/strict.toml"),
-    },
-];
+pub const BUILT_IN: [BuiltIn; 4] = built_in!["default", "python", "shell", "strict"];
+
+impl BuiltIn {
+    fn partial(&self) -> Result<Partial> {
+        serde_json::from_str(self.compiled)
+            .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on(self.name))
+    }
+}
 
 /// The built-in profile of this name.
 pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
@@ -100,14 +104,16 @@ pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> 
 }
 
 fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Layer> {
-    let (origin, text) = if is_path(name) {
-        let path: PathBuf = folder.join(name).components().collect();
-        let text = read(&path)?;
-        (Origin::File(path), text)
-    } else {
+    if !is_path(name) {
         let profile = built_in(name).ok_or_else(|| unknown(name))?;
-        (Origin::BuiltIn(name.to_owned()), profile.source.to_owned())
-    };
+        return Ok(Layer {
+            origin: Origin::BuiltIn(name.to_owned()),
+            partial: profile.partial()?,
+        });
+    }
+    let path: PathBuf = folder.join(name).components().collect();
+    let text = read(&path)?;
+    let origin = Origin::File(path);
     let partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
     match partial.call_field() {
         Some(field) => Err(misplaced(&origin, field)),
@@ -140,4 +146,25 @@ fn unknown(name: &str) -> SetupError {
         "built in: {}; a file of your own has a `/` in its path or ends in .toml",
         listed(names)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `CELLBLOCK_BLESS=1 cargo test --lib profiles` rewrites the compiled form.
+    #[test]
+    fn compiled_profiles_are_those_of_the_files() {
+        for profile in BUILT_IN {
+            let partial = parse(profile.source, Format::Toml).unwrap();
+            let compiled = serde_json::to_string(&partial).unwrap() + "\n";
+            if std::env::var_os("CELLBLOCK_BLESS").is_some() {
+                let file = format!("src/spec/profiles/{}.json", profile.name);
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+                std::fs::write(path, compiled).unwrap();
+            } else {
+                assert_eq!(profile.compiled, compiled, "{}", profile.name);
+            }
+        }
+    }
 }

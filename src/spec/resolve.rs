@@ -11,7 +11,7 @@ use super::partial::{Partial, PartialBind, PartialFile, PartialTmpfs};
 use super::validate::{Fault, faults};
 use super::{
     Bind, CgroupChoice, Command, FileSource, InputFile, LandlockSpec, Language, Layer as Security,
-    Limits, RootfsRef, Spec, Stdio, TcpRule, TmpfsLimit,
+    Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
 };
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
@@ -184,9 +184,13 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             file_size: need(limits.file_size, "limits.file_size")?.0,
             output: need(limits.output, "limits.output")?,
             on_output: need(limits.on_output, "limits.on_output")?,
-            tmp: tmpfs(limits.tmp, "limits.tmp")?,
-            workspace: tmpfs(limits.workspace, "limits.workspace")?,
-            shm: tmpfs(limits.shm, "limits.shm")?,
+            tmp: tmpfs(limits.tmp, "limits.tmp.size", "limits.tmp.inodes")?,
+            workspace: tmpfs(
+                limits.workspace,
+                "limits.workspace.size",
+                "limits.workspace.inodes",
+            )?,
+            shm: tmpfs(limits.shm, "limits.shm.size", "limits.shm.inodes")?,
         },
         cgroup: cgroup(&need(merged.cgroup, "cgroup")?, ask.cwd),
         strict: need(merged.strict, "strict")?,
@@ -198,9 +202,12 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
                 }
                 _ => min_abi,
             },
+            max_abi: landlock.max_abi,
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
+            max_abi: None,
         },
+        stdin: Stdin::Inherit,
         without: merged.without,
         seccomp: need(merged.seccomp, "seccomp")?,
         outer_uid: merged.outer_uid,
@@ -215,10 +222,10 @@ fn need<T>(value: Option<T>, field: &str) -> Result<T> {
     value.ok_or_else(|| SetupError::new(Step::Spec, "no profile sets this field").on(field))
 }
 
-fn tmpfs(partial: PartialTmpfs, field: &str) -> Result<TmpfsLimit> {
+fn tmpfs(partial: PartialTmpfs, size: &str, inodes: &str) -> Result<TmpfsLimit> {
     Ok(TmpfsLimit {
-        size: need(partial.size, &format!("{field}.size"))?,
-        inodes: need(partial.inodes, &format!("{field}.inodes"))?,
+        size: need(partial.size, size)?,
+        inodes: need(partial.inodes, inodes)?,
     })
 }
 

@@ -164,20 +164,25 @@ impl Found {
         );
         let output = Bytes(0)..=Bytes(Bytes::GIB);
         self.within("limits.output", limits.output, output, "at most 1G");
-        for (field, PartialTmpfs { size, inodes }) in [
-            ("limits.tmp", limits.tmp),
-            ("limits.workspace", limits.workspace),
-            ("limits.shm", limits.shm),
+        for (
+            size,
+            inodes,
+            PartialTmpfs {
+                size: bytes,
+                inodes: files,
+            },
+        ) in [
+            ("limits.tmp.size", "limits.tmp.inodes", limits.tmp),
+            (
+                "limits.workspace.size",
+                "limits.workspace.inodes",
+                limits.workspace,
+            ),
+            ("limits.shm.size", "limits.shm.inodes", limits.shm),
         ] {
             // The kernel reads a zero of either as "no limit".
-            let sizes = from(64 * Bytes::KIB);
-            self.within(&format!("{field}.size"), size, sizes, "64K or more");
-            self.within(
-                &format!("{field}.inodes"),
-                inodes,
-                16..=1 << 32,
-                "16 to 4294967296",
-            );
+            self.within(size, bytes, from(64 * Bytes::KIB), "64K or more");
+            self.within(inodes, files, 16..=1 << 32, "16 to 4294967296");
         }
     }
 
@@ -190,8 +195,11 @@ impl Found {
     ) where
         T: PartialOrd + Display,
     {
-        let words = format!("{words}, or none");
-        self.within(field, value.and_then(|bound| bound.0), allowed, &words);
+        if let Some(Bound(Some(value))) = value
+            && !allowed.contains(&value)
+        {
+            self.push(field, format!("is {value}, but wants {words}, or none"));
+        }
     }
 
     fn within<T>(&mut self, field: &str, value: Option<T>, allowed: RangeInclusive<T>, words: &str)

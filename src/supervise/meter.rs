@@ -43,7 +43,10 @@ pub struct Meter<'a> {
 impl<'a> Meter<'a> {
     /// A meter for `cell`.
     pub fn new(cell: &'a Running, plan: &Plan) -> Self {
-        let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten().and_then(|n| u32::try_from(n).ok());
+        let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN)
+            .ok()
+            .flatten()
+            .and_then(|n| u32::try_from(n).ok());
         Self {
             cgroup: cell.cgroup.as_ref(),
             init: cell.pid,
@@ -57,14 +60,24 @@ impl<'a> Meter<'a> {
     /// When to look next. The CPU limit cannot be reached before its rest,
     /// shared by all CPUs, is over.
     pub fn next_check(&self, now: Instant) -> Option<Instant> {
-        let cpu = self.cpu_left.map(|left| (left / self.cpus).max(CPU_INTERVAL));
+        let cpu = self
+            .cpu_left
+            .map(|left| (left / self.cpus).max(CPU_INTERVAL));
         let memory = self.memory.map(|_| MEMORY_INTERVAL);
-        [cpu, memory].into_iter().flatten().min().map(|wait| now + wait)
+        [cpu, memory]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|wait| now + wait)
     }
 
     /// Looks, and says which limit is exceeded.
     pub fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
-        let processes = if self.cgroup.is_none() || self.memory.is_some() { self.processes() } else { Vec::new() };
+        let processes = if self.cgroup.is_none() || self.memory.is_some() {
+            self.processes()
+        } else {
+            Vec::new()
+        };
         if self.cgroup.is_none() {
             peaks.processes = peaks.processes.max(Some(processes.len() as u64));
         }
@@ -86,8 +99,8 @@ impl<'a> Meter<'a> {
     }
 
     fn cpu_used(&self, processes: &[Pid]) -> Duration {
-        if let Some((user, system)) = self.cgroup.and_then(|cgroup| cgroup.cpu_used().ok()) {
-            return user + system;
+        if let Some(used) = self.cgroup.and_then(|cgroup| cgroup.cpu_used().ok()) {
+            return used.total();
         }
         processes.iter().filter_map(|pid| cpu_of(*pid)).sum()
     }
@@ -107,11 +120,18 @@ impl<'a> Meter<'a> {
 
 /// Children of all threads of `pid` (proc_pid_task_children(5)).
 fn children_of(pid: Pid) -> Vec<Pid> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let lists = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists
         .flat_map(|list| {
-            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect::<Vec<_>>()
+            list.split_ascii_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .map(Pid::from_raw)
+                .collect::<Vec<_>>()
         })
         .collect()
 }
@@ -121,8 +141,12 @@ fn cpu_of(pid: Pid) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     // utime, stime, cutime, cstime: fields 14 to 17, counted from the third.
-    let ticks: u64 =
-        fields.split_ascii_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = fields
+        .split_ascii_whitespace()
+        .skip(11)
+        .take(4)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     // USER_HZ is 100 wherever Linux runs (time(7)).
     Some(Duration::from_millis(ticks * 10))
 }
@@ -130,16 +154,27 @@ fn cpu_of(pid: Pid) -> Option<Duration> {
 /// Bytes that the processes hold. Counting shared pages once takes the kernel
 /// longer, so it is done only when the quick count is above `limit`.
 fn memory_used(processes: &[Pid], limit: u64) -> u64 {
-    let quick: u64 = processes.iter().skip(1).filter_map(|pid| resident(*pid)).sum();
+    let quick: u64 = processes
+        .iter()
+        .skip(1)
+        .filter_map(|pid| resident(*pid))
+        .sum();
     if quick <= limit {
         return quick;
     }
-    processes.iter().skip(1).filter_map(|pid| proportional(*pid)).sum()
+    processes
+        .iter()
+        .skip(1)
+        .filter_map(|pid| proportional(*pid))
+        .sum()
 }
 
 fn resident(pid: Pid) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let mut pages = statm
+        .split_ascii_whitespace()
+        .skip(1)
+        .map(str::parse::<u64>);
     let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
     Some(resident.saturating_sub(shared) * 4096)
 }
@@ -154,6 +189,7 @@ fn proportional(pid: Pid) -> Option<u64> {
 }
 
 fn tmpfs_used(directory: &OwnedFd) -> u64 {
-    nix::sys::statvfs::fstatvfs(directory)
-        .map_or(0, |fs| (fs.blocks() - fs.blocks_free()) as u64 * fs.fragment_size() as u64)
+    nix::sys::statvfs::fstatvfs(directory).map_or(0, |fs| {
+        (fs.blocks() - fs.blocks_free()) * fs.fragment_size()
+    })
 }

@@ -23,6 +23,7 @@ mod category;
 mod denials;
 mod explain;
 mod meter;
+pub mod outputs;
 mod signals;
 pub mod verdict;
 
@@ -46,11 +47,9 @@ const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
 /// What a driver's channel carries; given bytes as they come.
 pub trait Channel {
-    /// Takes bytes from the cell, which are hostile input.
-    ///
-    /// # Errors
-    /// When they break the protocol; nothing more is read then.
-    fn receive(&mut self, bytes: &[u8]) -> std::result::Result<(), ()>;
+    /// Takes bytes from the cell, which are hostile input; false when they break
+    /// the protocol, and nothing more is to be read.
+    fn receive(&mut self, bytes: &[u8]) -> bool;
     /// What is to be sent next; empty when there is nothing.
     fn pending(&self) -> &[u8];
     /// Says that this much of [`Channel::pending`] was sent.
@@ -74,7 +73,7 @@ pub struct Observed {
     pub channel_broken: bool,
     /// What seccomp denied.
     pub denials: Denials,
-    /// `/workspace` and `/tmp`, still there though the cell is gone.
+    /// `/workspace`, `/tmp` and `/dev/shm`, still there though the cell is gone.
     pub directories: Vec<OwnedFd>,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
@@ -90,11 +89,11 @@ pub struct Observed {
 ///
 /// # Errors
 /// Only when watching itself is impossible; the cell is ended then too.
-pub fn watch(
-    cell: &mut Running,
-    plan: &Plan,
+pub fn watch<'a>(
+    cell: &'a Running,
+    plan: &'a Plan,
     signals: &SignalFd,
-    channel: Option<&mut dyn Channel>,
+    channel: Option<&'a mut dyn Channel>,
 ) -> Result<Observed> {
     let mut watcher = Watcher::new(cell, plan, channel);
     while !watcher.is_over() {
@@ -144,8 +143,7 @@ enum Slot {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(cell: &'a mut Running, plan: &'a Plan, channel: Option<&'a mut dyn Channel>) -> Self {
-        let cell = &*cell;
+    fn new(cell: &'a Running, plan: &'a Plan, channel: Option<&'a mut dyn Channel>) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
             cell,
@@ -198,13 +196,18 @@ impl<'a> Watcher<'a> {
 
     fn wait(&self, signals: &SignalFd) -> Result<Vec<(Slot, PollFlags)>> {
         let slots = self.slots(signals);
-        let mut fds: Vec<PollFd<'_>> = slots.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
+        let mut fds: Vec<PollFd<'_>> = slots
+            .iter()
+            .map(|(_, fd, flags)| PollFd::new(*fd, *flags))
+            .collect();
         match poll(&mut fds, self.timeout()) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
         }
         let happened = |(slot, fd): (&(Slot, BorrowedFd<'_>, PollFlags), &PollFd<'_>)| {
-            fd.revents().filter(|events| !events.is_empty()).map(|events| (slot.0, events))
+            fd.revents()
+                .filter(|events| !events.is_empty())
+                .map(|events| (slot.0, events))
         };
         Ok(slots.iter().zip(&fds).filter_map(happened).collect())
     }
@@ -215,14 +218,19 @@ impl<'a> Watcher<'a> {
             (Slot::Signals, signals.as_fd(), PollFlags::POLLIN),
         ];
         if matches!(self.phase, Phase::SetUp | Phase::Running | Phase::Counting) {
-            slots.insert(0, (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN));
+            slots.insert(
+                0,
+                (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN),
+            );
         }
         for (index, fd) in self.cell.output.iter().enumerate() {
             if let (Some(fd), true) = (fd, self.output_open[index]) {
                 slots.push((Slot::Output(index), fd.as_fd(), PollFlags::POLLIN));
             }
         }
-        if let (Some(fd), Some(channel), true) = (&self.cell.channel, &self.channel, self.channel_open) {
+        if let (Some(fd), Some(channel), true) =
+            (&self.cell.channel, &self.channel, self.channel_open)
+        {
             let mut flags = PollFlags::POLLIN;
             flags.set(PollFlags::POLLOUT, !channel.pending().is_empty());
             slots.push((Slot::Channel, fd.as_fd(), flags));
@@ -239,8 +247,13 @@ impl<'a> Watcher<'a> {
     /// early would only poll again.
     fn timeout(&self) -> PollTimeout {
         let resume = self.listener.as_ref().and(self.seen.denials.resumes_at());
-        let next = [self.deadline, self.next_check, resume].into_iter().flatten().min();
-        let Some(next) = next else { return PollTimeout::NONE };
+        let next = [self.deadline, self.next_check, resume]
+            .into_iter()
+            .flatten()
+            .min();
+        let Some(next) = next else {
+            return PollTimeout::NONE;
+        };
         let left = next.saturating_duration_since(Instant::now());
         let millis = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
         PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
@@ -249,7 +262,12 @@ impl<'a> Watcher<'a> {
     fn on_message(&mut self) {
         match Message::receive(self.cell.report.as_fd()) {
             Ok(Some(Message::Started { fds })) => self.on_started(fds),
-            Ok(Some(Message::Failed { step, syscall, errno, item })) => {
+            Ok(Some(Message::Failed {
+                step,
+                syscall,
+                errno,
+                item,
+            })) => {
                 self.seen.failure = Some(in_words(self.plan, step, syscall, errno, item));
                 self.kill();
             }
@@ -267,9 +285,13 @@ impl<'a> Watcher<'a> {
 
     fn on_started(&mut self, fds: Vec<OwnedFd>) {
         let mut fds = fds.into_iter();
-        self.seen.directories = fds.by_ref().take(2).collect();
+        self.seen.directories = fds.by_ref().take(3).collect();
         self.listener = fds.next();
-        self.seen.began_ns = self.cell.progress.began_ns(Step::Exec).unwrap_or_else(crate::sys::process::monotonic_ns);
+        self.seen.began_ns = self
+            .cell
+            .progress
+            .began_ns(Step::Exec)
+            .unwrap_or_else(crate::sys::process::monotonic_ns);
         self.phase = Phase::Running;
         let now = Instant::now();
         self.deadline = self.plan.watch.wall.and_then(|wall| now.checked_add(wall));
@@ -284,7 +306,12 @@ impl<'a> Watcher<'a> {
             while let Ok(Some(message)) = Message::receive(self.cell.report.as_fd()) {
                 match message {
                     Message::Started { fds } => self.on_started(fds),
-                    Message::Failed { step, syscall, errno, item } => {
+                    Message::Failed {
+                        step,
+                        syscall,
+                        errno,
+                        item,
+                    } => {
                         self.seen.failure = Some(in_words(self.plan, step, syscall, errno, item));
                     }
                     Message::Ended { status, usage } => {
@@ -307,15 +334,21 @@ impl<'a> Watcher<'a> {
 
     fn on_output(&mut self, index: usize) {
         self.read_output(index);
-        let over = self.seen.output[index].as_ref().is_some_and(Capture::over_cap);
+        let over = self.seen.output[index]
+            .as_ref()
+            .is_some_and(Capture::over_cap);
         if self.plan.watch.kill_on_output && over {
-            self.end(Stop::OutputLimit { stream: STREAMS[index], cap: self.plan.watch.output });
+            self.end(Stop::OutputLimit {
+                stream: STREAMS[index],
+                cap: self.plan.watch.output,
+            });
         }
     }
 
     /// Reads for one turn; says whether there may be more.
     fn read_output(&mut self, index: usize) -> bool {
-        let (Some(fd), Some(capture)) = (&self.cell.output[index], &mut self.seen.output[index]) else {
+        let (Some(fd), Some(capture)) = (&self.cell.output[index], &mut self.seen.output[index])
+        else {
             return false;
         };
         let status = capture.read_from(fd.as_fd()).unwrap_or(ReadStatus::Closed);
@@ -324,7 +357,9 @@ impl<'a> Watcher<'a> {
     }
 
     fn on_channel(&mut self, events: PollFlags) {
-        let (Some(fd), Some(channel)) = (&self.cell.channel, &mut self.channel) else { return };
+        let (Some(fd), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
+            return;
+        };
         if events.contains(PollFlags::POLLOUT) {
             match nix::unistd::write(fd, channel.pending()) {
                 Ok(count) => channel.sent(count),
@@ -345,7 +380,9 @@ impl<'a> Watcher<'a> {
     }
 
     fn on_denial(&mut self) {
-        let Some(listener) = &self.listener else { return };
+        let Some(listener) = &self.listener else {
+            return;
+        };
         if !self.seen.denials.answer(listener.as_fd()) {
             self.listener = None;
         }
@@ -355,7 +392,9 @@ impl<'a> Watcher<'a> {
     fn on_time(&mut self) {
         let now = Instant::now();
         if self.phase == Phase::Running && self.next_check.is_some_and(|check| check <= now) {
-            let found = self.meter.check(&self.seen.directories, &mut self.seen.watched);
+            let found = self
+                .meter
+                .check(&self.seen.directories, &mut self.seen.watched);
             self.next_check = self.meter.next_check(now);
             if let Some(stop) = found {
                 self.end(stop);
@@ -369,7 +408,8 @@ impl<'a> Watcher<'a> {
                 let step = self.cell.progress.step().unwrap_or(Step::Clone);
                 let message = format!("not done after {} seconds", SETUP_DEADLINE.as_secs());
                 self.seen.failure = Some(
-                    SetupError::new(step, message).hint("is a bind on a network file system that does not answer?"),
+                    SetupError::new(step, message)
+                        .hint("is a bind on a network file system that does not answer?"),
                 );
                 self.kill();
             }
@@ -426,8 +466,11 @@ impl<'a> Watcher<'a> {
         for index in 0..2 {
             while self.output_open[index] && self.read_output(index) {}
         }
-        if let (Some(fd), Some(channel), true) = (&self.cell.channel, &mut self.channel, self.channel_open) {
-            self.seen.channel_broken |= matches!(read_channel(fd, &mut **channel), ChannelState::Broken);
+        if let (Some(fd), Some(channel), true) =
+            (&self.cell.channel, &mut self.channel, self.channel_open)
+        {
+            self.seen.channel_broken |=
+                matches!(read_channel(fd, &mut **channel), ChannelState::Broken);
         }
         if self.seen.ended_ns == 0 {
             self.seen.ended_ns = crate::sys::process::monotonic_ns();
@@ -458,7 +501,7 @@ fn read_channel(fd: &OwnedFd, channel: &mut dyn Channel) -> ChannelState {
     loop {
         match nix::unistd::read(fd, &mut buffer) {
             Ok(0) => return ChannelState::Closed,
-            Ok(count) if channel.receive(&buffer[..count]).is_err() => return ChannelState::Broken,
+            Ok(count) if !channel.receive(&buffer[..count]) => return ChannelState::Broken,
             Ok(_) | Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => return ChannelState::Open,
             Err(_) => return ChannelState::Closed,

@@ -19,7 +19,8 @@ impl BlockedSignals {
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             set.add(signal);
         }
-        set.thread_block().map_err(|e| SetupError::os(Step::Supervise, "rt_sigprocmask", e))?;
+        set.thread_block()
+            .map_err(|e| SetupError::os(Step::Supervise, "rt_sigprocmask", e))?;
         SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map(Self)
             .map_err(|e| SetupError::os(Step::Supervise, "signalfd4", e))

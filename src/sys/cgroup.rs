@@ -2,7 +2,13 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
+
+use nix::errno::Errno;
+use nix::sys::stat::stat;
+
+use super::clone::{Fork, fork_into};
 
 /// Whether the extended attribute `name` of `file` is `1` (getxattr(2)).
 ///
@@ -29,4 +35,33 @@ pub fn attribute_is_one(file: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
         Some(libc::ENODATA | libc::ENOTSUP | libc::ERANGE) => Ok(false),
         _ => Err(error),
     }
+}
+
+/// Runs `work` in a copy of this process and returns a pidfd for it. The copy
+/// ends with `work`'s result as its status, without running anybody's
+/// destructors. It is a child like any other: somebody must wait for it.
+///
+/// # Errors
+/// `EDEADLK` when this process has more than one thread: in the copy, locks that
+/// the others hold would stay locked for ever. Otherwise clone3(2)'s.
+pub fn fork_apart(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
+    if threads()? != 1 {
+        return Err(Errno::EDEADLK);
+    }
+    // SAFETY: this process has one thread, as just checked.
+    match unsafe { fork_into(0, None) }? {
+        Fork::Parent { pidfd, .. } => Ok(pidfd),
+        Fork::Child => {
+            let status = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(101);
+            // SAFETY: ends this process; nothing that it shares with its parent
+            // is touched on the way.
+            unsafe { libc::_exit(status) }
+        }
+    }
+}
+
+/// How many threads this process has: each is a directory there, beside `.` and
+/// `..`, and the count of links says so in one call.
+fn threads() -> Result<u64, Errno> {
+    Ok(stat(c"/proc/self/task")?.st_nlink.saturating_sub(2))
 }

@@ -219,3 +219,26 @@ pub fn exit_now(status: i32) -> ! {
     // SAFETY: no pointers; no handler or destructor runs.
     unsafe { libc::_exit(status) }
 }
+
+/// Takes over a descriptor that this process was started with, and keeps it from
+/// every program that it executes.
+///
+/// # Errors
+/// EBADF when there is none of this number, EACCES when it is not open for
+/// writing, EINVAL for one of the standard streams, which others hold.
+pub fn adopt(number: RawFd) -> Result<std::fs::File, Errno> {
+    if number <= 2 {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: no pointers.
+    let flags = Errno::result(unsafe { libc::fcntl(number, libc::F_GETFL) })?;
+    if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(Errno::EACCES);
+    }
+    // SAFETY: no pointers.
+    Errno::result(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: the descriptor is open, and was opened by whoever started this
+    // process for it to use; nothing here has opened one of this number since,
+    // as this is called before anything else is opened.
+    Ok(unsafe { std::fs::File::from_raw_fd(number) })
+}

@@ -1,8 +1,9 @@
 //! Which cgroup the cell's can be made in.
 //!
-//! Only looks; nothing is changed here. A cgroup is *ours* when we may write
-//! it and nobody else manages it: where systemd runs, it manages every cgroup
-//! that it has not marked as delegated, and would undo our settings at any time.
+//! Only looks; nothing is changed here. A cgroup is *ours* when we may write it
+//! and nobody else manages it. Where systemd runs, it manages every cgroup that
+//! it has not delegated, and may take controllers away there at any time, and
+//! with them the limits of cells.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -86,8 +87,16 @@ impl Location {
         self.mount.join(&self.below)
     }
 
-    fn name(&self) -> Option<&str> {
+    pub(super) fn name(&self) -> Option<&str> {
         self.below.file_name()?.to_str()
+    }
+
+    /// Whether it is below a user's systemd.
+    fn of_user_manager(&self) -> bool {
+        self.below.components().any(|part| {
+            let name = part.as_os_str().as_encoded_bytes();
+            name.starts_with(b"user@") && name.ends_with(b".service")
+        })
     }
 
     fn parent(&self) -> Option<Self> {
@@ -98,18 +107,35 @@ impl Location {
     }
 }
 
-/// The cgroup that cellblock runs in, or the one above, when it is ours.
-pub(super) fn delegated(caller: Caller) -> Result<Parent> {
+/// What can be told of the cgroup that cellblock runs in.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// It, or the one above, is ours.
+    Ours(Parent),
+    /// We may write it, but the user's systemd may be managing it. Ask.
+    Unclear(Parent),
+}
+
+/// The cgroup that cellblock runs in, or the one above.
+pub(super) fn delegated(caller: Caller) -> Result<Standing> {
     let own = Location::own()?;
     if let Some(parent) = beside(&own, caller) {
-        return Ok(parent);
+        return Ok(Standing::Ours(parent));
     }
     let dir = Dir::open(own.path())?;
-    let source = ours(&dir, caller)?;
-    Ok(Parent {
+    let (source, clear) = match ours(&dir, &own, caller)? {
+        Some(source) => (source, true),
+        None => (Source::Delegated, false),
+    };
+    let parent = Parent {
         dir,
         below: own.below,
         source,
+    };
+    Ok(if clear {
+        Standing::Ours(parent)
+    } else {
+        Standing::Unclear(parent)
     })
 }
 
@@ -124,7 +150,12 @@ fn beside(own: &Location, caller: Caller) -> Option<Parent> {
         return None;
     }
     let dir = Dir::open(above.path()).ok()?;
-    let source = ours(&dir, caller).ok()?;
+    let source = match ours(&dir, &above, caller).ok()? {
+        Some(source) => source,
+        // Only a cellblock makes the leaf, and only in what was ours.
+        None if in_leaf => Source::Delegated,
+        None => return None,
+    };
     // For root without systemd nothing says where a delegation begins, and a
     // cell must not get out of the limits that its caller is under.
     let shared = source == Source::Delegated
@@ -178,33 +209,37 @@ fn reachable(mount: &Path, target: &Path) -> Result<()> {
     Dir::open(common)?.may_write("cgroup.procs")
 }
 
-/// Whether we may manage `dir`, and why.
-fn ours(dir: &Dir, caller: Caller) -> Result<Source> {
-    if caller.systemd {
-        let hint = if caller.uid.is_root() {
-            "start cellblock in a unit with Delegate=yes, for example with `systemd-run --scope -p Delegate=yes`"
-        } else {
-            "start cellblock with `systemd-run --user --scope -p Delegate=yes`"
-        };
-        if !marked(dir)? {
-            return Err(SetupError::new(
-                Step::Cgroup,
-                "systemd manages it and has not delegated it",
-            )
-            .on(dir.path().display())
-            .hint(hint));
+/// Why `dir` is ours; `None` when we may write it and only the user's systemd
+/// can tell whether it is managing it.
+fn ours(dir: &Dir, location: &Location, caller: Caller) -> Result<Option<Source>> {
+    let start = match (caller.systemd, caller.uid.is_root()) {
+        (true, true) => "start cellblock with `systemd-run --scope -p Delegate=yes`",
+        (true, false) => "start cellblock with `systemd-run --user --scope -p Delegate=yes`",
+        (false, _) => {
+            "have the cgroup's owner delegate it: chown the directory, its cgroup.procs and its cgroup.subtree_control"
         }
-        writable(dir).map_err(|error| error.hint(hint))?;
-        return Ok(Source::Delegated);
+    };
+    writable(dir).map_err(|error| error.hint(start))?;
+    if !caller.systemd {
+        return Ok(Some(if caller.uid.is_root() {
+            Source::Root
+        } else {
+            Source::Delegated
+        }));
     }
-    writable(dir).map_err(|error| {
-        error.hint("have the cgroup's owner delegate it: chown the directory, its cgroup.procs and its cgroup.subtree_control")
-    })?;
-    Ok(if caller.uid.is_root() {
-        Source::Root
-    } else {
-        Source::Delegated
-    })
+    if marked(dir)? {
+        return Ok(Some(Source::Delegated));
+    }
+    if caller.uid.is_root() {
+        return Err(
+            SetupError::new(Step::Cgroup, "systemd manages it and has not delegated it")
+                .on(dir.path().display())
+                .hint(start),
+        );
+    }
+    // The system's systemd lets a user write only what it delegates. The user's
+    // own does not mark what it delegates, and lets the user write everything.
+    Ok((!location.of_user_manager()).then_some(Source::Delegated))
 }
 
 /// Whether systemd marked `dir` as delegated: `trusted.` is what the system
@@ -223,7 +258,7 @@ fn marked(dir: &Dir) -> Result<bool> {
 
 /// Whether cgroups can be made in `dir`, processes put there and controllers
 /// enabled.
-fn writable(dir: &Dir) -> Result<()> {
+pub(super) fn writable(dir: &Dir) -> Result<()> {
     [".", "cgroup.procs", "cgroup.subtree_control"]
         .into_iter()
         .try_for_each(|name| dir.may_write(name))

@@ -5,7 +5,8 @@
 //!
 //! 1. the directory that the caller gave;
 //! 2. the cgroup that cellblock runs in, or the one above, when it is delegated;
-//! 3. none.
+//! 3. where systemd runs, a delegated scope that it makes on request;
+//! 4. none.
 //!
 //! ```text
 //! PARENT                     delegated; controllers enabled for its children
@@ -28,6 +29,8 @@ use serde::Serialize;
 use crate::error::{Result, SetupError, Step};
 use crate::spec::{Bytes, CgroupChoice};
 
+use find::{Caller, Parent, Standing};
+
 pub use cell::{CellCgroup, CgroupUsage, CpuTime};
 pub use limits::Enforced;
 
@@ -38,6 +41,7 @@ mod enable;
 mod find;
 mod limits;
 mod parse;
+mod systemd;
 
 /// The leaf for processes that were in a cgroup before cells were made there.
 const LEAF: &str = "cellblock-supervisors";
@@ -84,6 +88,10 @@ pub enum Source {
     Given,
     /// cellblock runs in a delegated cgroup.
     Delegated,
+    /// The user's systemd made a delegated scope.
+    SystemdUser,
+    /// The system's systemd made a delegated scope, for root.
+    SystemdSystem,
     /// Root, where no systemd manages the cgroups.
     Root,
 }
@@ -94,6 +102,8 @@ impl Source {
         match self {
             Self::Given => "given",
             Self::Delegated => "delegated",
+            Self::SystemdUser => "systemd-user",
+            Self::SystemdSystem => "systemd-system",
             Self::Root => "root",
         }
     }
@@ -136,7 +146,7 @@ impl fmt::Display for Unavailable {
 }
 
 /// What [`prepare`] came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Prepared {
     /// The cell's cgroup; `None` when none is to be had, or none was wanted.
     pub cell: Option<CellCgroup>,
@@ -159,20 +169,55 @@ pub fn prepare(request: &Request<'_>) -> Result<Prepared> {
         )
         .on(request.id));
     }
-    let caller = find::Caller::current();
-    let mut tried = Vec::new();
-    let cell = match request.choice {
-        CgroupChoice::None => None,
-        CgroupChoice::Path(path) => Some(CellCgroup::create(find::given(path, caller)?, request)?),
-        CgroupChoice::Auto => find::delegated(caller)
-            .and_then(|parent| CellCgroup::create(parent, request))
-            .map_err(|why| {
-                tried.push(Unavailable {
-                    source: Source::Delegated,
-                    why,
-                });
-            })
-            .ok(),
+    let caller = Caller::current();
+    let prepared = match request.choice {
+        CgroupChoice::None => Prepared::default(),
+        CgroupChoice::Path(path) => Prepared {
+            cell: Some(CellCgroup::create(find::given(path, caller)?, request)?),
+            tried: Vec::new(),
+        },
+        CgroupChoice::Auto => automatic(caller, request),
     };
-    Ok(Prepared { cell, tried })
+    Ok(prepared)
+}
+
+/// The first way that works, for a caller who leaves the choice to us.
+fn automatic(caller: Caller, request: &Request<'_>) -> Prepared {
+    let mut tried = Vec::new();
+    let found = match find::delegated(caller) {
+        Ok(Standing::Ours(parent)) => Some(parent),
+        Ok(Standing::Unclear(parent)) => ask_systemd(caller, request.id, Some(parent), &mut tried),
+        Err(why) => {
+            let source = Source::Delegated;
+            tried.push(Unavailable { source, why });
+            ask_systemd(caller, request.id, None, &mut tried)
+        }
+    };
+    let cell = found.and_then(|parent| {
+        let source = parent.source;
+        CellCgroup::create(parent, request)
+            .map_err(|why| tried.push(Unavailable { source, why }))
+            .ok()
+    });
+    Prepared { cell, tried }
+}
+
+/// What systemd says is ours, or makes for us.
+fn ask_systemd(
+    caller: Caller,
+    id: &str,
+    own: Option<Parent>,
+    tried: &mut Vec<Unavailable>,
+) -> Option<Parent> {
+    if !caller.systemd {
+        return None;
+    }
+    let source = if caller.uid.is_root() {
+        Source::SystemdSystem
+    } else {
+        Source::SystemdUser
+    };
+    systemd::obtain(caller.uid, source, id, own)
+        .map_err(|why| tried.push(Unavailable { source, why }))
+        .ok()
 }

@@ -1,0 +1,235 @@
+//! The commands: from a parsed command line to an exit status.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use crate::cli::{self, Invocation, Options, RecordTo};
+use crate::drivers;
+use crate::error::{Result, SetupError, Step};
+use crate::record::Record;
+use crate::run;
+use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdin, Stdio};
+
+/// Exit status for a wrong command line.
+const USAGE: u8 = 2;
+/// Exit status when cellblock itself could not do what was asked.
+const FAILED: u8 = 125;
+
+/// Does what the command line `words` say; returns the exit status.
+pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
+    let words: Vec<OsString> = words.collect();
+    match cli::parse(&words) {
+        Ok(Invocation::Run(run)) => {
+            let partial = run.partial(|name| std::env::var_os(name));
+            execute(Mode::Run, &run.options, partial, began)
+        }
+        Ok(Invocation::Exec(exec)) => {
+            let partial = exec.partial(|name| std::env::var_os(name));
+            execute(Mode::Exec, &exec.options, partial, began)
+        }
+        Ok(Invocation::PlanRun(run)) => {
+            let partial = run.partial(|name| std::env::var_os(name));
+            finish(plan(Mode::Run, &run.options, partial))
+        }
+        Ok(Invocation::PlanExec(exec)) => {
+            let partial = exec.partial(|name| std::env::var_os(name));
+            finish(plan(Mode::Exec, &exec.options, partial))
+        }
+        Ok(Invocation::Doctor(doctor)) => finish(Err(SetupError::new(
+            Step::Spec,
+            format!("doctor is not there yet: {}", doctor.json),
+        ))),
+        Ok(Invocation::Show(wanted)) => finish(show_record(&wanted.record)),
+        Ok(Invocation::Policy(policy)) => finish(Err(SetupError::new(
+            Step::Spec,
+            format!("policy is not there yet: {:?}", policy.action),
+        ))),
+        Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
+        Err(error) => usage(&error, &words),
+    }
+}
+
+/// clap's own message; for a caller that reads records, one of those too.
+fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
+    let _ = error.print();
+    if !error.use_stderr() {
+        return 0;
+    }
+    let ours = words.iter().take_while(|word| *word != "--");
+    if ours.into_iter().any(|word| word == "--json") {
+        let message = error.to_string();
+        let first = message
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        let failure = SetupError::new(Step::Spec, first).hint("see cellblock --help");
+        let _ = print_record(&run::refused(failure), &mut io::stdout());
+    }
+    USAGE
+}
+
+fn finish(result: Result<u8>) -> u8 {
+    result.unwrap_or_else(|error| {
+        complain(&error);
+        FAILED
+    })
+}
+
+/// Says on stderr what went wrong, and the way out.
+fn complain(error: &SetupError) {
+    let mut text = format!("cellblock: {error}\n");
+    if let Some(hint) = &error.hint {
+        text.push_str(&format!("\nhint: {hint}\n"));
+    }
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Where a call's output goes.
+struct Outlet {
+    /// The record's destination, if it has one of its own.
+    record: Option<File>,
+    /// Whether the record goes to stdout.
+    json: bool,
+    /// Whether a view for people goes to stdout.
+    view: bool,
+}
+
+impl Outlet {
+    /// Opens the record's destination, so that nothing is started when that
+    /// cannot be done.
+    fn open(mode: Mode, options: &Options) -> Result<Self> {
+        let record = options.record.as_ref().map(open_record).transpose()?;
+        let view = mode == Mode::Run && !options.json && io::stdout().is_terminal();
+        let json = options.json || (mode == Mode::Run && !view && record.is_none());
+        Ok(Self { record, json, view })
+    }
+}
+
+fn open_record(to: &RecordTo) -> Result<File> {
+    match to {
+        RecordTo::File(path) => File::create(path).map_err(|e| {
+            SetupError::io(Step::Spec, "open", &e)
+                .on(path.display())
+                .hint("name a file that you may write with --record")
+        }),
+        RecordTo::Descriptor(number) => crate::sys::process::adopt(*number).map_err(|e| {
+            SetupError::os(Step::Spec, "fcntl", e)
+                .on(format!("--record fd:{number}"))
+                .hint(
+                    "open the descriptor for writing before cellblock starts, as in 3>record.json",
+                )
+        }),
+    }
+}
+
+fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Instant) -> u8 {
+    let outlet = match Outlet::open(mode, options) {
+        Ok(outlet) => outlet,
+        Err(error) => {
+            if options.json {
+                let _ = print_record(&run::refused(error.clone()), &mut io::stdout());
+            }
+            complain(&error);
+            return FAILED;
+        }
+    };
+    let record = match partial.and_then(|partial| load(mode, options, partial)) {
+        Ok(spec) => run::execute(&spec, began),
+        Err(error) => run::refused(error),
+    };
+    if let Some(error) = &record.setup_error {
+        complain(error);
+    }
+    match deliver(&record, outlet) {
+        Ok(()) => u8::try_from(record.exit_code).unwrap_or(FAILED),
+        Err(error) => {
+            complain(&error);
+            FAILED
+        }
+    }
+}
+
+fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
+    let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
+    let languages: Vec<Language<'_>> = drivers::TABLE
+        .iter()
+        .map(|driver| Language {
+            name: driver.name,
+            aliases: driver.aliases,
+            extensions: driver.extensions,
+        })
+        .collect();
+    let stdio = if mode == Mode::Run || options.json {
+        Stdio::Capture
+    } else {
+        Stdio::Inherit
+    };
+    let ask = Ask {
+        mode,
+        cwd: &cwd,
+        languages: &languages,
+        stdio,
+    };
+    let code_is_stdin = partial.code_file.as_deref() == Some(Path::new("-"));
+    let mut spec = spec::load(&ask, options.spec.as_deref(), partial)?;
+    if code_is_stdin {
+        spec.stdin = Stdin::Null;
+    }
+    spec.landlock.max_abi = options.landlock_max_abi;
+    Ok(spec)
+}
+
+fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
+    if let Some(mut file) = outlet.record {
+        print_record(record, &mut file)?;
+    }
+    if outlet.json {
+        print_record(record, &mut io::stdout())?;
+    }
+    if outlet.view {
+        print_record(record, &mut io::stdout())?;
+    }
+    Ok(())
+}
+
+fn print_record(record: &Record, to: &mut dyn Write) -> Result<()> {
+    let mut text = serde_json::to_vec(record).map_err(|e| {
+        SetupError::new(Step::Outputs, format!("the record does not serialise: {e}"))
+    })?;
+    text.push(b'\n');
+    to.write_all(&text).and_then(|()| to.flush()).map_err(|e| {
+        SetupError::io(Step::Outputs, "write", &e)
+            .on("the record")
+            .hint("see that its destination has room and a reader")
+    })
+}
+
+fn print(bytes: &[u8]) -> Result<()> {
+    let mut stdout = io::stdout();
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on("standard output"))
+}
+
+fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
+    let spec = load(mode, options, partial?)?;
+    let resolved = run::resolve(&spec)?;
+    let document = serde_json::json!({
+        "schema": "cellblock.plan.v1",
+        "plan": resolved.plan,
+        "host": resolved.host,
+        "seccomp": resolved.filter.as_ref().map(|policy| policy.compiled().identity()),
+    });
+    let text = serde_json::to_string_pretty(&document)
+        .map_err(|e| SetupError::new(Step::Outputs, format!("the plan does not serialise: {e}")))?;
+    print(format!("{text}\n").as_bytes()).map(|()| 0)
+}
+
+fn show_record(path: &Path) -> Result<u8> {
+    Err(SetupError::new(Step::Spec, "show is not there yet").on(path.display()))
+}

@@ -1,0 +1,264 @@
+//! From a policy to a program.
+//!
+//! When a filter is loaded, the kernel (since 5.11) walks it once for every
+//! call number to learn which are always allowed. The numbers are therefore
+//! looked up in a tree over merged ranges, and arguments are checked only at
+//! its leaves, by code from seccompiler. All of it is *one* program: two
+//! stacked ones cost a second load, and only one filter of a process may have a
+//! listener, so that either numbers or arguments could be reported, not both.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use seccompiler::{BpfProgram, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::bpf::{Assembler, Insn, MAX_INSNS, Target};
+use super::numbers::{Arch, TABLE_END};
+use super::policy::{Alternative, Condition, Errno, Policy, PolicyError, Verdict, Width};
+
+const KILL_PROCESS: u32 = 0x8000_0000;
+const USER_NOTIF: u32 = 0x7fc0_0000;
+const ERRNO: u32 = 0x0005_0000;
+const ALLOW: u32 = 0x7fff_0000;
+
+/// What unnamed calls get: the kernel's own answer to a call that it lacks, so
+/// that libraries fall back.
+const ABSENT: Target = Target::Return(ERRNO | Errno::ENOSYS as u32);
+
+/// Offsets into `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+
+/// The numbers of x32, which the x86-64 kernel may serve although a filter
+/// tells them from x86-64's own only by this bit.
+const X32: std::ops::Range<u32> = 0x4000_0000..0x8000_0000;
+
+/// As many single numbers are told apart from their surroundings one by one: a
+/// test each, where splits on either side would take two. With more of them, the
+/// longer way to the others costs more than it saves.
+const MAX_EXCEPTIONS: usize = 3;
+
+/// Call numbers, and what they lead to.
+#[derive(Clone, Copy)]
+struct Range {
+    first: u32,
+    last: u32,
+    target: Target,
+}
+
+/// A policy, ready to be loaded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compiled {
+    /// The policy's name.
+    pub name: Cow<'static, str>,
+    /// SHA-256 over the policy's texts and the program, in hexadecimal.
+    pub digest: Cow<'static, str>,
+    /// Whether the program must be loaded with a listener (seccomp(2),
+    /// `SECCOMP_FILTER_FLAG_NEW_LISTENER`), which answers what is denied.
+    pub notify: bool,
+    /// For `struct sock_fprog`.
+    pub program: Cow<'static, [Insn]>,
+    /// Every call that the policy can deny, by rising number.
+    pub denials: Cow<'static, [Denial]>,
+}
+
+/// A call that is denied, always or for some arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Denial {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// The error number that its caller gets.
+    pub errno: i32,
+    /// Why the policy denies it.
+    pub reason: Cow<'static, str>,
+}
+
+impl Compiled {
+    /// The denial of the call with this number, as `seccomp_data` has it.
+    pub fn denial(&self, number: i32) -> Option<&Denial> {
+        let number = u32::try_from(number).ok()?;
+        let index = self
+            .denials
+            .binary_search_by_key(&number, |denial| denial.number);
+        self.denials.get(index.ok()?)
+    }
+
+    /// `name@sha256:…`, as the record has it.
+    pub fn identity(&self) -> String {
+        format!("{}@sha256:{}", self.name, self.digest)
+    }
+}
+
+/// Compiles `policy` for `arch`. With `notify`, the program hands what is denied
+/// to its listener instead of denying it by itself.
+pub(super) fn compile(policy: &Policy, arch: Arch, notify: bool) -> Result<Compiled, PolicyError> {
+    let program = program(policy, arch, notify)?;
+    Ok(Compiled {
+        name: policy.name.clone().into(),
+        digest: digest(policy, &program).into(),
+        notify,
+        program: program.into(),
+        denials: denials(policy, arch).into(),
+    })
+}
+
+fn denials(policy: &Policy, arch: Arch) -> Vec<Denial> {
+    let denial = |(number, name)| {
+        let rule = policy.rules.get(name)?;
+        let errno = rule.verdict.denies_with()?;
+        Some(Denial {
+            number,
+            name,
+            errno: errno as i32,
+            reason: rule.reason.clone().into(),
+        })
+    };
+    arch.calls().filter_map(denial).collect()
+}
+
+fn program(
+    policy: &Policy,
+    arch: Arch,
+    notify: bool,
+) -> Result<Vec<Insn>, PolicyError> {
+    let mut asm = Assembler::default();
+    let ranges = ranges(&mut asm, policy, arch, notify)?;
+    let root = tree(&mut asm, &ranges);
+    let native = asm.load(NUMBER, root);
+    let start = asm.if_equal(arch.audit(), native, Target::Return(KILL_PROCESS));
+    asm.load(ARCHITECTURE, start);
+    let program = asm.finish();
+    if program.len() > MAX_INSNS {
+        let message = format!(
+            "the filter has {} instructions, and the kernel takes {MAX_INSNS}",
+            program.len()
+        );
+        return Err(PolicyError::new(&policy.name, message).hint("check fewer arguments"));
+    }
+    Ok(program)
+}
+
+/// Identifies what is loaded: the policy's texts and the program.
+fn digest(policy: &Policy, program: &[Insn]) -> String {
+    let mut hash = Sha256::new();
+    for text in &policy.texts {
+        hash.update(text);
+    }
+    for insn in program {
+        hash.update(insn.code.to_le_bytes());
+        hash.update([insn.jt, insn.jf]);
+        hash.update(insn.k.to_le_bytes());
+    }
+    let bytes = hash.finalize();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// All 32-bit numbers in rising order, neighbours with the same target merged.
+/// Code for argument checks is added on the way.
+fn ranges(
+    asm: &mut Assembler,
+    policy: &Policy,
+    arch: Arch,
+    notify: bool,
+) -> Result<Vec<Range>, PolicyError> {
+    let mut edges = BTreeMap::from([(0, ABSENT)]);
+    if arch == Arch::X86_64 {
+        edges.insert(X32.start, Target::Return(KILL_PROCESS));
+        edges.insert(X32.end, ABSENT);
+    }
+    for (number, name) in arch.calls() {
+        if let Some(rule) = policy.rules.get(name) {
+            edges.insert(number, target(asm, &rule.verdict, notify)?);
+            edges.entry(number + 1).or_insert(ABSENT);
+        }
+    }
+    let mut edges: Vec<(u32, Target)> = edges.into_iter().collect();
+    edges.dedup_by_key(|(_, target)| *target);
+    let lasts = edges.iter().skip(1).map(|(next, _)| next - 1).chain([u32::MAX]);
+    let range = |(&(first, target), last)| Range { first, last, target };
+    Ok(edges.iter().zip(lasts).map(range).collect())
+}
+
+/// What a call with this verdict leads to.
+fn target(
+    asm: &mut Assembler,
+    verdict: &Verdict,
+    notify: bool,
+) -> Result<Target, PolicyError> {
+    let allowed = Target::Return(ALLOW);
+    let denied = |errno: Errno| match notify {
+        true => Target::Return(USER_NOTIF),
+        false => Target::Return(ERRNO | errno as u32),
+    };
+    Ok(match verdict {
+        Verdict::Allow => allowed,
+        Verdict::Absent => ABSENT,
+        Verdict::Kill => Target::Return(KILL_PROCESS),
+        Verdict::Deny { errno } => denied(*errno),
+        Verdict::AllowIf { when, errno } => check(asm, when, allowed, denied(*errno))?,
+        Verdict::DenyIf { when, errno } => check(asm, when, denied(*errno), allowed)?,
+    })
+}
+
+/// Code that goes to `matched` when any alternative matches the arguments.
+fn check(
+    asm: &mut Assembler,
+    when: &[Alternative],
+    matched: Target,
+    otherwise: Target,
+) -> Result<Target, PolicyError> {
+    when.iter().rev().try_fold(otherwise, |otherwise, alternative| {
+        let conditions = alternative.iter().map(condition).collect::<Result<_, _>>();
+        let rule = conditions
+            .and_then(SeccompRule::new)
+            .map_err(|error| PolicyError::new("when", error.to_string()))?;
+        let code: Vec<Insn> = BpfProgram::from(rule).into_iter().map(Insn::from).collect();
+        Ok(asm.splice(&code, matched, otherwise))
+    })
+}
+
+fn condition(condition: &Condition) -> Result<SeccompCondition, seccompiler::BackendError> {
+    let width = match condition.bits {
+        Width::Bits32 => SeccompCmpArgLen::Dword,
+        Width::Bits64 => SeccompCmpArgLen::Qword,
+    };
+    let operator = match condition.mask {
+        Some(mask) => SeccompCmpOp::MaskedEq(mask),
+        None => SeccompCmpOp::Eq,
+    };
+    SeccompCondition::new(condition.arg, width, operator, condition.value)
+}
+
+/// Code that finds the range of the loaded number.
+///
+/// The kernel's walk takes every number of its table once, so the best split is
+/// in the middle of the numbers, not of the ranges: wide ranges are found soon.
+fn tree(asm: &mut Assembler, ranges: &[Range]) -> Target {
+    let (usual, exceptions) = exceptions(ranges);
+    let apart = |range: &&Range| range.first == range.last;
+    if exceptions.len() <= MAX_EXCEPTIONS && exceptions.iter().all(apart) {
+        return exceptions.iter().rfold(usual, |otherwise, exception| {
+            asm.if_equal(exception.first, exception.target, otherwise)
+        });
+    }
+    let ends = [ranges[0].first, ranges[ranges.len() - 1].last];
+    let [start, end] = ends.map(|number| number.min(TABLE_END));
+    let distance = |index: &usize| ranges[*index].first.min(TABLE_END).abs_diff(start.midpoint(end));
+    let split = (1..ranges.len()).min_by_key(distance).unwrap_or(1);
+    let (below, above) = ranges.split_at(split);
+    let yes = tree(asm, above);
+    let no = tree(asm, below);
+    asm.if_at_least(above[0].first, yes, no)
+}
+
+/// What the widest of these ranges leads to, and those that lead elsewhere.
+fn exceptions(ranges: &[Range]) -> (Target, Vec<&Range>) {
+    let widest = ranges.iter().max_by_key(|range| range.last - range.first);
+    let usual = widest.map_or(ABSENT, |range| range.target);
+    let elsewhere = ranges.iter().filter(|range| range.target != usual);
+    (usual, elsewhere.collect())
+}

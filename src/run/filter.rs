@@ -1,0 +1,62 @@
+//! The system call policy of a run.
+
+use std::borrow::Cow;
+
+use crate::error::{Result, SetupError, Step};
+use crate::plan::seccomp::{self, Arch, Compiled};
+use crate::sys::seccomp::Instruction;
+
+/// A compiled policy: built in, or read from a file.
+#[derive(Clone, Debug)]
+pub struct Policy(Cow<'static, Compiled>);
+
+impl Policy {
+    /// The policy that `name` names: a built-in one, or a file.
+    ///
+    /// # Errors
+    /// When there is none, or it is not a policy.
+    pub fn find(name: &str) -> Result<Self> {
+        if let Some(compiled) = seccomp::precompiled(name, true) {
+            return Ok(Self(Cow::Borrowed(compiled)));
+        }
+        if !name.contains('/') {
+            return Err(unknown(name));
+        }
+        let text = std::fs::read_to_string(name).map_err(|e| {
+            SetupError::io(Step::Spec, "open", &e)
+                .on(name)
+                .hint("name a policy file that you may read")
+        })?;
+        let policy = seccomp::Policy::parse(&text).map_err(|e| match e.operand.clone() {
+            Some(operand) => e.on(format!("{name}: {operand}")),
+            None => e.on(name),
+        })?;
+        seccomp::compile(&policy, Arch::NATIVE, true).map(|compiled| Self(Cow::Owned(compiled)))
+    }
+
+    /// The compiled policy.
+    pub fn compiled(&self) -> &Compiled {
+        &self.0
+    }
+
+    /// The program as the kernel takes it.
+    pub fn instructions(&self) -> Vec<Instruction> {
+        let insn = |i: &seccomp::Insn| Instruction {
+            code: i.code,
+            jt: i.jt,
+            jf: i.jf,
+            k: i.k,
+        };
+        self.0.program.iter().map(insn).collect()
+    }
+}
+
+fn unknown(name: &str) -> SetupError {
+    let known: Vec<&str> = seccomp::BUILTIN.iter().map(|(name, _)| *name).collect();
+    SetupError::new(Step::Spec, format!("unknown seccomp policy `{name}`"))
+        .on("seccomp")
+        .hint(format!(
+            "built in: {}; a policy file is named by a path with a `/` in it",
+            known.join(", ")
+        ))
+}

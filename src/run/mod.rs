@@ -1,0 +1,258 @@
+//! One call from a spec to its record: the flow of `lib.rs` in one place.
+
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use crate::bytes::RawText;
+use crate::child::Filter;
+use crate::drivers::frames::Request;
+use crate::drivers::{self, CHANNEL_FD, Driver};
+use crate::error::{Result, SetupError, Step};
+use crate::launch::cgroup::{self, CellCgroup};
+use crate::launch::launch;
+use crate::plan::{Fallback, Plan, ProgramRequest};
+use crate::probe::HostFacts;
+use crate::record::Record;
+use crate::rootfs::Tree;
+use crate::spec::{Command, Spec};
+use crate::supervise::outputs::{Caps, OutDir, Outputs, collect};
+use crate::supervise::{BlockedSignals, Channel, watch};
+
+mod assemble;
+mod conversation;
+mod filter;
+mod inputs;
+
+use conversation::Conversation;
+pub use filter::Policy as FilterPolicy;
+
+/// A spec resolved against this host, and what the launch needs besides.
+#[derive(Debug)]
+pub struct Resolved {
+    /// Everything that a launch will do.
+    pub plan: Plan,
+    /// What the host can do.
+    pub host: HostFacts,
+    /// The system call policy; `None` when given up.
+    pub filter: Option<FilterPolicy>,
+    driver: Option<&'static Driver>,
+}
+
+/// Resolves `spec` against this host without changing anything.
+///
+/// # Errors
+/// The step that cannot be done, and the way out.
+pub fn resolve(spec: &Spec) -> Result<Resolved> {
+    let host = HostFacts::gather()?;
+    let tree = Tree::find(&spec.rootfs)?;
+    let driver = match &spec.command {
+        Command::Run { language, .. } => Some(drivers::find(language)?),
+        Command::Exec { .. } => None,
+    };
+    let program = program(spec, &tree, driver)?;
+    let plan = Plan::new(spec, &host, &tree, program)?;
+    let filter = plan
+        .seccomp
+        .as_deref()
+        .map(FilterPolicy::find)
+        .transpose()?;
+    Ok(Resolved {
+        plan,
+        host,
+        filter,
+        driver,
+    })
+}
+
+/// What is to be executed.
+fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<ProgramRequest> {
+    match (&spec.command, driver) {
+        (Command::Run { code, args, .. }, Some(driver)) => {
+            let interpreter = interpreter(tree, driver)?;
+            Ok(ProgramRequest {
+                program: interpreter.as_path().into(),
+                argv: driver.argv(&interpreter, args),
+                channel: driver.uses_channel().then_some(CHANNEL_FD),
+                files: driver.files_for(code),
+            })
+        }
+        (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
+            program: argv[0].clone(),
+            argv: argv.clone(),
+            channel: None,
+            files: Vec::new(),
+        }),
+        _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),
+    }
+}
+
+/// The driver's interpreter inside `tree`.
+fn interpreter(tree: &Tree, driver: &Driver) -> Result<std::path::PathBuf> {
+    let found = driver
+        .interpreters
+        .iter()
+        .find(|path| tree.has_program(path.as_ref()));
+    found.map(Into::into).ok_or_else(|| {
+        SetupError::new(
+            Step::Interpreter,
+            format!("no {} in the rootfs `{}`", driver.name, tree.label),
+        )
+        .on(driver.interpreters.join(", "))
+        .hint(format!(
+            "install {} there, or name a directory that has it with --rootfs",
+            driver.name
+        ))
+    })
+}
+
+/// Executes `spec` and says what happened. `began` is when the call began.
+pub fn execute(spec: &Spec, began: Instant) -> Record {
+    let began_ns = crate::sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
+    match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns)) {
+        Ok(record) => record,
+        Err(error) => assemble::not_set_up(Some(spec), error),
+    }
+}
+
+/// The record of a call that never came to a spec.
+pub fn refused(error: SetupError) -> Record {
+    assemble::not_set_up(None, error)
+}
+
+fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
+    let Resolved {
+        plan,
+        filter,
+        driver,
+        ..
+    } = resolved;
+    let signals = BlockedSignals::block()?;
+    let mut conversation = conversation(spec, driver)?;
+    let (inputs, baseline) = inputs::open(&plan.files)?;
+    let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
+    let (cgroup, tried) = prepare_cgroup(&plan)?;
+    let fallback = fallback(&plan, cgroup.as_ref());
+    let mut warnings = tried;
+    if plan.strict {
+        refuse_fallbacks(&fallback, &warnings)?;
+    }
+    let program = filter.as_ref().map(|policy| Filter {
+        program: policy.instructions(),
+        notify: true,
+    });
+    let mut cell = launch(&plan, program.as_ref(), inputs, cgroup, fallback)?;
+    let channel = conversation
+        .as_mut()
+        .map(|conversation| conversation as &mut dyn Channel);
+    let observed = watch(&cell, &plan, signals.fd(), channel);
+    let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
+    if let Some(cgroup) = cell.cgroup.take()
+        && let Err(error) = cgroup.remove()
+    {
+        warnings.push(error.to_string());
+    }
+    let observed = observed?;
+    let outputs = observed
+        .directories
+        .first()
+        .map_or_else(Outputs::default, |workspace| {
+            collect(
+                workspace.as_fd(),
+                &baseline,
+                out.as_ref(),
+                &Caps::of(plan.limits.workspace),
+            )
+        });
+    Ok(assemble::record(assemble::Parts {
+        spec,
+        plan: &plan,
+        filter: filter.as_ref(),
+        cell: &cell,
+        cgroup: cgroup_facts,
+        observed,
+        outputs,
+        said: conversation
+            .map(|conversation| conversation.said)
+            .unwrap_or_default(),
+        warnings,
+        began_ns,
+    }))
+}
+
+fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversation>> {
+    match (&spec.command, driver) {
+        (
+            Command::Run {
+                code, name, args, ..
+            },
+            Some(driver),
+        ) if driver.uses_channel() => {
+            let directory = std::path::Path::new(crate::spec::WORKSPACE);
+            let request = Request {
+                code,
+                name,
+                directory,
+                args: args as &[RawText],
+            };
+            Ok(Some(Conversation::new(request.encode()?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The cell's cgroup, and why there is none or a lesser one.
+fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
+    let wanted = &plan.cgroup;
+    let prepared = cgroup::prepare(&cgroup::Request {
+        choice: &wanted.choice,
+        memory: wanted.memory,
+        processes: wanted.processes,
+        cpus: wanted.cpus,
+        id: &plan.id,
+    })?;
+    let mut reasons: Vec<String> = prepared.tried.iter().map(ToString::to_string).collect();
+    if let Some(cell) = &prepared.cell {
+        reasons.extend(cell.unenforced().iter().map(ToString::to_string));
+    }
+    Ok((prepared.cell, reasons))
+}
+
+/// What no cgroup holds, as read back.
+fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
+    let enforced = cgroup.map(CellCgroup::enforced).unwrap_or_default();
+    let mut fallback = plan.fallback.clone();
+    if enforced.memory.is_some() {
+        fallback.memory = None;
+    }
+    if enforced.processes.is_some() {
+        fallback.processes = None;
+    }
+    if enforced.cpus.is_some() {
+        fallback.cpus = None;
+    }
+    fallback
+}
+
+fn refuse_fallbacks(fallback: &Fallback, reasons: &[String]) -> Result<()> {
+    let missing = [
+        ("memory", fallback.memory.is_some()),
+        ("processes", fallback.processes.is_some()),
+        ("cpus", fallback.cpus.is_some()),
+    ];
+    let missing: Vec<&str> = missing
+        .iter()
+        .filter(|(_, is)| *is)
+        .map(|(name, _)| *name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = if reasons.is_empty() {
+        "--cgroup none".to_owned()
+    } else {
+        reasons.join("; ")
+    };
+    Err(SetupError::new(Step::Cgroup, format!("no cgroup holds this limit, and --strict refuses a fallback: {why}"))
+        .on(missing.join(", "))
+        .hint("start cellblock in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), leave --strict out, or set the limit to none"))
+}

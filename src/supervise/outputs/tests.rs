@@ -1,0 +1,523 @@
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::{Mode, SFlag, mknod};
+use nix::unistd::{geteuid, mkfifo};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+const CAPS: Caps = Caps {
+    listed: 100,
+    entries: 10_000,
+    depth: 64,
+    file_bytes: Bytes::mib(1),
+    total_bytes: Bytes::mib(2),
+};
+
+/// A workspace, and a directory for what comes out of it.
+struct Fixture {
+    workspace: TempDir,
+    out: TempDir,
+    baseline: Baseline,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self {
+            workspace: TempDir::new().unwrap(),
+            out: TempDir::new().unwrap(),
+            baseline: Baseline::default(),
+        }
+    }
+
+    fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.workspace.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn put_in(&mut self, path: &str, content: &[u8]) {
+        self.write(path, content);
+        self.baseline.insert(path, Content::of(content).unwrap());
+    }
+
+    fn in_workspace(&self, path: &str) -> std::path::PathBuf {
+        self.workspace.path().join(path)
+    }
+
+    fn collect(&self, caps: &Caps) -> Outputs {
+        let workspace = File::open(self.workspace.path()).unwrap();
+        collect(workspace.as_fd(), &self.baseline, None, caps)
+    }
+
+    fn collect_out(&self) -> Outputs {
+        let workspace = File::open(self.workspace.path()).unwrap();
+        let out = OutDir::open(self.out.path()).unwrap();
+        collect(workspace.as_fd(), &self.baseline, Some(&out), &CAPS)
+    }
+
+    fn out_names(&self) -> BTreeSet<String> {
+        fs::read_dir(self.out.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+}
+
+fn changes(outputs: &Outputs) -> Vec<(String, Change)> {
+    outputs
+        .files
+        .iter()
+        .map(|file| (file.path.to_string(), file.change))
+        .collect()
+}
+
+fn reasons(outputs: &Outputs) -> Vec<(String, &str)> {
+    outputs
+        .skipped
+        .iter()
+        .map(|skipped| (skipped.path.to_string(), skipped.reason.as_str()))
+        .collect()
+}
+
+#[test]
+fn created_modified_and_deleted_files_are_told_apart() {
+    let mut fixture = Fixture::new();
+    for name in [
+        "same",
+        "longer",
+        "other",
+        "gone",
+        "now_a_directory",
+        "dir/same",
+    ] {
+        fixture.put_in(name, b"before");
+    }
+    fixture.write("longer", "before and after");
+    fixture.write("other", "behind");
+    fs::remove_file(fixture.in_workspace("gone")).unwrap();
+    fs::remove_file(fixture.in_workspace("now_a_directory")).unwrap();
+    fixture.write("now_a_directory/x", "x");
+    fixture.write("new.json", "[1]");
+    fs::create_dir(fixture.in_workspace("empty")).unwrap();
+
+    let outputs = fixture.collect(&CAPS);
+    assert_eq!(
+        changes(&outputs),
+        [
+            ("gone".into(), Change::Deleted),
+            ("longer".into(), Change::Modified),
+            ("new.json".into(), Change::Created),
+            ("now_a_directory".into(), Change::Deleted),
+            ("now_a_directory/x".into(), Change::Created),
+            ("other".into(), Change::Modified),
+        ]
+    );
+    assert_eq!(
+        outputs.files[2],
+        FileChange {
+            path: "new.json".into(),
+            change: Change::Created,
+            size: Some(3),
+            sha256: Some("080a9ed428559ef602668b4c00f114f1a11c3f6b02a435f0bdc154578e4d7f22".into()),
+            media_type: Some("application/json".into()),
+        }
+    );
+    assert_eq!(outputs.files[0].sha256, None);
+    assert!(outputs.skipped.is_empty() && outputs.truncated.is_empty() && outputs.error.is_none());
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let mut fixture = Fixture::new();
+    let secret = TempDir::new().unwrap();
+    fs::write(secret.path().join("secret"), "secret").unwrap();
+    fixture.put_in("was_a_file", b"x");
+    fs::remove_file(fixture.in_workspace("was_a_file")).unwrap();
+    symlink(
+        secret.path().join("secret"),
+        fixture.in_workspace("was_a_file"),
+    )
+    .unwrap();
+    symlink(secret.path(), fixture.in_workspace("link_dir")).unwrap();
+    symlink("nowhere", fixture.in_workspace("dangling")).unwrap();
+    mkfifo(&fixture.in_workspace("pipe"), Mode::S_IRWXU).unwrap();
+    let _socket = UnixListener::bind(fixture.in_workspace("socket")).unwrap();
+
+    let outputs = fixture.collect_out();
+    assert_eq!(changes(&outputs), [("was_a_file".into(), Change::Deleted)]);
+    assert_eq!(
+        reasons(&outputs),
+        [
+            ("dangling".into(), "it is a symbolic link"),
+            ("link_dir".into(), "it is a symbolic link"),
+            ("pipe".into(), "it is a named pipe"),
+            ("socket".into(), "it is a socket"),
+            ("was_a_file".into(), "it is a symbolic link"),
+        ]
+    );
+    assert!(fixture.out_names().is_empty());
+}
+
+#[test]
+fn a_mount_is_not_entered() {
+    let root = File::open("/").unwrap();
+    let version = walk::is_file(root.as_fd(), &"proc/version".into());
+    assert_eq!(version, Err(nix::errno::Errno::EXDEV));
+}
+
+#[test]
+fn a_device_is_not_opened() {
+    let fixture = Fixture::new();
+    let null = nix::sys::stat::makedev(1, 3);
+    let path = fixture.in_workspace("null");
+    if let Err(errno) = mknod(&path, SFlag::S_IFCHR, Mode::S_IRWXU, null) {
+        assert_eq!(errno, nix::errno::Errno::EPERM);
+        return eprintln!("a_device_is_not_opened: not run, only root can make devices");
+    }
+    let outputs = fixture.collect_out();
+    assert_eq!(reasons(&outputs), [("null".into(), "it is a device")]);
+    assert!(fixture.out_names().is_empty());
+}
+
+#[test]
+fn hard_links_are_copies() {
+    let fixture = Fixture::new();
+    fixture.write("a", "content");
+    fs::hard_link(fixture.in_workspace("a"), fixture.in_workspace("b")).unwrap();
+    let outputs = fixture.collect_out();
+    assert_eq!(
+        changes(&outputs),
+        [("a".into(), Change::Created), ("b".into(), Change::Created)]
+    );
+    let inodes: BTreeSet<u64> = ["a", "b"]
+        .map(|name| fs::metadata(fixture.out.path().join(name)).unwrap().ino())
+        .into();
+    assert_eq!(inodes.len(), 2);
+}
+
+#[test]
+fn a_deep_tree_ends_at_the_cap() {
+    let fixture = Fixture::new();
+    fixture.write(&format!("{}at_the_cap", "d/".repeat(64)), "x");
+    fixture.write(&format!("{}deeper", "d/".repeat(300)), "x");
+    let outputs = fixture.collect_out();
+    assert_eq!(outputs.files.len(), 1);
+    assert_eq!(
+        reasons(&outputs),
+        [(format!("{}d", "d/".repeat(64)), "it is nested too deep")]
+    );
+    assert!(
+        fixture
+            .out
+            .path()
+            .join("d/".repeat(64))
+            .join("at_the_cap")
+            .exists()
+    );
+}
+
+#[test]
+fn any_name_is_kept() {
+    let fixture = Fixture::new();
+    let names = [&b"a\nb"[..], b"a\xff", b"\x1b[2J", b".."];
+    for name in &names[..3] {
+        let path = fixture.workspace.path().join(OsStr::from_bytes(name));
+        fs::write(path, "x").unwrap();
+    }
+    let outputs = fixture.collect_out();
+    let mut found: Vec<&[u8]> = outputs
+        .files
+        .iter()
+        .map(|file| file.path.as_bytes())
+        .collect();
+    found.sort();
+    assert_eq!(found, [&b"\x1b[2J"[..], b"a\nb", b"a\xff"]);
+    for name in found {
+        assert!(fixture.out.path().join(OsStr::from_bytes(name)).exists());
+    }
+}
+
+#[test]
+fn a_sparse_file_is_judged_by_its_size() {
+    let fixture = Fixture::new();
+    let hole = File::create(fixture.in_workspace("hole")).unwrap();
+    hole.set_len(1 << 40).unwrap();
+    let outputs = fixture.collect_out();
+    assert!(outputs.files.is_empty() && fixture.out_names().is_empty());
+    assert_eq!(
+        reasons(&outputs),
+        [(
+            "hole".into(),
+            "its size of 1099511627776 bytes is over the cap of 1M (0 bytes of it are not holes)"
+        )]
+    );
+}
+
+#[test]
+fn all_files_together_are_capped() {
+    let fixture = Fixture::new();
+    fixture.write("a", vec![0; 1 << 20]);
+    for name in ["b", "c", "d"] {
+        fs::hard_link(fixture.in_workspace("a"), fixture.in_workspace(name)).unwrap();
+    }
+    let outputs = fixture.collect_out();
+    assert_eq!(outputs.files.len(), 2);
+    assert_eq!(
+        reasons(&outputs)[0].1,
+        "with its 1048576 bytes, all files together are over the cap of 2M"
+    );
+    assert_eq!(fixture.out_names(), ["a", "b"].map(str::to_owned).into());
+}
+
+#[test]
+fn lists_are_capped_and_say_so() {
+    let mut fixture = Fixture::new();
+    fixture.put_in("z_changed", b"before");
+    fixture.put_in("z_same", b"before");
+    fixture.write("z_changed", "behind");
+    for number in 0..5 {
+        fixture.write(&format!("file{number}"), "x");
+        symlink("x", fixture.in_workspace(&format!("link{number}"))).unwrap();
+    }
+    let caps = Caps { listed: 2, ..CAPS };
+    let outputs = fixture.collect(&caps);
+    assert_eq!(
+        changes(&outputs),
+        [
+            ("file0".into(), Change::Created),
+            ("file1".into(), Change::Created)
+        ]
+    );
+    assert_eq!(outputs.skipped.len(), 2);
+    let cut = |total, kept| Truncation {
+        total,
+        kept,
+        part: "head".into(),
+        head: None,
+    };
+    assert_eq!(outputs.truncated["files"], cut(6, 2));
+    assert_eq!(outputs.truncated["files_skipped"], cut(5, 2));
+}
+
+#[test]
+fn what_was_not_looked_at_is_not_called_deleted() {
+    let mut fixture = Fixture::new();
+    fixture.put_in("here", b"x");
+    fixture.put_in("gone", b"x");
+    fs::remove_file(fixture.in_workspace("gone")).unwrap();
+    let outputs = fixture.collect(&Caps { entries: 0, ..CAPS });
+    assert_eq!(changes(&outputs), [("gone".into(), Change::Deleted)]);
+    assert_eq!(
+        reasons(&outputs),
+        [(".".into(), "it holds more than is looked at")]
+    );
+}
+
+#[test]
+fn copies_are_plain_files_with_the_content() {
+    let fixture = Fixture::new();
+    fixture.write("sub/dir/tool", vec![7; 300_000]);
+    let tool = fixture.in_workspace("sub/dir/tool");
+    fs::set_permissions(tool, fs::Permissions::from_mode(0o6755)).unwrap();
+    let outputs = fixture.collect_out();
+    assert_eq!(
+        changes(&outputs),
+        [("sub/dir/tool".into(), Change::Created)]
+    );
+    let copy = fixture.out.path().join("sub/dir/tool");
+    assert_eq!(fs::read(&copy).unwrap(), vec![7; 300_000]);
+    assert_eq!(fs::metadata(copy).unwrap().mode() & 0o7111, 0);
+}
+
+#[test]
+fn links_in_the_target_are_not_followed() {
+    let fixture = Fixture::new();
+    for name in ["file", "dir/file", "taken"] {
+        fixture.write(name, "new");
+    }
+    let elsewhere = TempDir::new().unwrap();
+    fs::write(elsewhere.path().join("precious"), "old").unwrap();
+    let out = fixture.out.path();
+    symlink(elsewhere.path().join("precious"), out.join("file")).unwrap();
+    symlink(elsewhere.path(), out.join("dir")).unwrap();
+    fs::create_dir(out.join("taken")).unwrap();
+
+    let outputs = fixture.collect_out();
+    assert_eq!(outputs.files.len(), 3);
+    assert_eq!(fs::read(elsewhere.path().join("precious")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+    // The link itself was replaced; what stands in the way is named.
+    assert!(fs::symlink_metadata(out.join("file")).unwrap().is_file());
+    let reasons = reasons(&outputs);
+    assert_eq!(reasons.len(), 2);
+    assert!(
+        reasons[0]
+            .1
+            .contains("not copied out: copy results out: open(")
+            && reasons[0].1.contains("dir/file"),
+        "{reasons:?}"
+    );
+    assert!(reasons[1].1.contains("EISDIR"), "{reasons:?}");
+    assert_eq!(outputs.error, None);
+    assert_eq!(
+        fixture.out_names(),
+        ["dir", "file", "taken"].map(str::to_owned).into()
+    );
+}
+
+/// Runs one test of this binary again, in other circumstances.
+fn rerun(command: &mut Command, test: &str) {
+    let output = command
+        .args([
+            "--exact",
+            "--nocapture",
+            &format!("supervise::outputs::tests::{test}"),
+        ])
+        .env("CELLBLOCK_TEST_RERUN", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn is_rerun() -> bool {
+    std::env::var_os("CELLBLOCK_TEST_RERUN").is_some()
+}
+
+/// For root nothing is unreadable, so root runs this as somebody else.
+#[test]
+fn files_without_permissions_are_read() {
+    if geteuid().is_root() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.uid(65534).gid(65534).env("TMPDIR", "/tmp");
+        return rerun(&mut command, "files_without_permissions_are_read");
+    }
+    let mut fixture = Fixture::new();
+    fixture.put_in("locked/same", b"x");
+    fixture.write("locked/deep/secret", "y");
+    fixture.write("noexec/file", "z");
+    for (path, mode) in [
+        ("locked/same", 0),
+        ("locked/deep/secret", 0),
+        ("locked/deep", 0),
+        ("locked", 0),
+        ("noexec", 0o400),
+    ] {
+        fs::set_permissions(fixture.in_workspace(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let outputs = fixture.collect_out();
+    assert_eq!(reasons(&outputs), []);
+    assert_eq!(
+        changes(&outputs),
+        [
+            ("locked/deep/secret".into(), Change::Created),
+            ("noexec/file".into(), Change::Created)
+        ]
+    );
+}
+
+/// A small tmpfs takes mounts of one's own, hence a namespace.
+#[test]
+fn a_full_disk_leaves_no_partial_file() {
+    if !is_rerun() {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command.arg(std::env::current_exe().unwrap());
+        return rerun(&mut command, "a_full_disk_leaves_no_partial_file");
+    }
+    let fixture = Fixture::new();
+    let tmpfs = |path: &Path, options: &str| {
+        mount(
+            Some("tmpfs"),
+            path,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some(options),
+        )
+        .unwrap();
+    };
+    tmpfs(fixture.out.path(), "size=64k");
+    fixture.write("a_small", "x");
+    fixture.write("b_large", vec![1; 200_000]);
+    fixture.write("c_small", "y");
+    fs::create_dir(fixture.in_workspace("mounted")).unwrap();
+    tmpfs(&fixture.in_workspace("mounted"), "size=64k");
+    fixture.write("mounted/file", "z");
+
+    let outputs = fixture.collect_out();
+    assert_eq!(outputs.files.len(), 3);
+    assert_eq!(outputs.files[1].size, Some(200_000));
+    assert_eq!(fixture.out_names(), ["a_small"].map(str::to_owned).into());
+    let error = outputs.error.as_ref().unwrap();
+    assert_eq!(error.errno_name.as_deref(), Some("ENOSPC"));
+    assert!(error.operand.as_ref().unwrap().ends_with("/b_large"));
+    assert!(error.hint.as_ref().unwrap().contains("make room"));
+    let reasons = reasons(&outputs);
+    assert!(reasons[0].1.contains("ENOSPC"), "{reasons:?}");
+    assert_eq!(
+        reasons[1],
+        (
+            "c_small".into(),
+            "not copied out: an earlier failure ended the copying"
+        )
+    );
+    assert_eq!(
+        reasons[2],
+        ("mounted".into(), "it is a mount of another file system")
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn equals_a_naive_comparison(
+        before in proptest::collection::btree_map("[a-c.]{2}(/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..6),
+        after in proptest::collection::btree_map("[a-c.]{2}(/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..8),
+        listed in 0usize..8,
+    ) {
+        prop_assume!(before.keys().chain(after.keys()).all(|path| !path.starts_with("../")));
+        let mut fixture = Fixture::new();
+        for (path, content) in &before {
+            fixture.baseline.insert(path.as_str(), Content::of(content.as_bytes()).unwrap());
+        }
+        for (path, content) in &after {
+            fixture.write(path, content);
+        }
+        let mut expected: Vec<(String, Change)> = Vec::new();
+        for path in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let change = match (before.get(path), after.get(path)) {
+                (None, _) => Change::Created,
+                (Some(_), None) => Change::Deleted,
+                (Some(was), Some(is)) if was != is => Change::Modified,
+                _ => continue,
+            };
+            expected.push((path.clone(), change));
+        }
+        prop_assert_eq!(&changes(&fixture.collect(&CAPS)), &expected);
+        // Under a cap, those that are there come before those that are not.
+        let short = fixture.collect(&Caps { listed, ..CAPS });
+        let (gone, mut there): (Vec<_>, Vec<_>) =
+            expected.into_iter().partition(|(_, change)| *change == Change::Deleted);
+        there.extend(gone);
+        there.truncate(listed);
+        there.sort_by(|a, b| a.0.cmp(&b.0));
+        prop_assert_eq!(changes(&short), there);
+    }
+}

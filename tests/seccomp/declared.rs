@@ -1,0 +1,94 @@
+//! What a policy says about a call, read from the policy itself and not from
+//! the program.
+
+use std::collections::BTreeSet;
+
+use cellblock::plan::seccomp::{Alternative, Arch, Policy, Verdict, Width};
+
+use crate::machine::Data;
+
+pub(crate) const ALLOW: u32 = 0x7fff_0000;
+pub(crate) const NOTIFY: u32 = 0x7fc0_0000;
+pub(crate) const KILL: u32 = 0x8000_0000;
+pub(crate) const ENOSYS: u32 = 0x0005_0000 | 38;
+
+/// The answer that the policy declares for this call.
+pub(crate) fn answer(policy: &Policy, arch: Arch, notify: bool, data: &Data) -> u32 {
+    let x32 = arch == Arch::X86_64 && (0x4000_0000..0x8000_0000).contains(&data.nr);
+    if data.arch != arch.audit() || x32 {
+        return KILL;
+    }
+    let Some(rule) = arch.name(data.nr).and_then(|name| policy.rule(name)) else {
+        return ENOSYS;
+    };
+    let allowed = match &rule.verdict {
+        Verdict::Allow => true,
+        Verdict::AllowIf { when, .. } => any(when, data),
+        Verdict::Deny { .. } => false,
+        Verdict::DenyIf { when, .. } => !any(when, data),
+        Verdict::Absent => return ENOSYS,
+        Verdict::Kill => return KILL,
+    };
+    match rule.verdict.denies_with() {
+        _ if allowed => ALLOW,
+        Some(_) if notify => NOTIFY,
+        Some(errno) => 0x0005_0000 | errno as u32,
+        None => unreachable!("what is not allowed is denied with something"),
+    }
+}
+
+fn any(when: &[Alternative], data: &Data) -> bool {
+    when.iter().any(|alternative| {
+        alternative.iter().all(|condition| {
+            let counts = match condition.bits {
+                Width::Bits32 => 0xffff_ffff,
+                Width::Bits64 => u64::MAX,
+            };
+            let mask = condition.mask.unwrap_or(counts);
+            data.args[usize::from(condition.arg)] & mask == condition.value
+        })
+    })
+}
+
+/// Arguments on both sides of every condition on the call: the value, its
+/// neighbours, and each of them with other bits set where none should count.
+pub(crate) fn arguments(policy: &Policy, arch: Arch, nr: u32) -> Vec<[u64; 6]> {
+    let rule = arch.name(nr).and_then(|name| policy.rule(name));
+    let when: &[Alternative] = match rule.map(|rule| &rule.verdict) {
+        Some(Verdict::AllowIf { when, .. } | Verdict::DenyIf { when, .. }) => when,
+        _ => &[],
+    };
+    let mut values: [BTreeSet<u64>; 6] = Default::default();
+    for condition in when.iter().flatten() {
+        let mask = condition.mask.unwrap_or(u64::MAX);
+        let value = condition.value;
+        let near = [value, value | !mask, value ^ (mask & mask.wrapping_neg()), value ^ mask, !value, value + 1];
+        for value in near {
+            let high = [0, 1 << 32, 0xdead_beef << 32, u64::MAX << 32];
+            values[usize::from(condition.arg)].extend(high.map(|high| value | high));
+            values[usize::from(condition.arg)].insert(value & 0xffff_ffff);
+        }
+    }
+    let mut all = vec![[0; 6], [u64::MAX; 6]];
+    for (index, values) in values.iter().enumerate() {
+        let others = all.clone();
+        all.extend(values.iter().flat_map(|value| {
+            others.iter().map(move |arguments| {
+                let mut arguments = *arguments;
+                arguments[index] = *value;
+                arguments
+            })
+        }));
+    }
+    all
+}
+
+/// Numbers worth asking about: all that exist, all near a border, and samples of
+/// the rest.
+pub(crate) fn numbers() -> impl Iterator<Item = u32> {
+    let borders = [0x3fff_ffff, 0x7fff_ffff, 0x8000_0000, 0xbfff_ffff, 0xc000_0000, u32::MAX];
+    (0..600)
+        .chain(0x4000_0000..0x4000_0000 + 600)
+        .chain(borders)
+        .chain((0..32).map(|bit| 1 << bit))
+}
