@@ -54,7 +54,13 @@ fn write(out: &mut String, filter: &Compiled) -> std::fmt::Result {
     writeln!(out, "    notify: {},", filter.notify)?;
     writeln!(out, "    program: Cow::Borrowed(&{:?}),", filter.program)?;
     writeln!(out, "    denials: Cow::Borrowed(&[")?;
-    for Denial { number, name, errno, reason } in filter.denials.iter() {
+    for Denial {
+        number,
+        name,
+        errno,
+        reason,
+    } in filter.denials.iter()
+    {
         writeln!(
             out,
             "        Denial {{ number: {number}, name: {name:?}, errno: {errno}, \

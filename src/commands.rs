@@ -179,7 +179,6 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
     if code_is_stdin {
         spec.stdin = Stdin::Null;
     }
-    spec.landlock.max_abi = options.landlock_max_abi;
     Ok(spec)
 }
 

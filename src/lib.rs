@@ -23,6 +23,9 @@
 //!
 //! Dependencies point down this list only; `tests/architecture.rs` checks it.
 
+// Nothing that input, the kernel or a cell can influence may end in a panic.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 pub mod bytes;
 pub mod child;
 pub mod cli;

@@ -205,7 +205,6 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             max_abi: landlock.max_abi,
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
-            max_abi: None,
         },
         stdin: Stdin::Inherit,
         without: merged.without,

@@ -50,7 +50,10 @@ fn source_swapped(stage: &Stage) -> Check {
     }
     let (a, b) = (scratch.join("a"), scratch.join("b"));
     races(stage, &a, (&a, &b))?;
-    assert_eq!((names(&a)?, names(&b)?), (vec!["name".into()], vec!["name".into()]));
+    assert_eq!(
+        (names(&a)?, names(&b)?),
+        (vec!["name".into()], vec!["name".into()])
+    );
     Ok(())
 }
 

@@ -100,7 +100,14 @@ fn connect() -> Attempt {
 }
 
 fn open_queue(flags: i32) -> Attempt {
-    call!(SYS_mq_open, c"cellblock-channel-test", flags, 0o600, Arg::NULL).map(drop)
+    call!(
+        SYS_mq_open,
+        c"cellblock-channel-test",
+        flags,
+        0o600,
+        Arg::NULL
+    )
+    .map(drop)
 }
 
 fn between_cells(stage: &Stage) -> Check {
@@ -108,7 +115,12 @@ fn between_cells(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let sync = scratch.dir("outside", 0o777)?;
     let mut offer = stage.outside("channels/offer", [&sync.to_string_lossy()]);
-    let offer = Watch::new(offer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
+    let offer = Watch::new(
+        offer
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?,
+    )?;
     wait_for(&sync.join("ready"), stage)?;
     let look = crate::cells::process::finish(
         &mut stage.outside("channels/look", []),
@@ -116,7 +128,10 @@ fn between_cells(stage: &Stage) -> Check {
     )?;
     fs::write(sync.join("done"), "")?;
     offer.until_end(stage.within(5_000))?;
-    assert_eq!(String::from_utf8_lossy(&look.stdout), "socket segment queue shm tmp ");
+    assert_eq!(
+        String::from_utf8_lossy(&look.stdout),
+        "socket segment queue shm tmp "
+    );
 
     // In two cells none does, also without the layers that refuse some of them
     // before the namespaces could.
@@ -147,10 +162,17 @@ fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
     let own = stage.probe("channels/connect", []);
     let hosts = own.clone().option(["--net", "host"]);
 
-    let live = hosts.clone().without("landlock").run()?.ended(Outcome::Ok)?;
+    let live = hosts
+        .clone()
+        .without("landlock")
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(live.stdout(), "Ok(())\n", "not live");
     assert_eq!(hosts.run()?.stdout(), "Err(EPERM)\n");
-    assert_eq!(own.without("landlock").run()?.stdout(), "Err(ECONNREFUSED)\n");
+    assert_eq!(
+        own.without("landlock").run()?.stdout(),
+        "Err(ECONNREFUSED)\n"
+    );
     Ok(())
 }
 

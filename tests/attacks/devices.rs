@@ -57,7 +57,12 @@ fn found_device(stage: &Stage) -> Check {
     const ZERO: (u64, u64) = (1, 5);
     let scratch = stage.scratch()?;
     let node = scratch.join("zero");
-    mknod(&node, SFlag::S_IFCHR, Mode::empty(), makedev(ZERO.0, ZERO.1))?;
+    mknod(
+        &node,
+        SFlag::S_IFCHR,
+        Mode::empty(),
+        makedev(ZERO.0, ZERO.1),
+    )?;
     chmod(&node, 0o666)?;
 
     let path = node.to_string_lossy();

@@ -39,17 +39,21 @@ const SECRET: &str = "hunter2-hunter2";
 
 fn not_inside(stage: &Stage) -> Check {
     let mut outside = stage.outside("environment/show", []);
-    let outside = crate::cells::process::finish(
-        outside.env("API_KEY", SECRET),
-        stage.within(5_000),
-    )?;
-    assert!(String::from_utf8_lossy(&outside.stdout).contains(SECRET), "not live");
+    let outside =
+        crate::cells::process::finish(outside.env("API_KEY", SECRET), stage.within(5_000))?;
+    assert!(
+        String::from_utf8_lossy(&outside.stdout).contains(SECRET),
+        "not live"
+    );
 
     for cell in [
         stage.probe("environment/show", []),
         stage.probe("environment/show", []).without("landlock"),
     ] {
-        let run = cell.caller_env("API_KEY", SECRET).run()?.ended(Outcome::Ok)?;
+        let run = cell
+            .caller_env("API_KEY", SECRET)
+            .run()?
+            .ended(Outcome::Ok)?;
         assert!(!run.stdout().contains(SECRET), "{}", run.stdout());
         assert!(!run.json.to_string().contains(SECRET), "{}", run.json);
     }
@@ -65,7 +69,10 @@ fn only_what_is_named(stage: &Stage) -> Check {
         .option(["--env", "MODE=test"])
         .run()?
         .ended(Outcome::Ok)?;
-    assert!(run.stdout().contains(&format!("\"API_KEY\"=\"{SECRET}\"\n")));
+    assert!(
+        run.stdout()
+            .contains(&format!("\"API_KEY\"=\"{SECRET}\"\n"))
+    );
     assert!(run.stdout().contains("\"MODE\"=\"test\"\n"));
     assert!(!run.stdout().contains("unnamed-value"), "{}", run.stdout());
     Ok(())

@@ -32,24 +32,26 @@ pub(crate) const SUITE: Suite = Suite {
             run: cgroup_path,
         },
     ],
-    actors: &[Actor {
-        name: "cat",
-        run: |args| {
-            for path in args {
-                print!("{}", fs::read_to_string(path).unwrap_or_default());
-            }
-            0
+    actors: &[
+        Actor {
+            name: "cat",
+            run: |args| {
+                for path in args {
+                    print!("{}", fs::read_to_string(path).unwrap_or_default());
+                }
+                0
+            },
         },
-    },
-    Actor {
-        name: "pids",
-        run: |_| {
-            for pid in pids() {
-                println!("{pid}");
-            }
-            0
+        Actor {
+            name: "pids",
+            run: |_| {
+                for pid in pids() {
+                    println!("{pid}");
+                }
+                0
+            },
         },
-    }],
+    ],
 };
 
 const ATTACKS: &[Attack] = &[
@@ -105,7 +107,10 @@ fn pids() -> BTreeSet<u32> {
 
 fn processes(stage: &Stage) -> Check {
     assert!(pids().contains(&std::process::id()), "not live");
-    let run = stage.probe("host-view/pids", []).run()?.ended(Outcome::Ok)?;
+    let run = stage
+        .probe("host-view/pids", [])
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "1\n2\n");
 
     // The number of a process outside is nobody's inside.
@@ -123,7 +128,10 @@ fn host_name(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     assert_ne!(run.stdout().trim(), host);
-    let named = stage.exec(["/usr/bin/uname", "-n"]).option(["--hostname", "other"]).run()?;
+    let named = stage
+        .exec(["/usr/bin/uname", "-n"])
+        .option(["--hostname", "other"])
+        .run()?;
     assert_eq!(named.stdout(), "other\n");
     Ok(())
 }
@@ -131,7 +139,16 @@ fn host_name(stage: &Stage) -> Check {
 /// Every mount inside was asked for. The old root, detached, is none of them.
 fn mounts(stage: &Stage) -> Check {
     const ALLOWED: [&str; 10] = [
-        "/", "/usr", "/etc", "/opt", "/dev", "/proc", "/tmp", "/workspace", "/probe", "/var",
+        "/",
+        "/usr",
+        "/etc",
+        "/opt",
+        "/dev",
+        "/proc",
+        "/tmp",
+        "/workspace",
+        "/probe",
+        "/var",
     ];
     let points = |mountinfo: &str| -> Vec<String> {
         mountinfo
@@ -144,7 +161,9 @@ fn mounts(stage: &Stage) -> Check {
             .iter()
             .filter(|point| {
                 !ALLOWED.contains(&point.as_str())
-                    && !["/dev/", "/etc/", "/usr/"].iter().any(|dir| point.starts_with(dir))
+                    && !["/dev/", "/etc/", "/usr/"]
+                        .iter()
+                        .any(|dir| point.starts_with(dir))
             })
             .cloned()
             .collect()

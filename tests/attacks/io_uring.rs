@@ -19,11 +19,11 @@ pub(crate) const SUITE: Suite = Suite {
         attack("register", || {
             call!(SYS_io_uring_register, -1, 0, Arg::NULL, 0).map(drop)
         })
-        .live(
-            bare()
-                .behind(Errno::EINVAL)
-                .unless(&[Errno::ENOSYS, Errno::EBADF, Errno::EFAULT]),
-        ),
+        .live(bare().behind(Errno::EINVAL).unless(&[
+            Errno::ENOSYS,
+            Errno::EBADF,
+            Errno::EFAULT,
+        ])),
     ],
     scenes: &[],
     actors: &[],

@@ -34,10 +34,12 @@ const ATTACKS: &[Attack] = &[
     })
     .live(naive())
     .weaker(STILL_TWICE),
-    attack("ptrace-sibling", || with_sibling(|sibling| {
-        const SEIZE: u32 = 0x4206;
-        call!(SYS_ptrace, SEIZE, sibling, 0, 0).map(drop)
-    }))
+    attack("ptrace-sibling", || {
+        with_sibling(|sibling| {
+            const SEIZE: u32 = 0x4206;
+            call!(SYS_ptrace, SEIZE, sibling, 0, 0).map(drop)
+        })
+    })
     .live(bare()),
     attack("ptrace-me", || call!(SYS_ptrace, 0, 0, 0, 0).map(drop)).live(bare()),
     attack("read-init", || transfer(libc::SYS_process_vm_readv, 1))
@@ -46,16 +48,20 @@ const ATTACKS: &[Attack] = &[
     attack("write-init", || transfer(libc::SYS_process_vm_writev, 1))
         .live(naive().behind(Errno::EFAULT))
         .weaker(STILL_TWICE),
-    attack("read-sibling", || with_sibling(|sibling| transfer(libc::SYS_process_vm_readv, sibling)))
-        .live(bare().behind(Errno::EFAULT)),
+    attack("read-sibling", || {
+        with_sibling(|sibling| transfer(libc::SYS_process_vm_readv, sibling))
+    })
+    .live(bare().behind(Errno::EFAULT)),
     attack("proc-init-mem", || open("/proc/1/mem", libc::O_RDWR))
         .live(naive())
         .refused(&[Errno::EACCES])
         .weaker(&[(&["landlock"], With(&[Errno::EACCES]))]),
-    attack("proc-init-root", || open("/proc/1/root/usr", libc::O_RDONLY))
-        .live(naive())
-        .refused(&[Errno::EACCES, Errno::EPERM])
-        .weaker(&[(&["landlock"], With(&[Errno::EACCES, Errno::EPERM]))]),
+    attack("proc-init-root", || {
+        open("/proc/1/root/usr", libc::O_RDONLY)
+    })
+    .live(naive())
+    .refused(&[Errno::EACCES, Errno::EPERM])
+    .weaker(&[(&["landlock"], With(&[Errno::EACCES, Errno::EPERM]))]),
     attack("proc-init-environ", || read("/proc/1/environ"))
         .live(naive())
         .refused(&[Errno::EACCES, Errno::EPERM])
@@ -84,8 +90,18 @@ const ATTACKS: &[Attack] = &[
     attack("name-to-handle", || handle().map(drop)).live(bare()),
     attack("open-by-handle", || {
         let mut handle = handle().unwrap_or([0; 17]);
-        let dir = nix::fcntl::open("/", nix::fcntl::OFlag::O_RDONLY, nix::sys::stat::Mode::empty())?;
-        call!(SYS_open_by_handle_at, dir.as_raw_fd(), &mut handle, libc::O_PATH).map(drop)
+        let dir = nix::fcntl::open(
+            "/",
+            nix::fcntl::OFlag::O_RDONLY,
+            nix::sys::stat::Mode::empty(),
+        )?;
+        call!(
+            SYS_open_by_handle_at,
+            dir.as_raw_fd(),
+            &mut handle,
+            libc::O_PATH
+        )
+        .map(drop)
     })
     .live(root().unless(&[Errno::ESTALE]))
     .weaker(STILL),
@@ -139,15 +155,15 @@ const ATTACKS: &[Attack] = &[
     })
     .live(root().behind(Errno::ENOENT).unless(&[Errno::ENOSYS]))
     .weaker(STILL),
-    attack("reboot", || {
-        call!(SYS_reboot, 0, 0, 0, Arg::NULL).map(drop)
-    })
-    .live(root().behind(Errno::EINVAL))
-    .weaker(STILL),
-    // The host's administration
-    attack("swapon", || call!(SYS_swapon, c"/no-such-file", 0).map(drop))
-        .live(root().behind(Errno::ENOENT))
+    attack("reboot", || call!(SYS_reboot, 0, 0, 0, Arg::NULL).map(drop))
+        .live(root().behind(Errno::EINVAL))
         .weaker(STILL),
+    // The host's administration
+    attack("swapon", || {
+        call!(SYS_swapon, c"/no-such-file", 0).map(drop)
+    })
+    .live(root().behind(Errno::ENOENT))
+    .weaker(STILL),
     attack("swapoff", || call!(SYS_swapoff, c"/no-such-file").map(drop))
         .live(root().behind(Errno::ENOENT))
         .weaker(STILL),
@@ -174,9 +190,11 @@ const ATTACKS: &[Attack] = &[
     attack("host-name", || call!(SYS_sethostname, c"mine", 4).map(drop))
         .live(naive())
         .weaker(STILL),
-    attack("domain-name", || call!(SYS_setdomainname, c"mine", 4).map(drop))
-        .live(naive())
-        .weaker(STILL),
+    attack("domain-name", || {
+        call!(SYS_setdomainname, c"mine", 4).map(drop)
+    })
+    .live(naive())
+    .weaker(STILL),
     #[cfg(target_arch = "x86_64")]
     attack("iopl", || call!(SYS_iopl, 3).map(drop))
         .live(root().unless(&[Errno::ENOSYS]))
@@ -210,7 +228,14 @@ fn transfer(number: libc::c_long, pid: i32) -> Attempt {
     let mut byte = 0_u8;
     let local = [std::ptr::from_mut(&mut byte) as usize, 1];
     let remote = [4096_usize, 1];
-    let args = [pid.into(), (&local).into(), 1.into(), (&remote).into(), 1.into(), 0.into()];
+    let args = [
+        pid.into(),
+        (&local).into(),
+        1.into(),
+        (&remote).into(),
+        1.into(),
+        0.into(),
+    ];
     raw::syscall(number, &args).map(drop)
 }
 
@@ -227,7 +252,11 @@ fn with_sibling(attempt: impl FnOnce(i32) -> Attempt) -> Attempt {
 }
 
 fn read(path: &str) -> Attempt {
-    let file = nix::fcntl::open(path, nix::fcntl::OFlag::O_RDONLY, nix::sys::stat::Mode::empty())?;
+    let file = nix::fcntl::open(
+        path,
+        nix::fcntl::OFlag::O_RDONLY,
+        nix::sys::stat::Mode::empty(),
+    )?;
     nix::unistd::read(&file, &mut [0; 16]).map(drop)
 }
 
@@ -237,6 +266,13 @@ fn handle() -> nix::Result<[u64; 17]> {
     // The size of the part that the kernel may fill.
     handle[0] = 128;
     let mut mount = 0_i32;
-    call!(SYS_name_to_handle_at, libc::AT_FDCWD, c"/", &mut handle, &mut mount, 0)?;
+    call!(
+        SYS_name_to_handle_at,
+        libc::AT_FDCWD,
+        c"/",
+        &mut handle,
+        &mut mount,
+        0
+    )?;
     Ok(handle)
 }

@@ -33,7 +33,10 @@ const ATTACKS: &[Attack] = &[
         .weaker(&[]),
     setting("panic", || write("/proc/sys/kernel/panic")).live(root()),
     // The limit that forbids nested user namespaces must not be lifted again.
-    setting("user-namespaces", || write("/proc/sys/user/max_user_namespaces")).live(naive()),
+    setting("user-namespaces", || {
+        write("/proc/sys/user/max_user_namespaces")
+    })
+    .live(naive()),
     setting("ip-forward", || write("/proc/sys/net/ipv4/ip_forward")).live(naive()),
     setting("oom-score-of-init", || write("/proc/1/oom_score_adj"))
         .live(naive())

@@ -13,7 +13,15 @@ pub(crate) const SUITE: Suite = Suite {
 const ATTACKS: &[Attack] = &[
     // In a keyring of the probe's own, which goes when it ends.
     attack("add", || {
-        call!(SYS_add_key, c"user", c"cellblock-test", c"secret", 6, PROCESS_KEYRING).map(drop)
+        call!(
+            SYS_add_key,
+            c"user",
+            c"cellblock-test",
+            c"secret",
+            6,
+            PROCESS_KEYRING
+        )
+        .map(drop)
     })
     .live(bare().unless(&[Errno::ENOSYS])),
     attack("session-of-the-caller", || {

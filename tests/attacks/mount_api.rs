@@ -55,5 +55,13 @@ fn overlay() -> Attempt {
         fs::create_dir(dir).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
     }
     let options = c"lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work";
-    call!(SYS_mount, c"overlay", c"/tmp/merged", c"overlay", 0, options).map(drop)
+    call!(
+        SYS_mount,
+        c"overlay",
+        c"/tmp/merged",
+        c"overlay",
+        0,
+        options
+    )
+    .map(drop)
 }

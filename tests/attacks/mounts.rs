@@ -50,7 +50,15 @@ const ATTACKS: &[Attack] = &[
     .live(naive())
     .weaker(LATER),
     attack("move-mount", || {
-        call!(SYS_move_mount, libc::AT_FDCWD, c"/tmp", libc::AT_FDCWD, c"/usr", 0).map(drop)
+        call!(
+            SYS_move_mount,
+            libc::AT_FDCWD,
+            c"/tmp",
+            libc::AT_FDCWD,
+            c"/usr",
+            0
+        )
+        .map(drop)
     })
     .live(naive())
     .weaker(LATER),
@@ -115,7 +123,9 @@ fn read_only_stays(stage: &Stage) -> Check {
     let run = stage
         .probe(
             "mounts/write",
-            ["/new", "/usr/new", "/etc/new", "/ro/new", "/rw/new", "/tmp/new"],
+            [
+                "/new", "/usr/new", "/etc/new", "/ro/new", "/rw/new", "/tmp/new",
+            ],
         )
         .without("landlock")
         .ro(&ro, Path::new("/ro"))

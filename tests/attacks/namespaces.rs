@@ -27,9 +27,11 @@ const ATTACKS: &[Attack] = &[
         .live(bare())
         .weaker(NESTING_LIMIT),
     // This is where seccomp alone must do: both layers are never given up.
-    attack("unshare-user-without-limit", || unshare(libc::CLONE_NEWUSER))
-        .live(without(&["seccomp", "userns-limit"]))
-        .options(&["--without", "userns-limit"]),
+    attack("unshare-user-without-limit", || {
+        unshare(libc::CLONE_NEWUSER)
+    })
+    .live(without(&["seccomp", "userns-limit"]))
+    .options(&["--without", "userns-limit"]),
     attack("unshare-mount", || unshare(libc::CLONE_NEWNS))
         .live(naive())
         .weaker(NO_CAPABILITY),

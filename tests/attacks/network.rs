@@ -79,9 +79,13 @@ fn reach(address: &str) -> Attempt {
     let address: SocketAddr = address.parse().map_err(|_| Errno::EINVAL)?;
     match protocol {
         "tcp" => TcpStream::connect_timeout(&address, Duration::from_millis(500)).map(drop),
-        _ => UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })
-            .and_then(|socket| socket.send_to(b"?", address))
-            .map(drop),
+        _ => UdpSocket::bind(if address.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        })
+        .and_then(|socket| socket.send_to(b"?", address))
+        .map(drop),
     }
     .map_err(errno)
 }
@@ -99,10 +103,16 @@ const FAR: [&str; 8] = [
 ];
 
 fn nothing_is_reached(stage: &Stage) -> Check {
-    let interfaces = stage.probe("network/interfaces", []).run()?.ended(Outcome::Ok)?;
+    let interfaces = stage
+        .probe("network/interfaces", [])
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(interfaces.stdout(), "lo\n");
 
-    let run = stage.probe("network/connect", FAR).run()?.ended(Outcome::Ok)?;
+    let run = stage
+        .probe("network/connect", FAR)
+        .run()?
+        .ended(Outcome::Ok)?;
     for (line, address) in run.stdout().lines().zip(FAR) {
         // The last is what an IPv6 that is not there answers.
         let unreachable = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EACCES"]
@@ -119,10 +129,17 @@ fn the_hosts_loopback(stage: &Stage) -> Check {
     let address = format!("tcp:{}", listener.local_addr()?);
     let cell = stage.probe("network/connect", [&address]);
 
-    let live = cell.clone().option(["--net", "host"]).run()?.ended(Outcome::Ok)?;
+    let live = cell
+        .clone()
+        .option(["--net", "host"])
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(live.stdout(), format!("{address} Ok(())\n"), "not live");
     for cell in [cell.clone(), cell.without("landlock").without("seccomp")] {
-        assert_eq!(cell.run()?.stdout(), format!("{address} Err(ECONNREFUSED)\n"));
+        assert_eq!(
+            cell.run()?.stdout(),
+            format!("{address} Err(ECONNREFUSED)\n")
+        );
     }
     Ok(())
 }
@@ -145,7 +162,10 @@ fn ports_by_landlock(stage: &Stage) -> Check {
 }
 
 fn own_loopback_works(stage: &Stage) -> Check {
-    let run = stage.probe("network/talk-to-itself", []).run()?.ended(Outcome::Ok)?;
+    let run = stage
+        .probe("network/talk-to-itself", [])
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "Ok(())\n");
     Ok(())
 }

@@ -37,7 +37,8 @@ const ATTACKS: &[Attack] = &[
     // Landlock knows nothing of files that are in no directory.
     attack("from-memory", || {
         let mut file = fs::File::from(memfd_create(c"program", MFdFlags::empty())?);
-        file.write_all(&fs::read("/proc/self/exe").map_err(errno)?).map_err(errno)?;
+        file.write_all(&fs::read("/proc/self/exe").map_err(errno)?)
+            .map_err(errno)?;
         execute(&format!("/proc/self/fd/{}", file.as_raw_fd()))
     })
     .options(&["--no-exec"])
@@ -46,8 +47,15 @@ const ATTACKS: &[Attack] = &[
         let file = memfd_create(c"program", MFdFlags::empty())?;
         let none = [0_usize];
         match raw::in_child(|| {
-            call!(SYS_execveat, file.as_raw_fd(), c"", &none, &none, libc::AT_EMPTY_PATH)
-                .map_or_else(|errno| errno as i32, |_| 0)
+            call!(
+                SYS_execveat,
+                file.as_raw_fd(),
+                c"",
+                &none,
+                &none,
+                libc::AT_EMPTY_PATH
+            )
+            .map_or_else(|errno| errno as i32, |_| 0)
         })? {
             WaitStatus::Exited(_, number) => Err(Errno::from_raw(number)),
             other => panic!("{other:?}"),

@@ -9,17 +9,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
-use crate::cells::scratch::chmod;
 use crate::cells::process;
+use crate::cells::scratch::chmod;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "self-exe",
     covers: &[2],
     attacks: &[
-        attack("open-executable-of-init", || open("/proc/1/exe", libc::O_RDONLY))
-            .live(naive())
-            .refused(DENIED)
-            .weaker(BY_INIT_ITSELF),
+        attack("open-executable-of-init", || {
+            open("/proc/1/exe", libc::O_RDONLY)
+        })
+        .live(naive())
+        .refused(DENIED)
+        .weaker(BY_INIT_ITSELF),
         attack("run-executable-of-init", || run("/proc/1/exe"))
             .live(naive())
             .refused(DENIED)
@@ -100,7 +102,10 @@ fn interpreter_is_the_executable(stage: &Stage) -> Check {
         let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
         if without.is_empty() {
             // Landlock lets nothing run that is not in the cell's directories.
-            assert_eq!((run.record.outcome, run.record.exit_code), (Outcome::Setup, 126));
+            assert_eq!(
+                (run.record.outcome, run.record.exit_code),
+                (Outcome::Setup, 126)
+            );
         } else {
             assert_ne!(run.record.outcome, Outcome::Ok, "{}", run.json);
         }

@@ -61,10 +61,20 @@ fn file_capabilities(stage: &Stage) -> Check {
     let path = std::ffi::CString::new(program.as_os_str().as_encoded_bytes())
         .map_err(|error| fail(error.to_string()))?;
     let size = size_of_val(&mark);
-    call!(SYS_setxattr, path.as_c_str(), c"security.capability", &mark, size, 0)?;
+    call!(
+        SYS_setxattr,
+        path.as_c_str(),
+        c"security.capability",
+        &mark,
+        size,
+        0
+    )?;
 
     let outside = who(stage, &program)?;
-    assert!(!outside.ends_with("capabilities 0000000000000000"), "not live: {outside}");
+    assert!(
+        !outside.ends_with("capabilities 0000000000000000"),
+        "not live: {outside}"
+    );
     gains_nothing(stage, &scratch)
 }
 
@@ -78,7 +88,10 @@ fn copy_of_probe(stage: &Stage, scratch: &Scratch) -> Check<PathBuf> {
 /// What the program is when a plain user starts it outside.
 fn who(stage: &Stage, program: &Path) -> Check<String> {
     let mut command = std::process::Command::new(program);
-    command.args(["--probe", "setuid/who"]).uid(SOMEBODY).gid(SOMEBODY);
+    command
+        .args(["--probe", "setuid/who"])
+        .uid(SOMEBODY)
+        .gid(SOMEBODY);
     let process = process::finish(&mut command, stage.within(5_000))?;
     Ok(String::from_utf8_lossy(&process.stdout).trim().to_owned())
 }

@@ -161,7 +161,11 @@ fn stopped_cell_still_ends(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Timeout)?;
     assert_eq!(run.record.exit_code, 124);
-    assert!(run.process.elapsed < stage.within(3_000), "{:?}", run.process.elapsed);
+    assert!(
+        run.process.elapsed < stage.within(3_000),
+        "{:?}",
+        run.process.elapsed
+    );
     Ok(())
 }
 

@@ -22,10 +22,14 @@ const ATTACKS: &[Attack] = &[
     // The machine outside: reached whatever the network namespace.
     family("vsock", || socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)).live(bare().unless(ABSENT)),
     family("packet", || socket(libc::AF_PACKET, libc::SOCK_RAW, 0)).live(naive().unless(ABSENT)),
-    family("kernel-crypto", || socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0))
-        .live(bare().unless(ABSENT)),
-    family("bluetooth", || socket(libc::AF_BLUETOOTH, libc::SOCK_RAW, 1))
-        .live(bare().unless(ABSENT)),
+    family("kernel-crypto", || {
+        socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)
+    })
+    .live(bare().unless(ABSENT)),
+    family("bluetooth", || {
+        socket(libc::AF_BLUETOOTH, libc::SOCK_RAW, 1)
+    })
+    .live(bare().unless(ABSENT)),
     family("xdp", || socket(libc::AF_XDP, libc::SOCK_RAW, 0)).live(naive().unless(ABSENT)),
     family("can", || socket(libc::AF_CAN, libc::SOCK_RAW, 1)).live(bare().unless(ABSENT)),
     family("tipc", || socket(libc::AF_TIPC, libc::SOCK_STREAM, 0)).live(bare().unless(ABSENT)),
@@ -35,7 +39,11 @@ const ATTACKS: &[Attack] = &[
     })
     .live(bare().unless(ABSENT)),
     family("netlink-uevents", || {
-        socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_KOBJECT_UEVENT)
+        socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW,
+            libc::NETLINK_KOBJECT_UEVENT,
+        )
     })
     .live(bare().unless(ABSENT)),
     family("netlink-with-high-bits", || {
@@ -46,24 +54,50 @@ const ATTACKS: &[Attack] = &[
     .live(bare().unless(ABSENT)),
     // A high bit must not make a refused family look like none that is known.
     family("vsock-with-high-bits", || {
-        call!(SYS_socket, libc::AF_VSOCK as u64 | 1 << 32, libc::SOCK_STREAM, 0).map(drop)
+        call!(
+            SYS_socket,
+            libc::AF_VSOCK as u64 | 1 << 32,
+            libc::SOCK_STREAM,
+            0
+        )
+        .map(drop)
     })
     .live(bare().unless(ABSENT)),
-    family("raw-icmp", || socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)).live(naive()),
-    family("raw-ip", || socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW)).live(naive()),
-    family("sctp", || socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP))
-        .live(bare().unless(ABSENT)),
-    family("mptcp", || socket(libc::AF_INET, libc::SOCK_STREAM, IPPROTO_MPTCP))
-        .live(bare().unless(&[Errno::EPROTONOSUPPORT, Errno::ENOPROTOOPT])),
+    family("raw-icmp", || {
+        socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)
+    })
+    .live(naive()),
+    family("raw-ip", || {
+        socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW)
+    })
+    .live(naive()),
+    family("sctp", || {
+        socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)
+    })
+    .live(bare().unless(ABSENT)),
+    family("mptcp", || {
+        socket(libc::AF_INET, libc::SOCK_STREAM, IPPROTO_MPTCP)
+    })
+    .live(bare().unless(&[Errno::EPROTONOSUPPORT, Errno::ENOPROTOOPT])),
     // Of type 6 and with no protocol named, this loads DCCP where there is it.
     family("dccp-by-type", || socket(libc::AF_INET, SOCK_DCCP, 0)).live(bare().unless(ABSENT)),
-    family("sctp-by-type", || socket(libc::AF_INET, libc::SOCK_SEQPACKET, 0))
-        .live(bare().unless(ABSENT)),
+    family("sctp-by-type", || {
+        socket(libc::AF_INET, libc::SOCK_SEQPACKET, 0)
+    })
+    .live(bare().unless(ABSENT)),
     // TLS in the kernel.
     attack("upper-layer-protocol", || {
         const TCP_ULP: i32 = 31;
         let socket = call!(SYS_socket, libc::AF_INET, libc::SOCK_STREAM, 0)?;
-        call!(SYS_setsockopt, socket, libc::IPPROTO_TCP, TCP_ULP, c"tls", 3).map(drop)
+        call!(
+            SYS_setsockopt,
+            socket,
+            libc::IPPROTO_TCP,
+            TCP_ULP,
+            c"tls",
+            3
+        )
+        .map(drop)
     })
     .live(
         bare()

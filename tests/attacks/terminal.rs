@@ -44,7 +44,11 @@ pub(crate) const SUITE: Suite = Suite {
         run: |args| {
             let request: u64 = args[0].parse().unwrap_or(0);
             // For TIOCSTI a character; for TIOCSETD, discipline 0.
-            let argument = u64::from(if request & 0xffff_ffff == TIOCSTI { b'\n' } else { 0 });
+            let argument = u64::from(if request & 0xffff_ffff == TIOCSTI {
+                b'\n'
+            } else {
+                0
+            });
             Report::print("ioctl", call!(SYS_ioctl, 0, request, &argument).map(drop));
             0
         },

@@ -5,8 +5,8 @@ use nix::libc;
 
 use cellblock::record::{Outcome, Record};
 
-use super::probe::Report;
 use super::cell::Run;
+use super::probe::Report;
 use super::{Attempt, Check, Need, Stage, fail, process};
 
 /// One thing that a hostile program tries.

@@ -64,7 +64,11 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 }
 
 fn openable(path: &str) -> bool {
-    std::fs::File::options().read(true).write(true).open(path).is_ok()
+    std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .is_ok()
 }
 
 /// Tries to open a file, and closes it again.

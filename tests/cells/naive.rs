@@ -44,7 +44,25 @@ pub(crate) fn sandbox(inside: impl FnOnce() -> i32) -> Check<i32> {
 
 fn mounts() -> nix::Result<()> {
     const NO_DATA: Option<&str> = None;
-    mount(NO_DATA, "/", NO_DATA, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NO_DATA)?;
-    mount(Some("tmpfs"), "/tmp", Some("tmpfs"), MsFlags::empty(), NO_DATA)?;
-    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), NO_DATA)
+    mount(
+        NO_DATA,
+        "/",
+        NO_DATA,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        NO_DATA,
+    )?;
+    mount(
+        Some("tmpfs"),
+        "/tmp",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        NO_DATA,
+    )?;
+    mount(
+        Some("proc"),
+        "/proc",
+        Some("proc"),
+        MsFlags::empty(),
+        NO_DATA,
+    )
 }

@@ -138,7 +138,10 @@ impl Watch {
         if let Some(pipe) = &self.child.stderr {
             pipes.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
         }
-        match poll(&mut pipes, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO)) {
+        match poll(
+            &mut pipes,
+            PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO),
+        ) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

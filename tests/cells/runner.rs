@@ -168,9 +168,14 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
 /// Copies both executables to where every user may run them.
 fn make_stage() -> Check<Scratch> {
     let home = Scratch::new(&std::env::temp_dir())?;
-    let cellblock = std::env::var_os("CELLBLOCK_BIN")
-        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_cellblock")), PathBuf::from);
-    for (source, name) in [(cellblock, "cellblock"), (std::env::current_exe()?, "cells")] {
+    let cellblock = std::env::var_os("CELLBLOCK_BIN").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_cellblock")),
+        PathBuf::from,
+    );
+    for (source, name) in [
+        (cellblock, "cellblock"),
+        (std::env::current_exe()?, "cells"),
+    ] {
         let target = home.join(name);
         fs::copy(&source, &target)
             .map_err(|error| fail(format!("cannot copy {}: {error}", source.display())))?;
@@ -256,7 +261,11 @@ fn keep_panics_short() {
 fn panic_message(payload: &(dyn Any + Send)) -> String {
     PANIC
         .take()
-        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .or_else(|| {
+            payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+        })
         .unwrap_or_else(|| "panicked".to_owned())
         .replace('\n', " ")
 }

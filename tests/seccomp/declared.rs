@@ -62,7 +62,14 @@ pub(crate) fn arguments(policy: &Policy, arch: Arch, nr: u32) -> Vec<[u64; 6]> {
     for condition in when.iter().flatten() {
         let mask = condition.mask.unwrap_or(u64::MAX);
         let value = condition.value;
-        let near = [value, value | !mask, value ^ (mask & mask.wrapping_neg()), value ^ mask, !value, value + 1];
+        let near = [
+            value,
+            value | !mask,
+            value ^ (mask & mask.wrapping_neg()),
+            value ^ mask,
+            !value,
+            value + 1,
+        ];
         for value in near {
             let high = [0, 1 << 32, 0xdead_beef << 32, u64::MAX << 32];
             values[usize::from(condition.arg)].extend(high.map(|high| value | high));
@@ -86,7 +93,14 @@ pub(crate) fn arguments(policy: &Policy, arch: Arch, nr: u32) -> Vec<[u64; 6]> {
 /// Numbers worth asking about: all that exist, all near a border, and samples of
 /// the rest.
 pub(crate) fn numbers() -> impl Iterator<Item = u32> {
-    let borders = [0x3fff_ffff, 0x7fff_ffff, 0x8000_0000, 0xbfff_ffff, 0xc000_0000, u32::MAX];
+    let borders = [
+        0x3fff_ffff,
+        0x7fff_ffff,
+        0x8000_0000,
+        0xbfff_ffff,
+        0xc000_0000,
+        u32::MAX,
+    ];
     (0..600)
         .chain(0x4000_0000..0x4000_0000 + 600)
         .chain(borders)

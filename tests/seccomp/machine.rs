@@ -21,7 +21,11 @@ impl Data {
             8 | 12 => 0x5a5a_5a5a,
             16..64 => {
                 let argument = self.args[(offset as usize - 16) / 8];
-                (if offset % 8 == 0 { argument } else { argument >> 32 }) as u32
+                (if offset.is_multiple_of(8) {
+                    argument
+                } else {
+                    argument >> 32
+                }) as u32
             }
             _ => panic!("load from {offset}, behind seccomp_data"),
         }
@@ -43,14 +47,23 @@ pub(crate) fn check(program: &[Insn]) {
             0x15 | 0x35 => usize::from(insn.jt.max(insn.jf)),
             code => panic!("instruction {index} has code {code:#x}"),
         };
-        assert!(index + 1 + farthest < program.len() || insn.code == 0x06, "{index} leaves the program");
+        assert!(
+            index + 1 + farthest < program.len() || insn.code == 0x06,
+            "{index} leaves the program"
+        );
     }
-    assert_eq!(program[program.len() - 1].code, 0x06, "the last instruction returns");
+    assert_eq!(
+        program[program.len() - 1].code,
+        0x06,
+        "the last instruction returns"
+    );
 }
 
 /// What `program` returns for `data`.
 pub(crate) fn run(program: &[Insn], data: &Data) -> u32 {
-    step_through(program, |offset| Some(data.word(offset))).0.unwrap()
+    step_through(program, |offset| Some(data.word(offset)))
+        .0
+        .unwrap()
 }
 
 /// The kernel's walk for one call number, before any call: the answer, if no

@@ -12,20 +12,31 @@ use crate::declared::{self, ALLOW, ENOSYS};
 use crate::machine::{self, Data};
 
 fn builtin() -> impl Iterator<Item = Policy> {
-    BUILTIN.iter().map(|(name, _)| Policy::builtin(name).unwrap())
+    BUILTIN
+        .iter()
+        .map(|(name, _)| Policy::builtin(name).unwrap())
 }
 
 /// Asserts that the policy's program answers as the policy declares, for every
 /// call number and for arguments on both sides of every condition.
 pub(crate) fn assert_as_declared(policy: &Policy) {
-    for (arch, notify) in Arch::ALL.into_iter().flat_map(|arch| [(arch, false), (arch, true)]) {
+    for (arch, notify) in Arch::ALL
+        .into_iter()
+        .flat_map(|arch| [(arch, false), (arch, true)])
+    {
         let program = compile(policy, arch, notify).unwrap().program;
         machine::check(&program);
         for nr in declared::numbers() {
             for args in declared::arguments(policy, arch, nr) {
-                let data = Data { nr, arch: arch.audit(), args };
-                let (got, wanted) =
-                    (machine::run(&program, &data), declared::answer(policy, arch, notify, &data));
+                let data = Data {
+                    nr,
+                    arch: arch.audit(),
+                    args,
+                };
+                let (got, wanted) = (
+                    machine::run(&program, &data),
+                    declared::answer(policy, arch, notify, &data),
+                );
                 assert_eq!(got, wanted, "{arch:?} {:?} {data:x?}", arch.name(nr));
             }
         }
@@ -46,7 +57,11 @@ fn another_architecture_is_killed_whatever_it_calls() {
             let others = Arch::ALL.into_iter().filter(|other| *other != arch);
             for other in others.map(Arch::audit).chain([I386, 0, u32::MAX]) {
                 for nr in declared::numbers() {
-                    let data = Data { nr, arch: other, args: [0; 6] };
+                    let data = Data {
+                        nr,
+                        arch: other,
+                        args: [0; 6],
+                    };
                     assert_eq!(machine::run(&program, &data), declared::KILL);
                 }
             }
@@ -72,7 +87,10 @@ fn every_name_is_a_call_of_this_very_name_somewhere() {
     for policy in builtin() {
         for (call, _) in policy.rules() {
             let of = |arch: Arch| arch.number(call).and_then(|number| arch.name(number));
-            assert!(Arch::ALL.into_iter().any(|arch| of(arch) == Some(call)), "{call}");
+            assert!(
+                Arch::ALL.into_iter().any(|arch| of(arch) == Some(call)),
+                "{call}"
+            );
         }
     }
     // Where the two architectures differ.
@@ -88,23 +106,77 @@ fn every_name_is_a_call_of_this_very_name_somewhere() {
 #[test]
 fn dangerous_calls_are_denied_by_every_built_in_policy() {
     let dangerous = [
-        "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr",
-        "mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick", "unshare", "setns", "ptrace",
-        "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "bpf", "perf_event_open",
-        "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key",
-        "request_key", "kexec_load", "kexec_file_load", "init_module", "finit_module",
-        "delete_module", "swapon", "swapoff", "reboot", "quotactl", "quotactl_fd",
-        "open_by_handle_at", "name_to_handle_at", "syslog", "acct", "settimeofday",
-        "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "modify_ldt",
-        "lookup_dcookie", "vhangup", "nfsservctl", "fanotify_init",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "chroot",
+        "move_mount",
+        "open_tree",
+        "open_tree_attr",
+        "mount_setattr",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "fspick",
+        "unshare",
+        "setns",
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "kcmp",
+        "pidfd_getfd",
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "io_uring_setup",
+        "io_uring_enter",
+        "io_uring_register",
+        "keyctl",
+        "add_key",
+        "request_key",
+        "kexec_load",
+        "kexec_file_load",
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "swapon",
+        "swapoff",
+        "reboot",
+        "quotactl",
+        "quotactl_fd",
+        "open_by_handle_at",
+        "name_to_handle_at",
+        "syslog",
+        "acct",
+        "settimeofday",
+        "clock_settime",
+        "clock_adjtime",
+        "adjtimex",
+        "iopl",
+        "ioperm",
+        "modify_ldt",
+        "lookup_dcookie",
+        "vhangup",
+        "nfsservctl",
+        "fanotify_init",
     ];
     for policy in builtin() {
         for arch in Arch::ALL {
             let compiled = compile(&policy, arch, true).unwrap();
             for call in dangerous {
-                let Some(nr) = arch.number(call) else { continue };
-                let data = Data { nr, arch: arch.audit(), args: [u64::MAX; 6] };
-                assert_eq!(machine::run(&compiled.program, &data), declared::NOTIFY, "{call}");
+                let Some(nr) = arch.number(call) else {
+                    continue;
+                };
+                let data = Data {
+                    nr,
+                    arch: arch.audit(),
+                    args: [u64::MAX; 6],
+                };
+                assert_eq!(
+                    machine::run(&compiled.program, &data),
+                    declared::NOTIFY,
+                    "{call}"
+                );
                 let denial = compiled.denial(nr as i32).unwrap();
                 assert_eq!((denial.name, denial.errno), (call, 1));
                 assert!(!denial.reason.is_empty());
@@ -126,12 +198,22 @@ fn only_calls_that_can_be_denied_have_a_denial() {
 
 #[test]
 fn strict_executes_nothing_that_is_in_no_directory() {
-    let (default, strict) = (Policy::builtin("default").unwrap(), Policy::builtin("strict").unwrap());
+    let (default, strict) = (
+        Policy::builtin("default").unwrap(),
+        Policy::builtin("strict").unwrap(),
+    );
     for call in ["memfd_create", "execveat"] {
         assert_eq!(default.rule(call).unwrap().verdict, Verdict::Allow);
-        assert!(matches!(strict.rule(call).unwrap().verdict, Verdict::Deny { .. }));
+        assert!(matches!(
+            strict.rule(call).unwrap().verdict,
+            Verdict::Deny { .. }
+        ));
     }
-    assert_eq!(strict.rule("read"), default.rule("read"), "what is not overridden is inherited");
+    assert_eq!(
+        strict.rule("read"),
+        default.rule("read"),
+        "what is not overridden is inherited"
+    );
 }
 
 /// A second opinion on the whole of it: a policy that only allows and ignores
@@ -142,18 +224,34 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
         serde_json::from_str(include_str!("../../policies/seccomp/default.json")).unwrap();
     let groups = json["rules"].as_array_mut().unwrap();
     groups.retain(|group| group["action"] == "allow" || group["action"] == "allow_if");
-    for group in groups.iter_mut().filter(|group| group["action"] == "allow_if") {
+    for group in groups
+        .iter_mut()
+        .filter(|group| group["action"] == "allow_if")
+    {
         group["errno"] = json!("ENOSYS");
     }
     let policy = Policy::parse(&json.to_string()).unwrap();
-    for (arch, target) in [(Arch::X86_64, TargetArch::x86_64), (Arch::Aarch64, TargetArch::aarch64)] {
+    for (arch, target) in [
+        (Arch::X86_64, TargetArch::x86_64),
+        (Arch::Aarch64, TargetArch::aarch64),
+    ] {
         let ours = compile(&policy, arch, false).unwrap().program;
         let plain = plain(&policy, arch, target);
         let mut steps = [0, 0];
-        for nr in declared::numbers().filter(|nr| arch.audit() != Arch::X86_64.audit() || nr >> 30 != 1) {
+        for nr in
+            declared::numbers().filter(|nr| arch.audit() != Arch::X86_64.audit() || nr >> 30 != 1)
+        {
             for args in declared::arguments(&policy, arch, nr) {
-                let data = Data { nr, arch: arch.audit(), args };
-                assert_eq!(machine::run(&ours, &data), machine::run(&plain, &data), "{data:x?}");
+                let data = Data {
+                    nr,
+                    arch: arch.audit(),
+                    args,
+                };
+                assert_eq!(
+                    machine::run(&ours, &data),
+                    machine::run(&plain, &data),
+                    "{data:x?}"
+                );
             }
         }
         for nr in 0..470 {
@@ -162,7 +260,12 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
             steps = [steps[0] + walks[0].1, steps[1] + walks[1].1];
         }
         // Loading costs a fixed amount, one for each instruction, and the walk.
-        assert!(ours.len() * 8 < plain.len(), "{} against {}", ours.len(), plain.len());
+        assert!(
+            ours.len() * 8 < plain.len(),
+            "{} against {}",
+            ours.len(),
+            plain.len()
+        );
         assert!(steps[0] * 20 < steps[1], "{steps:?}");
     }
 }
@@ -176,16 +279,31 @@ fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cellblock::plan
         let rule = |alternative: &Vec<_>| {
             SeccompRule::new(alternative.iter().map(condition).collect()).unwrap()
         };
-        Some((i64::from(arch.number(call)?), alternatives.iter().map(rule).collect()))
+        Some((
+            i64::from(arch.number(call)?),
+            alternatives.iter().map(rule).collect(),
+        ))
     });
     let absent = SeccompAction::Errno(38);
     let filter = SeccompFilter::new(rules.collect(), absent, SeccompAction::Allow, target).unwrap();
-    BpfProgram::try_from(filter).unwrap().into_iter().map(Into::into).collect()
+    BpfProgram::try_from(filter)
+        .unwrap()
+        .into_iter()
+        .map(Into::into)
+        .collect()
 }
 
 fn condition(condition: &cellblock::plan::seccomp::Condition) -> SeccompCondition {
-    let operator = condition.mask.map_or(SeccompCmpOp::Eq, SeccompCmpOp::MaskedEq);
-    SeccompCondition::new(condition.arg, SeccompCmpArgLen::Dword, operator, condition.value).unwrap()
+    let operator = condition
+        .mask
+        .map_or(SeccompCmpOp::Eq, SeccompCmpOp::MaskedEq);
+    SeccompCondition::new(
+        condition.arg,
+        SeccompCmpArgLen::Dword,
+        operator,
+        condition.value,
+    )
+    .unwrap()
 }
 
 #[test]
@@ -201,7 +319,11 @@ fn calls_that_argue_about_nothing_are_cached_by_the_kernel() {
                     Some(Verdict::Deny { .. }) => Some(declared::NOTIFY),
                     _ => Some(ENOSYS),
                 };
-                assert_eq!(machine::walk(&program, arch.audit(), nr).0, wanted, "{call}");
+                assert_eq!(
+                    machine::walk(&program, arch.audit(), nr).0,
+                    wanted,
+                    "{call}"
+                );
             }
         }
     }
@@ -226,8 +348,13 @@ fn assert_refused(change: impl Fn(&mut Value), message: &str, hint: Option<&str>
 
 #[test]
 fn unsound_policies_are_refused_with_the_way_out() {
-    let call = |name: &'static str| move |policy: &mut Value| policy["rules"][0]["calls"][2] = json!(name);
-    assert_refused(call("wriet"), "rules[0]: there is no system call \"wriet\"", Some("did you mean \"write\"?"));
+    let call =
+        |name: &'static str| move |policy: &mut Value| policy["rules"][0]["calls"][2] = json!(name);
+    assert_refused(
+        call("wriet"),
+        "rules[0]: there is no system call \"wriet\"",
+        Some("did you mean \"write\"?"),
+    );
     assert_refused(call("#"), "rules[0]: there is no system call \"#\"", None);
     assert_refused(
         call("read"),
@@ -238,21 +365,57 @@ fn unsound_policies_are_refused_with_the_way_out() {
     let rule = |key: &'static str, value: Value| {
         move |policy: &mut Value| policy["rules"][1][key] = value.clone()
     };
-    assert_refused(rule("reason", json!(" ")), "rules[1]: a rule needs a reason", None);
-    assert_refused(rule("calls", json!([])), "rules[1]: a rule needs calls", None);
-    assert_refused(rule("action", json!("allow")), "\"when\" goes with allow_if and deny_if", None);
-    assert_refused(rule("when", json!([])), "\"when\" goes with allow_if and deny_if", None);
-    assert_refused(rule("when", json!([[]])), "rules[1].when[0]: an alternative needs conditions", None);
+    assert_refused(
+        rule("reason", json!(" ")),
+        "rules[1]: a rule needs a reason",
+        None,
+    );
+    assert_refused(
+        rule("calls", json!([])),
+        "rules[1]: a rule needs calls",
+        None,
+    );
+    assert_refused(
+        rule("action", json!("allow")),
+        "\"when\" goes with allow_if and deny_if",
+        None,
+    );
+    assert_refused(
+        rule("when", json!([])),
+        "\"when\" goes with allow_if and deny_if",
+        None,
+    );
+    assert_refused(
+        rule("when", json!([[]])),
+        "rules[1].when[0]: an alternative needs conditions",
+        None,
+    );
     assert_refused(rule("whne", json!([])), "unknown field `whne`", None);
     assert_refused(rule("action", json!("log")), "unknown variant `log`", None);
     let errno = |policy: &mut Value| policy["rules"][0]["errno"] = json!("EPERM");
-    assert_refused(errno, "rules[0]: \"errno\" goes with deny, deny_if and allow_if only", None);
+    assert_refused(
+        errno,
+        "rules[0]: \"errno\" goes with deny, deny_if and allow_if only",
+        None,
+    );
     let condition = |key: &'static str, value: Value| {
         move |policy: &mut Value| policy["rules"][1]["when"][0][0][key] = value.clone()
     };
-    assert_refused(condition("arg", json!(6)), "rules[1].when[0]: argument 6 does not exist", None);
-    assert_refused(condition("bits", json!(16)), "bits 16: either 32 or 64", None);
-    assert_refused(condition("value", json!("5401")), "\"5401\" is not hexadecimal", None);
+    assert_refused(
+        condition("arg", json!(6)),
+        "rules[1].when[0]: argument 6 does not exist",
+        None,
+    );
+    assert_refused(
+        condition("bits", json!(16)),
+        "bits 16: either 32 or 64",
+        None,
+    );
+    assert_refused(
+        condition("value", json!("5401")),
+        "\"5401\" is not hexadecimal",
+        None,
+    );
     assert_refused(
         condition("value", json!("0x100005401")),
         "0x100005401 has bits outside of 0xffffffff: it never holds",
@@ -263,7 +426,8 @@ fn unsound_policies_are_refused_with_the_way_out() {
         "the mask 0x1ffffffff has bits that do not count",
         Some("write \"bits\": 64"),
     );
-    let top = |key: &'static str, value: Value| move |policy: &mut Value| policy[key] = value.clone();
+    let top =
+        |key: &'static str, value: Value| move |policy: &mut Value| policy[key] = value.clone();
     assert_refused(
         top("extends", json!("defualt")),
         "defualt: there is no such seccomp policy",

@@ -9,8 +9,14 @@ use crate::policies::assert_as_declared;
 /// A group for one call.
 fn group(call: &'static str) -> impl Strategy<Value = Value> {
     let plain = prop_oneof![Just("allow"), Just("deny"), Just("absent"), Just("kill")];
-    let plain = plain.prop_map(move |action| json!({"action": action, "reason": "x", "calls": [call]}));
-    let errno = prop_oneof![Just("EPERM"), Just("EACCES"), Just("EAFNOSUPPORT"), Just("ENOSYS")];
+    let plain =
+        plain.prop_map(move |action| json!({"action": action, "reason": "x", "calls": [call]}));
+    let errno = prop_oneof![
+        Just("EPERM"),
+        Just("EACCES"),
+        Just("EAFNOSUPPORT"),
+        Just("ENOSYS")
+    ];
     let action = prop_oneof![Just("allow_if"), Just("deny_if")];
     let alternative = proptest::collection::vec(condition(), 1..4);
     let when = proptest::collection::vec(alternative, 1..4);
@@ -26,7 +32,8 @@ fn condition() -> impl Strategy<Value = Value> {
     (0..2_u8, any::<bool>(), mask, any::<u64>()).prop_map(|(arg, wide, mask, value)| {
         let counts = if wide { u64::MAX } else { u64::from(u32::MAX) };
         let value = format!("{:#x}", value & counts & mask.unwrap_or(u64::MAX));
-        let mut condition = json!({"arg": arg, "bits": if wide { 64 } else { 32 }, "value": value, "means": "x"});
+        let mut condition =
+            json!({"arg": arg, "bits": if wide { 64 } else { 32 }, "value": value, "means": "x"});
         if let Some(mask) = mask {
             condition["mask"] = json!(format!("{:#x}", mask & counts));
         }

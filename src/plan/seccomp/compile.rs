@@ -120,11 +120,7 @@ fn denials(policy: &Policy, arch: Arch) -> Vec<Denial> {
     arch.calls().filter_map(denial).collect()
 }
 
-fn program(
-    policy: &Policy,
-    arch: Arch,
-    notify: bool,
-) -> Result<Vec<Insn>, PolicyError> {
+fn program(policy: &Policy, arch: Arch, notify: bool) -> Result<Vec<Insn>, PolicyError> {
     let mut asm = Assembler::default();
     let ranges = ranges(&mut asm, policy, arch, notify)?;
     let root = tree(&mut asm, &ranges);
@@ -178,17 +174,21 @@ fn ranges(
     }
     let mut edges: Vec<(u32, Target)> = edges.into_iter().collect();
     edges.dedup_by_key(|(_, target)| *target);
-    let lasts = edges.iter().skip(1).map(|(next, _)| next - 1).chain([u32::MAX]);
-    let range = |(&(first, target), last)| Range { first, last, target };
+    let lasts = edges
+        .iter()
+        .skip(1)
+        .map(|(next, _)| next - 1)
+        .chain([u32::MAX]);
+    let range = |(&(first, target), last)| Range {
+        first,
+        last,
+        target,
+    };
     Ok(edges.iter().zip(lasts).map(range).collect())
 }
 
 /// What a call with this verdict leads to.
-fn target(
-    asm: &mut Assembler,
-    verdict: &Verdict,
-    notify: bool,
-) -> Result<Target, PolicyError> {
+fn target(asm: &mut Assembler, verdict: &Verdict, notify: bool) -> Result<Target, PolicyError> {
     let allowed = Target::Return(ALLOW);
     let denied = |errno: Errno| match notify {
         true => Target::Return(USER_NOTIF),
@@ -211,14 +211,16 @@ fn check(
     matched: Target,
     otherwise: Target,
 ) -> Result<Target, PolicyError> {
-    when.iter().rev().try_fold(otherwise, |otherwise, alternative| {
-        let conditions = alternative.iter().map(condition).collect::<Result<_, _>>();
-        let rule = conditions
-            .and_then(SeccompRule::new)
-            .map_err(|error| PolicyError::new("when", error.to_string()))?;
-        let code: Vec<Insn> = BpfProgram::from(rule).into_iter().map(Insn::from).collect();
-        Ok(asm.splice(&code, matched, otherwise))
-    })
+    when.iter()
+        .rev()
+        .try_fold(otherwise, |otherwise, alternative| {
+            let conditions = alternative.iter().map(condition).collect::<Result<_, _>>();
+            let rule = conditions
+                .and_then(SeccompRule::new)
+                .map_err(|error| PolicyError::new("when", error.to_string()))?;
+            let code: Vec<Insn> = BpfProgram::from(rule).into_iter().map(Insn::from).collect();
+            Ok(asm.splice(&code, matched, otherwise))
+        })
 }
 
 fn condition(condition: &Condition) -> Result<SeccompCondition, seccompiler::BackendError> {
@@ -247,7 +249,12 @@ fn tree(asm: &mut Assembler, ranges: &[Range]) -> Target {
     }
     let ends = [ranges[0].first, ranges[ranges.len() - 1].last];
     let [start, end] = ends.map(|number| number.min(TABLE_END));
-    let distance = |index: &usize| ranges[*index].first.min(TABLE_END).abs_diff(start.midpoint(end));
+    let distance = |index: &usize| {
+        ranges[*index]
+            .first
+            .min(TABLE_END)
+            .abs_diff(start.midpoint(end))
+    };
     let split = (1..ranges.len()).min_by_key(distance).unwrap_or(1);
     let (below, above) = ranges.split_at(split);
     let yes = tree(asm, above);

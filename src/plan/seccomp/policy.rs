@@ -102,7 +102,11 @@ pub struct Condition {
     /// ignores the upper half, and so must the filter.
     pub bits: Width,
     /// The bits to compare; all of them when left out.
-    #[serde(default, deserialize_with = "mask", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "mask",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub mask: Option<u64>,
     /// What they must be.
     #[serde(deserialize_with = "number")]
@@ -198,12 +202,14 @@ enum Action {
 
 /// Reads a policy, which may extend any of `bases`.
 pub(super) fn parse(text: &str, bases: &[(&str, &str)]) -> Result<Policy, PolicyError> {
-    let document: Document =
-        serde_json::from_str(text).map_err(|error| PolicyError::new("policy", error.to_string()))?;
+    let document: Document = serde_json::from_str(text)
+        .map_err(|error| PolicyError::new("policy", error.to_string()))?;
     let name = document.name;
     if !is_name(&name) {
-        return Err(PolicyError::new("name", format!("{name:?} is not a policy name"))
-            .hint("use 1 to 64 lower case letters, digits and hyphens"));
+        return Err(
+            PolicyError::new("name", format!("{name:?} is not a policy name"))
+                .hint("use 1 to 64 lower case letters, digits and hyphens"),
+        );
     }
     let (mut rules, mut texts) = match &document.extends {
         None => Default::default(),
@@ -216,8 +222,11 @@ pub(super) fn parse(text: &str, bases: &[(&str, &str)]) -> Result<Policy, Policy
     texts.push(text.to_owned());
     for call in ESSENTIAL {
         if rules.get(call).map(|rule| &rule.verdict) != Some(&Verdict::Allow) {
-            return Err(PolicyError::new(call, "must be allowed, whatever its arguments")
-                .hint("cellblock itself needs it to start the program, or to say why it cannot"));
+            return Err(
+                PolicyError::new(call, "must be allowed, whatever its arguments").hint(
+                    "cellblock itself needs it to start the program, or to say why it cannot",
+                ),
+            );
         }
     }
     Ok(Policy {
@@ -264,7 +273,10 @@ fn own_rules(groups: Vec<Group>) -> Result<BTreeMap<&'static str, Rule>, PolicyE
                 reason: group.reason.clone(),
             };
             if rules.insert(known, rule).is_some() {
-                return Err(PolicyError::new(place, format!("{known} has a rule already")));
+                return Err(PolicyError::new(
+                    place,
+                    format!("{known} has a rule already"),
+                ));
             }
         }
     }
@@ -331,7 +343,10 @@ impl Condition {
             return Err(PolicyError::new(place, message).hint("write \"bits\": 64"));
         }
         if self.value & !mask != 0 {
-            let message = format!("{:#x} has bits outside of {mask:#x}: it never holds", self.value);
+            let message = format!(
+                "{:#x} has bits outside of {mask:#x}: it never holds",
+                self.value
+            );
             return Err(PolicyError::new(place, message));
         }
         Ok(())
@@ -369,7 +384,10 @@ fn is_name(name: &str) -> bool {
 /// A number, or a string with one in hexadecimal, which JSON itself lacks.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a number, or a string such as \"0x5412\"")]
+    #[serde(
+        untagged,
+        expecting = "expected a number, or a string such as \"0x5412\""
+    )]
     enum Form {
         Decimal(u64),
         Hexadecimal(String),
