@@ -11,7 +11,7 @@ use crate::drivers;
 use crate::error::{Result, SetupError, Step};
 use crate::record::Record;
 use crate::run;
-use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdin, Stdio};
+use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 
 /// Exit status for a wrong command line.
 const USAGE: u8 = 2;
@@ -43,10 +43,7 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
             format!("doctor is not there yet: {}", doctor.json),
         ))),
         Ok(Invocation::Show(wanted)) => finish(show_record(&wanted.record)),
-        Ok(Invocation::Policy(policy)) => finish(Err(SetupError::new(
-            Step::Spec,
-            format!("policy is not there yet: {:?}", policy.action),
-        ))),
+        Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
         Err(error) => usage(&error, &words),
     }
@@ -161,6 +158,7 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
             name: driver.name,
             aliases: driver.aliases,
             extensions: driver.extensions,
+            profile: driver.profile,
         })
         .collect();
     let stdio = if mode == Mode::Run || options.json {
@@ -174,12 +172,7 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
         languages: &languages,
         stdio,
     };
-    let code_is_stdin = partial.code_file.as_deref() == Some(Path::new("-"));
-    let mut spec = spec::load(&ask, options.spec.as_deref(), partial)?;
-    if code_is_stdin {
-        spec.stdin = Stdin::Null;
-    }
-    Ok(spec)
+    spec::load(&ask, options.spec.as_deref(), partial)
 }
 
 fn deliver(record: &Record, outlet: Outlet) -> Result<()> {

@@ -35,6 +35,7 @@ pub mod error;
 pub mod hints;
 pub mod launch;
 pub mod plan;
+pub mod policy;
 pub mod probe;
 pub mod record;
 pub mod rootfs;

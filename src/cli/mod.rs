@@ -115,18 +115,25 @@ pub enum PolicyAction {
     /// List the built-in profiles and system call policies
     List,
     /// Print a profile with all that it inherits, as TOML
+    ///
+    /// Beside each value stands the profile that it comes from.
     Show {
         /// Name of a built-in profile, or the path of a file
         #[arg(value_name = "NAME|PATH")]
         name: String,
+        /// Print a system call policy instead, as JSON
+        #[arg(long, conflicts_with = "source")]
+        seccomp: bool,
         /// Print the profile's own file instead, with the reason beside each
         /// value
         #[arg(long)]
         source: bool,
     },
-    /// Check a profile of your own and name everything that is wrong with it
+    /// Check a policy of your own and name everything that is wrong with it
+    ///
+    /// The exit status is 1 when something is.
     Check {
-        /// The profile's TOML file
+        /// A profile's TOML file, or a system call policy's JSON file
         #[arg(value_name = "PATH")]
         path: PathBuf,
     },

@@ -160,7 +160,9 @@ pub struct Options {
     /// file [default: default]
     #[arg(long, value_name = "NAME|PATH", help_heading = "Security")]
     pub seccomp: Option<String>,
-    /// Forbid executing anything below writable places, by Landlock
+    /// Forbid executing anything below writable places, by Landlock, and what
+    /// lives in memory only, by the system call policy strict (unless --seccomp
+    /// names another)
     #[arg(long, help_heading = "Security")]
     pub no_exec: bool,
     /// Use no newer Landlock ABI than this, for tests
@@ -197,7 +199,7 @@ impl Options {
             network: self.net,
             cgroup: self.cgroup.clone(),
             strict: self.strict.then_some(true),
-            seccomp: self.seccomp.clone(),
+            seccomp: self.seccomp_policy(),
             without: self.without.iter().copied().collect(),
             outer_uid: self.outer_uid,
             out: self.out.clone(),
@@ -220,6 +222,13 @@ impl Options {
             partial.env.insert(variable.name.clone(), value);
         }
         Ok(partial)
+    }
+
+    /// Landlock does not reach programs that live in memory only, so --no-exec
+    /// brings a policy that does.
+    fn seccomp_policy(&self) -> Option<String> {
+        let implied = self.no_exec.then(|| "strict".to_owned());
+        self.seccomp.clone().or(implied)
     }
 
     fn limits(&self) -> PartialLimits {

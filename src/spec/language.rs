@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use super::partial::Partial;
 use super::read::{did_you_mean, listed};
+use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
 
 /// What tells that code is in some language.
@@ -14,6 +16,8 @@ pub struct Language<'a> {
     pub aliases: &'a [&'a str],
     /// Endings of file names, without the dot.
     pub extensions: &'a [&'a str],
+    /// The profile that serves it when the caller names none.
+    pub profile: &'a str,
 }
 
 impl Language<'_> {
@@ -22,15 +26,14 @@ impl Language<'_> {
     }
 }
 
-/// The language of code: the one that is named, or else by the ending of the
-/// code's file, or else by its `#!` line.
+/// The language of `what`'s code: the one that is named, or else by the ending
+/// of the code's file, or else by its `#!` line.
 ///
 /// # Errors
 /// The language is unknown, or nothing tells it; the known ones are listed.
 pub fn choose<'a>(
     named: Option<&str>,
-    file: Option<&Path>,
-    code: &[u8],
+    what: &Partial,
     known: &'a [Language<'a>],
 ) -> Result<&'a Language<'a>> {
     let hint = || format!("languages here: {}", listed(known.iter().map(|l| l.name)));
@@ -45,14 +48,18 @@ pub fn choose<'a>(
                 .hint(hint())
         });
     }
-    let ending = file.and_then(Path::extension).and_then(|e| e.to_str());
+    let ending = what
+        .code_path()
+        .and_then(Path::extension)
+        .and_then(|e| e.to_str());
     if let Some(ending) = ending {
         let language = known.iter().find(|l| l.extensions.contains(&ending));
         if let Some(language) = language {
             return Ok(language);
         }
     }
-    let interpreter = interpreter(code);
+    let code = what.code.as_ref().map(RawText::as_bytes);
+    let interpreter = code.and_then(interpreter);
     if let Some(interpreter) = &interpreter {
         let bare = interpreter.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         let language = known

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::language;
-use super::partial::Partial;
+use super::partial::{CodeFrom, Partial};
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
 use super::resolve::{Ask, Layer, Mode, Origin, resolve};
@@ -17,8 +17,8 @@ const LARGEST: Bytes = Bytes::mib(64);
 
 /// Reads everything that the flags and the spec file name, and resolves it.
 ///
-/// Without a profile named anywhere, `run` uses the built-in one that is named
-/// like the language, if there is one, and otherwise `default`.
+/// Without a profile named anywhere, `run` uses the one of its language, and
+/// `exec` uses `default`.
 ///
 /// # Errors
 /// A file that cannot be read, or a value that is not allowed; each names its
@@ -34,7 +34,12 @@ pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<S
     });
     for layer in &mut upper {
         layer.partial.root_at(ask.cwd);
-        read_code(layer, ask.cwd)?;
+    }
+    // Only the last layer that says what runs is heard, so only its file, or
+    // the caller's standard input, is read.
+    let what = upper.iter_mut().rev().find(|l| l.partial.names_command());
+    if let Some(what) = what {
+        read_code(&mut what.partial, ask.cwd)?;
     }
     let read = |path: &Path| read_text(path);
     let (profile, mut layers) = match named_profile(&upper) {
@@ -71,20 +76,21 @@ fn spec_layer(path: &Path) -> Result<Layer> {
 
 /// Puts the text of `code_file` into `code`, unless both are given: then the
 /// validation refuses them.
-fn read_code(layer: &mut Layer, cwd: &Path) -> Result<()> {
-    if layer.partial.code.is_some() {
+fn read_code(what: &mut Partial, cwd: &Path) -> Result<()> {
+    if what.code.is_some() {
         return Ok(());
     }
-    let Some(file) = layer.partial.code_file.take() else {
+    let Some(file) = what.code_file.take() else {
         return Ok(());
     };
-    if file == Path::new("-") {
+    let (bytes, from) = if file == Path::new("-") {
         let bytes = read_all(std::io::stdin().lock(), "standard input")?;
-        layer.partial.code = Some(bytes.into());
+        (bytes, CodeFrom::Stdin)
     } else {
-        layer.partial.code = Some(read_file(&cwd.join(&file))?.into());
-        layer.partial.code_path = Some(file);
-    }
+        (read_file(&cwd.join(&file))?, CodeFrom::File(file))
+    };
+    what.code = Some(bytes.into());
+    what.code_from = Some(from);
     Ok(())
 }
 
@@ -96,23 +102,15 @@ fn named_profile(upper: &[Layer]) -> Option<(&str, &Origin)> {
 }
 
 /// The profile when none is named.
-fn usual_profile(upper: &[Layer], ask: &Ask<'_>) -> &'static str {
-    if ask.mode == Mode::Exec {
+fn usual_profile<'a>(upper: &[Layer], ask: &Ask<'a>) -> &'a str {
+    let upper = || upper.iter().rev().map(|layer| &layer.partial);
+    let what = upper().find(|partial| partial.names_command());
+    let (Mode::Run, Some(what)) = (ask.mode, what) else {
         return BASE;
-    }
-    let merged = upper
-        .iter()
-        .fold(Partial::default(), |m, l| m.merge(l.partial.clone()));
-    let code = merged.code.unwrap_or_default();
-    language::choose(
-        merged.language.as_deref(),
-        merged.code_path.as_deref(),
-        code.as_bytes(),
-        ask.languages,
-    )
-    .ok()
-    .and_then(|language| profiles::built_in(language.name))
-    .map_or(BASE, |profile| profile.name)
+    };
+    let named = upper().find_map(|partial| partial.language.as_deref());
+    // What cannot be told here is an error of the resolution.
+    language::choose(named, what, ask.languages).map_or(BASE, |language| language.profile)
 }
 
 /// Reads a file that holds UTF-8 text.

@@ -38,9 +38,9 @@ pub struct Partial {
     /// relative path starts at the caller's working directory. Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_file: Option<PathBuf>,
-    /// Where `code` was read from, which names it: set by the loader.
+    /// Where `code` was read from: set by the loader.
     #[serde(skip)]
-    pub code_path: Option<PathBuf>,
+    pub code_from: Option<CodeFrom>,
     /// Arguments that the code sees, for `run`. Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<RawText>>,
@@ -100,6 +100,15 @@ pub struct Partial {
     /// add up, the later one of a path wins. Spec files only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<PartialFile>,
+}
+
+/// Where code was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodeFrom {
+    /// The caller's standard input, which the program then does not get.
+    Stdin,
+    /// A file, which names the code and tells its language.
+    File(PathBuf),
 }
 
 /// Bounds on resources. `"none"` lifts one.
@@ -236,11 +245,11 @@ impl Partial {
             self.argv = None;
             self.code = None;
             self.code_file = None;
-            self.code_path = None;
+            self.code_from = None;
             self.args = None;
         }
         later_wins!(
-            self, later: description, extends, argv, language, code, code_file, code_path,
+            self, later: description, extends, argv, language, code, code_file, code_from,
             args, rootfs, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
         );
         self.without.append(&mut later.without);
@@ -274,6 +283,14 @@ impl Partial {
     /// Whether it says what runs, rather than how.
     pub fn names_command(&self) -> bool {
         self.argv.is_some() || self.code.is_some() || self.code_file.is_some()
+    }
+
+    /// The file that `code` was read from.
+    pub fn code_path(&self) -> Option<&Path> {
+        match &self.code_from {
+            Some(CodeFrom::File(path)) => Some(path),
+            _ => None,
+        }
     }
 
     /// The first field that belongs to one call and not into a profile.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::partial::Partial;
-use super::read::{Format, did_you_mean, listed, parse};
+use super::read::{Format, did_you_mean, listed, parse, parse_all};
 use super::resolve::{Layer, Origin};
 use crate::error::{Result, SetupError, Step};
 
@@ -40,6 +40,11 @@ macro_rules! built_in {
 pub const BUILT_IN: [BuiltIn; 4] = built_in!["default", "python", "shell", "strict"];
 
 impl BuiltIn {
+    /// What it is for, in one line.
+    pub fn description(&self) -> Option<String> {
+        self.partial().ok()?.description
+    }
+
     fn partial(&self) -> Result<Partial> {
         serde_json::from_str(self.compiled)
             .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on(self.name))
@@ -49,6 +54,14 @@ impl BuiltIn {
 /// The built-in profile of this name.
 pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
     BUILT_IN.iter().find(|profile| profile.name == name)
+}
+
+/// The same, or an error that lists the names there are.
+///
+/// # Errors
+/// There is no such profile.
+pub fn find_built_in(name: &str) -> Result<&'static BuiltIn> {
+    built_in(name).ok_or_else(|| unknown(name))
 }
 
 /// Whether this means a file, not the name of a built-in profile.
@@ -105,7 +118,7 @@ pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> 
 
 fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Layer> {
     if !is_path(name) {
-        let profile = built_in(name).ok_or_else(|| unknown(name))?;
+        let profile = find_built_in(name)?;
         return Ok(Layer {
             origin: Origin::BuiltIn(name.to_owned()),
             partial: profile.partial()?,
@@ -121,8 +134,20 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     }
 }
 
+/// Reads a profile's text and names everything that is wrong with it, except
+/// for values that are out of range ([`Layer::faults`]).
+pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
+    let (partial, problems) = parse_all(text, Format::Toml);
+    let mut problems: Vec<SetupError> = problems
+        .into_iter()
+        .map(|error| located(error, origin))
+        .collect();
+    problems.extend(partial.call_field().map(|field| misplaced(origin, field)));
+    (partial, problems)
+}
+
 /// The error for a field that belongs to one call, in a profile.
-pub(crate) fn misplaced(origin: &Origin, field: &str) -> SetupError {
+fn misplaced(origin: &Origin, field: &str) -> SetupError {
     SetupError::new(
         Step::Spec,
         "belongs into a spec file (--spec): a profile says how, not what",

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::language;
-use super::partial::{Partial, PartialBind, PartialFile, PartialTmpfs};
+use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs};
 use super::validate::{Fault, faults};
 use super::{
     Bind, CgroupChoice, Command, FileSource, InputFile, LandlockSpec, Language, Layer as Security,
@@ -122,24 +122,18 @@ fn command(merged: &mut Partial, ask: &Ask<'_>) -> Result<Command> {
             Ok(Command::Exec { argv })
         }
         Mode::Run => {
-            let code = merged.code.take().ok_or_else(|| {
+            if merged.code.is_none() {
                 let hint = match merged.argv {
                     Some(_) => "the request holds `argv`, which `cellblock exec` runs",
                     None => "give FILE, -c CODE, - for standard input, or a spec file with `code`",
                 };
-                SetupError::new(Step::Spec, "there is no code to run").hint(hint)
-            })?;
-            let file = merged.code_path.take();
-            let language = language::choose(
-                merged.language.as_deref(),
-                file.as_deref(),
-                code.as_bytes(),
-                ask.languages,
-            )?;
+                return Err(SetupError::new(Step::Spec, "there is no code to run").hint(hint));
+            }
+            let language = language::choose(merged.language.as_deref(), merged, ask.languages)?;
             Ok(Command::Run {
                 language: language.name.to_owned(),
-                name: code_name(file.as_deref(), language),
-                code,
+                name: code_name(merged.code_path(), language),
+                code: merged.code.take().unwrap_or_default(),
                 args: merged.args.take().unwrap_or_default(),
             })
         }
@@ -206,7 +200,10 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
         },
-        stdin: Stdin::Inherit,
+        stdin: match merged.code_from {
+            Some(CodeFrom::Stdin) => Stdin::Null,
+            _ => Stdin::Inherit,
+        },
         without: merged.without,
         seccomp: need(merged.seccomp, "seccomp")?,
         outer_uid: merged.outer_uid,

@@ -1,0 +1,248 @@
+//! `cellblock policy`: the profiles and system call policies there are, what
+//! they say, and whether one of the caller's own is sound.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use crate::cli::PolicyAction;
+use crate::error::{Result, SetupError, Step};
+use crate::plan::seccomp::{self, Policy};
+use crate::spec::load::read_text;
+use crate::spec::partial::Partial;
+use crate::spec::profiles::{self, BUILT_IN};
+use crate::spec::read::quoted_key;
+use crate::spec::resolve::{Layer, Origin};
+
+/// Exit status of `policy check` when something is wrong.
+const UNSOUND: u8 = 1;
+
+/// Does what `cellblock policy` was asked to; returns the exit status.
+///
+/// # Errors
+/// An unknown name, a file that cannot be read, or no room for the answer.
+pub fn run(action: &PolicyAction) -> Result<u8> {
+    let cwd =
+        std::env::current_dir().map_err(|error| SetupError::io(Step::Spec, "getcwd", &error))?;
+    let (text, status) = match action {
+        PolicyAction::List => (list(seccomp::BUILTIN), 0),
+        PolicyAction::Show {
+            name,
+            source,
+            seccomp,
+        } => {
+            let text = match (seccomp, source) {
+                (true, _) => show_seccomp(name)?,
+                (false, true) => source_of(name, &cwd)?,
+                (false, false) => show(name, &cwd)?,
+            };
+            (text, 0)
+        }
+        PolicyAction::Check { path } => {
+            let problems = check(path, &cwd)?;
+            let status = if problems.is_empty() { 0 } else { UNSOUND };
+            (report(path, &problems), status)
+        }
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on("standard output"))?;
+    Ok(status)
+}
+
+/// The built-in profiles, and the system call policies given by name and
+/// description.
+pub fn list(seccomp: &[(&str, &str)]) -> String {
+    let profiles: Vec<(&str, String)> = BUILT_IN
+        .iter()
+        .map(|profile| (profile.name, profile.description().unwrap_or_default()))
+        .collect();
+    let profiles = profiles.iter().map(|(name, text)| (*name, text.as_str()));
+    let mut text = String::new();
+    section(&mut text, "profiles (--policy)", profiles);
+    text.push('\n');
+    let seccomp = seccomp.iter().copied();
+    section(&mut text, "system call policies (--seccomp)", seccomp);
+    text
+}
+
+fn section<'a>(
+    text: &mut String,
+    title: &str,
+    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) {
+    let width = entries.clone().map(|(name, _)| name.len()).max();
+    let width = width.unwrap_or_default();
+    let _ = writeln!(text, "{title}:");
+    for (name, description) in entries {
+        let _ = writeln!(text, "  {name:width$}  {description}");
+    }
+}
+
+/// A profile with all that it inherits, as TOML, and beside each value the
+/// profile that it comes from.
+///
+/// # Errors
+/// An unknown name, or a file that cannot be read or is wrong.
+pub fn show(name: &str, cwd: &Path) -> Result<String> {
+    let layers = profiles::chain(name, cwd, &read_text)?;
+    let mut tables = Vec::new();
+    let mut merged = Partial::default();
+    for layer in &layers {
+        tables.push((&layer.origin, table(&layer.partial)?));
+        merged = merged.merge(layer.partial.clone());
+    }
+    // What is shown is complete, so it builds on nothing more.
+    merged.extends = None;
+    let mut text = String::new();
+    if let Some(top) = layers.last() {
+        let bases = layers.iter().rev().skip(1);
+        let bases: Vec<String> = bases.map(|layer| layer.origin.to_string()).collect();
+        let _ = write!(text, "# {}", whence(&top.origin));
+        if !bases.is_empty() {
+            let _ = write!(text, ", on top of {}", bases.join(", "));
+        }
+        text.push_str("\n# beside each value: the profile it comes from\n\n");
+    }
+    write_table(&mut text, &mut Vec::new(), &table(&merged)?, &tables);
+    Ok(text)
+}
+
+fn whence(origin: &Origin) -> String {
+    match origin {
+        Origin::BuiltIn(name) => format!("built-in profile {name}"),
+        other => format!("profile {other}"),
+    }
+}
+
+fn table(partial: &Partial) -> Result<Table> {
+    Table::try_from(partial).map_err(|error| SetupError::new(Step::Spec, error.to_string()))
+}
+
+/// The column of the comments that say where a value comes from.
+const COMMENTS: usize = 44;
+
+fn write_table<'a>(
+    text: &mut String,
+    path: &mut Vec<&'a str>,
+    table: &'a Table,
+    layers: &[(&Origin, Table)],
+) {
+    let is_table = |value: &Value| matches!(value, Value::Table(_));
+    for (key, value) in table.iter().filter(|(_, value)| !is_table(value)) {
+        path.push(key);
+        let line = format!("{} = {value}", quoted_key(key));
+        let from = layers.iter().rev().find(|(_, table)| has(table, path));
+        let from = from.map(|(origin, _)| origin.to_string());
+        let _ = writeln!(text, "{line:COMMENTS$} # {}", from.unwrap_or_default());
+        path.pop();
+    }
+    for (key, value) in table {
+        if let Value::Table(inner) = value {
+            path.push(key);
+            let keys: Vec<String> = path.iter().map(|key| quoted_key(key)).collect();
+            let _ = writeln!(text, "\n[{}]", keys.join("."));
+            write_table(text, path, inner, layers);
+            path.pop();
+        }
+    }
+}
+
+fn has(table: &Table, path: &[&str]) -> bool {
+    match path {
+        [] => false,
+        [key] => table.contains_key(*key),
+        [key, rest @ ..] => match table.get(*key) {
+            Some(Value::Table(inner)) => has(inner, rest),
+            _ => false,
+        },
+    }
+}
+
+/// A profile's own file, with its comments.
+fn source_of(name: &str, cwd: &Path) -> Result<String> {
+    if profiles::is_path(name) {
+        return read_text(&cwd.join(name));
+    }
+    Ok(profiles::find_built_in(name)?.source.to_owned())
+}
+
+/// A system call policy with all that it inherits, as JSON.
+fn show_seccomp(name: &str) -> Result<String> {
+    let policy = match name.contains('/') || name.ends_with(".json") {
+        true => Policy::parse(&read_text(Path::new(name))?)?,
+        false => Policy::builtin(name)?,
+    };
+    let rules: serde_json::Map<String, serde_json::Value> = policy
+        .rules()
+        .map(|(call, rule)| (call.to_owned(), serde_json::json!(rule)))
+        .collect();
+    let document = serde_json::json!({
+        "name": policy.name(),
+        "description": policy.description(),
+        "rules": rules,
+    });
+    Ok(format!("{document:#}\n"))
+}
+
+/// Everything that is wrong with a policy of the caller's: a profile, or a
+/// system call policy when its name ends in `.json`.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
+    let text = read_text(&cwd.join(path))?;
+    let origin = Origin::File(path.to_path_buf());
+    if path.extension().is_some_and(|ending| ending == "json") {
+        let problem = Policy::parse(&text).err();
+        return Ok(problem
+            .into_iter()
+            .map(|error| profiles::located(error, &origin))
+            .collect());
+    }
+    let (partial, mut problems) = profiles::check(&text, &origin);
+    let mut layer = Layer { origin, partial };
+    layer.partial.root_at(cwd);
+    problems.extend(layer.faults());
+    if let Some(base) = layer.partial.extends.clone() {
+        let own = cwd.join(path);
+        let folder = own.parent().unwrap_or(cwd);
+        problems.extend(profiles::chain(&base, folder, &read_text).err().map(|e| {
+            let field = layer.origin.field("extends");
+            SetupError {
+                operand: Some(e.operand.unwrap_or(field)),
+                ..e
+            }
+        }));
+    }
+    problems.extend(unknown_seccomp(&layer));
+    Ok(problems)
+}
+
+/// The problem with a system call policy that a profile names.
+fn unknown_seccomp(layer: &Layer) -> Option<SetupError> {
+    let name = layer.partial.seccomp.as_deref()?;
+    if name.contains('/') || name.ends_with(".json") {
+        return None;
+    }
+    let mut error = Policy::builtin(name).err()?;
+    error.operand = Some(layer.origin.field("seccomp"));
+    Some(error)
+}
+
+fn report(path: &Path, problems: &[SetupError]) -> String {
+    if problems.is_empty() {
+        return format!("{}: sound\n", path.display());
+    }
+    let mut text = String::new();
+    for problem in problems {
+        let operand = problem.operand.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "{operand}: {}", problem.message);
+        if let Some(hint) = &problem.hint {
+            let _ = writeln!(text, "  hint: {hint}");
+        }
+    }
+    text
+}
