@@ -8,9 +8,11 @@
 //! the layer that refuses it.
 
 mod attacks;
+mod lifecycle;
 #[path = "cells/mod.rs"]
 mod cells;
 
 fn main() {
-    std::process::exit(cells::runner::main(attacks::SUITES));
+    let suites = [attacks::SUITES, lifecycle::SUITES].concat();
+    std::process::exit(cells::runner::main(&suites));
 }

@@ -4,7 +4,9 @@
 pub(crate) mod attack;
 pub(crate) mod cell;
 pub(crate) mod host;
+pub(crate) mod left;
 pub(crate) mod naive;
+pub(crate) mod private;
 pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod raw;

@@ -1,0 +1,27 @@
+//! A mount namespace of one's own, in which tests mount what they like.
+
+use std::fs;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getegid, geteuid};
+
+use super::Check;
+
+/// Moves this process, a plain user's through a user namespace in which it
+/// stays who it is.
+pub(crate) fn enter() -> Check {
+    const NOTHING: Option<&str> = None;
+    let (uid, gid) = (geteuid(), getegid());
+    if uid.is_root() {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+    } else {
+        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    }
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(NOTHING, "/", NOTHING, private, NOTHING)?;
+    Ok(())
+}

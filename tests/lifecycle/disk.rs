@@ -1,0 +1,136 @@
+//! Disks filled, inodes used up, files of a terabyte.
+
+use std::fs::File;
+use std::io::Write as _;
+
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "disk",
+    covers: &[29],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "filled",
+            needs: &[],
+            run: filled,
+        },
+        Scene {
+            name: "inodes-used-up",
+            needs: &[],
+            run: inodes_used_up,
+        },
+        Scene {
+            name: "sparse-terabyte",
+            needs: &[],
+            run: sparse_terabyte,
+        },
+        Scene {
+            name: "root-has-no-room",
+            needs: &[],
+            run: root_has_no_room,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "fill",
+            run: |args| {
+                let path = format!("{}/fill", args[0]);
+                let mut written: u64 = 0;
+                let block = [b'x'; 65536];
+                let came = File::create(path).and_then(|mut file| {
+                    while written < 1 << 30 {
+                        written += file.write(&block)? as u64;
+                    }
+                    Ok(())
+                });
+                report(written, came)
+            },
+        },
+        Actor {
+            name: "litter",
+            run: |args| {
+                let mut made = 0;
+                let came = (0..2_000_000_u64).try_for_each(|number| {
+                    made = number;
+                    File::create(format!("{}/{number}", args[0])).map(drop)
+                });
+                report(made, came)
+            },
+        },
+        Actor {
+            name: "sparse",
+            run: |args| {
+                // The signal that goes with it would be the end.
+                // SAFETY: to ignore a signal runs no code of ours.
+                let _ = unsafe {
+                    nix::sys::signal::signal(
+                        nix::sys::signal::Signal::SIGXFSZ,
+                        nix::sys::signal::SigHandler::SigIgn,
+                    )
+                };
+                let came = File::create(format!("{}/sparse", args[0]))
+                    .and_then(|file| file.set_len(1 << 40));
+                report(0, came)
+            },
+        },
+    ],
+};
+
+fn report(count: u64, came: std::io::Result<()>) -> i32 {
+    match came {
+        Ok(()) => {
+            println!("{count} all of it");
+            0
+        }
+        Err(error) => {
+            println!("{count} {:?}", Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+            1
+        }
+    }
+}
+
+fn filled(stage: &Stage) -> Check {
+    for (place, option) in [
+        ("/tmp", "tmp-size"),
+        ("/workspace", "workspace-size"),
+        ("/dev/shm", "shm-size"),
+    ] {
+        let run = stage
+            .probe("disk/fill", [place])
+            .limit(option, "1M")
+            .run()?
+            .ended(Outcome::Disk)?;
+        assert_eq!(run.stdout(), "1048576 ENOSPC\n", "{place}");
+        assert_eq!(run.record.exit_code, 1);
+    }
+    Ok(())
+}
+
+fn inodes_used_up(stage: &Stage) -> Check {
+    for place in ["/tmp", "/workspace"] {
+        let run = stage.probe("disk/litter", [place]).run()?.ended(Outcome::Disk)?;
+        assert!(run.stdout().ends_with(" ENOSPC\n"), "{place}: {}", run.stdout());
+    }
+    Ok(())
+}
+
+fn sparse_terabyte(stage: &Stage) -> Check {
+    let run = stage
+        .probe("disk/sparse", ["/tmp"])
+        .limit("file-size", "16M")
+        .run()?
+        .ended(Outcome::Exit)?;
+    assert_eq!(run.stdout(), "0 EFBIG\n");
+    Ok(())
+}
+
+/// The tmpfs that the cell's root is made of is not a disk for the program.
+fn root_has_no_room(stage: &Stage) -> Check {
+    for place in ["/", "/etc", "/dev", "/run"] {
+        let run = stage.probe("disk/fill", [place]).without("landlock").run()?;
+        let refused = ["0 EROFS\n", "0 ENOENT\n", "0 EACCES\n"].contains(&run.stdout());
+        assert!(refused, "{place}: {}", run.stdout());
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Exit codes that cellblock has a use for, used by programs: the record tells
+//! them apart.
+
+use std::fs;
+
+use crate::cells::prelude::*;
+use crate::cells::scratch::chmod;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "exit-codes",
+    covers: &[32],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "used-by-programs",
+            needs: &[],
+            run: used_by_programs,
+        },
+        Scene {
+            name: "by-signals",
+            needs: &[],
+            run: by_signals,
+        },
+        Scene {
+            name: "used-by-cellblock",
+            needs: &[],
+            run: used_by_cellblock,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "exit",
+            run: |args| args[0].parse().unwrap_or(99),
+        },
+        Actor {
+            name: "die",
+            run: |args| {
+                let signal: i32 = args[0].parse().unwrap_or(0);
+                let _ = call!(SYS_kill, std::process::id(), signal);
+                98
+            },
+        },
+    ],
+};
+
+fn used_by_programs(stage: &Stage) -> Check {
+    for code in [1, 2, 124, 125, 126, 127, 128, 137, 143, 159, 255] {
+        let run = stage.probe("exit-codes/exit", [&code.to_string()]).run()?.ended(Outcome::Exit)?;
+        assert_eq!((run.record.exit_code, run.record.signal), (code, None));
+    }
+    let run = stage.probe("exit-codes/exit", ["0"]).run()?.ended(Outcome::Ok)?;
+    assert_eq!(run.record.exit_code, 0);
+    Ok(())
+}
+
+fn by_signals(stage: &Stage) -> Check {
+    for (number, name) in [
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGUSR1, "SIGUSR1"),
+    ] {
+        let run = stage.probe("exit-codes/die", [&number.to_string()]).run()?.ended(Outcome::Signal)?;
+        assert_eq!(run.record.exit_code, 128 + number);
+        assert_eq!(run.record.signal.as_deref(), Some(name));
+    }
+    Ok(())
+}
+
+fn used_by_cellblock(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let missing = stage.exec(["/no/such/program"]).run()?.ended(Outcome::Setup)?;
+    assert_eq!(missing.record.exit_code, 127);
+
+    let plain = scratch.file("plain", "not a program")?;
+    let mode = stage
+        .exec(["/plain"])
+        .ro(&plain, "/plain".as_ref())
+        .run()?
+        .ended(Outcome::Setup)?;
+    assert_eq!(mode.record.exit_code, 126);
+
+    fs::write(&plain, [0; 64])?;
+    chmod(&plain, 0o755)?;
+    let format = stage
+        .exec(["/plain"])
+        .ro(&plain, "/plain".as_ref())
+        .run()?
+        .ended(Outcome::Setup)?;
+    assert_eq!(format.record.exit_code, 126);
+
+    let source = scratch.join("missing");
+    let bind = stage
+        .exec(["/bin/true"])
+        .ro(&source, "/missing".as_ref())
+        .run()?
+        .ended(Outcome::Setup)?;
+    assert_eq!(bind.record.exit_code, 125);
+    let error = bind.record.setup_error.map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains(&*source.to_string_lossy()), "{error}");
+    Ok(())
+}

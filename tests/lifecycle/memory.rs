@@ -1,0 +1,239 @@
+//! Memory in all its guises: charged to the cell, which dies of it, while
+//! supervisor and host do not.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "memory",
+    covers: &[26],
+    attacks: &[],
+    scenes: &[
+        // Without a cgroup, these are what the watchdog and RLIMIT_DATA hold.
+        eats("heap", &[], |stage| eat(stage, "heap")),
+        eats("heap-in-children", &[], |stage| eat(stage, "heap-in-children")),
+        eats("shared-mapping", &[], |stage| eat(stage, "shared-mapping")),
+        eats("tmpfs", &[], |stage| eat(stage, "tmpfs")),
+        eats("thread-stacks", &[], |stage| eat(stage, "thread-stacks")),
+        // These are charged to nobody but a cgroup.
+        eats("dev-shm", &[Need::Cgroup], |stage| eat(stage, "dev-shm")),
+        eats("memfd", &[Need::Cgroup], |stage| eat(stage, "memfd")),
+        eats("pipes", &[Need::Cgroup], |stage| eat(stage, "pipes")),
+        eats("sockets", &[Need::Cgroup], |stage| eat(stage, "sockets")),
+        eats("page-tables", &[Need::Cgroup], |stage| eat(stage, "page-tables")),
+        Scene {
+            name: "kept-within",
+            needs: &[],
+            run: kept_within,
+        },
+    ],
+    actors: &[Actor {
+        name: "eat",
+        run: |args| {
+            let kept = match args[0].as_str() {
+                "heap" => eat_heap(),
+                "heap-in-children" => eat_heap_in_children(),
+                "shared-mapping" => eat_shared_mapping(),
+                "tmpfs" => eat_file("/tmp/eaten"),
+                "dev-shm" => eat_file("/dev/shm/eaten"),
+                "thread-stacks" => eat_thread_stacks(),
+                "memfd" => eat_memfd(),
+                "pipes" => eat_pipes(),
+                "sockets" => eat_sockets(),
+                "page-tables" => eat_page_tables(),
+                _ => return 2,
+            };
+            match kept {
+                Ok(()) => println!("ate it all"),
+                Err(errno) => println!("refused with {errno:?}"),
+            }
+            // Time for whoever looks from outside.
+            std::thread::sleep(Duration::from_millis(500));
+            77
+        },
+    }],
+};
+
+/// What the programs try to get, and what they may have.
+const WANTED: usize = 400 << 20;
+const LIMIT: u64 = 64 << 20;
+const PIECE: usize = 1 << 20;
+
+const fn eats(name: &'static str, needs: &'static [Need], run: fn(&Stage) -> Check) -> Scene {
+    Scene { name, needs, run }
+}
+
+fn eat(stage: &Stage, kind: &str) -> Check {
+    let marker = Marker::new()?;
+    let run = stage
+        .probe("memory/eat", [kind, marker.word()])
+        .limit("memory", "64M")
+        .limit("tmp-size", "1G")
+        .limit("shm-size", "1G")
+        .limit("open-files", "4096")
+        .limit("wall", "15s")
+        .run()?;
+    marker.nothing_left(Duration::ZERO)?;
+    let limit = &run.record.limits["memory"];
+    assert_eq!(limit.enforced, Some(LIMIT as f64), "{limit:?}");
+    let refused = run.stdout().starts_with("refused with ENOMEM");
+    let died = run.record.outcome == Outcome::Memory;
+    assert!(died || (refused && limit.by.starts_with("rlimit")), "{}", run.json);
+    if died {
+        assert!(limit.hit, "{limit:?}");
+        stage.note(format!("{} at {:?}", limit.by, run.record.usage.memory_peak_bytes));
+    }
+    Ok(())
+}
+
+/// What fits does not hurt.
+fn kept_within(stage: &Stage) -> Check {
+    let run = stage
+        .probe("memory/eat", ["heap"])
+        .limit("memory", "1G")
+        .run()?
+        .ended(Outcome::Exit)?;
+    assert_eq!((run.stdout(), run.record.exit_code), ("ate it all\n", 77));
+    assert!(!run.record.limits["memory"].hit);
+    Ok(())
+}
+
+fn eat_heap() -> Attempt {
+    let mut kept = Vec::new();
+    for _ in 0..WANTED / PIECE {
+        let mut piece: Vec<u8> = Vec::new();
+        piece.try_reserve_exact(PIECE).map_err(|_| Errno::ENOMEM)?;
+        piece.resize(PIECE, 1);
+        kept.push(std::hint::black_box(piece));
+    }
+    // Held until whoever looks has looked.
+    std::mem::forget(kept);
+    Ok(())
+}
+
+/// Sixteen processes that each stay below the limit.
+fn eat_heap_in_children() -> Attempt {
+    const CHILDREN: usize = 16;
+    for _ in 0..CHILDREN {
+        crate::cells::raw::fork(|| {
+            let piece = vec![1_u8; WANTED / CHILDREN];
+            std::hint::black_box(&piece);
+            std::thread::sleep(Duration::from_secs(60));
+            0
+        })?;
+    }
+    std::thread::sleep(Duration::from_secs(5));
+    Ok(())
+}
+
+fn eat_shared_mapping() -> Attempt {
+    let length = std::num::NonZeroUsize::new(WANTED).ok_or(Errno::EINVAL)?;
+    fill_mapping(length, libc::MAP_SHARED, 4096)
+}
+
+fn eat_page_tables() -> Attempt {
+    // One page of each two megabytes makes a page table of its own: twice the
+    // memory that is asked for.
+    let length = std::num::NonZeroUsize::new(1 << 38).ok_or(Errno::EINVAL)?;
+    fill_mapping(length, libc::MAP_PRIVATE | libc::MAP_NORESERVE, 2 << 20)
+}
+
+/// Writes a byte every `stride` bytes of a new mapping.
+fn fill_mapping(length: std::num::NonZeroUsize, flags: i32, stride: usize) -> Attempt {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = flags | libc::MAP_ANONYMOUS;
+    let start = call!(SYS_mmap, 0, length.get(), protection, flags, -1, 0)? as *mut u8;
+    for offset in (0..length.get()).step_by(stride) {
+        // SAFETY: the offset lies in the mapping just made, which nobody else
+        // knows and which is never unmapped.
+        unsafe { start.add(offset).write_volatile(1) };
+    }
+    Ok(())
+}
+
+fn eat_file(path: &str) -> Attempt {
+    fill_file(File::create(path).map_err(errno)?)
+}
+
+fn eat_memfd() -> Attempt {
+    let file = File::from(memfd_create(c"eaten", MFdFlags::empty())?);
+    let kept = file.try_clone().map_err(errno)?;
+    std::mem::forget(kept);
+    fill_file(file)
+}
+
+fn fill_file(mut file: File) -> Attempt {
+    let piece = vec![1_u8; PIECE];
+    for _ in 0..WANTED / PIECE {
+        file.write_all(&piece).map_err(errno)?;
+    }
+    Ok(())
+}
+
+fn eat_thread_stacks() -> Attempt {
+    const STACK: usize = 16 << 20;
+    for _ in 0..WANTED / STACK {
+        std::thread::Builder::new()
+            .stack_size(STACK + (1 << 20))
+            .spawn(|| {
+                let stack = [1_u8; STACK];
+                std::hint::black_box(&stack);
+                std::thread::sleep(Duration::from_secs(60));
+            })
+            .map_err(|_| Errno::ENOMEM)?;
+    }
+    std::thread::sleep(Duration::from_secs(5));
+    Ok(())
+}
+
+fn eat_pipes() -> Attempt {
+    let mut kept: Vec<(OwnedFd, OwnedFd)> = Vec::new();
+    let piece = vec![1_u8; PIECE];
+    let mut eaten = 0;
+    while eaten < WANTED {
+        let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK)?;
+        // Above the user's share of large pipes they stay small.
+        let _ = fcntl(&write, FcntlArg::F_SETPIPE_SZ(PIECE as i32));
+        while let Ok(count) = nix::unistd::write(&write, &piece) {
+            eaten += count;
+        }
+        kept.push((read, write));
+    }
+    std::mem::forget(kept);
+    Ok(())
+}
+
+fn eat_sockets() -> Attempt {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    let mut kept = Vec::new();
+    let piece = vec![1_u8; PIECE];
+    let mut eaten = 0;
+    while eaten < WANTED {
+        let (one, other) = socketpair(
+            AddressFamily::Unix,
+            SockType::Stream,
+            None,
+            SockFlag::SOCK_NONBLOCK,
+        )?;
+        for write in [&one, &other] {
+            while let Ok(count) = nix::unistd::write(write, &piece) {
+                eaten += count;
+            }
+        }
+        kept.push((one, other));
+    }
+    std::mem::forget(kept);
+    Ok(())
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}

@@ -1,0 +1,28 @@
+//! How cells end, what they may use, and what is left of them.
+
+use crate::cells::Suite;
+
+mod crowd;
+mod disk;
+mod ends;
+mod exit_codes;
+mod memory;
+mod output;
+mod record;
+mod supervisor;
+mod time;
+mod unkillable;
+
+/// Every subject, in the catalogue's order.
+pub(crate) const SUITES: &[&Suite] = &[
+    &ends::SUITE,
+    &unkillable::SUITE,
+    &output::SUITE,
+    &memory::SUITE,
+    &time::SUITE,
+    &supervisor::SUITE,
+    &disk::SUITE,
+    &exit_codes::SUITE,
+    &record::SUITE,
+    &crowd::SUITE,
+];

@@ -1,0 +1,187 @@
+//! More output than anybody wants, and readers that do not read.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::cells::process::Watch;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "output",
+    covers: &[25],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "a-gigabyte",
+            needs: &[],
+            run: a_gigabyte,
+        },
+        Scene {
+            name: "byte-by-byte",
+            needs: &[],
+            run: byte_by_byte,
+        },
+        Scene {
+            name: "both-streams-for-ever",
+            needs: &[],
+            run: both_streams_for_ever,
+        },
+        Scene {
+            name: "killed-for-output",
+            needs: &[],
+            run: killed_for_output,
+        },
+        Scene {
+            name: "reader-that-stops",
+            needs: &[],
+            run: reader_that_stops,
+        },
+        Scene {
+            name: "reader-that-goes",
+            needs: &[],
+            run: reader_that_goes,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "flood",
+            run: |args| {
+                let total: usize = args[0].parse().unwrap_or(0);
+                let piece: usize = args[1].parse().unwrap_or(1);
+                let buffer = vec![b'x'; piece];
+                let mut out = std::fs::File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().unwrap_or_else(|_| std::process::exit(3)));
+                let mut left = total;
+                while left > 0 {
+                    let Ok(()) = out.write_all(&buffer[..piece.min(left)]) else {
+                        return 4;
+                    };
+                    left -= piece.min(left);
+                }
+                0
+            },
+        },
+        Actor {
+            name: "flood-both",
+            run: |_| {
+                let buffer = [b'x'; 4096];
+                loop {
+                    for number in [1, 2] {
+                        let _ = call!(SYS_write, number, &buffer, buffer.len());
+                    }
+                }
+            },
+        },
+    ],
+};
+
+/// What the supervisor may hold resident, whatever a cell writes: the two caps
+/// and itself.
+const FLAT: u64 = 4 << 20;
+const CAP: u64 = 1 << 20;
+
+fn a_gigabyte(stage: &Stage) -> Check {
+    // What it takes with next to no output.
+    let quiet = stage
+        .probe("output/flood", ["1", "1"])
+        .limit("output", "1M")
+        .run()?
+        .ended(Outcome::Ok)?;
+    let run = stage
+        .probe("output/flood", ["1073741824", "65536"])
+        .limit("output", "1M")
+        .limit("wall", "60s")
+        .deadline(60_000)
+        .run()?
+        .ended(Outcome::Ok)?;
+
+    let cut = &run.record.truncated["stdout"];
+    assert_eq!(cut.total, 1 << 30);
+    assert!(cut.kept <= CAP && cut.kept > CAP / 2, "{cut:?}");
+    assert_eq!(run.stdout().len() as u64, cut.kept);
+    let (before, after) = (quiet.process.peak_rss, run.process.peak_rss);
+    stage.note(format!("peak {} KiB, quiet {} KiB", after >> 10, before >> 10));
+    assert!(after < before + FLAT, "{after} bytes instead of {before}");
+    Ok(())
+}
+
+fn byte_by_byte(stage: &Stage) -> Check {
+    let run = stage
+        .probe("output/flood", ["100000", "1"])
+        .limit("output", "64K")
+        .run()?
+        .ended(Outcome::Ok)?;
+    let cut = &run.record.truncated["stdout"];
+    assert_eq!(cut.total, 100_000);
+    assert!(cut.kept <= 64 << 10, "{cut:?}");
+    Ok(())
+}
+
+fn both_streams_for_ever(stage: &Stage) -> Check {
+    let run = stage
+        .probe("output/flood-both", [])
+        .limit("output", "64K")
+        .limit("wall", "500ms")
+        .run()?
+        .ended(Outcome::Timeout)?;
+    for stream in ["stdout", "stderr"] {
+        let cut = &run.record.truncated[stream];
+        assert!(cut.kept <= 64 << 10 && cut.total > cut.kept, "{stream} {cut:?}");
+    }
+    assert!(run.process.elapsed < stage.within(3_000), "{:?}", run.process.elapsed);
+    Ok(())
+}
+
+fn killed_for_output(stage: &Stage) -> Check {
+    let run = stage
+        .probe("output/flood-both", [])
+        .limit("output", "64K")
+        .limit("on-output", "kill")
+        .run()?
+        .ended(Outcome::Output)?;
+    assert!(run.record.limits["output"].hit, "{}", run.json);
+    assert_ne!(run.record.exit_code, 0);
+    Ok(())
+}
+
+/// Passed through, the program blocks on its reader; its time runs all the
+/// same.
+fn reader_that_stops(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let start = Instant::now();
+    let mut child = stage
+        .probe("output/flood", ["1073741824", "65536", marker.word()])
+        .passed_through()
+        .limit("wall", "300ms")
+        .command()
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None if start.elapsed() > stage.within(5_000) => {
+                child.kill()?;
+                return Err(fail("no end while nobody reads"));
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    assert_eq!(status.code(), Some(124));
+    marker.nothing_left(Duration::ZERO)
+}
+
+/// The record's reader is gone before there is a record: no hang, no leftovers.
+fn reader_that_goes(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let mut child = stage
+        .probe("output/flood", ["1000000", "1000", marker.word()])
+        .command()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    drop(child.stdout.take());
+    let ended = Watch::new(child)?.until_end(stage.within(5_000))?;
+    assert_ne!(ended.code(), 0);
+    marker.nothing_left(Duration::ZERO)
+}

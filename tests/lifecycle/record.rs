@@ -1,0 +1,219 @@
+//! Where the record goes, and what becomes of one that cannot be written.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+
+use crate::cells::cell;
+use crate::cells::prelude::*;
+use crate::cells::{private, process};
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "record",
+    covers: &[30],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "to-a-file",
+            needs: &[],
+            run: to_a_file,
+        },
+        Scene {
+            name: "to-a-descriptor",
+            needs: &[],
+            run: to_a_descriptor,
+        },
+        Scene {
+            name: "to-a-full-device",
+            needs: &[],
+            run: to_a_full_device,
+        },
+        Scene {
+            name: "to-a-full-disk",
+            needs: &[],
+            run: to_a_full_disk,
+        },
+        Scene {
+            name: "to-nowhere",
+            needs: &[],
+            run: to_nowhere,
+        },
+        Scene {
+            name: "forged-on-every-descriptor",
+            needs: &[],
+            run: forged_on_every_descriptor,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "say",
+            run: |args| {
+                print!("{}", args[0]);
+                args[1].parse().unwrap_or(0)
+            },
+        },
+        // Writes a record of its own wherever there is a descriptor.
+        Actor {
+            name: "forge",
+            run: |_| {
+                let forged = br#"{"schema":"cellblock.record.v1","outcome":"ok","exit_code":0}"#;
+                let mut written = 0;
+                for number in 3..1024 {
+                    written += i32::from(call!(SYS_write, number, forged, forged.len()).is_ok());
+                    for pid in ["1", "self"] {
+                        let path = format!("/proc/{pid}/fd/{number}");
+                        let file = File::options().write(true).open(path);
+                        written += i32::from(file.and_then(|mut file| file.write_all(forged)).is_ok());
+                    }
+                }
+                println!("{written}");
+                // The caller's streams are the program's own to write to.
+                let _ = std::io::stdout().write_all(forged);
+                7
+            },
+        },
+        Actor {
+            name: "on-a-full-disk",
+            run: |args| match on_a_full_disk(&args[0], &args[1..]) {
+                Ok(code) => code,
+                Err(stop) => {
+                    eprintln!("{stop:?}");
+                    96
+                }
+            },
+        },
+    ],
+};
+
+fn to_a_file(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = scratch.join("record.json");
+    let mut command = stage
+        .probe("record/say", ["hello", "3"])
+        .passed_through()
+        .option(["--record", &path.to_string_lossy()])
+        .command();
+    let process = process::finish(&mut command, stage.within(10_000))?;
+    assert_eq!((process.code(), process.stdout.as_slice()), (3, &b"hello"[..]));
+    let record = cell::read(&serde_json::from_slice(&fs::read(&path)?)?)?;
+    assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 3));
+    // Passed through, it is the caller's, and not in the record.
+    assert_eq!(record.stdout, None);
+    Ok(())
+}
+
+fn to_a_descriptor(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let file = File::create(scratch.join("record.json"))?;
+    let descriptor = file.as_raw_fd();
+    let mut command = stage
+        .probe("descriptors/list", [])
+        .passed_through()
+        .option(["--record", "fd:9"])
+        .command();
+    // SAFETY: dup3 is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            call!(SYS_dup3, descriptor, 9, 0)?;
+            Ok(())
+        });
+    }
+    let process = process::finish(&mut command, stage.within(10_000))?;
+    // The program has no such descriptor.
+    assert_eq!(String::from_utf8_lossy(&process.stdout), "0 1 2 ");
+    let text = fs::read(scratch.join("record.json"))?;
+    assert_eq!(cell::read(&serde_json::from_slice(&text)?)?.outcome, Outcome::Ok);
+    Ok(())
+}
+
+fn to_a_full_device(stage: &Stage) -> Check {
+    let mut command = stage
+        .probe("record/say", ["hello", "0"])
+        .passed_through()
+        .option(["--record", "/dev/full"])
+        .command();
+    let process = process::finish(&mut command, stage.within(10_000))?;
+    tells_of(&process, "/dev/full");
+
+    // stdout is where the record goes with --json.
+    let mut command = stage.probe("record/say", ["hello", "0"]).command();
+    let full = File::options().write(true).open("/dev/full")?;
+    let status = command.stdout(full).stderr(std::process::Stdio::null()).status()?;
+    assert_eq!(status.code(), Some(125));
+    Ok(())
+}
+
+fn to_a_full_disk(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let dir = scratch.dir("full", 0o755)?;
+    let record = dir.join("record.json");
+    let cell = stage
+        .probe("record/say", ["hello", "0"])
+        .passed_through()
+        .option(["--record", &record.to_string_lossy()])
+        .command();
+    let mut outside = stage.outside("record/on-a-full-disk", []);
+    outside.arg(&dir).arg(cell.get_program()).args(cell.get_args());
+    let process = process::finish(&mut outside, stage.within(10_000))?;
+    tells_of(&process, "record.json");
+    Ok(())
+}
+
+/// A record that cannot be written is no success, and somebody must hear why.
+fn tells_of(process: &process::Finished, operand: &str) {
+    assert_eq!(process.code(), 125, "{}", process.complaint());
+    let told = String::from_utf8_lossy(&process.stderr);
+    assert!(told.contains(operand) && told.contains("ENOSPC"), "{told}");
+}
+
+fn on_a_full_disk(dir: &str, command: &[String]) -> Check<i32> {
+    private::enter()?;
+    mount(Some("full"), dir, Some("tmpfs"), MsFlags::empty(), Some("size=8k"))?;
+    let filled = File::create(Path::new(dir).join("filler"))?.write_all(&[0; 1 << 16]);
+    if filled.is_ok() {
+        return Err(fail("the disk is not full"));
+    }
+    let status = Command::new(&command[0]).args(&command[1..]).status()?;
+    Ok(status.code().unwrap_or(95))
+}
+
+/// What is wrong with the destination is known before the program runs.
+fn to_nowhere(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let missing = scratch.join("missing/record.json");
+    for destination in [&*missing.to_string_lossy(), "fd:77"] {
+        let ran = scratch.dir("ran", 0o777)?;
+        let mut command = stage
+            .probe("mounts/write", ["/ran/new"])
+            .passed_through()
+            .rw(&ran, Path::new("/ran"))
+            .option(["--record", destination])
+            .command();
+        let process = process::finish(&mut command, stage.within(10_000))?;
+        assert!([2, 125].contains(&process.code()), "{}", process.complaint());
+        assert!(!process.stderr.is_empty());
+        assert!(!fs::exists(ran.join("new"))?, "{destination}: the program ran");
+        fs::remove_dir(ran)?;
+    }
+    Ok(())
+}
+
+fn forged_on_every_descriptor(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = scratch.join("record.json");
+    let mut command = stage
+        .probe("record/forge", [])
+        .passed_through()
+        .option(["--record", &path.to_string_lossy()])
+        .command();
+    let process = process::finish(&mut command, stage.within(10_000))?;
+    assert!(process.stdout.starts_with(b"0\n"), "{:?}", String::from_utf8_lossy(&process.stdout));
+    let record = cell::read(&serde_json::from_slice(&fs::read(&path)?)?)?;
+    assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 7));
+    Ok(())
+}

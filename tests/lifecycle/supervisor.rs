@@ -1,0 +1,144 @@
+//! The supervisor killed, at any moment, or asked to stop.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cells::cell::Run;
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::cells::process::Watch;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "supervisor",
+    covers: &[20, 28],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "killed-at-every-step",
+            needs: &[],
+            run: killed_at_every_step,
+        },
+        Scene {
+            name: "killed-while-running",
+            needs: &[],
+            run: killed_while_running,
+        },
+        Scene {
+            name: "killed-with-a-fork-bomb-inside",
+            needs: &[],
+            run: killed_with_a_fork_bomb_inside,
+        },
+        Scene {
+            name: "cancelled",
+            needs: &[],
+            run: cancelled,
+        },
+        Scene {
+            name: "cancelled-at-every-step",
+            needs: &[],
+            run: cancelled_at_every_step,
+        },
+    ],
+    actors: &[],
+};
+
+/// Setting a cell up takes about two milliseconds; this goes well beyond, in
+/// steps that hit each of its stages.
+const MOMENTS: u64 = 60;
+const STEP: Duration = Duration::from_micros(100);
+
+fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Child> {
+    let child = stage
+        .probe(probe, [marker.word()])
+        .limit("processes", "64")
+        .command()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    Ok(child)
+}
+
+/// Waits until the program is there, under its own name.
+fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
+    let start = Instant::now();
+    while !marker.processes()?.iter().any(|line| line.contains("(/probe ")) {
+        if start.elapsed() > stage.within(5_000) {
+            return Err(fail("the program did not start"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn killed_at_every_step(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    for moment in 0..MOMENTS {
+        let mut child = start(stage, "time/sleep", &marker)?;
+        std::thread::sleep(STEP * u32::try_from(moment).unwrap_or(0));
+        child.kill()?;
+        child.wait()?;
+        marker.nothing_left(stage.within(2_000)).map_err(|stop| {
+            fail(format!("after {:?}: {stop:?}", STEP * u32::try_from(moment).unwrap_or(0)))
+        })?;
+    }
+    Ok(())
+}
+
+fn killed_while_running(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let mut child = start(stage, "time/sleep", &marker)?;
+    wait_for_program(stage, &marker)?;
+    child.kill()?;
+    child.wait()?;
+    marker.nothing_left(stage.within(2_000))
+}
+
+fn killed_with_a_fork_bomb_inside(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let mut child = start(stage, "ends/fork-bomb", &marker)?;
+    wait_for_program(stage, &marker)?;
+    std::thread::sleep(Duration::from_millis(50));
+    child.kill()?;
+    child.wait()?;
+    marker.nothing_left(stage.within(5_000))
+}
+
+/// The record is written whoever ends the run, and says so.
+fn cancelled(stage: &Stage) -> Check {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let marker = Marker::new()?;
+        let child = start(stage, "time/sleep", &marker)?;
+        wait_for_program(stage, &marker)?;
+        kill(Pid::from_raw(child.id() as i32), signal)?;
+        let run = Run::of(Watch::new(child)?.until_end(stage.within(5_000))?)?;
+        let run = run.ended(Outcome::Cancelled)?;
+        assert_eq!(run.record.exit_code, 128 + signal as i32);
+        marker.nothing_left(Duration::ZERO)?;
+    }
+    Ok(())
+}
+
+fn cancelled_at_every_step(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let mut told = 0;
+    for moment in 0..MOMENTS {
+        let child = start(stage, "time/sleep", &marker)?;
+        std::thread::sleep(STEP * u32::try_from(moment).unwrap_or(0));
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
+        let process = Watch::new(child)?.until_end(stage.within(5_000))?;
+        marker.nothing_left(Duration::ZERO)?;
+        // Before it has taken charge of the signal, it simply dies of it.
+        if process.stdout.is_empty() && process.code() == 128 + libc::SIGTERM {
+            continue;
+        }
+        Run::of(process)?.ended(Outcome::Cancelled)?;
+        told += 1;
+    }
+    assert!(told > MOMENTS / 4, "only {told} records");
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Time limits, and programs that will not hear of them.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::cells::raw;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "time",
+    covers: &[27],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "sleeps-for-ever",
+            needs: &[],
+            run: sleeps_for_ever,
+        },
+        Scene {
+            name: "burns-and-ignores",
+            needs: &[],
+            run: burns_and_ignores,
+        },
+        Scene {
+            name: "burns-in-short-lived-children",
+            needs: &[],
+            run: burns_in_short_lived_children,
+        },
+        Scene {
+            name: "burns-in-orphans",
+            needs: &[],
+            run: burns_in_orphans,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "sleep",
+            run: |_| {
+                ignore();
+                loop {
+                    std::thread::sleep(Duration::from_secs(60));
+                }
+            },
+        },
+        Actor {
+            name: "burn",
+            run: |_| {
+                ignore();
+                burn(Duration::from_secs(60));
+                0
+            },
+        },
+        Actor {
+            name: "burn-in-children",
+            run: |_| {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_secs(60) {
+                    let _ = raw::in_child(|| {
+                        burn(Duration::from_millis(20));
+                        0
+                    });
+                }
+                0
+            },
+        },
+        Actor {
+            name: "burn-in-orphans",
+            run: |_| {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_secs(60) {
+                    // Nobody but init ever waits for the one that burns.
+                    let _ = raw::in_child(|| {
+                        let _ = raw::fork(|| {
+                            burn(Duration::from_millis(20));
+                            0
+                        });
+                        0
+                    });
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                0
+            },
+        },
+    ],
+};
+
+fn ignore() {
+    for number in [Signal::SIGTERM, Signal::SIGXCPU, Signal::SIGINT, Signal::SIGHUP] {
+        // SAFETY: to ignore a signal runs no code of ours.
+        let _ = unsafe { signal(number, SigHandler::SigIgn) };
+    }
+}
+
+fn burn(duration: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+fn sleeps_for_ever(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let run = stage
+        .probe("time/sleep", [marker.word()])
+        .limit("wall", "300ms")
+        .run()?
+        .ended(Outcome::Timeout)?;
+    marker.nothing_left(Duration::ZERO)?;
+    assert_eq!(run.record.exit_code, 124);
+    assert!(run.record.limits["wall"].hit);
+    assert!(run.record.usage.wall_ms >= 300.0, "{}", run.record.usage.wall_ms);
+    assert!(run.process.elapsed < stage.within(1_500), "{:?}", run.process.elapsed);
+    Ok(())
+}
+
+fn burns_and_ignores(stage: &Stage) -> Check {
+    ends_by_cpu_time(stage, "time/burn")
+}
+
+/// A limit that the kernel keeps for each process by itself never ends these.
+fn burns_in_short_lived_children(stage: &Stage) -> Check {
+    ends_by_cpu_time(stage, "time/burn-in-children")
+}
+
+fn burns_in_orphans(stage: &Stage) -> Check {
+    ends_by_cpu_time(stage, "time/burn-in-orphans")
+}
+
+fn ends_by_cpu_time(stage: &Stage, probe: &str) -> Check {
+    let marker = Marker::new()?;
+    let run = stage
+        .probe(probe, [marker.word()])
+        .limit("cpu-time", "300ms")
+        .limit("wall", "10s")
+        .run()?
+        .ended(Outcome::Timeout)?;
+    marker.nothing_left(Duration::ZERO)?;
+    assert_eq!(run.record.exit_code, 124);
+    let hit = (run.record.limits["cpu_time"].hit, run.record.limits["wall"].hit);
+    assert_eq!(hit, (true, false), "{}", run.json);
+    let usage = &run.record.usage;
+    let used = usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0);
+    // The kernel counts in ticks of up to 10 ms.
+    assert!((270.0..3_000.0).contains(&used), "{used} ms");
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! A process that cannot be killed for now: it waits in the kernel for a file
+//! system that does not answer. The call must not wait with it.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+
+use crate::cells::cell::Run;
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::cells::{private, process, raw};
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "unkillable",
+    covers: &[24],
+    attacks: &[],
+    scenes: &[Scene {
+        name: "blocked-in-a-dead-file-system",
+        needs: &[Need::Device("/dev/fuse")],
+        run: blocked_in_a_dead_file_system,
+    }],
+    actors: &[
+        Actor {
+            name: "look",
+            run: |args| {
+                let names = std::fs::read_dir(&args[0]).map(Iterator::count);
+                println!("{names:?}");
+                0
+            },
+        },
+        // Runs a command while a file system that never answers is mounted.
+        Actor {
+            name: "with-dead-file-system",
+            run: |args| match with_dead_file_system(&args[0], &args[1..]) {
+                Ok(code) => code,
+                Err(stop) => {
+                    eprintln!("{stop:?}");
+                    96
+                }
+            },
+        },
+    ],
+};
+
+fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let scratch = stage.scratch()?;
+    let dir = scratch.dir("dead", 0o755)?;
+    let cell = stage
+        .probe("unkillable/look", ["/dead", marker.word()])
+        .limit("wall", "300ms")
+        .rw(&dir, Path::new("/dead"))
+        .command();
+    let mut outside = stage.outside("unkillable/with-dead-file-system", []);
+    outside.arg(&dir).arg(cell.get_program()).args(cell.get_args());
+
+    let process = process::finish(&mut outside, stage.within(20_000))?;
+    let took = process.elapsed;
+    let run = Run::of(process)?.ended(Outcome::Timeout)?;
+    assert!(took < stage.within(10_000), "{took:?}");
+    assert!(!run.record.warnings.is_empty(), "nothing told: {}", run.json);
+    // With its server the file system ends, and with that the wait.
+    marker.nothing_left(stage.within(2_000))
+}
+
+fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    private::enter()?;
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    let options = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},allow_other",
+        device.as_raw_fd()
+    );
+    mount(Some("dead"), dir, Some("fuse"), MsFlags::empty(), Some(options.as_str()))?;
+    let server = raw::fork(|| serve(&device))?;
+    drop(device);
+    let status = Command::new(&command[0]).args(&command[1..]).status();
+    kill(server, Signal::SIGKILL)?;
+    waitpid(server, None)?;
+    Ok(status?.code().unwrap_or(95))
+}
+
+/// Answers what it takes to be mounted and shown, and nothing else
+/// (`linux/fuse.h`).
+fn serve(mut device: &File) -> i32 {
+    const GETATTR: u32 = 3;
+    const STATFS: u32 = 17;
+    const INIT: u32 = 26;
+    const ACCESS: u32 = 34;
+    let mut request = vec![0; 1 << 17];
+    while let Ok(length) = device.read(&mut request) {
+        let word = |at: usize| -> u32 {
+            request[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
+        };
+        let (opcode, unique) = (word(4), &request[8..16]);
+        let answer = match opcode {
+            INIT => Ok(init()),
+            GETATTR => Ok(attributes()),
+            STATFS | ACCESS => Err(Errno::ENOSYS),
+            _ => continue,
+        };
+        debug_assert!(length >= 40);
+        let (error, body) = match answer {
+            Ok(body) => (0, body),
+            Err(errno) => (-(errno as i32), Vec::new()),
+        };
+        let mut reply = Vec::new();
+        reply.extend(((16 + body.len()) as u32).to_ne_bytes());
+        reply.extend(error.to_ne_bytes());
+        reply.extend(unique);
+        reply.extend(body);
+        if device.write_all(&reply).is_err() {
+            return 1;
+        }
+    }
+    0
+}
+
+/// `struct fuse_init_out` of protocol 7.19: major, minor, read-ahead, flags,
+/// two 16-bit bounds on what is under way, the size of writes.
+fn init() -> Vec<u8> {
+    [7_u32, 19, 0, 0, 0, 4096].into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+/// `struct fuse_attr_out`: how long it is valid, and a directory.
+fn attributes() -> Vec<u8> {
+    let valid = [3600_u64, 0];
+    // Number, size, blocks, three times.
+    let wide = [1_u64, 0, 0, 0, 0, 0];
+    // Nanoseconds of the three, mode, links, uid, gid, device, block size, flags.
+    let narrow = [0_u32, 0, 0, 0o40755, 2, 0, 0, 0, 4096, 0];
+    valid
+        .into_iter()
+        .chain(wide)
+        .flat_map(u64::to_ne_bytes)
+        .chain(narrow.into_iter().flat_map(u32::to_ne_bytes))
+        .collect()
+}
