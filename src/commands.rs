@@ -9,7 +9,8 @@ use std::time::Instant;
 use crate::cli::{self, Invocation, Options, RecordTo};
 use crate::drivers;
 use crate::error::{Result, SetupError, Step};
-use crate::record::Record;
+use crate::launch::cgroup;
+use crate::record::{Isolation, Record};
 use crate::run;
 use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
@@ -135,14 +136,26 @@ fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Insta
             return FAILED;
         }
     };
-    let record = match partial.and_then(|partial| load(mode, options, partial)) {
-        Ok(spec) => run::execute(&spec, began),
-        Err(error) => run::refused(error),
+    let spec = partial.and_then(|partial| load(mode, options, partial));
+    let record = match &spec {
+        Ok(spec) => run::execute(spec, began),
+        Err(error) => run::refused(error.clone()),
     };
     if let Some(error) = &record.setup_error {
         complain(error);
     }
-    match deliver(&record, outlet) {
+    let delivered = deliver(&record, outlet);
+    // Only now, when the caller has the record.
+    if let (
+        Ok(spec),
+        Some(Isolation {
+            cgroup: Some(_), ..
+        }),
+    ) = (&spec, &record.isolation)
+    {
+        cgroup::sweep(&spec.cgroup);
+    }
+    match delivered {
         Ok(()) => u8::try_from(record.exit_code).unwrap_or(FAILED),
         Err(error) => {
             complain(&error);

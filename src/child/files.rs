@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::sendfile::sendfile;
 
 use super::fail::{Call, Fail, Verb};
-use super::mounts::{Root, create_in};
+use super::mounts::{Root, create_in, write_all};
 use super::report::Reporter;
 use crate::error::Step;
 use crate::plan::Plan;
@@ -42,14 +42,6 @@ pub(super) fn copy_in(
             }
             (FileSource::Host(_), None) => return Err(verb(Call::Sendfile).failed(Errno::EBADF)),
         }
-    }
-    Ok(())
-}
-
-fn write_all(to: &OwnedFd, mut rest: &[u8]) -> Result<(), Errno> {
-    while !rest.is_empty() {
-        let written = nix::unistd::write(to, rest)?;
-        rest = &rest[written..];
     }
     Ok(())
 }

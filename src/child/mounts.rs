@@ -8,7 +8,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
@@ -30,6 +30,8 @@ pub(super) type Sources = Vec<Option<OwnedFd>>;
 pub(super) struct Root {
     mount: OwnedFd,
     seals: Vec<OwnedFd>,
+    /// The directory below the root that something was made in last.
+    last: Option<(PathBuf, OwnedFd)>,
 }
 
 const BASE: u64 = attr::NOSUID | attr::NODEV;
@@ -129,7 +131,11 @@ fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
     } else {
         Vec::new()
     };
-    Ok(Root { mount: fs, seals })
+    Ok(Root {
+        mount: fs,
+        seals,
+        last: None,
+    })
 }
 
 fn place(
@@ -162,7 +168,7 @@ fn place(
 }
 
 fn attach(
-    root: &Root,
+    root: &mut Root,
     index: usize,
     mount: &Mount,
     source: &OwnedFd,
@@ -179,6 +185,8 @@ fn attach(
         }
         other => other.map_err(|e| verb(Call::Openat2).failed(e))?,
     };
+    // It may cover a directory that is remembered.
+    root.last = None;
     mount::attach(source.as_fd(), target.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))
 }
 
@@ -246,66 +254,74 @@ fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
     openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
 }
 
-/// Opens the directory that `target` is in, and makes it as needed.
-fn parent_of(root: &Root, index: usize, target: &Path) -> Result<OwnedFd, Fail> {
-    match target.parent() {
-        None => attempt(Verb::new(Step::Mount, Call::Openat2).on(index), || {
-            openat2(
-                &root.mount,
-                ".",
-                beneath(OFlag::O_PATH | OFlag::O_DIRECTORY),
-            )
-        }),
-        Some(parent) => make_directory(root, index, parent, 0o755),
+/// Calls `make` with the directory that `target` is in, which is made as needed,
+/// and `target`'s name in it. Neighbours follow each other in the plan, so the
+/// directory opened last mostly is the one wanted next.
+fn in_parent<T>(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    make: impl FnOnce(&OwnedFd, &Path) -> Result<T, Fail>,
+) -> Result<T, Fail> {
+    let name = Path::new(target.file_name().unwrap_or_default());
+    let Some(parent) = target.parent().filter(|parent| parent.parent().is_some()) else {
+        return make(&root.mount, name);
+    };
+    if let Some((path, directory)) = &root.last
+        && path == parent
+    {
+        return make(directory, name);
     }
+    let directory = make_directory(root, index, parent, 0o755)?;
+    let made = make(&directory, name);
+    root.last = Some((parent.to_owned(), directory));
+    made
 }
 
 /// Makes `target` and what leads to it, and opens it.
-fn make_directory(root: &Root, index: usize, target: &Path, mode: u32) -> Result<OwnedFd, Fail> {
+fn make_directory(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    mode: u32,
+) -> Result<OwnedFd, Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let open =
-        |at: &OwnedFd, name: &Path| openat2(at, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY));
-    if target.parent().is_none() {
-        return open(&root.mount, Path::new(".")).map_err(|e| verb(Call::Openat2).failed(e));
-    }
-    if let Ok(found) = open(&root.mount, relative(target)) {
-        return Ok(found);
-    }
-    let mut at = open(&root.mount, Path::new(".")).map_err(|e| verb(Call::Openat2).failed(e))?;
-    for component in target.components() {
-        let Component::Normal(name) = component else {
-            continue;
-        };
-        match mkdirat(&at, name, Mode::from_bits_truncate(mode)) {
+    in_parent(root, index, target, |parent, name| {
+        match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
         }
-        at = open(&at, Path::new(name)).map_err(|e| verb(Call::Openat2).failed(e))?;
-    }
-    Ok(at)
+        openat2(parent, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY))
+            .map_err(|e| verb(Call::Openat2).failed(e))
+    })
 }
 
-fn make_file(root: &Root, index: usize, target: &Path, content: &[u8]) -> Result<(), Fail> {
+fn make_file(root: &mut Root, index: usize, target: &Path, content: &[u8]) -> Result<(), Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let parent = parent_of(root, index, target)?;
-    let name = Path::new(target.file_name().unwrap_or_default());
     let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
         .mode(Mode::from_bits_truncate(0o444));
-    let file = openat2(&parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+    let file = in_parent(root, index, target, |parent, name| {
+        openat2(parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))
+    })?;
+    write_all(&file, content).map_err(|e| verb(Call::Write).failed(e))
+}
+
+fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
+    in_parent(root, index, target, |parent, name| {
+        attempt(Verb::new(Step::Mount, Call::Symlink).on(index), || {
+            symlinkat(to, parent, name)
+        })
+    })
+}
+
+/// Writes all of `content`.
+pub(super) fn write_all(to: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
     let mut rest = content;
     while !rest.is_empty() {
-        let written = nix::unistd::write(&file, rest).map_err(|e| verb(Call::Write).failed(e))?;
+        let written = nix::unistd::write(to, rest)?;
         rest = &rest[written..];
     }
     Ok(())
-}
-
-fn make_symlink(root: &Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
-    let parent = parent_of(root, index, target)?;
-    let name = Path::new(target.file_name().unwrap_or_default());
-    attempt(Verb::new(Step::Mount, Call::Symlink).on(index), || {
-        symlinkat(to, &parent, name)
-    })
 }
 
 /// Opens `path`, which must be below a directory of the new root, for a new
