@@ -1,17 +1,21 @@
 //! The command line: syntax only. Help, manual pages and completions are
 //! generated from these declarations.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
+pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use values::{PathPair, PortList, RecordTo, Variable};
+
+use options::Needed;
 
 use crate::error::Result;
 use crate::spec::Partial;
 
+mod groups;
 mod options;
 mod values;
 
@@ -43,7 +47,7 @@ pub enum Invocation {
 /// --json, the record is printed as JSON.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock run [OPTIONS] [FILE | -c CODE | -] [ARGS]...")]
-pub struct Run {
+pub struct Code {
     /// Language of the code; without it, the ending of FILE or the #! line
     /// tells
     #[arg(long, value_name = "LANG", help_heading = "Code")]
@@ -62,8 +66,14 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub args: Vec<OsString>,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "clap would print it as the command's help")]
+}
+
+/// One call of `cellblock run`.
+#[derive(Debug)]
+pub struct Run {
+    /// What runs.
+    pub code: Code,
+    /// How it runs.
     pub options: Options,
 }
 
@@ -75,12 +85,18 @@ pub struct Run {
 /// (--record) tells these from a program's own use of the same numbers.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock exec [OPTIONS] -- PROG [ARGS]...")]
-pub struct Exec {
+pub struct Program {
     /// Program inside the cell, and its arguments
     #[arg(value_names = ["PROG", "ARGS"], last = true, num_args = 1.., required_unless_present = "spec")]
     pub argv: Vec<OsString>,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "clap would print it as the command's help")]
+}
+
+/// One call of `cellblock exec`.
+#[derive(Debug)]
+pub struct Exec {
+    /// What runs.
+    pub program: Program,
+    /// How it runs.
     pub options: Options,
 }
 
@@ -180,14 +196,22 @@ impl Run {
     /// `--env NAME` of a variable that the caller does not have.
     pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
         let mut partial = self.options.partial(environment)?;
-        partial.language.clone_from(&self.lang);
-        let mut args: Vec<OsString> = self.source.iter().chain(&self.args).cloned().collect();
-        match &self.code {
+        let what = &self.code;
+        partial.language.clone_from(&what.lang);
+        let mut args = what
+            .source
+            .iter()
+            .chain(&what.args)
+            .map(|word| word.as_os_str().into());
+        match &what.code {
             Some(code) => partial.code = Some(code.clone().into()),
-            None => partial.code_file = self.source.as_ref().map(|_| args.remove(0).into()),
+            None => {
+                partial.code_file = what.source.as_ref().map(Into::into);
+                args.next();
+            }
         }
         if partial.names_command() {
-            partial.args = Some(args.into_iter().map(Into::into).collect());
+            partial.args = Some(args.collect());
         }
         Ok(partial)
     }
@@ -200,8 +224,9 @@ impl Exec {
     /// `--env NAME` of a variable that the caller does not have.
     pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
         let mut partial = self.options.partial(environment)?;
-        if !self.argv.is_empty() {
-            partial.argv = Some(self.argv.iter().cloned().map(Into::into).collect());
+        let argv = &self.program.argv;
+        if !argv.is_empty() {
+            partial.argv = Some(argv.iter().map(|word| word.as_os_str().into()).collect());
         }
         Ok(partial)
     }
@@ -215,12 +240,12 @@ const COMMANDS: [Entry; 7] = [
     (
         "run",
         "Run code in a cell and report everything that happened",
-        Run::augment_args,
+        |command| Options::declare(Code::augment_args(command), Needed::ALL),
     ),
     (
         "exec",
         "Run a program in a cell, its standard streams passed straight through",
-        Exec::augment_args,
+        |command| Options::declare(Program::augment_args(command), Needed::ALL),
     ),
     (
         "plan",
@@ -278,24 +303,72 @@ pub fn command() -> Command {
 /// # Errors
 /// clap's own, which prints itself and exits with status 2, or with 0 for
 /// `--help` and `--version`.
-pub fn parse<I, T>(words: I) -> Result<Invocation, clap::Error>
-where
-    I: IntoIterator<Item = T>,
-    T: Into<OsString> + Clone,
-{
-    let mut matches = command().try_get_matches_from(words)?;
+pub fn parse<T: AsRef<OsStr>>(words: &[T]) -> Result<Invocation, clap::Error> {
+    let words = || words.iter().map(AsRef::as_ref);
+    if let Some(command) = lean(words())
+        && let Ok(matches) = command.try_get_matches_from(words())
+    {
+        return invocation(matches);
+    }
+    invocation(command().try_get_matches_from(words())?)
+}
+
+/// For `run` and `exec`, a command line that has just the options that `words`
+/// use: to declare all of them takes a tenth of a launch. `None` when a word is
+/// unknown; then, and for any other error, the whole command line explains.
+fn lean<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Option<Command> {
+    let called = words.next().and_then(|_| words.next())?.to_str()?;
+    let command = match called {
+        "run" => Code::augment_args(Command::new("run")),
+        "exec" => Program::augment_args(Command::new("exec")),
+        _ => return None,
+    };
+    let mut needed = Needed::default();
+    for word in words.take_while(|word| *word != "--") {
+        let word = word.as_encoded_bytes();
+        let Some(option) = word.strip_prefix(b"--") else {
+            match word {
+                [b'-', ..] if called == "run" && (word == b"-c" || word == b"-") => continue,
+                [b'-', ..] => return None,
+                _ => continue,
+            }
+        };
+        let option = option.split(|byte| *byte == b'=').next()?;
+        let option = std::str::from_utf8(option).ok()?;
+        if !needed.note(option) && !(called == "run" && option == "lang") {
+            return None;
+        }
+    }
+    Some(Command::new("cellblock").subcommand(Options::declare(command, needed)))
+}
+
+fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
     match take(&mut matches) {
-        ("run", mut m) => Ok(Invocation::Run(Box::new(read(&mut m)?))),
-        ("exec", mut m) => Ok(Invocation::Exec(Box::new(read(&mut m)?))),
+        ("run", m) => Ok(Invocation::Run(Box::new(run(m)?))),
+        ("exec", m) => Ok(Invocation::Exec(Box::new(exec(m)?))),
         ("plan", mut m) => match take(&mut m) {
-            ("run", mut m) => Ok(Invocation::PlanRun(Box::new(read(&mut m)?))),
-            (_, mut m) => Ok(Invocation::PlanExec(Box::new(read(&mut m)?))),
+            ("run", m) => Ok(Invocation::PlanRun(Box::new(run(m)?))),
+            (_, m) => Ok(Invocation::PlanExec(Box::new(exec(m)?))),
         },
         ("doctor", mut m) => Ok(Invocation::Doctor(read(&mut m)?)),
         ("show", mut m) => Ok(Invocation::Show(read(&mut m)?)),
         ("policy", mut m) => Ok(Invocation::Policy(read(&mut m)?)),
         (_, mut m) => Ok(Invocation::Completions(read(&mut m)?)),
     }
+}
+
+fn run(mut matches: ArgMatches) -> Result<Run, clap::Error> {
+    Ok(Run {
+        code: read(&mut matches)?,
+        options: Options::read(&mut matches)?,
+    })
+}
+
+fn exec(mut matches: ArgMatches) -> Result<Exec, clap::Error> {
+    Ok(Exec {
+        program: read(&mut matches)?,
+        options: Options::read(&mut matches)?,
+    })
 }
 
 fn read<T: FromArgMatches>(matches: &mut ArgMatches) -> Result<T, clap::Error> {

@@ -1,0 +1,265 @@
+//! The options that `run`, `exec` and `plan` have in common, by the headings of
+//! their help. Defaults are those of the profile `default`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _};
+
+use super::values::{
+    PathPair, PortList, RecordTo, Variable, layer, path_pair, record_to, variable,
+};
+use crate::spec::quantity::Bound;
+use crate::spec::units::{Bytes, Span};
+use crate::spec::{Layer, Network, OnOutput};
+
+/// Options under one heading.
+pub(super) trait Group: Args + Default {
+    /// Their long names; a test compares them with the declarations.
+    const NAMES: &[&str];
+}
+
+/// What a call reads and writes besides.
+#[derive(Args, Clone, Debug, Default)]
+#[command(about = None, long_about = None)]
+pub(super) struct Call {
+    /// Read the request from a TOML or JSON file; flags win over it
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    pub spec: Option<PathBuf>,
+    /// Profile that the request builds on: the name of a built-in one (see
+    /// `cellblock policy list`), or a path with a `/` or ending in .toml
+    /// [default: for run, the one named like the language; otherwise default]
+    #[arg(long, value_name = "NAME|PATH", help_heading = "Request")]
+    pub policy: Option<String>,
+    /// Write the record to a file, or to an open descriptor
+    #[arg(
+        long, value_name = "FILE|fd:N", help_heading = "Record",
+        value_parser = OsStringValueParser::new().try_map(record_to)
+    )]
+    pub record: Option<RecordTo>,
+    /// Print the record to standard output as JSON; the program's output is in
+    /// it
+    #[arg(long, help_heading = "Record")]
+    pub json: bool,
+}
+
+impl Group for Call {
+    const NAMES: &[&str] = &["spec", "policy", "record", "json"];
+}
+
+/// What the cell sees of the file system.
+#[derive(Args, Clone, Debug, Default)]
+#[command(about = None, long_about = None, next_help_heading = "Files")]
+pub struct Files {
+    /// Directory tree that the cell sees: host for the host's /usr and what it
+    /// needs, the name of a prepared rootfs, or a path with a `/` [default:
+    /// host]
+    #[arg(long, value_name = "host|NAME|PATH")]
+    pub rootfs: Option<String>,
+    /// Show a host path inside, read-only; DST is absolute and the same as SRC
+    /// when left out (repeatable)
+    #[arg(
+        long, value_name = "SRC[:DST]",
+        value_parser = OsStringValueParser::new().try_map(path_pair)
+    )]
+    pub ro: Vec<PathPair>,
+    /// Show a host path inside, writable (repeatable)
+    #[arg(
+        long, value_name = "SRC[:DST]",
+        value_parser = OsStringValueParser::new().try_map(path_pair)
+    )]
+    pub rw: Vec<PathPair>,
+    /// Copy a host file in; DST is relative to /workspace and the name of SRC
+    /// when left out (repeatable)
+    #[arg(
+        long, value_name = "SRC[:DST]",
+        value_parser = OsStringValueParser::new().try_map(path_pair)
+    )]
+    pub file: Vec<PathPair>,
+    /// Copy the files that the run created or modified in /workspace to this
+    /// directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Working directory inside [default: /workspace]
+    #[arg(long, value_name = "PATH")]
+    pub cwd: Option<PathBuf>,
+}
+
+impl Group for Files {
+    const NAMES: &[&str] = &["rootfs", "ro", "rw", "file", "out", "cwd"];
+}
+
+/// What the program finds around itself.
+#[derive(Args, Clone, Debug, Default)]
+#[command(about = None, long_about = None, next_help_heading = "Environment")]
+pub struct Environment {
+    /// Set an environment variable; a bare NAME passes the caller's value, and
+    /// nothing else of the caller's environment is passed (repeatable)
+    #[arg(
+        long, value_name = "NAME[=VALUE]",
+        value_parser = OsStringValueParser::new().try_map(variable)
+    )]
+    pub env: Vec<Variable>,
+    /// Host name inside [default: cell]
+    #[arg(long, value_name = "NAME")]
+    pub hostname: Option<String>,
+}
+
+impl Group for Environment {
+    const NAMES: &[&str] = &["env", "hostname"];
+}
+
+/// What the program reaches.
+#[derive(Args, Clone, Debug, Default)]
+#[command(about = None, long_about = None, next_help_heading = "Network")]
+pub struct Networking {
+    /// Network inside: none for loopback only, host for the host's own
+    /// [default: none]
+    #[arg(
+        long, value_name = "none|host",
+        value_parser = PossibleValuesParser::new(["none", "host"]).map(network)
+    )]
+    pub net: Option<Network>,
+    /// TCP ports that may be connected to, by Landlock (Linux 6.7), or none;
+    /// denies binding unless --tcp-bind allows it [default: any]
+    #[arg(long, value_name = "PORT,…")]
+    pub tcp_connect: Option<PortList>,
+    /// TCP ports that may be bound, by Landlock (Linux 6.7), or none; denies
+    /// connecting unless --tcp-connect allows it [default: any]
+    #[arg(long, value_name = "PORT,…")]
+    pub tcp_bind: Option<PortList>,
+}
+
+impl Group for Networking {
+    const NAMES: &[&str] = &["net", "tcp-connect", "tcp-bind"];
+}
+
+/// Bounds on resources.
+#[derive(Args, Clone, Debug, Default)]
+#[command(about = None, long_about = None, next_help_heading = "Limits")]
+pub struct Limits {
+    /// Real time until the program is ended, such as 500ms, 2s or 1m 30s; a
+    /// bare number is seconds; none for no limit [default: 30s]
+    #[arg(long, visible_alias = "timeout", value_name = "DUR")]
+    pub wall: Option<Bound<Span>>,
+    /// CPU time of all processes together, user and system, or none [default:
+    /// 1m]
+    #[arg(long, value_name = "DUR")]
+    pub cpu_time: Option<Bound<Span>>,
+    /// CPUs that may be busy at once, such as 1 or 0.5, or none [default: 1]
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<Bound<f64>>,
+    /// Memory of all processes together in bytes, or with K, M, G or T (powers
+    /// of 1024), at least 4M, or none [default: 512M]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bound<Bytes>>,
+    /// Processes and threads alive at once, or none [default: 64]
+    #[arg(long, value_name = "N")]
+    pub processes: Option<Bound<u64>>,
+    /// Open descriptors of each process, at least 8, or none [default: 256]
+    #[arg(long, value_name = "N")]
+    pub open_files: Option<Bound<u64>>,
+    /// Size of any one file that is written, or none [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub file_size: Option<Bound<Bytes>>,
+    /// Bytes kept of each of stdout and stderr, at most 1G [default: 1M]
+    #[arg(long, value_name = "SIZE")]
+    pub output: Option<Bytes>,
+    /// What happens beyond --output: truncate keeps head and tail and counts
+    /// the rest, kill ends the cell [default: truncate]
+    #[arg(
+        long, value_name = "truncate|kill",
+        value_parser = PossibleValuesParser::new(["truncate", "kill"]).map(on_output)
+    )]
+    pub on_output: Option<OnOutput>,
+    /// Size of the tmpfs on /tmp, at least 64K [default: 64M]
+    #[arg(long, value_name = "SIZE")]
+    pub tmp_size: Option<Bytes>,
+    /// Size of the tmpfs on /workspace, at least 64K [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub workspace_size: Option<Bytes>,
+    /// Size of the tmpfs on /dev/shm, at least 64K [default: 64M]
+    #[arg(long, value_name = "SIZE")]
+    pub shm_size: Option<Bytes>,
+    /// Cgroup for the limits: auto for the first that works, none for fallbacks
+    /// only, or the path of a delegated directory [default: auto]
+    #[arg(long, value_name = "auto|none|PATH")]
+    pub cgroup: Option<String>,
+    /// Refuse to run when a limit would need a fallback
+    #[arg(long)]
+    pub strict: bool,
+}
+
+impl Group for Limits {
+    const NAMES: &[&str] = &[
+        "wall",
+        "cpu-time",
+        "cpus",
+        "memory",
+        "processes",
+        "open-files",
+        "file-size",
+        "output",
+        "on-output",
+        "tmp-size",
+        "workspace-size",
+        "shm-size",
+        "cgroup",
+        "strict",
+        "timeout",
+    ];
+}
+
+/// Layers of the cell.
+#[derive(Args, Clone, Debug, Default)]
+#[command(about = None, long_about = None, next_help_heading = "Security")]
+pub struct Security {
+    /// Give up a security layer: seccomp, landlock, userns-limit or proc
+    /// (repeatable)
+    #[arg(
+        long, value_name = "LAYER",
+        value_parser = PossibleValuesParser::new(Layer::ALL.map(Layer::name))
+            .try_map(|name| layer(&name))
+    )]
+    pub without: Vec<Layer>,
+    /// System call policy: the name of a built-in one, or the path of a JSON
+    /// file [default: default]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub seccomp: Option<String>,
+    /// Forbid executing anything below writable places, by Landlock, and what
+    /// lives in memory only, by the system call policy strict (unless --seccomp
+    /// names another)
+    #[arg(long)]
+    pub no_exec: bool,
+    /// Use no newer Landlock ABI than this, for tests
+    #[arg(long, value_name = "N", hide = true)]
+    pub landlock_max_abi: Option<u32>,
+    /// Host uid and gid of the program, when root starts cellblock [default:
+    /// one that no other cell has]
+    #[arg(long, value_name = "N")]
+    pub outer_uid: Option<u32>,
+}
+
+impl Group for Security {
+    const NAMES: &[&str] = &[
+        "without",
+        "seccomp",
+        "no-exec",
+        "landlock-max-abi",
+        "outer-uid",
+    ];
+}
+
+fn network(name: String) -> Network {
+    match name.as_str() {
+        "host" => Network::Host,
+        _ => Network::None,
+    }
+}
+
+fn on_output(name: String) -> OnOutput {
+    match name.as_str() {
+        "kill" => OnOutput::Kill,
+        _ => OnOutput::Truncate,
+    }
+}
