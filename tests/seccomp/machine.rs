@@ -21,7 +21,7 @@ impl Data {
             8 | 12 => 0x5a5a_5a5a,
             16..64 => {
                 let argument = self.args[(offset as usize - 16) / 8];
-                (if offset.is_multiple_of(8) {
+                (if offset % 8 == 0 {
                     argument
                 } else {
                     argument >> 32

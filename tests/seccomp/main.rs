@@ -2,6 +2,10 @@
 //! what a kernel that has loaded one does.
 
 mod declared;
+mod kernel;
+mod live;
 mod machine;
+mod notified;
 mod policies;
+mod programs;
 mod random;

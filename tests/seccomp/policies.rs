@@ -441,6 +441,20 @@ fn unsound_policies_are_refused_with_the_way_out() {
 }
 
 #[test]
+fn the_example_of_the_readme_is_sound() {
+    let readme = include_str!("../../policies/README.md");
+    let (_, example) = readme.split_once("```json\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let policy = Policy::parse(example).unwrap();
+    assert!(matches!(
+        policy.rule("socket").unwrap().verdict,
+        Verdict::Deny { .. }
+    ));
+    assert_eq!(policy.rule("read").unwrap().verdict, Verdict::Allow);
+    assert_as_declared(&policy);
+}
+
+#[test]
 fn a_filter_longer_than_the_kernel_takes_is_refused() {
     let when: Vec<Value> = (0..2000)
         .map(|value| json!([{"arg": 1, "bits": 64, "value": value, "means": "one of many"}]))

@@ -154,3 +154,39 @@ impl Assembler {
         Target::Code(self.reversed.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAR: u32 = 1;
+    const NEW: u32 = 2;
+
+    /// The value that the instruction at `index` leads to by jumps alone.
+    fn leads_to(program: &[Insn], index: usize) -> u32 {
+        match program[index] {
+            Insn {
+                code: RETURN, k, ..
+            } => k,
+            Insn { code: JUMP, k, .. } => leads_to(program, index + 1 + k as usize),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_test_reaches_both_its_targets_over_any_distance() {
+        for distance in 0..600 {
+            let mut asm = Assembler::default();
+            let far = asm.push(Insn::new(RETURN, 0, 0, FAR));
+            for _ in 0..distance {
+                asm.push(Insn::new(LOAD_WORD, 0, 0, 0));
+            }
+            // The second target needs an instruction of its own, right between.
+            asm.if_equal(7, far, Target::Return(NEW));
+            let program = asm.finish();
+            let test = program[0];
+            let reached = [test.jt, test.jf].map(|skip| leads_to(&program, 1 + usize::from(skip)));
+            assert_eq!(reached, [FAR, NEW], "over {distance}");
+        }
+    }
+}

@@ -31,8 +31,8 @@ const ABSENT: Target = Target::Return(ERRNO | Errno::ENOSYS as u32);
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 
-/// The numbers of x32, which the x86-64 kernel may serve although a filter
-/// tells them from x86-64's own only by this bit.
+/// The numbers of x32: those of x86-64 with one bit more, under the same
+/// `AUDIT_ARCH`. Nothing that belongs in a cell uses them.
 const X32: std::ops::Range<u32> = 0x4000_0000..0x8000_0000;
 
 /// As many single numbers are told apart from their surroundings one by one: a
@@ -247,14 +247,9 @@ fn tree(asm: &mut Assembler, ranges: &[Range]) -> Target {
             asm.if_equal(exception.first, exception.target, otherwise)
         });
     }
-    let ends = [ranges[0].first, ranges[ranges.len() - 1].last];
-    let [start, end] = ends.map(|number| number.min(TABLE_END));
-    let distance = |index: &usize| {
-        ranges[*index]
-            .first
-            .min(TABLE_END)
-            .abs_diff(start.midpoint(end))
-    };
+    let clip = |number: u32| number.min(TABLE_END);
+    let middle = clip(ranges[0].first).midpoint(clip(ranges[ranges.len() - 1].last));
+    let distance = |index: &usize| clip(ranges[*index].first).abs_diff(middle);
     let split = (1..ranges.len()).min_by_key(distance).unwrap_or(1);
     let (below, above) = ranges.split_at(split);
     let yes = tree(asm, above);
