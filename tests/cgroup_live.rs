@@ -401,7 +401,8 @@ fn no_child_is_left_behind() -> Result<(), Stop> {
 }
 
 fn the_janitor_holds_nothing() -> Result<(), Stop> {
-    let Supervisor { janitor, .. } = supervisor("holds")?;
+    let supervisor = supervisor("holds")?;
+    let janitor = supervisor.janitor;
     let fds = || -> Result<Vec<String>, Stop> {
         let mut fds = Vec::new();
         for entry in fs::read_dir(format!("/proc/{janitor}/fd"))? {

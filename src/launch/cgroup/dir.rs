@@ -104,7 +104,11 @@ impl Dir {
 
     /// A failure of `syscall` on `name` below this directory.
     pub(super) fn error(&self, syscall: &str, name: &str, errno: Errno) -> SetupError {
-        SetupError::os(Step::Cgroup, syscall, errno).on(self.path.join(name).display())
+        let error = SetupError::os(Step::Cgroup, syscall, errno);
+        match name {
+            "." => error.on(self.path.display()),
+            _ => error.on(self.path.join(name).display()),
+        }
     }
 
     fn io_error(&self, syscall: &str, name: &str, error: &std::io::Error) -> SetupError {
