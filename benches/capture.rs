@@ -1,13 +1,15 @@
 //! How fast a flood of output is read, counted and cut: bytes per second
-//! through a real pipe, by size of the pipe, of the writes and of the cap.
+//! through a real pipe, by size of the pipe, of the writes and of the cap. For
+//! comparison, a reader that keeps nothing.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use cellblock::spec::Bytes;
 use cellblock::supervise::capture::{Capture, ReadStatus};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe;
@@ -20,25 +22,38 @@ fn main() -> io::Result<()> {
     }
     for pipe_size in [64 << 10, 256 << 10, 1 << 20] {
         for block in [4 << 10, 64 << 10] {
+            print!("pipe {:>4}K  writes {:>2}K ", pipe_size >> 10, block >> 10);
+            let mut buffer = vec![0; 64 << 10];
+            let discarded = flood(pipe_size, block, |fd| {
+                match nix::unistd::read(fd, &mut buffer) {
+                    Ok(0) => Ok(ReadStatus::Closed),
+                    Ok(_) => Ok(ReadStatus::More),
+                    Err(Errno::EAGAIN) => Ok(ReadStatus::Drained),
+                    Err(errno) => Err(errno.into()),
+                }
+            })?;
+            print!("  discarded {discarded:.2}");
             for cap in [Bytes(10_000), Bytes::mib(1)] {
-                let rate = flood(pipe_size, block, cap)? / 1e9;
-                println!(
-                    "pipe {:>4}K  writes {:>2}K  cap {:>5}  {rate:.2} GB/s",
-                    pipe_size >> 10,
-                    block >> 10,
-                    cap.to_string(),
-                );
+                let mut capture = Capture::new(cap);
+                let rate = flood(pipe_size, block, |fd| capture.read_from(fd))?;
+                assert_eq!(capture.total(), FLOOD);
+                print!("  cap {cap} {rate:.2}");
             }
+            println!("  GB/s");
         }
     }
     Ok(())
 }
 
-/// Bytes per second of a capture that a thread floods.
-fn flood(pipe_size: i32, block: usize, cap: Bytes) -> io::Result<f64> {
-    let (read, write) = pipe()?;
-    fcntl(&read, FcntlArg::F_SETPIPE_SZ(pipe_size))?;
-    fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+/// How fast `read` takes what a thread writes, in GB/s.
+fn flood(
+    pipe_size: i32,
+    block: usize,
+    mut read: impl FnMut(BorrowedFd<'_>) -> io::Result<ReadStatus>,
+) -> io::Result<f64> {
+    let (end, write) = pipe()?;
+    fcntl(&end, FcntlArg::F_SETPIPE_SZ(pipe_size))?;
+    fcntl(&end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let start = Instant::now();
     let writer = std::thread::spawn(move || -> io::Result<()> {
         let mut write = File::from(write);
@@ -48,15 +63,21 @@ fn flood(pipe_size: i32, block: usize, cap: Bytes) -> io::Result<f64> {
         }
         Ok(())
     });
-    let mut capture = Capture::new(cap);
-    while capture.read_from(read.as_fd())? != ReadStatus::Closed {
-        let mut wait = [PollFd::new(read.as_fd(), PollFlags::POLLIN)];
-        poll(&mut wait, PollTimeout::NONE)?;
+    loop {
+        match read(end.as_fd())? {
+            ReadStatus::Closed => break,
+            ReadStatus::More => {}
+            ReadStatus::Drained => {
+                poll(
+                    &mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)],
+                    PollTimeout::NONE,
+                )?;
+            }
+        }
     }
     let elapsed = start.elapsed().as_secs_f64();
     writer
         .join()
         .map_err(|_| io::Error::other("the writer panicked"))??;
-    assert_eq!(capture.total(), FLOOD);
-    Ok(FLOOD as f64 / elapsed)
+    Ok(FLOOD as f64 / elapsed / 1e9)
 }

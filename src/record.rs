@@ -64,7 +64,8 @@ pub struct Record {
     pub results: Vec<ResultItem>,
     /// The exception that ended the code.
     pub error: Option<CodeError>,
-    /// Files below `/workspace` that the run created, modified or deleted.
+    /// Files below `/workspace` that the run created, modified or deleted, by
+    /// path; directories are not listed.
     pub files: Vec<FileChange>,
     /// Files that could not be listed or copied out, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -298,8 +299,8 @@ pub struct LimitRecord {
     pub enforced: Option<f64>,
     /// `bytes`, `ms`, `count` or `cpus`.
     pub unit: String,
-    /// The mechanism: `cgroup`, `rlimit`, `rlimit+watchdog`, `watchdog`,
-    /// `affinity`, `tmpfs`, `timer`, `capture`, or `none`.
+    /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
+    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, or `none`.
     pub by: String,
     /// Whether the run came up against it.
     pub hit: bool,

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 /// Characters of one line that are shown.
 const WIDEST: usize = 2000;
 /// Characters of one cell of a table that are shown.
-const WIDEST_CELL: usize = 100;
+const WIDEST_CELL: usize = 60;
 
 /// How a page is meant to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Page {
         if let Some(code) = code {
             let _ = write!(self.text, "\x1b[{code}m");
         }
-        self.push_escaped(text, WIDEST);
+        self.push_shortened(text, WIDEST);
         if code.is_some() {
             self.text.push_str("\x1b[0m");
         }
@@ -120,7 +120,7 @@ impl Page {
             }
             if !left_out.contains(&index) {
                 self.text.push_str(indent);
-                self.push_escaped(line.strip_suffix('\r').unwrap_or(line), widest);
+                self.push_shortened(line.strip_suffix('\r').unwrap_or(line), widest);
                 self.end_line();
             }
         }
@@ -145,7 +145,9 @@ impl Page {
         self.heading(title);
         let escape = |cell: &str| {
             let mut page = Self::new(Style::PLAIN);
-            page.push_escaped(cell, WIDEST_CELL);
+            if page.push_escaped(cell, WIDEST_CELL) > 0 {
+                page.text.push('…');
+            }
             page.text
         };
         let header: Vec<String> = header.iter().map(|cell| escape(cell)).collect();
@@ -176,8 +178,16 @@ impl Page {
         }
     }
 
-    /// Adds up to `most` characters, those a terminal would obey as escapes.
-    fn push_escaped(&mut self, text: &str, most: usize) {
+    fn push_shortened(&mut self, text: &str, most: usize) {
+        let more = self.push_escaped(text, most);
+        if more > 0 {
+            let _ = write!(self.text, "… {more} more characters");
+        }
+    }
+
+    /// Adds up to `most` characters, those a terminal would obey as escapes;
+    /// returns how many more there are.
+    fn push_escaped(&mut self, text: &str, most: usize) -> usize {
         let mut characters = text.chars();
         for character in characters.by_ref().take(most) {
             match character {
@@ -193,10 +203,7 @@ impl Page {
                 _ => self.text.push(character),
             }
         }
-        let more = characters.count();
-        if more > 0 {
-            let _ = write!(self.text, "… {more} more characters");
-        }
+        characters.count()
     }
 }
 
@@ -271,6 +278,11 @@ mod tests {
             "\nt\n        head\n  é     \\x1b  x\n  long        y\n"
         );
         assert_eq!(page(|page| page.table("t", &["head"], &[])), "");
+        let long = "x".repeat(WIDEST_CELL + 1);
+        assert_eq!(
+            page(|page| page.table("t", &[], &[row([&long, "y", ""])])),
+            format!("\nt\n  {}…  y\n", "x".repeat(WIDEST_CELL))
+        );
     }
 
     proptest! {

@@ -229,6 +229,21 @@ fn a_deep_tree_ends_at_the_cap() {
 }
 
 #[test]
+fn a_long_path_ends_at_the_cap() {
+    let fixture = Fixture::new();
+    let name = "n".repeat(250);
+    let four = format!("{name}/{name}/{name}/{name}");
+    fixture.write(&format!("{four}/x"), "x");
+    fixture.write(&format!("{four}/{}/x", "y".repeat(30)), "x");
+    let outputs = fixture.collect_out();
+    assert_eq!(changes(&outputs), [(format!("{four}/x"), Change::Created)]);
+    assert_eq!(
+        reasons(&outputs),
+        [(format!("{four}/{}", "y".repeat(30)), "its path is too long")]
+    );
+}
+
+#[test]
 fn any_name_is_kept() {
     let fixture = Fixture::new();
     let names = [&b"a\nb"[..], b"a\xff", b"\x1b[2J", b".."];

@@ -15,6 +15,9 @@ use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fst
 use super::Caps;
 use crate::bytes::RawText;
 
+/// A thousand names in the record must not make it a hundred megabytes.
+const LONGEST_PATH: usize = 1024;
+
 /// One thing in the tree; directories are entered instead.
 pub(super) enum Found {
     /// A regular file, open for reading.
@@ -80,6 +83,9 @@ impl Iterator for Walk {
                 continue;
             };
             let path = [&level.prefix, entry.name.as_bytes()].concat();
+            if path.len() > LONGEST_PATH {
+                return Some(skipped(path, "its path is too long"));
+            }
             if entry.kind != SFlag::S_IFDIR {
                 return Some(open_file(&level.dir, &entry, path));
             }
