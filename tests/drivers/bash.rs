@@ -13,7 +13,10 @@ fn the_exit_status_is_the_scripts() {
 #[test]
 fn arguments_arrive_whole() {
     let Some(bash) = bash() else { return };
-    let run = bash.run_with(b"printf '%s|' \"$@\"", &["a b".into(), "-c".into(), "".into()]);
+    let run = bash.run_with(
+        b"printf '%s|' \"$@\"",
+        &["a b".into(), "-c".into(), "".into()],
+    );
     assert_eq!(run.stdout, "a b|-c||");
 }
 

@@ -36,7 +36,9 @@ fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, Option<
 
 fn one(fields: Fields<'_>) -> Frame {
     let mut frames = Vec::new();
-    FrameReader::new().feed(&message(&fields), |frame| frames.push(frame)).unwrap();
+    FrameReader::new()
+        .feed(&message(&fields), |frame| frames.push(frame))
+        .unwrap();
     assert_eq!(frames.len(), 1);
     frames.remove(0)
 }
@@ -96,9 +98,10 @@ fn an_errors_numbers_are_numbers_or_absent() {
 #[test]
 fn what_is_too_much_is_cut_or_dropped() {
     let long = vec![b'x'; 9 << 20];
-    let Frame::Result { item, notes } =
-        one(vec![(b't', "kind", b"result"), (b't', "text/html", &long)])
-    else {
+    let Frame::Result { item, notes } = one(vec![
+        (b't', "kind", b"result"),
+        (b't', "text/html", long.as_slice()),
+    ]) else {
         panic!("no result")
     };
     assert!(item.formats.is_empty());
@@ -107,34 +110,51 @@ fn what_is_too_much_is_cut_or_dropped() {
     let keys: Vec<String> = (0..100).map(|n| format!("text/{n}")).collect();
     let mut fields: Fields<'_> = vec![(b't', "kind", b"result")];
     fields.extend(keys.iter().map(|key| (b't', key.as_str(), &b"x"[..])));
-    let Frame::Result { item, .. } = one(fields) else { panic!("no result") };
-    assert_eq!(item.formats.len(), 32);
-
-    let mut fields: Fields<'_> = vec![(b't', "kind", b"error"), (b't', "message", &long)];
-    fields.extend((0..2000).map(|_| (b't', "traceback", &long[..100])));
-    let Frame::Error { error, .. } = one(fields) else { panic!("no error") };
-    assert_eq!((error.message.len(), error.traceback.len()), (64 << 10, 512));
-
-    let nested = ["[", &vec!["[]"; 70_000].join(","), "]"].concat();
-    let Frame::Result { item, .. } =
-        one(vec![(b't', "kind", b"result"), (b'j', "application/json", nested.as_bytes())])
-    else {
+    let Frame::Result { item, .. } = one(fields) else {
         panic!("no result")
     };
-    assert!(item.formats["application/json"].is_string(), "parsed, it takes ten times the memory");
+    assert_eq!(item.formats.len(), 32);
+
+    let mut fields: Fields<'_> = vec![(b't', "kind", b"error"), (b't', "message", long.as_slice())];
+    fields.extend((0..2000).map(|_| (b't', "traceback", &long[..100])));
+    let Frame::Error { error, .. } = one(fields) else {
+        panic!("no error")
+    };
+    assert_eq!(
+        (error.message.len(), error.traceback.len()),
+        (64 << 10, 512)
+    );
+
+    let nested = ["[", &vec!["[]"; 70_000].join(","), "]"].concat();
+    let Frame::Result { item, .. } = one(vec![
+        (b't', "kind", b"result"),
+        (b'j', "application/json", nested.as_bytes()),
+    ]) else {
+        panic!("no result")
+    };
+    assert!(
+        item.formats["application/json"].is_string(),
+        "parsed, it takes ten times the memory"
+    );
 }
 
 #[test]
 fn what_is_not_the_protocol_is_refused_for_good() {
     let done = message(&[(b't', "kind", b"done")]);
     for (bytes, violation) in [
-        (u32::MAX.to_be_bytes().to_vec(), Violation::Long(u32::MAX as usize)),
+        (
+            u32::MAX.to_be_bytes().to_vec(),
+            Violation::Long(u32::MAX as usize),
+        ),
         (b"HTTP/1.1 200 OK".to_vec(), Violation::Long(0x4854_5450)),
         (vec![0, 0, 0, 0], Violation::Kind),
         (message(&[(b'b', "kind", b"done")]), Violation::Kind),
         (message(&[(b't', "other", b"done")]), Violation::Kind),
         (vec![0, 0, 0, 1, b't'], Violation::Field),
-        ([&[0, 0, 0, 15][..], &done[4..], &[b't']].concat(), Violation::Field),
+        (
+            [&[0, 0, 0, 15][..], &done[4..], b"t"].concat(),
+            Violation::Field,
+        ),
     ] {
         let (frames, end, _) = read([&done[..], &bytes, &done]);
         assert_eq!((frames.len(), end), (1, Some(violation)), "{bytes:?}");
@@ -143,9 +163,14 @@ fn what_is_not_the_protocol_is_refused_for_good() {
 
 #[test]
 fn all_frames_together_are_bounded() {
-    let frame = message(&[(b't', "kind", b"filler"), (b't', "x", &vec![0; 15 << 20])]);
+    let frame = message(&[
+        (b't', "kind", b"filler"),
+        (b't', "x", &vec![0; 15 << 20][..]),
+    ]);
     let mut reader = FrameReader::new();
-    let fed = (0..100).take_while(|_| reader.feed(&frame, |_| ()).is_ok()).count();
+    let fed = (0..100)
+        .take_while(|_| reader.feed(&frame, |_| ()).is_ok())
+        .count();
     assert_eq!(fed, (1 << 30) / frame.len());
     assert_eq!(reader.feed(b"", |_| ()), Err(Violation::Total));
 }
@@ -155,13 +180,34 @@ fn unknown_kinds_are_counted_and_left_out() {
     let future = message(&[(b't', "kind", b"telepathy"), (b'x', "how", b"?")]);
     let started = message(&[(b't', "kind", b"started")]);
     let (frames, end, unknown) = read([&future[..], &started, &future]);
-    assert_eq!((frames, end, unknown), (vec!["Started".to_owned()], None, 2));
+    assert_eq!(
+        (frames, end, unknown),
+        (vec!["Started".to_owned()], None, 2)
+    );
+}
+
+#[test]
+fn a_channel_that_ends_within_a_frame_is_told_from_one_that_does_not() {
+    let done = message(&[(b't', "kind", b"done")]);
+    let mut reader = FrameReader::new();
+    assert!(reader.is_between_frames());
+    for byte in &done[..done.len() - 1] {
+        reader.feed(&[*byte], |_| panic!("too early")).unwrap();
+        assert!(!reader.is_between_frames());
+    }
+    reader.feed(&done[done.len() - 1..], |_| ()).unwrap();
+    assert!(reader.is_between_frames());
 }
 
 #[test]
 fn a_request_that_is_too_long_says_so() {
     let code = RawText::from(vec![b'#'; REQUEST_CAP]);
-    let request = Request { code: &code, name: "a", directory: Path::new("/"), args: &[] };
+    let request = Request {
+        code: &code,
+        name: "a",
+        directory: Path::new("/"),
+        args: &[],
+    };
     let error = request.encode().unwrap_err().to_string();
     assert!(error.contains("at most 67108864 are allowed"), "{error}");
 }
@@ -173,14 +219,18 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         "[a-z/]{0,12}",
     ];
     let field = ("[tbjx]", key, proptest::collection::vec(any::<u8>(), 0..40));
-    let frame = ("(started|result|error|done|zzz)", proptest::collection::vec(field, 0..6))
-        .prop_map(|(kind, fields)| {
-            let mut all: Fields<'_> = vec![(b't', "kind", kind.as_bytes())];
-            all.extend(fields.iter().map(|(form, key, value)| {
-                (form.as_bytes()[0], key.as_str(), value.as_slice())
-            }));
-            message(&all)
-        });
+    let frame =
+        (
+            "(started|result|error|done|zzz)",
+            proptest::collection::vec(field, 0..6),
+        )
+            .prop_map(|(kind, fields)| {
+                let mut all: Fields<'_> = vec![(b't', "kind", kind.as_bytes())];
+                all.extend(fields.iter().map(|(form, key, value)| {
+                    (form.as_bytes()[0], key.as_str(), value.as_slice())
+                }));
+                message(&all)
+            });
     let junk = proptest::collection::vec(any::<u8>(), 0..12);
     proptest::collection::vec(prop_oneof![8 => frame, 1 => junk], 0..8).prop_map(|all| all.concat())
 }
@@ -190,7 +240,9 @@ fn chunks<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     ends.extend([0, bytes.len()]);
     ends.sort_unstable();
-    ends.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
+    ends.windows(2)
+        .map(|pair| &bytes[pair[0]..pair[1]])
+        .collect()
 }
 
 proptest! {

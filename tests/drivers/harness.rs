@@ -52,15 +52,28 @@ pub(crate) fn bash() -> Option<Bench> {
 }
 
 fn bench(driver: &'static Driver, named: Option<PathBuf>) -> Option<Bench> {
-    let usual = || driver.interpreters.iter().map(PathBuf::from).find(|p| p.exists());
+    let usual = || {
+        driver
+            .interpreters
+            .iter()
+            .map(PathBuf::from)
+            .find(|p| p.exists())
+    };
     let Some(interpreter) = named.or_else(usual) else {
         let looked = driver.interpreters.join(", ");
-        eprintln!("skipped: no {} on this host (looked for {looked})", driver.name);
+        eprintln!(
+            "skipped: no {} on this host (looked for {looked})",
+            driver.name
+        );
         return None;
     };
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("workspace")).unwrap();
-    Some(Bench { driver, interpreter, directory })
+    Some(Bench {
+        driver,
+        interpreter,
+        directory,
+    })
 }
 
 impl Bench {
@@ -88,14 +101,21 @@ impl Bench {
             std::fs::write(self.outside(&path), content.as_bytes()).unwrap();
         }
         let argv = self.driver.argv(&self.interpreter, args);
-        let argv = argv.iter().map(|arg| match Path::new(arg.as_os_str()).strip_prefix(DIRECTORY) {
-            Ok(_) => self.outside(Path::new(arg.as_os_str())).into_os_string(),
-            Err(_) => arg.as_os_str().to_owned(),
-        });
+        let argv =
+            argv.iter().map(
+                |arg| match Path::new(arg.as_os_str()).strip_prefix(DIRECTORY) {
+                    Ok(_) => self.outside(Path::new(arg.as_os_str())).into_os_string(),
+                    Err(_) => arg.as_os_str().to_owned(),
+                },
+            );
         let (ours, theirs) = UnixStream::pair().unwrap();
         // The shell puts the channel where a cell would have it.
         let child = Command::new("/bin/sh")
-            .args(["-c", &format!("exec \"$@\" {CHANNEL_FD}<&0 </dev/null"), "sh"])
+            .args([
+                "-c",
+                &format!("exec \"$@\" {CHANNEL_FD}<&0 </dev/null"),
+                "sh",
+            ])
             .args(argv)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -137,7 +157,9 @@ pub(crate) fn finish(mut child: Child, mut channel: UnixStream) -> Run {
         let mut frames = Vec::new();
         let mut chunk = [0; 4096];
         while let Ok(count @ 1..) = channel.read(&mut chunk) {
-            reader.feed(&chunk[..count], |frame| frames.push(frame)).unwrap();
+            reader
+                .feed(&chunk[..count], |frame| frames.push(frame))
+                .unwrap();
         }
         assert_eq!(reader.unknown(), 0);
         frames
@@ -200,15 +222,18 @@ impl Run {
 
     /// The error; its absence fails the test.
     pub(crate) fn error(&self) -> &CodeError {
-        self.error.as_ref().unwrap_or_else(|| panic!("no error in {self:?}"))
+        self.error
+            .as_ref()
+            .unwrap_or_else(|| panic!("no error in {self:?}"))
     }
 
     /// The traceback without the marks below source lines, which differ
     /// between versions.
     pub(crate) fn traceback(&self) -> String {
-        let marks = |line: &&String| !line.trim_start().trim_matches(['^', '~']).is_empty();
+        let is_marks =
+            |line: &str| line.contains('^') && line.trim_matches([' ', '^', '~']).is_empty();
         let lines: Vec<&str> = (self.error().traceback.iter())
-            .filter(|line| marks(line))
+            .filter(|line| !is_marks(line))
             .map(String::as_str)
             .collect();
         lines.join("\n")

@@ -154,13 +154,15 @@ fn parse(body: &[u8]) -> Result<Option<Frame>, Violation> {
         }) => value,
         _ => return Err(Violation::Kind),
     };
-    Ok(match kind {
+    let frame = match kind {
+        b"result" => return result(fields).map(Some),
+        b"error" => return error(fields).map(Some),
         b"started" => Some(Frame::Started),
-        b"result" => Some(result(fields)?),
-        b"error" => Some(error(fields)?),
         b"done" => Some(Frame::Done),
         _ => None,
-    })
+    };
+    fields.try_for_each(|field| field.map(drop))?;
+    Ok(frame)
 }
 
 fn result(fields: Fields<'_>) -> Result<Frame, Violation> {

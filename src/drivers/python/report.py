@@ -125,13 +125,16 @@ class Report:
 
     # --- code
 
-    def awaiting(self, parts, scope, show_main):
-        """An iterator that evaluates the code objects in one event loop."""
+    def awaiting(self, parts, scope):
+        """An iterator that evaluates the code objects in one event loop, and
+        gives the last one's value."""
         import asyncio
 
         async def run():
             for part in parts:
                 value = eval(part, scope)
-                show_main(await value if part.co_flags & 0x80 else value)
+                if part.co_flags & 0x80:
+                    value = await value
+            return value
 
         return map(asyncio.run, [run()])

@@ -202,17 +202,26 @@ def cell():
                 self.finish(type(error), error, None, isinstance(error, SyntaxError))
             sys.path = [directory] + plain_path
             if any(part.co_flags & COROUTINE for part in parts):
-                return report().awaiting(parts, scope, show_main)
-            return map(show_main, map(eval, parts, [scope] * len(parts)))
+                values = report().awaiting(parts, scope)
+            else:
+                # The bytes after the parts are never evaluated. They are
+                # untouched pages that unwinding sets free before __exit__ runs,
+                # which would otherwise lack the memory to explain a MemoryError.
+                values = map(eval, parts + [bytes(4 << 20)], [scope] * len(parts))
+            return [map(show_main, values)]
 
         def __exit__(self, kind, value, trace):
             if kind is None or issubclass(kind, SystemExit):
                 send("done")
                 return  # Python itself knows how to exit
-            self.finish(kind, value, user_frames(trace), False)
+            trace = user_frames(trace)
+            # Without memory even for a traceback, Python chains another one.
+            while not trace and kind is MemoryError and type(value.__context__) is kind:
+                value = value.__context__
+                trace = user_frames(value.__traceback__)
+            self.finish(kind, value, trace, False)
 
         def finish(self, kind, value, trace, is_syntax):
-            reserve.clear()
             fields = brief(kind, value, trace, is_syntax)
             path, sys.path = sys.path, plain_path
             try:
@@ -235,5 +244,5 @@ def cell():
 
 
 with type(cell)(cell.__code__, {"__builtins__": dict(vars(__builtins__))})() as steps:
-    for _ in steps:
+    for _ in steps.pop():
         pass
