@@ -11,6 +11,7 @@ use crate::drivers;
 use crate::error::{Result, SetupError, Step};
 use crate::record::Record;
 use crate::run;
+use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 
 /// Exit status for a wrong command line.
@@ -183,7 +184,7 @@ fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
         print_record(record, &mut io::stdout())?;
     }
     if outlet.view {
-        print_record(record, &mut io::stdout())?;
+        print(show::render_run(record, show::Style::of_stdout()).as_bytes())?;
     }
     Ok(())
 }
@@ -223,5 +224,6 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
 }
 
 fn show_record(path: &Path) -> Result<u8> {
-    Err(SetupError::new(Step::Spec, "show is not there yet").on(path.display()))
+    let record = show::read(path)?;
+    print(show::render(&record, show::Style::of_stdout()).as_bytes()).map(|()| 0)
 }

@@ -40,6 +40,7 @@ pub mod probe;
 pub mod record;
 pub mod rootfs;
 pub mod run;
+pub mod show;
 pub mod spec;
 pub mod supervise;
 pub mod sys;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::RawText;
@@ -16,6 +17,7 @@ pub const SCHEMA: &str = "cellblock.record.v1";
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// `cellblock.record.v1`.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Unique to this execution.
     pub id: String,
@@ -32,7 +34,8 @@ pub struct Record {
     /// executed, 128+n for signal n. `outcome` tells these from a program's
     /// own use of the same numbers.
     pub exit_code: i32,
-    /// The signal that ended the program, such as `SIGSEGV`.
+    /// The signal that ended the program, such as `SIGSEGV`, also when cellblock
+    /// sent it.
     pub signal: Option<String>,
     /// Seconds of real time from the program's start to its end.
     pub execution_time: f64,
@@ -40,7 +43,9 @@ pub struct Record {
     pub is_error: bool,
     /// What kind of failure it was.
     pub error_category: Option<Category>,
-    /// Whether changed code could succeed where this failed.
+    /// Whether changed code could succeed where this failed: not for outcomes
+    /// `setup`, `internal` and `cancelled`, nor where the network does not reach
+    /// what the code wants.
     pub is_retryable: bool,
     /// One sentence for whoever wrote the code.
     pub context: Option<String>,
@@ -64,7 +69,8 @@ pub struct Record {
     /// Files that could not be listed or copied out, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub files_skipped: Vec<FileSkipped>,
-    /// What was cut: `stdout`, `stderr`, `files`, `results`, `denied`.
+    /// What was cut: `stdout`, `stderr`, `files`, `files_skipped`, `results`,
+    /// `denied`.
     pub truncated: BTreeMap<String, Truncation>,
     /// What the program tried and was not allowed.
     pub denied: Vec<Denied>,
@@ -82,6 +88,17 @@ pub struct Record {
     /// Things that the caller should know, such as a fallback in use.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
+}
+
+impl Record {
+    /// The JSON Schema that every record satisfies, as `docs/record.schema.json`
+    /// publishes it. Fields that it does not name may appear.
+    pub fn json_schema_document() -> schemars::Schema {
+        SchemaSettings::draft2020_12()
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<Self>()
+    }
 }
 
 /// How an execution ended.
@@ -229,7 +246,8 @@ pub struct Truncation {
     pub kept: u64,
     /// Which part: `head`, or `head+tail`.
     pub part: String,
-    /// Bytes of the head, for `head+tail`: the gap is right behind them.
+    /// Bytes of the head, for `head+tail`: the gap is right behind them, in the
+    /// text a line that is not the program's, in the base64 form nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<u64>,
 }

@@ -18,10 +18,14 @@ use std::time::{Duration, Instant};
 
 use cellblock::launch::cgroup::{self, CellCgroup, Controller, Prepared, Request};
 use cellblock::spec::{Bytes, CgroupChoice};
+use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike as _;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 
-const TESTS: [(&str, Test); 13] = [
+const TESTS: [(&str, Test); 18] = [
     // First, while nothing has been enabled and moved.
     ("several_begin_at_once", several_begin_at_once),
     ("the_expected_way_is_found", the_expected_way_is_found),
@@ -39,6 +43,14 @@ const TESTS: [(&str, Test); 13] = [
     ("a_given_directory_is_used", a_given_directory_is_used),
     ("a_given_directory_is_refused", a_given_directory_is_refused),
     ("an_id_is_used_once", an_id_is_used_once),
+    ("no_child_is_left_behind", no_child_is_left_behind),
+    ("the_janitor_holds_nothing", the_janitor_holds_nothing),
+    (
+        "a_killed_supervisor_leaves_nothing",
+        a_killed_supervisor_leaves_nothing,
+    ),
+    ("killed_at_any_time", killed_at_any_time),
+    ("a_sweep_takes_the_stale_only", a_sweep_takes_the_stale_only),
 ];
 
 type Test = fn() -> Result<(), Stop>;
@@ -376,7 +388,185 @@ fn an_id_is_used_once() -> Result<(), Stop> {
     Ok(())
 }
 
+fn no_child_is_left_behind() -> Result<(), Stop> {
+    let cell = cell("children", |_| {})?;
+    ensure!(
+        children(std::process::id())?.len() == 1,
+        "there is no janitor"
+    );
+    cell.remove()?;
+    let left = waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL));
+    ensure!(left == Err(Errno::ECHILD), "{left:?}");
+    Ok(())
+}
+
+fn the_janitor_holds_nothing() -> Result<(), Stop> {
+    let Supervisor { janitor, .. } = supervisor("holds")?;
+    let fds = || -> Result<Vec<String>, Stop> {
+        let mut fds = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{janitor}/fd"))? {
+            fds.push(fs::read_link(entry?.path())?.display().to_string());
+        }
+        fds.sort();
+        Ok(fds)
+    };
+    // It closes the rest right after its start.
+    within("the janitor has more than two descriptors", || {
+        Ok(fds()?.len() == 2)
+    })?;
+    let fds = fds()?;
+    ensure!(fds[0].contains("/cgroup"), "{fds:?}");
+    ensure!(fds[1].contains("pidfd"), "{fds:?}");
+    within("the janitor is in the supervisor's session", || {
+        Ok(stat_field(janitor, 6)? == janitor)
+    })
+}
+
+fn a_killed_supervisor_leaves_nothing() -> Result<(), Stop> {
+    let Supervisor {
+        mut role,
+        path,
+        sleeper,
+        janitor,
+    } = supervisor("killed")?;
+    ensure!(path.is_dir(), "{} is not there", path.display());
+    role.process.kill()?;
+    role.process.wait()?;
+    within("the cgroup is still there", || Ok(!path.exists()))?;
+    within("its process is still alive", || Ok(gone(sleeper)))?;
+    within("the janitor is still alive", || Ok(gone(janitor)))
+}
+
+fn killed_at_any_time() -> Result<(), Stop> {
+    let place = cell("any-time", |_| {})?;
+    let above = place.path().parent().ok_or("no parent")?.to_owned();
+    for round in 0..40 {
+        let mut supervisor = role(&["supervise", &unique(&format!("any-time-{round}"))])?;
+        // From before its first instruction to well after its last step.
+        thread::sleep(Duration::from_micros(round * 500));
+        supervisor.process.kill()?;
+        supervisor.process.wait()?;
+    }
+    let left = || {
+        fs::read_dir(&above).map(|entries| {
+            entries
+                .flatten()
+                .filter(|entry| entry.file_name().to_string_lossy().contains("-any-time-"))
+                .filter(|entry| entry.path() != place.path())
+                .count()
+        })
+    };
+    within("cgroups are still there", || Ok(left()? == 0))?;
+    Ok(place.remove()?)
+}
+
+fn a_sweep_takes_the_stale_only() -> Result<(), Stop> {
+    let living = cell("living", |_| {})?;
+    let Supervisor {
+        mut role,
+        path,
+        sleeper,
+        janitor,
+    } = supervisor("stale")?;
+    if path.parent() != living.path().parent() {
+        return skip("every supervisor has a scope of its own here");
+    }
+    ensure!(
+        cgroup::sweep(&CgroupChoice::Auto) == 0,
+        "it took a living cell"
+    );
+    ensure!(
+        path.exists() && living.path().exists(),
+        "it took a living cell"
+    );
+    // Without its janitor, which would be faster than we.
+    kill(Pid::from_raw(janitor.try_into()?), Signal::SIGKILL)?;
+    role.process.kill()?;
+    role.process.wait()?;
+    thread::sleep(Duration::from_millis(50));
+    ensure!(path.exists(), "{} went by itself", path.display());
+    let swept = cgroup::sweep(&CgroupChoice::Auto);
+    ensure!(swept == 1, "{swept} instead of one");
+    ensure!(!path.exists(), "{} is still there", path.display());
+    ensure!(living.path().exists(), "the living one is gone");
+    within("its process is still alive", || Ok(gone(sleeper)))?;
+    Ok(living.remove()?)
+}
+
 // ------------------------------------------------------------- given and when
+
+/// Fails with `what` unless `condition` comes true soon.
+fn within(what: &str, condition: impl Fn() -> Result<bool, Stop>) -> Result<(), Stop> {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition()? {
+        ensure!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5).
+fn stat_field(pid: u32, number: usize) -> Result<u32, Stop> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, behind_name) = stat.rsplit_once(')').ok_or("no name")?;
+    let field = behind_name.split_whitespace().nth(number - 3);
+    Ok(field.ok_or("no such field")?.parse()?)
+}
+
+/// Whether there is no such process, or only its status is left.
+fn gone(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// The children of `pid`.
+fn children(pid: u32) -> Result<Vec<u32>, Stop> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let child = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        if let Some(child) = child
+            && stat_field(child, 4).is_ok_and(|parent| parent == pid)
+        {
+            found.push(child);
+        }
+    }
+    Ok(found)
+}
+
+/// Another process with a cell.
+struct Supervisor {
+    role: Role,
+    /// Its cell's cgroup.
+    path: PathBuf,
+    /// Who sleeps there.
+    sleeper: u32,
+    /// Its other child.
+    janitor: u32,
+}
+
+fn supervisor(name: &str) -> Result<Supervisor, Stop> {
+    let mut role = role(&["supervise", &unique(name)])?;
+    let line = role.line()?;
+    if let Some(why) = line.strip_prefix("skip: ") {
+        return skip(why);
+    }
+    ensure!(line == "ready", "{line}");
+    let path = PathBuf::from(role.line()?);
+    let sleeper: u32 = role.line()?.parse()?;
+    let mut children = children(role.process.id())?;
+    children.retain(|child| *child != sleeper);
+    let [janitor] = children[..] else {
+        return Err(Stop::Fail(format!("its other children: {children:?}")));
+    };
+    Ok(Supervisor {
+        role,
+        path,
+        sleeper,
+        janitor,
+    })
+}
 
 fn unique(name: &str) -> String {
     format!("test-{name}-{}", std::process::id())
@@ -495,6 +685,8 @@ fn child(args: &[String]) -> ExitCode {
                 say("joined");
                 act(rest)
             }),
+        ["supervise", id] => supervise(id),
+        ["time", rounds] => time(rounds),
         ["churn", number, rounds] => churn(number, rounds),
         _ => act(&args),
     };
@@ -512,8 +704,9 @@ fn child(args: &[String]) -> ExitCode {
 }
 
 fn say(line: &str) {
-    println!("{line}");
-    let _ = std::io::stdout().flush();
+    // Whoever would read it may have been killed.
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 fn act(args: &[&str]) -> Result<(), Stop> {
@@ -552,6 +745,52 @@ fn act(args: &[&str]) -> Result<(), Stop> {
         }
         _ => return Err(Stop::Fail(format!("no such role: {args:?}"))),
     }
+    Ok(())
+}
+
+/// Has a cell with a sleeper in it, and waits to be killed.
+fn supervise(id: &str) -> Result<(), Stop> {
+    let Prepared { cell, tried } = cgroup::prepare(&request(&CgroupChoice::Auto, id))?;
+    let Some(cell) = cell else {
+        return skip(
+            tried
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
+        );
+    };
+    let sleeper = joined(&cell, &["sleep"])?;
+    say("ready");
+    say(&cell.path().display().to_string());
+    say(&sleeper.process.id().to_string());
+    act(&["sleep"])
+}
+
+/// Says what making and removing a cell takes.
+fn time(rounds: &str) -> Result<(), Stop> {
+    let mut times: Vec<(Duration, Duration)> = Vec::new();
+    for round in 0..rounds.parse()? {
+        let limits = |request: &mut Request<'_>| {
+            request.memory = Some(Bytes::mib(64));
+            request.processes = Some(8);
+            request.cpus = Some(1.0);
+        };
+        let begin = Instant::now();
+        let cell = cell(&format!("time-{round}"), limits)?;
+        let made = begin.elapsed();
+        let begin = Instant::now();
+        cell.remove()?;
+        times.push((made, begin.elapsed()));
+    }
+    let (mut made, mut removed): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    made.sort();
+    removed.sort();
+    let middle = made.len() / 2;
+    say(&format!(
+        "made {:?}, removed {:?} (medians)",
+        made[middle], removed[middle]
+    ));
     Ok(())
 }
 

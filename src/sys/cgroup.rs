@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
 use nix::sys::stat::stat;
@@ -52,7 +52,7 @@ pub fn fork_apart(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
     match unsafe { fork_into(0, None) }? {
         Fork::Parent { pidfd, .. } => Ok(pidfd),
         Fork::Child => {
-            let status = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(101);
+            let status = catch_unwind(AssertUnwindSafe(work)).unwrap_or(101);
             // SAFETY: ends this process; nothing that it shares with its parent
             // is touched on the way.
             unsafe { libc::_exit(status) }

@@ -11,6 +11,7 @@ pub mod net;
 pub mod process;
 pub mod seccomp;
 pub mod shared;
+pub mod survivor;
 
 use nix::errno::Errno;
 

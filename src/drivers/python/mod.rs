@@ -34,10 +34,16 @@ pub(super) static DRIVER: Driver = Driver {
         "/opt/python/bin/python3",
     ],
     flags: &["-B", "-X", "utf8"],
-    files: &[DriverFile {
-        path: SHIM,
-        content: include_bytes!("shim.py"),
-    }],
+    files: &[
+        DriverFile {
+            path: SHIM,
+            content: include_bytes!("shim.py"),
+        },
+        DriverFile {
+            path: "/run/cellblock/python_report.py",
+            content: include_bytes!("report.py"),
+        },
+    ],
     delivery: Delivery::Channel(SHIM),
     profile: "python",
 };

@@ -16,11 +16,13 @@ use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
 use super::dir::Dir;
 use super::dispose::{self, dispose};
 use super::find::Parent;
+use super::janitor;
 use super::limits::{self, Enforced, INIT};
 use super::{Controller, PREFIX, Request, Source, enable, parse};
 use crate::error::{Result, SetupError, Step};
 use crate::record::CgroupRecord;
 use crate::spec::Bytes;
+use crate::sys::survivor::Survivor;
 
 /// How long [`CellCgroup::remove`] waits for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -39,6 +41,8 @@ pub struct CellCgroup {
     enforced: Enforced,
     unenforced: Vec<SetupError>,
     cpu_stat: File,
+    /// `None` when it could not be made, and after the removal.
+    janitor: Option<Survivor>,
     removed: bool,
     /// Tells sweeps that this cell's supervisor lives.
     _lock: Flock<File>,
@@ -93,13 +97,21 @@ impl CellCgroup {
         } = parent;
         let controllers = enable::controllers(&parent)?;
         let name = format!("{PREFIX}{}", request.id);
+        let below = below.join(&name);
+        let c_name = CString::new(name.as_str())
+            .map_err(|_| SetupError::new(Step::Cgroup, "an id with a NUL byte").on(request.id))?;
+        // Before the directory, so that no moment is without one of the two. Where
+        // none can be had, a later sweep does its work.
+        let janitor = janitor::hire(parent.as_fd(), c_name.clone()).ok();
         let (dir, lock) = make(&parent, &name)?;
+        let cpu_stat = dir.open_file("cpu.stat", OFlag::O_RDONLY);
+        let cpu_stat = cpu_stat.inspect_err(|_| {
+            let _ = dispose(parent.as_fd(), &c_name, PATIENCE);
+        })?;
         let (enforced, unenforced) = limits::apply(&dir, &controllers, request);
-        let cpu_stat = dir.open_file("cpu.stat", OFlag::O_RDONLY)?;
         Ok(Self {
-            below: below.join(&name),
-            name: CString::new(name)
-                .map_err(|_| SetupError::new(Step::Cgroup, "an id with a NUL byte"))?,
+            below,
+            name: c_name,
             parent,
             dir,
             source,
@@ -107,6 +119,7 @@ impl CellCgroup {
             enforced,
             unenforced,
             cpu_stat,
+            janitor,
             removed: false,
             _lock: lock,
         })
@@ -199,7 +212,12 @@ impl CellCgroup {
 
     fn dispose(&mut self) -> Result<()> {
         self.removed = true;
+        let janitor = self.janitor.take();
         dispose(self.parent.as_fd(), &self.name, PATIENCE).map_err(|errno| {
+            // It tries again when the supervisor is gone.
+            if let Some(janitor) = janitor {
+                janitor.stay();
+            }
             let error = SetupError::os(Step::Cgroup, "rmdir", errno).on(self.dir.path().display());
             match errno {
                 Errno::ETIMEDOUT => error
@@ -219,7 +237,7 @@ impl CellCgroup {
 impl Drop for CellCgroup {
     fn drop(&mut self) {
         if !self.removed {
-            // Nobody is left to hear of a failure; a later sweep tries again.
+            // Nobody is left to hear of a failure; janitor and sweep try again.
             let _ = self.dispose();
         }
     }

@@ -68,6 +68,11 @@ impl Dir {
         &self.file
     }
 
+    /// The open directory, for good.
+    pub(super) fn into_file(self) -> File {
+        self.file
+    }
+
     /// Opens one of the cgroup's files.
     pub(super) fn open_file(&self, name: &str, flags: OFlag) -> Result<File> {
         openat(&self.file, name, flags | OFlag::O_CLOEXEC, Mode::empty())

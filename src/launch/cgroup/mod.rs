@@ -18,7 +18,9 @@
 //! The leaf is there because a cgroup that has processes of its own cannot
 //! enable controllers for its children.
 //!
-//! A cell's directory is locked (flock(2)) for as long as its supervisor lives.
+//! A cell's directory goes with its supervisor, however that ends: it removes it
+//! itself; a janitor does it for one that was killed; and a directory whose
+//! lock (flock(2)) can be had has lost both, and the next [`sweep`] removes it.
 //! Where the hierarchy has no controllers, a cell's cgroup enforces nothing, and
 //! says so; it is made all the same, to kill the cell and to count its CPU time.
 
@@ -39,8 +41,10 @@ mod dir;
 mod dispose;
 mod enable;
 mod find;
+mod janitor;
 mod limits;
 mod parse;
+mod sweep;
 mod systemd;
 
 /// The leaf for processes that were in a cgroup before cells were made there.
@@ -179,6 +183,20 @@ pub fn prepare(request: &Request<'_>) -> Result<Prepared> {
         CgroupChoice::Auto => automatic(caller, request),
     };
     Ok(prepared)
+}
+
+/// Removes the cgroups of cells whose supervisors are dead and left them there,
+/// and says how many. Bounded in time, but nothing for the launch path.
+pub fn sweep(choice: &CgroupChoice) -> usize {
+    let caller = Caller::current();
+    let parent = match choice {
+        CgroupChoice::None => return 0,
+        CgroupChoice::Path(path) => find::given(path, caller),
+        CgroupChoice::Auto => find::delegated(caller).map(|standing| match standing {
+            Standing::Ours(parent) | Standing::Unclear(parent) => parent,
+        }),
+    };
+    parent.map_or(0, |parent| sweep::sweep(&parent.dir))
 }
 
 /// The first way that works, for a caller who leaves the choice to us.

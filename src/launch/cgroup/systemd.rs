@@ -107,6 +107,7 @@ fn apart(unit: &str, uid: Uid, perhaps_here: bool) -> Result<Place> {
     let failed = |call| move |errno| SetupError::os(Step::Cgroup, call, errno);
     let pid = std::process::id();
     let (report, write_end) = pipe2(OFlag::O_CLOEXEC).map_err(failed("pipe2"))?;
+    let write_end = File::from(write_end);
     let child = sys::cgroup::fork_apart(|| {
         // Not a moment longer than the supervisor.
         let tied = set_pdeathsig(Signal::SIGKILL);
@@ -114,10 +115,10 @@ fn apart(unit: &str, uid: Uid, perhaps_here: bool) -> Result<Place> {
             .map_err(failed("prctl"))
             .and_then(|()| converse(unit, pid, uid, perhaps_here));
         let said = serde_json::to_vec(&outcome).unwrap_or_default();
-        i32::from(File::from(write_end).write_all(&said).is_err())
+        i32::from((&write_end).write_all(&said).is_err())
     })
     .map_err(failed("clone3"))?;
-    // The child's copy of the write end is its own.
+    drop(write_end);
     let mut ended = [PollFd::new(child.as_fd(), PollFlags::POLLIN)];
     let deadline = Instant::now() + PATIENCE + Duration::from_millis(500);
     loop {

@@ -1,0 +1,216 @@
+//! Runs a driver as a cell would, without the cell.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cellblock::bytes::RawText;
+use cellblock::drivers::frames::{Frame, FrameReader, Request};
+use cellblock::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
+use cellblock::record::{CodeError, ResultItem};
+use tempfile::TempDir;
+
+/// No run takes longer.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A place for the files of one or more runs.
+pub(crate) struct Bench {
+    driver: &'static Driver,
+    interpreter: PathBuf,
+    directory: TempDir,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) started: bool,
+    pub(crate) done: bool,
+    pub(crate) results: Vec<ResultItem>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) error: Option<CodeError>,
+    pub(crate) is_syntax: bool,
+}
+
+/// A bench for Python; `None`, and a word about it, where there is no Python.
+/// `CELLBLOCK_TEST_PYTHON` names another interpreter.
+pub(crate) fn python() -> Option<Bench> {
+    let driver = find("python").unwrap();
+    let named = std::env::var_os("CELLBLOCK_TEST_PYTHON").map(PathBuf::from);
+    bench(driver, named)
+}
+
+pub(crate) fn bash() -> Option<Bench> {
+    bench(find("bash").unwrap(), None)
+}
+
+fn bench(driver: &'static Driver, named: Option<PathBuf>) -> Option<Bench> {
+    let usual = || driver.interpreters.iter().map(PathBuf::from).find(|p| p.exists());
+    let Some(interpreter) = named.or_else(usual) else {
+        let looked = driver.interpreters.join(", ");
+        eprintln!("skipped: no {} on this host (looked for {looked})", driver.name);
+        return None;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("workspace")).unwrap();
+    Some(Bench { driver, interpreter, directory })
+}
+
+impl Bench {
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.directory.path().join("workspace")
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.workspace().join(name), content).unwrap();
+    }
+
+    pub(crate) fn run(&self, code: impl AsRef<[u8]>) -> Run {
+        self.run_with(code.as_ref(), &[])
+    }
+
+    pub(crate) fn run_with(&self, code: &[u8], args: &[RawText]) -> Run {
+        let (child, channel) = self.start(code, args);
+        finish(child, channel)
+    }
+
+    /// Starts a run; its request is already on its way.
+    pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, UnixStream) {
+        let code = RawText::from(code.to_vec());
+        for (path, content) in self.driver.files_for(&code) {
+            std::fs::write(self.outside(&path), content.as_bytes()).unwrap();
+        }
+        let argv = self.driver.argv(&self.interpreter, args);
+        let argv = argv.iter().map(|arg| match Path::new(arg.as_os_str()).strip_prefix(DIRECTORY) {
+            Ok(_) => self.outside(Path::new(arg.as_os_str())).into_os_string(),
+            Err(_) => arg.as_os_str().to_owned(),
+        });
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // The shell puts the channel where a cell would have it.
+        let child = Command::new("/bin/sh")
+            .args(["-c", &format!("exec \"$@\" {CHANNEL_FD}<&0 </dev/null"), "sh"])
+            .args(argv)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir(self.workspace())
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let request = Request {
+            code: &code,
+            name: "main.py",
+            directory: &self.workspace(),
+            args,
+        };
+        if self.driver.uses_channel() {
+            let request = request.encode().unwrap();
+            let mut channel = ours.try_clone().unwrap();
+            // A program that never reads it ends this thread with EPIPE.
+            thread::spawn(move || channel.write_all(&request));
+        }
+        (child, ours)
+    }
+
+    fn outside(&self, inside: &Path) -> PathBuf {
+        self.directory.path().join(inside.file_name().unwrap())
+    }
+}
+
+/// Waits for the end of a run and collects what it did.
+pub(crate) fn finish(mut child: Child, mut channel: UnixStream) -> Run {
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let stdout = thread::spawn(move || read_all(&mut stdout));
+    let stderr = thread::spawn(move || read_all(&mut stderr));
+    let end = channel.try_clone().unwrap();
+    let frames = thread::spawn(move || {
+        let mut reader = FrameReader::new();
+        let mut frames = Vec::new();
+        let mut chunk = [0; 4096];
+        while let Ok(count @ 1..) = channel.read(&mut chunk) {
+            reader.feed(&chunk[..count], |frame| frames.push(frame)).unwrap();
+        }
+        assert_eq!(reader.unknown(), 0);
+        frames
+    });
+    let deadline = Instant::now() + DEADLINE;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("the run takes longer than {DEADLINE:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let _ = end.shutdown(Shutdown::Write);
+    let mut run = Run {
+        status,
+        stdout: stdout.join().unwrap(),
+        stderr: stderr.join().unwrap(),
+        started: false,
+        done: false,
+        results: Vec::new(),
+        notes: Vec::new(),
+        error: None,
+        is_syntax: false,
+    };
+    for frame in frames.join().unwrap() {
+        match frame {
+            Frame::Started => run.started = true,
+            Frame::Result { item, notes } => {
+                run.results.push(item);
+                run.notes.extend(notes);
+            }
+            Frame::Error { error, is_syntax } => {
+                run.error = Some(error);
+                run.is_syntax = is_syntax;
+            }
+            Frame::Done => run.done = true,
+        }
+    }
+    run
+}
+
+fn read_all(stream: &mut impl std::io::Read) -> String {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Run {
+    /// The texts of the results, the main one marked.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let show = |item: &ResultItem| {
+            let text = item.text.as_deref().unwrap_or("-");
+            format!("{}{text}", if item.is_main_result { "=" } else { "" })
+        };
+        self.results.iter().map(show).collect()
+    }
+
+    /// The error; its absence fails the test.
+    pub(crate) fn error(&self) -> &CodeError {
+        self.error.as_ref().unwrap_or_else(|| panic!("no error in {self:?}"))
+    }
+
+    /// The traceback without the marks below source lines, which differ
+    /// between versions.
+    pub(crate) fn traceback(&self) -> String {
+        let marks = |line: &&String| !line.trim_start().trim_matches(['^', '~']).is_empty();
+        let lines: Vec<&str> = (self.error().traceback.iter())
+            .filter(|line| marks(line))
+            .map(String::as_str)
+            .collect();
+        lines.join("\n")
+    }
+}

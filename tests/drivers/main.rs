@@ -1,0 +1,8 @@
+//! The drivers, run outside of any cell: what they do to code, and what code
+//! can do to them.
+
+mod bash;
+mod frames;
+mod harness;
+mod hostile;
+mod python;

@@ -1,0 +1,173 @@
+//! The record as others see it: its published schema, its JSON, and how it is
+//! shown. `CELLBLOCK_BLESS=1` rewrites the files that are compared with.
+
+#[path = "support/schema.rs"]
+mod schema;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cellblock::bytes::RawText;
+use cellblock::record::{CodeError, Record};
+use cellblock::show::{self, Style};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const SAMPLES: [&str; 5] = ["ok", "error", "cut", "hostile", "setup"];
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn sample(name: &str) -> io::Result<String> {
+    fs::read_to_string(file(&format!("tests/records/{name}.json")))
+}
+
+/// Compares with a file, or rewrites it.
+fn assert_is_current(path: &str, wanted: &str) -> io::Result<()> {
+    if std::env::var_os("CELLBLOCK_BLESS").is_some() {
+        fs::write(file(path), wanted)?;
+    }
+    let found = fs::read_to_string(file(path)).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "{path} is not current; CELLBLOCK_BLESS=1 rewrites it:\n{wanted}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_published_schema_is_current() {
+    let schema = serde_json::to_string_pretty(&Record::json_schema_document()).unwrap();
+    assert_is_current("docs/record.schema.json", &(schema + "\n")).unwrap();
+}
+
+#[test]
+fn records_satisfy_the_schema_and_survive_reading() {
+    for name in SAMPLES {
+        let value = schema::assert_valid_record(&sample(name).unwrap());
+        let record: Record = serde_json::from_value(value.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&record).unwrap(), value, "{name}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_is_no_record() {
+    let whole: Value = serde_json::from_str(&sample("ok").unwrap()).unwrap();
+    let fields = whole.as_object().unwrap().keys();
+    let optional = ["warnings"];
+    for field in fields.filter(|field| !optional.contains(&field.as_str())) {
+        let mut part = whole.clone();
+        part.as_object_mut().unwrap().remove(field);
+        assert!(!schema::complaints(&part).is_empty(), "without {field}");
+    }
+    for (field, value) in [
+        ("schema", json!("cellblock.record.v2")),
+        ("outcome", json!("fine")),
+        ("exit_code", json!("0")),
+        ("error_category", json!("odd")),
+        ("stdout", json!(3)),
+        ("files", json!([{"path": "x"}])),
+    ] {
+        let mut broken = whole.clone();
+        broken[field] = value;
+        assert!(!schema::complaints(&broken).is_empty(), "{field}");
+    }
+}
+
+#[test]
+fn records_are_shown_in_full_and_in_brief() {
+    for name in SAMPLES {
+        let record = show::read(&file(&format!("tests/records/{name}.json"))).unwrap();
+        let full = show::render(&record, Style::PLAIN);
+        assert_is_current(&format!("tests/records/{name}.show.txt"), &full).unwrap();
+        let brief = show::render_run(&record, Style::PLAIN);
+        assert_is_current(&format!("tests/records/{name}.run.txt"), &brief).unwrap();
+    }
+}
+
+#[test]
+fn a_terminal_gets_no_control_sequence_of_the_cell() {
+    let record: Record = serde_json::from_str(&sample("hostile").unwrap()).unwrap();
+    for shown in [
+        show::render(&record, Style::COLOURED),
+        show::render_run(&record, Style::COLOURED),
+    ] {
+        let without_colours = ["0", "1", "2", "33", "1;31", "1;32"]
+            .iter()
+            .fold(shown, |text, code| {
+                text.replace(&format!("\x1b[{code}m"), "")
+            });
+        let bad: Vec<char> = without_colours
+            .chars()
+            .filter(|c| c.is_control() && *c != '\n' && *c != '\t')
+            .collect();
+        assert!(bad.is_empty(), "{bad:?}");
+    }
+}
+
+#[test]
+fn what_is_no_record_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let mut newer: Value = serde_json::from_str(&sample("ok").unwrap()).unwrap();
+    newer["schema"] = json!("cellblock.record.v2");
+    for (content, words) in [
+        ("", "it is not JSON: EOF"),
+        (
+            "{\"schema\":",
+            "it is not JSON: EOF while parsing a value at line 1 column 10",
+        ),
+        ("[1, 2]", "it is JSON, but no record"),
+        ("{\"schema\": \"else\"}", "it is JSON, but no record"),
+        (
+            "{\"schema\": \"cellblock.record.v1\"}",
+            "missing field `id`",
+        ),
+        (
+            &newer.to_string(),
+            "\"cellblock.record.v2\", and this is for \"cellblock.record.v1\"",
+        ),
+    ] {
+        fs::write(&path, content).unwrap();
+        let error = show::read(&path).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.hint.is_some());
+        assert_eq!(error.operand.as_deref(), path.to_str());
+    }
+    let error = show::read(&dir.path().join("none")).unwrap_err();
+    assert_eq!(error.errno_name.as_deref(), Some("ENOENT"));
+}
+
+proptest! {
+    /// Whatever comes out of a cell, the record is valid JSON with every byte in it.
+    #[test]
+    fn any_content_makes_a_valid_record(
+        stdout in any::<String>(),
+        names in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..20), 0..4),
+        class in any::<String>(),
+        errno in any::<Option<i32>>(),
+    ) {
+        let mut record: Record = serde_json::from_str(&sample("error").unwrap()).unwrap();
+        record.stdout = Some(stdout);
+        let file = serde_json::from_str::<Record>(&sample("cut").unwrap()).unwrap().files.remove(0);
+        record.files = names
+            .iter()
+            .map(|name| {
+                let mut file = file.clone();
+                file.path = RawText::from(name.clone());
+                file
+            })
+            .collect();
+        record.error = Some(CodeError {
+            name: class.clone(), message: class.clone(), traceback: vec![class], line: Some(u64::MAX), errno,
+        });
+        let json = serde_json::to_string(&record).unwrap();
+        schema::assert_valid_record(&json);
+        let back: Record = serde_json::from_str(&json).unwrap();
+        prop_assert_eq!(back.stdout, record.stdout);
+        prop_assert_eq!(back.files, record.files);
+        prop_assert_eq!(back.error, record.error);
+    }
+}
