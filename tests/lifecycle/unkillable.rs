@@ -66,7 +66,7 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
     assert!(took < stage.within(10_000), "{took:?}");
     assert!(!run.record.warnings.is_empty(), "nothing told: {}", run.json);
     // With its server the file system ends, and with that the wait.
-    marker.nothing_left(stage.within(2_000))
+    marker.nothing_left_unattended(stage)
 }
 
 fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
@@ -86,15 +86,14 @@ fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
     Ok(status?.code().unwrap_or(95))
 }
 
-/// Answers what it takes to be mounted and shown, and nothing else
+/// Lets itself be mounted and shown, and does not answer whoever looks inside
 /// (`linux/fuse.h`).
 fn serve(mut device: &File) -> i32 {
     const GETATTR: u32 = 3;
-    const STATFS: u32 = 17;
     const INIT: u32 = 26;
-    const ACCESS: u32 = 34;
+    const OPENDIR: u32 = 27;
     let mut request = vec![0; 1 << 17];
-    while let Ok(length) = device.read(&mut request) {
+    while device.read(&mut request).is_ok() {
         let word = |at: usize| -> u32 {
             request[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
         };
@@ -102,10 +101,9 @@ fn serve(mut device: &File) -> i32 {
         let answer = match opcode {
             INIT => Ok(init()),
             GETATTR => Ok(attributes()),
-            STATFS | ACCESS => Err(Errno::ENOSYS),
-            _ => continue,
+            OPENDIR => continue,
+            _ => Err(Errno::ENOSYS),
         };
-        debug_assert!(length >= 40);
         let (error, body) = match answer {
             Ok(body) => (0, body),
             Err(errno) => (-(errno as i32), Vec::new()),
@@ -115,9 +113,8 @@ fn serve(mut device: &File) -> i32 {
         reply.extend(error.to_ne_bytes());
         reply.extend(unique);
         reply.extend(body);
-        if device.write_all(&reply).is_err() {
-            return 1;
-        }
+        // Some requests want no answer, and the kernel says so.
+        let _ = device.write_all(&reply);
     }
     0
 }
