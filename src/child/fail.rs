@@ -54,7 +54,6 @@ calls! {
     Setsid = "setsid",
     Dup = "dup3",
     CloseRange = "close_range",
-    Chdir = "chdir",
     Setrlimit = "setrlimit",
     Seccomp = "seccomp",
     Execve = "execve",

@@ -3,8 +3,10 @@
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
@@ -61,9 +63,7 @@ fn become_program(
     attempt(Verb::new(Step::Stdio, Call::Setsid), nix::unistd::setsid)?;
     arrange_descriptors(cell)?;
     report.enter(Step::Chdir);
-    attempt(Verb::new(Step::Chdir, Call::Chdir), || {
-        nix::unistd::chdir(&cell.plan.program.cwd)
-    })?;
+    enter_working_directory(&cell.plan.program.cwd)?;
     report.enter(Step::Rlimits);
     set_rlimits(cell)?;
     sys::process::default_signal_dispositions();
@@ -74,6 +74,21 @@ fn become_program(
     *listener = load_filter(cell)?;
     report.enter(Step::Exec);
     Err(image.execute())
+}
+
+/// Descriptors of init's and of the caller's are still open, and a path through
+/// `/proc/self/fd` would lead out of the cell by one: such links are not
+/// followed.
+fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let directory = attempt(Verb::new(Step::Chdir, Call::Openat2), || {
+        openat2(AT_FDCWD, cwd, how)
+    })?;
+    attempt(Verb::new(Step::Chdir, Call::Fchdir), || {
+        nix::unistd::fchdir(&directory)
+    })
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.

@@ -71,16 +71,20 @@ pub fn launch(
     // SAFETY: this process has one thread, as just checked.
     let forked = unsafe { fork_into(clone_flags(plan), cgroup.as_ref().map(CellCgroup::dir)) };
     match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
-        Fork::Child => child::main(Prepared {
-            plan,
-            fallback: &fallback,
-            report: init_report,
-            progress: &progress,
-            inputs,
-            stdio,
-            channel: program_channel,
-            filter,
-        }),
+        Fork::Child => {
+            // Init's copies would keep it from seeing that the supervisor is gone.
+            drop((report, output, channel));
+            child::main(Prepared {
+                plan,
+                fallback: &fallback,
+                report: init_report,
+                progress: &progress,
+                inputs,
+                stdio,
+                channel: program_channel,
+                filter,
+            })
+        }
         Fork::Parent { pid, pidfd } => {
             drop((init_report, stdio, program_channel, inputs));
             let cell = Running {

@@ -1,10 +1,12 @@
 //! A rootfs whose mount targets are symbolic links to somewhere else, from the
 //! start or swapped in during the set-up (CVE-2025-31133, -52565, -52881).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::cells::cell::Run;
 use crate::cells::prelude::*;
 use crate::cells::scratch::{Scratch, chmod, names};
 use crate::cells::swap::Swapper;
@@ -15,21 +17,28 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         Scene {
-            name: "targets-are-links",
+            name: "own-places-ignore-links",
             needs: &[],
-            run: targets_are_links,
+            run: own_places_ignore_links,
         },
         Scene {
-            name: "targets-swapped-during-setup",
+            name: "binds-follow-no-links",
             needs: &[],
-            run: targets_swapped_during_setup,
+            run: binds_follow_no_links,
+        },
+        Scene {
+            name: "swapped-during-setup",
+            needs: &[],
+            run: swapped_during_setup,
         },
     ],
     actors: &[],
 };
 
-/// What a cell mounts over, relative to the rootfs.
-const TARGETS: [&str; 6] = ["dev", "proc", "tmp", "workspace", "dev/null", "bound"];
+/// What a cell has of its own, whatever a rootfs offers under these names.
+const OWN: [&str; 6] = ["dev", "dev/null", "dev/shm", "proc", "tmp", "workspace"];
+/// Where the caller wants something shown: the place itself, or the way there.
+const BOUND: [(&str, &str); 2] = [("bound", "/bound"), ("bound", "/bound/below")];
 
 /// A rootfs with a probe in it, and a directory outside that nobody may touch.
 struct Trap {
@@ -56,13 +65,27 @@ impl Trap {
         })
     }
 
-    fn run(&self, stage: &Stage) -> Check<crate::cells::cell::Run> {
+    /// Makes `name` of the rootfs a link to the directory outside, and shows
+    /// that whoever follows it by path writes there.
+    fn spring(&self, name: &str) -> Check {
+        let link = self.root.join(name);
+        if link.is_dir() {
+            fs::remove_dir(&link)?;
+        }
+        symlink(&self.outside, &link)?;
+        fs::write(link.join("canary"), "")?;
+        assert_eq!(names(&self.outside)?, ["canary"], "not live: {name}");
+        fs::remove_file(self.outside.join("canary"))?;
+        Ok(())
+    }
+
+    fn run(&self, stage: &Stage, bound: &str) -> Check<Run> {
         let shown = self.scratch.join("rootfs/etc");
         let rootfs = self.root.to_string_lossy();
         stage
-            .exec(["/probe", "--probe", "mounts/write", "/tmp/new"])
+            .exec(["/probe", "--probe", "mounts/write", "/tmp/new", "/workspace/new", "/dev/shm/new"])
             .option(["--rootfs", &rootfs])
-            .ro(&shown, Path::new("/bound"))
+            .ro(&shown, Path::new(bound))
             .run()
     }
 
@@ -75,49 +98,47 @@ impl Trap {
     }
 }
 
-fn targets_are_links(stage: &Stage) -> Check {
-    // The rootfs itself is a good one.
-    let good = Trap::new(stage)?.run(stage)?.ended(Outcome::Ok)?;
-    assert_eq!(good.stdout(), "/tmp/new Ok(())\n");
+const OWN_PLACES_WORK: &str = "/tmp/new Ok(())\n/workspace/new Ok(())\n/dev/shm/new Ok(())\n";
 
-    for target in TARGETS {
+fn own_places_ignore_links(stage: &Stage) -> Check {
+    for name in OWN {
         let trap = Trap::new(stage)?;
-        let link = trap.root.join(target);
-        if link.is_dir() {
-            fs::remove_dir(&link)?;
-        }
-        symlink(&trap.outside, &link)?;
-        // Following it by path, as one would, does end up outside.
-        fs::write(link.join("canary"), "")?;
-        assert_eq!(names(&trap.outside)?, ["canary"], "not live: {target}");
-        fs::remove_file(trap.outside.join("canary"))?;
-
-        let run = trap.run(stage)?.ended(Outcome::Setup)?;
-        let error = run.record.setup_error.map(|error| error.to_string());
-        assert!(
-            error.as_ref().is_some_and(|text| text.contains(target)),
-            "{target}: {error:?}"
-        );
+        trap.spring(name)?;
+        let run = trap.run(stage, "/bound")?.ended(Outcome::Ok)?;
+        assert_eq!(run.stdout(), OWN_PLACES_WORK, "{name}");
         trap.untouched()?;
     }
     Ok(())
 }
 
-fn targets_swapped_during_setup(stage: &Stage) -> Check {
-    let mut seen = std::collections::BTreeMap::new();
-    for target in ["dev", "tmp", "workspace", "bound"] {
+fn binds_follow_no_links(stage: &Stage) -> Check {
+    // The rootfs itself is a good one.
+    Trap::new(stage)?.run(stage, "/bound")?.ended(Outcome::Ok)?;
+
+    for (link, target) in BOUND {
+        let trap = Trap::new(stage)?;
+        trap.spring(link)?;
+        let run = trap.run(stage, target)?.ended(Outcome::Setup)?;
+        let error = run.record.setup_error;
+        let told = error.as_ref().is_some_and(|error| error.to_string().contains(target));
+        assert!(told, "{target}: {error:?}");
+        trap.untouched()?;
+    }
+    Ok(())
+}
+
+fn swapped_during_setup(stage: &Stage) -> Check {
+    let mut seen = BTreeMap::new();
+    for name in ["dev", "tmp", "workspace", "bound", "etc"] {
         let trap = Trap::new(stage)?;
         let link = trap.scratch.join("link");
         symlink(&trap.outside, &link)?;
-        let swapper = Swapper::start(stage, &trap.root.join(target), &link)?;
+        let swapper = Swapper::start(stage, &trap.root.join(name), &link)?;
         for _ in 0..40 {
-            let run = trap.run(stage)?;
-            *seen.entry(format!("{:?}", run.record.outcome)).or_insert(0) += 1;
-            assert!(
-                matches!(run.record.outcome, Outcome::Ok | Outcome::Setup),
-                "{}",
-                run.json
-            );
+            let run = trap.run(stage, "/bound")?;
+            let outcome = run.record.outcome;
+            *seen.entry(format!("{outcome:?}")).or_insert(0) += 1;
+            assert!([Outcome::Ok, Outcome::Setup].contains(&outcome), "{}", run.json);
             trap.untouched()?;
         }
         swapper.stop()?;

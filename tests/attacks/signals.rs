@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -114,6 +114,15 @@ impl Bystander {
     fn lives(&mut self) -> Check<bool> {
         Ok(self.0.try_wait()?.is_none())
     }
+
+    /// Waits for its end, which a signal brings about before long.
+    fn dies(&mut self, stage: &Stage) -> Check<bool> {
+        let start = Instant::now();
+        while self.lives()? && start.elapsed() < stage.within(1_000) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(!self.lives()?)
+    }
 }
 
 impl Drop for Bystander {
@@ -175,7 +184,7 @@ fn the_group_of_the_caller(stage: &Stage) -> Check {
     let group = bystander.pid().as_raw();
     let mut outside = stage.outside("signals/kill-own-group", []);
     process::finish(outside.process_group(group), stage.within(5_000))?;
-    assert!(!bystander.lives()?, "not live");
+    assert!(bystander.dies(stage)?, "not live");
 
     let mut bystander = Bystander::new()?;
     let group = bystander.pid().as_raw();

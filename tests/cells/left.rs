@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Check, fail};
+use cellblock::record::Outcome;
+
+use super::{Check, Stage, fail};
 
 /// A word in the argument list of everything that a cell consists of: of
 /// cellblock itself, of init, which is its clone, and of the program and its
@@ -47,15 +49,26 @@ impl Marker {
         Ok(found)
     }
 
-    /// Nothing of the cell is there any more: at once, or within `grace` where
-    /// nobody was left to wait for the end.
-    pub(crate) fn nothing_left(&self, grace: Duration) -> Check {
+    /// Nothing of the cell is there any more.
+    pub(crate) fn nothing_left(&self) -> Check {
+        self.gone_within(Duration::ZERO, true)
+    }
+
+    /// The same where nobody was left to wait for the end: the kernel ends the
+    /// processes, and the next call removes their cgroup.
+    pub(crate) fn nothing_left_unattended(&self, stage: &Stage) -> Check {
+        self.gone_within(stage.within(2_000), false)?;
+        stage.exec(["/bin/true"]).run()?.ended(Outcome::Ok)?;
+        self.nothing_left()
+    }
+
+    fn gone_within(&self, grace: Duration, cgroups_too: bool) -> Check {
         let start = Instant::now();
         loop {
             let processes = self.processes()?;
             let cgroups: Vec<PathBuf> = cgroups()
                 .into_iter()
-                .filter(|path| !self.cgroups.contains(path))
+                .filter(|path| cgroups_too && !self.cgroups.contains(path))
                 .collect();
             let mounts = mounts()?;
             if processes.is_empty() && cgroups.is_empty() && mounts <= self.mounts {

@@ -65,5 +65,5 @@ fn two_hundred_at_once(stage: &Stage) -> Check {
             (number % 120, Some(number % 120), Some(word.as_str()))
         );
     }
-    marker.nothing_left(Duration::ZERO)
+    marker.nothing_left()
 }

@@ -155,14 +155,10 @@ fn fork_bomb(stage: &Stage) -> Check {
         .limit("wall", "400ms")
         .run()?
         .ended(Outcome::Timeout)?;
-    marker.nothing_left(Duration::ZERO)?;
+    marker.nothing_left()?;
     assert_eq!(run.record.exit_code, 124);
     // The limit, what ending takes, and no more.
-    assert!(
-        run.process.elapsed < stage.within(3_000),
-        "{:?}",
-        run.process.elapsed
-    );
+    assert!(run.process.elapsed < stage.within(3_000), "{:?}", run.process.elapsed);
     Ok(())
 }
 
@@ -172,18 +168,14 @@ fn process_limit(stage: &Stage) -> Check {
         .probe("ends/count-forks", [marker.word()])
         .limit("processes", "20")
         .run()?;
-    marker.nothing_left(Duration::ZERO)?;
+    marker.nothing_left()?;
     // The program is one of the twenty; whether init is another depends on the
     // mechanism.
     let counted = matches!(run.stdout(), "18 EAGAIN\n" | "19 EAGAIN\n");
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
     assert_eq!((limit.requested, limit.enforced), (20.0, Some(20.0)));
-    assert!(
-        ["cgroup", "rlimit"].contains(&limit.by.as_str()),
-        "{}",
-        limit.by
-    );
+    assert!(["cgroup", "rlimit"].contains(&limit.by.as_str()), "{}", limit.by);
     Ok(())
 }
 
@@ -213,8 +205,8 @@ fn process_limit_is_each_cells_own(stage: &Stage) -> Check {
         .run()?;
     assert!(second.stdout().starts_with("18 ") || second.stdout().starts_with("19 "));
     first.until_end(stage.within(5_000))?;
-    one.nothing_left(Duration::ZERO)?;
-    other.nothing_left(Duration::ZERO)
+    one.nothing_left()?;
+    other.nothing_left()
 }
 
 fn thread_limit(stage: &Stage) -> Check {
@@ -239,13 +231,9 @@ fn daemon_that_holds_stdout(stage: &Stage) -> Check {
         .probe("ends/leave-a-daemon", [marker.word()])
         .run()?
         .ended(Outcome::Ok)?;
-    marker.nothing_left(Duration::ZERO)?;
+    marker.nothing_left()?;
     assert_eq!(run.stdout(), "done\n");
-    assert!(
-        run.process.elapsed < stage.within(1_000),
-        "{:?}",
-        run.process.elapsed
-    );
+    assert!(run.process.elapsed < stage.within(1_000), "{:?}", run.process.elapsed);
     Ok(())
 }
 
@@ -256,11 +244,8 @@ fn daemon_that_holds_the_callers_pipe(stage: &Stage) -> Check {
         .passed_through()
         .command();
     let through = process::finish(&mut command, stage.within(2_000))?;
-    marker.nothing_left(Duration::ZERO)?;
-    assert_eq!(
-        (through.code(), through.stdout.as_slice()),
-        (0, &b"done\n"[..])
-    );
+    marker.nothing_left()?;
+    assert_eq!((through.code(), through.stdout.as_slice()), (0, &b"done\n"[..]));
     assert!(!through.pipes_still_held);
     Ok(())
 }
@@ -271,11 +256,7 @@ fn stopped_children(stage: &Stage) -> Check {
         .probe("ends/leave-stopped-children", [marker.word()])
         .run()?
         .ended(Outcome::Ok)?;
-    marker.nothing_left(Duration::ZERO)?;
-    assert!(
-        run.process.elapsed < stage.within(1_000),
-        "{:?}",
-        run.process.elapsed
-    );
+    marker.nothing_left()?;
+    assert!(run.process.elapsed < stage.within(1_000), "{:?}", run.process.elapsed);
     Ok(())
 }

@@ -85,7 +85,7 @@ fn eat(stage: &Stage, kind: &str) -> Check {
         .limit("open-files", "4096")
         .limit("wall", "15s")
         .run()?;
-    marker.nothing_left(Duration::ZERO)?;
+    marker.nothing_left()?;
     let limit = &run.record.limits["memory"];
     assert_eq!(limit.enforced, Some(LIMIT as f64), "{limit:?}");
     let refused = run.stdout().starts_with("refused with ENOMEM");

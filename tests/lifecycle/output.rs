@@ -103,7 +103,9 @@ fn a_gigabyte(stage: &Stage) -> Check {
     let cut = &run.record.truncated["stdout"];
     assert_eq!(cut.total, 1 << 30);
     assert!(cut.kept <= CAP && cut.kept > CAP / 2, "{cut:?}");
-    assert_eq!(run.stdout().len() as u64, cut.kept);
+    // Between head and tail stands how much is missing.
+    let kept = run.stdout().bytes().filter(|byte| *byte == b'x').count();
+    assert!((kept as u64).abs_diff(cut.kept) < 100, "{kept} bytes, {cut:?}");
     let (before, after) = (quiet.process.peak_rss, run.process.peak_rss);
     stage.note(format!(
         "peak {} KiB, quiet {} KiB",
@@ -183,7 +185,7 @@ fn reader_that_stops(stage: &Stage) -> Check {
         }
     };
     assert_eq!(status.code(), Some(124));
-    marker.nothing_left(Duration::ZERO)
+    marker.nothing_left()
 }
 
 /// The record's reader is gone before there is a record: no hang, no leftovers.
@@ -198,5 +200,5 @@ fn reader_that_goes(stage: &Stage) -> Check {
     drop(child.stdout.take());
     let ended = Watch::new(child)?.until_end(stage.within(5_000))?;
     assert_ne!(ended.code(), 0);
-    marker.nothing_left(Duration::ZERO)
+    marker.nothing_left()
 }

@@ -48,7 +48,7 @@ pub(crate) const SUITE: Suite = Suite {
 
 /// Setting a cell up takes about two milliseconds; this goes well beyond, in
 /// steps that hit each of its stages.
-const MOMENTS: u64 = 60;
+const MOMENTS: u32 = 60;
 const STEP: Duration = Duration::from_micros(100);
 
 fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Child> {
@@ -66,11 +66,7 @@ fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Child> {
 /// Waits until the program is there, under its own name.
 fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
     let start = Instant::now();
-    while !marker
-        .processes()?
-        .iter()
-        .any(|line| line.contains("(/probe "))
-    {
+    while !marker.processes()?.iter().any(|line| line.contains("(/probe ")) {
         if start.elapsed() > stage.within(5_000) {
             return Err(fail("the program did not start"));
         }
@@ -83,15 +79,13 @@ fn killed_at_every_step(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     for moment in 0..MOMENTS {
         let mut child = start(stage, "time/sleep", &marker)?;
-        std::thread::sleep(STEP * u32::try_from(moment).unwrap_or(0));
+        let pause = STEP * moment;
+        std::thread::sleep(pause);
         child.kill()?;
         child.wait()?;
-        marker.nothing_left(stage.within(2_000)).map_err(|stop| {
-            fail(format!(
-                "after {:?}: {stop:?}",
-                STEP * u32::try_from(moment).unwrap_or(0)
-            ))
-        })?;
+        marker
+            .nothing_left_unattended(stage)
+            .map_err(|stop| fail(format!("killed after {pause:?}: {stop:?}")))?;
     }
     Ok(())
 }
@@ -102,7 +96,7 @@ fn killed_while_running(stage: &Stage) -> Check {
     wait_for_program(stage, &marker)?;
     child.kill()?;
     child.wait()?;
-    marker.nothing_left(stage.within(2_000))
+    marker.nothing_left_unattended(stage)
 }
 
 fn killed_with_a_fork_bomb_inside(stage: &Stage) -> Check {
@@ -112,7 +106,7 @@ fn killed_with_a_fork_bomb_inside(stage: &Stage) -> Check {
     std::thread::sleep(Duration::from_millis(50));
     child.kill()?;
     child.wait()?;
-    marker.nothing_left(stage.within(5_000))
+    marker.nothing_left_unattended(stage)
 }
 
 /// The record is written whoever ends the run, and says so.
@@ -125,7 +119,7 @@ fn cancelled(stage: &Stage) -> Check {
         let run = Run::of(Watch::new(child)?.until_end(stage.within(5_000))?)?;
         let run = run.ended(Outcome::Cancelled)?;
         assert_eq!(run.record.exit_code, 128 + signal as i32);
-        marker.nothing_left(Duration::ZERO)?;
+        marker.nothing_left()?;
     }
     Ok(())
 }
@@ -135,10 +129,10 @@ fn cancelled_at_every_step(stage: &Stage) -> Check {
     let mut told = 0;
     for moment in 0..MOMENTS {
         let child = start(stage, "time/sleep", &marker)?;
-        std::thread::sleep(STEP * u32::try_from(moment).unwrap_or(0));
+        std::thread::sleep(STEP * moment);
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
         let process = Watch::new(child)?.until_end(stage.within(5_000))?;
-        marker.nothing_left(Duration::ZERO)?;
+        marker.nothing_left()?;
         // Before it has taken charge of the signal, it simply dies of it.
         if process.stdout.is_empty() && process.code() == 128 + libc::SIGTERM {
             continue;
