@@ -8,9 +8,9 @@
 //! the layer that refuses it.
 
 mod attacks;
-mod lifecycle;
 #[path = "cells/mod.rs"]
 mod cells;
+mod lifecycle;
 
 fn main() {
     let suites = [attacks::SUITES, lifecycle::SUITES].concat();

@@ -85,7 +85,11 @@ fn cgroups() -> Vec<PathBuf> {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            if entry.file_name().to_string_lossy().starts_with("cellblock-") {
+            if entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("cellblock-")
+            {
                 found.push(entry.path());
             } else {
                 todo.push(entry.path());

@@ -54,7 +54,11 @@ fn two_hundred_at_once(stage: &Stage) -> Check {
         let json = serde_json::from_slice(&text)
             .map_err(|error| fail(format!("cell {number}: {error}: {}", told())))?;
         let record = cell::read(&json)?;
-        let wanted = if number % 120 == 0 { Outcome::Ok } else { Outcome::Exit };
+        let wanted = if number % 120 == 0 {
+            Outcome::Ok
+        } else {
+            Outcome::Exit
+        };
         assert_eq!(record.outcome, wanted, "{json}");
         assert_eq!(
             (record.exit_code, status.code(), record.stdout.as_deref()),

@@ -84,7 +84,10 @@ fn report(count: u64, came: std::io::Result<()>) -> i32 {
             0
         }
         Err(error) => {
-            println!("{count} {:?}", Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+            println!(
+                "{count} {:?}",
+                Errno::from_raw(error.raw_os_error().unwrap_or(0))
+            );
             1
         }
     }
@@ -109,8 +112,15 @@ fn filled(stage: &Stage) -> Check {
 
 fn inodes_used_up(stage: &Stage) -> Check {
     for place in ["/tmp", "/workspace"] {
-        let run = stage.probe("disk/litter", [place]).run()?.ended(Outcome::Disk)?;
-        assert!(run.stdout().ends_with(" ENOSPC\n"), "{place}: {}", run.stdout());
+        let run = stage
+            .probe("disk/litter", [place])
+            .run()?
+            .ended(Outcome::Disk)?;
+        assert!(
+            run.stdout().ends_with(" ENOSPC\n"),
+            "{place}: {}",
+            run.stdout()
+        );
     }
     Ok(())
 }
@@ -128,7 +138,10 @@ fn sparse_terabyte(stage: &Stage) -> Check {
 /// The tmpfs that the cell's root is made of is not a disk for the program.
 fn root_has_no_room(stage: &Stage) -> Check {
     for place in ["/", "/etc", "/dev", "/run"] {
-        let run = stage.probe("disk/fill", [place]).without("landlock").run()?;
+        let run = stage
+            .probe("disk/fill", [place])
+            .without("landlock")
+            .run()?;
         let refused = ["0 EROFS\n", "0 ENOENT\n", "0 EACCES\n"].contains(&run.stdout());
         assert!(refused, "{place}: {}", run.stdout());
     }

@@ -45,10 +45,16 @@ pub(crate) const SUITE: Suite = Suite {
 
 fn used_by_programs(stage: &Stage) -> Check {
     for code in [1, 2, 124, 125, 126, 127, 128, 137, 143, 159, 255] {
-        let run = stage.probe("exit-codes/exit", [&code.to_string()]).run()?.ended(Outcome::Exit)?;
+        let run = stage
+            .probe("exit-codes/exit", [&code.to_string()])
+            .run()?
+            .ended(Outcome::Exit)?;
         assert_eq!((run.record.exit_code, run.record.signal), (code, None));
     }
-    let run = stage.probe("exit-codes/exit", ["0"]).run()?.ended(Outcome::Ok)?;
+    let run = stage
+        .probe("exit-codes/exit", ["0"])
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(run.record.exit_code, 0);
     Ok(())
 }
@@ -62,7 +68,10 @@ fn by_signals(stage: &Stage) -> Check {
         (libc::SIGPIPE, "SIGPIPE"),
         (libc::SIGUSR1, "SIGUSR1"),
     ] {
-        let run = stage.probe("exit-codes/die", [&number.to_string()]).run()?.ended(Outcome::Signal)?;
+        let run = stage
+            .probe("exit-codes/die", [&number.to_string()])
+            .run()?
+            .ended(Outcome::Signal)?;
         assert_eq!(run.record.exit_code, 128 + number);
         assert_eq!(run.record.signal.as_deref(), Some(name));
     }
@@ -71,7 +80,10 @@ fn by_signals(stage: &Stage) -> Check {
 
 fn used_by_cellblock(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
-    let missing = stage.exec(["/no/such/program"]).run()?.ended(Outcome::Setup)?;
+    let missing = stage
+        .exec(["/no/such/program"])
+        .run()?
+        .ended(Outcome::Setup)?;
     assert_eq!(missing.record.exit_code, 127);
 
     let plain = scratch.file("plain", "not a program")?;
@@ -98,7 +110,11 @@ fn used_by_cellblock(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Setup)?;
     assert_eq!(bind.record.exit_code, 125);
-    let error = bind.record.setup_error.map(|error| error.to_string()).unwrap_or_default();
+    let error = bind
+        .record
+        .setup_error
+        .map(|error| error.to_string())
+        .unwrap_or_default();
     assert!(error.contains(&*source.to_string_lossy()), "{error}");
     Ok(())
 }

@@ -19,7 +19,9 @@ pub(crate) const SUITE: Suite = Suite {
     scenes: &[
         // Without a cgroup, these are what the watchdog and RLIMIT_DATA hold.
         eats("heap", &[], |stage| eat(stage, "heap")),
-        eats("heap-in-children", &[], |stage| eat(stage, "heap-in-children")),
+        eats("heap-in-children", &[], |stage| {
+            eat(stage, "heap-in-children")
+        }),
         eats("shared-mapping", &[], |stage| eat(stage, "shared-mapping")),
         eats("tmpfs", &[], |stage| eat(stage, "tmpfs")),
         eats("thread-stacks", &[], |stage| eat(stage, "thread-stacks")),
@@ -28,7 +30,9 @@ pub(crate) const SUITE: Suite = Suite {
         eats("memfd", &[Need::Cgroup], |stage| eat(stage, "memfd")),
         eats("pipes", &[Need::Cgroup], |stage| eat(stage, "pipes")),
         eats("sockets", &[Need::Cgroup], |stage| eat(stage, "sockets")),
-        eats("page-tables", &[Need::Cgroup], |stage| eat(stage, "page-tables")),
+        eats("page-tables", &[Need::Cgroup], |stage| {
+            eat(stage, "page-tables")
+        }),
         Scene {
             name: "kept-within",
             needs: &[],
@@ -86,10 +90,17 @@ fn eat(stage: &Stage, kind: &str) -> Check {
     assert_eq!(limit.enforced, Some(LIMIT as f64), "{limit:?}");
     let refused = run.stdout().starts_with("refused with ENOMEM");
     let died = run.record.outcome == Outcome::Memory;
-    assert!(died || (refused && limit.by.starts_with("rlimit")), "{}", run.json);
+    assert!(
+        died || (refused && limit.by.starts_with("rlimit")),
+        "{}",
+        run.json
+    );
     if died {
         assert!(limit.hit, "{limit:?}");
-        stage.note(format!("{} at {:?}", limit.by, run.record.usage.memory_peak_bytes));
+        stage.note(format!(
+            "{} at {:?}",
+            limit.by, run.record.usage.memory_peak_bytes
+        ));
     }
     Ok(())
 }

@@ -51,7 +51,11 @@ pub(crate) const SUITE: Suite = Suite {
                 let total: usize = args[0].parse().unwrap_or(0);
                 let piece: usize = args[1].parse().unwrap_or(1);
                 let buffer = vec![b'x'; piece];
-                let mut out = std::fs::File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().unwrap_or_else(|_| std::process::exit(3)));
+                let mut out = std::fs::File::from(
+                    std::os::fd::AsFd::as_fd(&std::io::stdout())
+                        .try_clone_to_owned()
+                        .unwrap_or_else(|_| std::process::exit(3)),
+                );
                 let mut left = total;
                 while left > 0 {
                     let Ok(()) = out.write_all(&buffer[..piece.min(left)]) else {
@@ -101,7 +105,11 @@ fn a_gigabyte(stage: &Stage) -> Check {
     assert!(cut.kept <= CAP && cut.kept > CAP / 2, "{cut:?}");
     assert_eq!(run.stdout().len() as u64, cut.kept);
     let (before, after) = (quiet.process.peak_rss, run.process.peak_rss);
-    stage.note(format!("peak {} KiB, quiet {} KiB", after >> 10, before >> 10));
+    stage.note(format!(
+        "peak {} KiB, quiet {} KiB",
+        after >> 10,
+        before >> 10
+    ));
     assert!(after < before + FLAT, "{after} bytes instead of {before}");
     Ok(())
 }
@@ -127,9 +135,16 @@ fn both_streams_for_ever(stage: &Stage) -> Check {
         .ended(Outcome::Timeout)?;
     for stream in ["stdout", "stderr"] {
         let cut = &run.record.truncated[stream];
-        assert!(cut.kept <= 64 << 10 && cut.total > cut.kept, "{stream} {cut:?}");
+        assert!(
+            cut.kept <= 64 << 10 && cut.total > cut.kept,
+            "{stream} {cut:?}"
+        );
     }
-    assert!(run.process.elapsed < stage.within(3_000), "{:?}", run.process.elapsed);
+    assert!(
+        run.process.elapsed < stage.within(3_000),
+        "{:?}",
+        run.process.elapsed
+    );
     Ok(())
 }
 

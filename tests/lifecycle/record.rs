@@ -68,7 +68,8 @@ pub(crate) const SUITE: Suite = Suite {
                     for pid in ["1", "self"] {
                         let path = format!("/proc/{pid}/fd/{number}");
                         let file = File::options().write(true).open(path);
-                        written += i32::from(file.and_then(|mut file| file.write_all(forged)).is_ok());
+                        written +=
+                            i32::from(file.and_then(|mut file| file.write_all(forged)).is_ok());
                     }
                 }
                 println!("{written}");
@@ -99,7 +100,10 @@ fn to_a_file(stage: &Stage) -> Check {
         .option(["--record", &path.to_string_lossy()])
         .command();
     let process = process::finish(&mut command, stage.within(10_000))?;
-    assert_eq!((process.code(), process.stdout.as_slice()), (3, &b"hello"[..]));
+    assert_eq!(
+        (process.code(), process.stdout.as_slice()),
+        (3, &b"hello"[..])
+    );
     let record = cell::read(&serde_json::from_slice(&fs::read(&path)?)?)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 3));
     // Passed through, it is the caller's, and not in the record.
@@ -127,7 +131,10 @@ fn to_a_descriptor(stage: &Stage) -> Check {
     // The program has no such descriptor.
     assert_eq!(String::from_utf8_lossy(&process.stdout), "0 1 2 ");
     let text = fs::read(scratch.join("record.json"))?;
-    assert_eq!(cell::read(&serde_json::from_slice(&text)?)?.outcome, Outcome::Ok);
+    assert_eq!(
+        cell::read(&serde_json::from_slice(&text)?)?.outcome,
+        Outcome::Ok
+    );
     Ok(())
 }
 
@@ -143,7 +150,10 @@ fn to_a_full_device(stage: &Stage) -> Check {
     // stdout is where the record goes with --json.
     let mut command = stage.probe("record/say", ["hello", "0"]).command();
     let full = File::options().write(true).open("/dev/full")?;
-    let status = command.stdout(full).stderr(std::process::Stdio::null()).status()?;
+    let status = command
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status()?;
     assert_eq!(status.code(), Some(125));
     Ok(())
 }
@@ -158,7 +168,10 @@ fn to_a_full_disk(stage: &Stage) -> Check {
         .option(["--record", &record.to_string_lossy()])
         .command();
     let mut outside = stage.outside("record/on-a-full-disk", []);
-    outside.arg(&dir).arg(cell.get_program()).args(cell.get_args());
+    outside
+        .arg(&dir)
+        .arg(cell.get_program())
+        .args(cell.get_args());
     let process = process::finish(&mut outside, stage.within(10_000))?;
     tells_of(&process, "record.json");
     Ok(())
@@ -173,7 +186,13 @@ fn tells_of(process: &process::Finished, operand: &str) {
 
 fn on_a_full_disk(dir: &str, command: &[String]) -> Check<i32> {
     private::enter()?;
-    mount(Some("full"), dir, Some("tmpfs"), MsFlags::empty(), Some("size=8k"))?;
+    mount(
+        Some("full"),
+        dir,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("size=8k"),
+    )?;
     let filled = File::create(Path::new(dir).join("filler"))?.write_all(&[0; 1 << 16]);
     if filled.is_ok() {
         return Err(fail("the disk is not full"));
@@ -195,9 +214,16 @@ fn to_nowhere(stage: &Stage) -> Check {
             .option(["--record", destination])
             .command();
         let process = process::finish(&mut command, stage.within(10_000))?;
-        assert!([2, 125].contains(&process.code()), "{}", process.complaint());
+        assert!(
+            [2, 125].contains(&process.code()),
+            "{}",
+            process.complaint()
+        );
         assert!(!process.stderr.is_empty());
-        assert!(!fs::exists(ran.join("new"))?, "{destination}: the program ran");
+        assert!(
+            !fs::exists(ran.join("new"))?,
+            "{destination}: the program ran"
+        );
         fs::remove_dir(ran)?;
     }
     Ok(())
@@ -212,7 +238,11 @@ fn forged_on_every_descriptor(stage: &Stage) -> Check {
         .option(["--record", &path.to_string_lossy()])
         .command();
     let process = process::finish(&mut command, stage.within(10_000))?;
-    assert!(process.stdout.starts_with(b"0\n"), "{:?}", String::from_utf8_lossy(&process.stdout));
+    assert!(
+        process.stdout.starts_with(b"0\n"),
+        "{:?}",
+        String::from_utf8_lossy(&process.stdout)
+    );
     let record = cell::read(&serde_json::from_slice(&fs::read(&path)?)?)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 7));
     Ok(())

@@ -66,7 +66,11 @@ fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Child> {
 /// Waits until the program is there, under its own name.
 fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
     let start = Instant::now();
-    while !marker.processes()?.iter().any(|line| line.contains("(/probe ")) {
+    while !marker
+        .processes()?
+        .iter()
+        .any(|line| line.contains("(/probe "))
+    {
         if start.elapsed() > stage.within(5_000) {
             return Err(fail("the program did not start"));
         }
@@ -83,7 +87,10 @@ fn killed_at_every_step(stage: &Stage) -> Check {
         child.kill()?;
         child.wait()?;
         marker.nothing_left(stage.within(2_000)).map_err(|stop| {
-            fail(format!("after {:?}: {stop:?}", STEP * u32::try_from(moment).unwrap_or(0)))
+            fail(format!(
+                "after {:?}: {stop:?}",
+                STEP * u32::try_from(moment).unwrap_or(0)
+            ))
         })?;
     }
     Ok(())

@@ -87,7 +87,12 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 fn ignore() {
-    for number in [Signal::SIGTERM, Signal::SIGXCPU, Signal::SIGINT, Signal::SIGHUP] {
+    for number in [
+        Signal::SIGTERM,
+        Signal::SIGXCPU,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+    ] {
         // SAFETY: to ignore a signal runs no code of ours.
         let _ = unsafe { signal(number, SigHandler::SigIgn) };
     }
@@ -110,8 +115,16 @@ fn sleeps_for_ever(stage: &Stage) -> Check {
     marker.nothing_left(Duration::ZERO)?;
     assert_eq!(run.record.exit_code, 124);
     assert!(run.record.limits["wall"].hit);
-    assert!(run.record.usage.wall_ms >= 300.0, "{}", run.record.usage.wall_ms);
-    assert!(run.process.elapsed < stage.within(1_500), "{:?}", run.process.elapsed);
+    assert!(
+        run.record.usage.wall_ms >= 300.0,
+        "{}",
+        run.record.usage.wall_ms
+    );
+    assert!(
+        run.process.elapsed < stage.within(1_500),
+        "{:?}",
+        run.process.elapsed
+    );
     Ok(())
 }
 
@@ -138,7 +151,10 @@ fn ends_by_cpu_time(stage: &Stage, probe: &str) -> Check {
         .ended(Outcome::Timeout)?;
     marker.nothing_left(Duration::ZERO)?;
     assert_eq!(run.record.exit_code, 124);
-    let hit = (run.record.limits["cpu_time"].hit, run.record.limits["wall"].hit);
+    let hit = (
+        run.record.limits["cpu_time"].hit,
+        run.record.limits["wall"].hit,
+    );
     assert_eq!(hit, (true, false), "{}", run.json);
     let usage = &run.record.usage;
     let used = usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0);
