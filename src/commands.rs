@@ -40,10 +40,7 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
             let partial = exec.partial(|name| std::env::var_os(name));
             finish(plan(Mode::Exec, &exec.options, partial))
         }
-        Ok(Invocation::Doctor(doctor)) => finish(Err(SetupError::new(
-            Step::Spec,
-            format!("doctor is not there yet: {}", doctor.json),
-        ))),
+        Ok(Invocation::Doctor(doctor)) => finish(crate::doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show_record(&wanted.record)),
         Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),

@@ -30,6 +30,7 @@ pub mod bytes;
 pub mod child;
 pub mod cli;
 pub mod commands;
+pub mod doctor;
 pub mod drivers;
 pub mod error;
 pub mod hints;

@@ -19,10 +19,12 @@ mod init;
 mod landlock;
 mod mounts;
 mod program;
+mod rehearsal;
 pub mod report;
 mod tether;
 
 use fail::{Fail, Verb};
+pub use rehearsal::rehearse;
 use report::Reporter;
 
 /// What init needs besides the plan: descriptors and prepared memory.

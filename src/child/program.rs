@@ -151,7 +151,7 @@ const fn resource(kind: RlimitKind) -> Resource {
     }
 }
 
-fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
+pub(super) fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
     let Some(filter) = cell.filter else {
         return Ok(None);
     };

@@ -227,6 +227,16 @@ impl<'a> Reporter<'a> {
         let _ = send(self.socket, &wire, &[]);
     }
 
+    /// Hands over the filter's listener alone, where there is no program.
+    pub(super) fn listening(&self, listener: &OwnedFd) -> Result<(), Fail> {
+        let wire = Wire {
+            kind: STARTED,
+            ..Wire::default()
+        };
+        send(self.socket, &wire, &[listener.as_raw_fd()])
+            .map_err(|errno| Verb::new(Step::Report, Call::Send).failed(errno))
+    }
+
     /// Says that the program runs. The supervisor gets the writable places, to
     /// look into once all is dead, and the filter's listener.
     pub(super) fn started(&self, listener: Option<&OwnedFd>) -> Result<(), Fail> {

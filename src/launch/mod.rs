@@ -1,6 +1,6 @@
 //! Starting a cell: the only place that clones.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
@@ -17,9 +17,11 @@ use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
 
 pub mod cgroup;
+mod rehearse;
 mod translate;
 
 use cgroup::CellCgroup;
+pub use rehearse::rehearse;
 pub use translate::in_words;
 
 /// A cell whose init has been cloned.
@@ -97,10 +99,10 @@ pub fn launch(
                 cgroup,
                 fallback,
             };
-            match map_ids(pid, &plan.ids).and_then(|()| release(&cell)) {
+            match map_ids(pid, &plan.ids).and_then(|()| release(cell.report.as_fd())) {
                 // Init may have failed and gone already; then its message, which
                 // tells more, is waiting in the socket.
-                Err(error) if !has_message(&cell) => {
+                Err(error) if !has_message(cell.report.as_fd()) => {
                     let _ = pidfd_send_signal(cell.pidfd.as_fd(), Signal::SIGKILL);
                     let _ = waitid(Id::PIDFd(cell.pidfd.as_fd()), WaitPidFlag::WEXITED);
                     Err(error)
@@ -216,14 +218,14 @@ fn map_ids(pid: Pid, ids: &Ids) -> Result<()> {
 }
 
 /// Tells init that its ids are mapped.
-fn release(cell: &Running) -> Result<()> {
-    send(cell.report.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL)
+fn release(report: BorrowedFd<'_>) -> Result<()> {
+    send(report.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL)
         .map(drop)
         .map_err(|e| SetupError::os(Step::IdMap, "send", e))
 }
 
-fn has_message(cell: &Running) -> bool {
+fn has_message(report: BorrowedFd<'_>) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut fds = [PollFd::new(cell.report.as_fd(), PollFlags::POLLIN)];
+    let mut fds = [PollFd::new(report, PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }

@@ -41,14 +41,19 @@ impl Policy {
 
     /// The program as the kernel takes it.
     pub fn instructions(&self) -> Vec<Instruction> {
-        let insn = |i: &seccomp::Insn| Instruction {
-            code: i.code,
-            jt: i.jt,
-            jf: i.jf,
-            k: i.k,
-        };
-        self.0.program.iter().map(insn).collect()
+        instructions(&self.0)
     }
+}
+
+/// A compiled policy's program as the kernel takes it.
+pub(crate) fn instructions(compiled: &Compiled) -> Vec<Instruction> {
+    let insn = |i: &seccomp::Insn| Instruction {
+        code: i.code,
+        jt: i.jt,
+        jf: i.jf,
+        k: i.k,
+    };
+    compiled.program.iter().map(insn).collect()
 }
 
 fn unknown(name: &str) -> SetupError {

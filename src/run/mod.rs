@@ -25,6 +25,7 @@ mod inputs;
 
 use conversation::Conversation;
 pub use filter::Policy as FilterPolicy;
+pub(crate) use filter::instructions;
 
 /// A spec resolved against this host, and what the launch needs besides.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
 }
 
 /// The driver's interpreter inside `tree`.
-fn interpreter(tree: &Tree, driver: &Driver) -> Result<std::path::PathBuf> {
+pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<std::path::PathBuf> {
     let found = driver
         .interpreters
         .iter()
@@ -140,7 +141,8 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         program: policy.instructions(),
         notify: true,
     });
-    let mut cell = launch(&plan, program.as_ref(), inputs, cgroup, fallback)?;
+    let mut cell = launch(&plan, program.as_ref(), inputs, cgroup, fallback)
+        .map_err(|error| crate::hints::complete(error, &plan))?;
     let channel = conversation
         .as_mut()
         .map(|conversation| conversation as &mut dyn Channel);
