@@ -86,8 +86,8 @@ fn complain(error: &SetupError) {
 
 /// Where a call's output goes.
 struct Outlet {
-    /// The record's destination, if it has one of its own.
-    record: Option<File>,
+    /// The record's destination and its name, if it has one of its own.
+    record: Option<(String, File)>,
     /// Whether the record goes to stdout.
     json: bool,
     /// Whether a view for people goes to stdout.
@@ -105,20 +105,27 @@ impl Outlet {
     }
 }
 
-fn open_record(to: &RecordTo) -> Result<File> {
-    match to {
-        RecordTo::File(path) => File::create(path).map_err(|e| {
-            SetupError::io(Step::Spec, "open", &e)
-                .on(path.display())
-                .hint("name a file that you may write with --record")
-        }),
-        RecordTo::Descriptor(number) => crate::sys::process::adopt(*number).map_err(|e| {
-            SetupError::os(Step::Spec, "fcntl", e)
-                .on(format!("--record fd:{number}"))
-                .hint(
+fn open_record(to: &RecordTo) -> Result<(String, File)> {
+    let (name, opened) = match to {
+        RecordTo::File(path) => (
+            path.display().to_string(),
+            File::create(path).map_err(|e| {
+                SetupError::io(Step::Spec, "open", &e)
+                    .hint("name a file that you may write with --record")
+            }),
+        ),
+        RecordTo::Descriptor(number) => (
+            format!("--record fd:{number}"),
+            crate::sys::process::adopt(*number).map_err(|e| {
+                SetupError::os(Step::Spec, "fcntl", e).hint(
                     "open the descriptor for writing before cellblock starts, as in 3>record.json",
                 )
-        }),
+            }),
+        ),
+    };
+    match opened {
+        Ok(file) => Ok((name, file)),
+        Err(error) => Err(error.on(name)),
     }
 }
 
@@ -187,8 +194,8 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
 }
 
 fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
-    if let Some(mut file) = outlet.record {
-        print_record(record, &mut file)?;
+    if let Some((name, mut file)) = outlet.record {
+        print_record(record, &mut file).map_err(|error| error.on(name))?;
     }
     if outlet.json {
         print_record(record, &mut io::stdout())?;
@@ -206,7 +213,7 @@ fn print_record(record: &Record, to: &mut dyn Write) -> Result<()> {
     text.push(b'\n');
     to.write_all(&text).and_then(|()| to.flush()).map_err(|e| {
         SetupError::io(Step::Outputs, "write", &e)
-            .on("the record")
+            .on("standard output")
             .hint("see that its destination has room and a reader")
     })
 }

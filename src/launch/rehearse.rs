@@ -101,7 +101,7 @@ fn hear(plan: &Plan, report: BorrowedFd<'_>, deadline: Instant) -> Result<()> {
             Ok(Some(Message::Started { fds })) => {
                 for listener in fds {
                     readable(listener.as_fd(), deadline)?;
-                    crate::sys::seccomp::deny_next(listener.as_fd(), Errno::EPERM)
+                    crate::sys::seccomp::deny_next(listener.as_fd(), |_| Errno::EPERM)
                         .map_err(|e| SetupError::os(Step::Seccomp, "ioctl", e))?;
                 }
             }

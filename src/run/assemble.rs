@@ -275,7 +275,10 @@ fn denied(observed: &Observed, filter: Option<&FilterPolicy>) -> Vec<Denied> {
             kind: "syscall".to_owned(),
             name: known.map_or_else(|| number.to_string(), |denial| denial.name.to_owned()),
             count: *count,
-            action: "EPERM".to_owned(),
+            action: known.map_or_else(
+                || "EPERM".to_owned(),
+                |denial| format!("{:?}", nix::errno::Errno::from_raw(denial.errno)),
+            ),
             reason: known.map(|denial| denial.reason.clone().into_owned()),
         }
     };

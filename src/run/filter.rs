@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
+use nix::errno::Errno;
+
 use crate::error::{Result, SetupError, Step};
 use crate::plan::seccomp::{self, Arch, Compiled};
+use crate::supervise::Denials;
 use crate::sys::seccomp::Instruction;
 
 /// A compiled policy: built in, or read from a file.
@@ -37,6 +40,13 @@ impl Policy {
     /// The compiled policy.
     pub fn compiled(&self) -> &Compiled {
         &self.0
+    }
+
+    /// Answers what the policy denies with the error number that it names.
+    pub fn denials(&self) -> Denials {
+        Denials::answering(self.0.denials.iter().map(|denial| {
+            (i64::from(denial.number), Errno::from_raw(denial.errno))
+        }))
     }
 
     /// The program as the kernel takes it.

@@ -146,7 +146,8 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     let channel = conversation
         .as_mut()
         .map(|conversation| conversation as &mut dyn Channel);
-    let observed = watch(&cell, &plan, signals.fd(), channel);
+    let denials = filter.as_ref().map(filter::Policy::denials).unwrap_or_default();
+    let observed = watch(&cell, &plan, denials, signals.fd(), channel);
     let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
     if let Some(cgroup) = cell.cgroup.take()
         && let Err(error) = cgroup.remove()

@@ -19,12 +19,22 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Counts denied system calls by number.
 #[derive(Debug, Default)]
 pub struct Denials {
+    errnos: BTreeMap<i64, Errno>,
     counts: BTreeMap<i64, u64>,
     total: u64,
     resume: Option<Instant>,
 }
 
 impl Denials {
+    /// Answers each of these system calls with its own error number, and every
+    /// other with EPERM.
+    pub fn answering(errnos: impl IntoIterator<Item = (i64, Errno)>) -> Self {
+        Self {
+            errnos: errnos.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
     /// How often each system call was denied.
     pub fn counts(&self) -> &BTreeMap<i64, u64> {
         &self.counts
@@ -49,7 +59,8 @@ impl Denials {
             if !waiting || !events.contains(PollFlags::POLLIN) {
                 return !events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
             }
-            match seccomp::deny_next(listener, Errno::EPERM) {
+            let errno_of = |number| self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
+            match seccomp::deny_next(listener, errno_of) {
                 Ok(number) => self.count(number),
                 Err(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => {}
                 Err(_) => return false,

@@ -92,10 +92,11 @@ pub struct Observed {
 pub fn watch<'a>(
     cell: &'a Running,
     plan: &'a Plan,
+    denials: Denials,
     signals: &SignalFd,
     channel: Option<&'a mut dyn Channel>,
 ) -> Result<Observed> {
-    let mut watcher = Watcher::new(cell, plan, channel);
+    let mut watcher = Watcher::new(cell, plan, denials, channel);
     while !watcher.is_over() {
         watcher.step(signals)?;
     }
@@ -143,7 +144,12 @@ enum Slot {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(cell: &'a Running, plan: &'a Plan, channel: Option<&'a mut dyn Channel>) -> Self {
+    fn new(
+        cell: &'a Running,
+        plan: &'a Plan,
+        denials: Denials,
+        channel: Option<&'a mut dyn Channel>,
+    ) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
             cell,
@@ -163,7 +169,7 @@ impl<'a> Watcher<'a> {
                 reaped: None,
                 output: [capture(&cell.output[0]), capture(&cell.output[1])],
                 channel_broken: false,
-                denials: Denials::default(),
+                denials,
                 directories: Vec::new(),
                 began_ns: 0,
                 ended_ns: 0,

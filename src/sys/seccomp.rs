@@ -95,16 +95,20 @@ const NOTIF_SEND: u32 = iowr(1, size_of::<Response>());
 ///
 /// # Errors
 /// ENOENT when the caller died meanwhile, EAGAIN when there was none.
-pub fn deny_next(listener: BorrowedFd<'_>, errno: Errno) -> Result<i64, Errno> {
+pub fn deny_next(
+    listener: BorrowedFd<'_>,
+    errno_of: impl FnOnce(i64) -> Errno,
+) -> Result<i64, Errno> {
     let mut notification = Notification::default();
     // SAFETY: NOTIF_RECV fills a seccomp_notif, which must be zeroed before.
     Errno::result(unsafe {
         libc::ioctl(listener.as_raw_fd(), NOTIF_RECV as _, &raw mut notification)
     })?;
+    let number = i64::from(notification.nr);
     let mut response = Response {
         id: notification.id,
         val: 0,
-        error: -(errno as i32),
+        error: -(errno_of(number) as i32),
         flags: 0,
     };
     // SAFETY: NOTIF_SEND reads a seccomp_notif_resp.
@@ -113,7 +117,7 @@ pub fn deny_next(listener: BorrowedFd<'_>, errno: Errno) -> Result<i64, Errno> {
     });
     match sent {
         // The caller was killed while it waited; it was denied all the same.
-        Ok(_) | Err(Errno::ENOENT) => Ok(i64::from(notification.nr)),
+        Ok(_) | Err(Errno::ENOENT) => Ok(number),
         Err(error) => Err(error),
     }
 }
