@@ -110,6 +110,17 @@ impl<'de> Deserialize<'de> for RawText {
     }
 }
 
+/// The bytes of base64 text.
+///
+/// # Errors
+/// Says that it is none, and why.
+pub fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    BASE64.decode(text).map_err(|error| {
+        let why = error.to_string().to_lowercase();
+        format!("is not base64: {}", why.trim_end_matches('.'))
+    })
+}
+
 struct RawTextVisitor;
 
 impl<'de> serde::de::Visitor<'de> for RawTextVisitor {
@@ -129,10 +140,8 @@ impl<'de> serde::de::Visitor<'de> for RawTextVisitor {
 
     fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<RawText, A::Error> {
         let form = RawTextForm::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-        BASE64
-            .decode(form.base64)
-            .map(RawText)
-            .map_err(A::Error::custom)
+        let bytes = decode_base64(&form.base64).map_err(A::Error::custom)?;
+        Ok(RawText(bytes))
     }
 }
 

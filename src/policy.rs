@@ -246,3 +246,101 @@ fn report(path: &Path, problems: &[SetupError]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_names_every_policy() {
+        let text = list(&[("default", "most programs"), ("x", "few")]);
+        assert_eq!(
+            text,
+            "profiles (--policy):\n  \
+               default  what every cell gets unless told otherwise\n  \
+               python   Python for data: numpy, pandas and matplotlib feel at home\n  \
+               shell    shell scripts: many short processes, little memory\n  \
+               strict   as little as a small program can live with, and no fallbacks\n\n\
+             system call policies (--seccomp):\n  \
+               default  most programs\n  \
+               x        few\n"
+        );
+    }
+
+    #[test]
+    fn a_profile_is_shown_complete_with_the_origin_of_each_value() {
+        let text = show("shell", Path::new("/")).unwrap();
+        let first: Vec<&str> = text.lines().take(2).collect();
+        assert_eq!(
+            first,
+            [
+                "# built-in profile shell, on top of default",
+                "# beside each value: the profile it comes from",
+            ]
+        );
+        let line = |wanted: &str| {
+            let line = text.lines().find(|line| line.starts_with(wanted));
+            line.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(line("memory").unwrap(), "memory = \"256M\" # shell");
+        assert_eq!(line("wall").unwrap(), "wall = \"30s\" # default");
+    }
+
+    #[test]
+    fn what_is_shown_is_a_profile_that_means_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        for profile in BUILT_IN {
+            let shown = show(profile.name, folder.path()).unwrap();
+            let copy = folder.path().join("copy.toml");
+            std::fs::write(&copy, &shown).unwrap();
+            assert_eq!(check(&copy, folder.path()).unwrap(), [], "{shown}");
+            let values = |text: &str| {
+                let values = text.lines().map(|line| line.split(" # ").next());
+                let values = values.map(|line| line.unwrap_or_default().trim().to_owned());
+                values
+                    .filter(|line| !line.starts_with('#'))
+                    .collect::<Vec<_>>()
+            };
+            let again = show(&copy.to_string_lossy(), folder.path()).unwrap();
+            assert_eq!(values(&again), values(&shown));
+        }
+    }
+
+    /// What a check of a file with this name and text reports.
+    fn checked(name: &str, text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), text).unwrap();
+        let problems = check(Path::new(name), folder.path()).unwrap();
+        report(Path::new(name), &problems)
+    }
+
+    #[test]
+    fn a_check_names_every_problem() {
+        for profile in BUILT_IN {
+            assert_eq!(checked("p.toml", profile.source), "p.toml: sound\n");
+        }
+        assert_eq!(
+            checked(
+                "p.toml",
+                "extends = \"pyhton\"
+                 seccomp = \"defualt\"
+                 argv = [\"ls\"]
+                 out = \"x\"
+                 cwd = \"x\"
+                 limits = { memory = 1, wall = \"soon\" }"
+            ),
+            "p.toml:limits.wall: `soon` is not a duration above zero: write seconds, or a number \
+             with ms, s, m or h, such as 500ms or 1m 30s, or none for no limit\n\
+             p.toml:argv: belongs into a spec file (--spec): a profile says how, not what\n\
+             p.toml:out: belongs into a spec file (--spec): a profile says how, not what\n\
+             p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
+             p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
+             p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \
+               hint: built in: default, python, shell, strict; a file of your own has a `/` in \
+             its path or ends in .toml\n\
+             p.toml:seccomp: there is no such seccomp policy\n  \
+               hint: one of: default, strict\n"
+        );
+        assert!(checked("p.json", "{").starts_with("p.json"));
+    }
+}

@@ -149,7 +149,7 @@ fn place(
             make_directory(root, index, &mount.target, *mode).map(drop)
         }
         (MountKind::File { content }, _) => {
-            make_file(root, index, &mount.target, content.as_bytes())
+            make_file(root, index, &mount.target, content.as_bytes()).map(drop)
         }
         (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
         (_, Some(source)) => {
@@ -175,18 +175,19 @@ fn attach(
     directory: bool,
 ) -> Result<(), Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let target = match open_in(root, &mount.target) {
-        Err(Errno::ENOENT) if mount.create && directory => {
-            make_directory(root, index, &mount.target, 0o755)?
-        }
-        Err(Errno::ENOENT) if mount.create => {
-            make_file(root, index, &mount.target, b"")?;
-            open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e))?
-        }
-        other => other.map_err(|e| verb(Call::Openat2).failed(e))?,
+    let existing =
+        |root: &Root| open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e));
+    let target = match (mount.create, directory) {
+        (false, _) => existing(root)?,
+        (true, true) => make_directory(root, index, &mount.target, 0o755)?,
+        (true, false) => match make_file(root, index, &mount.target, b"") {
+            Err(failure) if failure.errno == Errno::EEXIST => existing(root)?,
+            made => made?,
+        },
     };
-    // It may cover a directory that is remembered.
-    root.last = None;
+    // It may cover the directory that is remembered.
+    root.last
+        .take_if(|(path, _)| path.starts_with(&mount.target));
     mount::attach(source.as_fd(), target.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))
 }
 
@@ -296,14 +297,20 @@ fn make_directory(
     })
 }
 
-fn make_file(root: &mut Root, index: usize, target: &Path, content: &[u8]) -> Result<(), Fail> {
+fn make_file(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    content: &[u8],
+) -> Result<OwnedFd, Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
     let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
         .mode(Mode::from_bits_truncate(0o444));
     let file = in_parent(root, index, target, |parent, name| {
         openat2(parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))
     })?;
-    write_all(&file, content).map_err(|e| verb(Call::Write).failed(e))
+    write_all(&file, content).map_err(|e| verb(Call::Write).failed(e))?;
+    Ok(file)
 }
 
 fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {

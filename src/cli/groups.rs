@@ -21,14 +21,13 @@ pub(super) trait Group: Args + Default {
 
 /// What a call reads and writes besides.
 #[derive(Args, Clone, Debug, Default)]
-#[command(about = None, long_about = None)]
 pub(super) struct Call {
     /// Read the request from a TOML or JSON file; flags win over it
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub spec: Option<PathBuf>,
     /// Profile that the request builds on: the name of a built-in one (see
     /// `cellblock policy list`), or a path with a `/` or ending in .toml
-    /// [default: for run, the one named like the language; otherwise default]
+    /// [default: for run, the one of its language; otherwise default]
     #[arg(long, value_name = "NAME|PATH", help_heading = "Request")]
     pub policy: Option<String>,
     /// Write the record to a file, or to an open descriptor
@@ -49,7 +48,7 @@ impl Group for Call {
 
 /// What the cell sees of the file system.
 #[derive(Args, Clone, Debug, Default)]
-#[command(about = None, long_about = None, next_help_heading = "Files")]
+#[command(next_help_heading = "Files")]
 pub struct Files {
     /// Directory tree that the cell sees: host for the host's /usr and what it
     /// needs, the name of a prepared rootfs, or a path with a `/` [default:
@@ -91,7 +90,7 @@ impl Group for Files {
 
 /// What the program finds around itself.
 #[derive(Args, Clone, Debug, Default)]
-#[command(about = None, long_about = None, next_help_heading = "Environment")]
+#[command(next_help_heading = "Environment")]
 pub struct Environment {
     /// Set an environment variable; a bare NAME passes the caller's value, and
     /// nothing else of the caller's environment is passed (repeatable)
@@ -111,7 +110,7 @@ impl Group for Environment {
 
 /// What the program reaches.
 #[derive(Args, Clone, Debug, Default)]
-#[command(about = None, long_about = None, next_help_heading = "Network")]
+#[command(next_help_heading = "Network")]
 pub struct Networking {
     /// Network inside: none for loopback only, host for the host's own
     /// [default: none]
@@ -136,7 +135,7 @@ impl Group for Networking {
 
 /// Bounds on resources.
 #[derive(Args, Clone, Debug, Default)]
-#[command(about = None, long_about = None, next_help_heading = "Limits")]
+#[command(next_help_heading = "Limits")]
 pub struct Limits {
     /// Real time until the program is ended, such as 500ms, 2s or 1m 30s; a
     /// bare number is seconds; none for no limit [default: 30s]
@@ -212,7 +211,7 @@ impl Group for Limits {
 
 /// Layers of the cell.
 #[derive(Args, Clone, Debug, Default)]
-#[command(about = None, long_about = None, next_help_heading = "Security")]
+#[command(next_help_heading = "Security")]
 pub struct Security {
     /// Give up a security layer: seccomp, landlock, userns-limit or proc
     /// (repeatable)

@@ -335,7 +335,8 @@ fn lean<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Option<Command> {
         };
         let option = option.split(|byte| *byte == b'=').next()?;
         let option = std::str::from_utf8(option).ok()?;
-        if !needed.note(option) && !(called == "run" && option == "lang") {
+        let own = called == "run" && option == "lang";
+        if !own && !needed.note(option) {
             return None;
         }
     }
@@ -385,3 +386,6 @@ fn take(matches: &mut ArgMatches) -> (&'static str, ArgMatches) {
         matches,
     )
 }
+
+#[cfg(test)]
+mod tests;

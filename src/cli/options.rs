@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::Resettable;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
@@ -78,6 +79,9 @@ impl Needed {
 impl Options {
     /// Declares the options of the groups that are needed.
     pub(super) fn declare(command: Command, needed: Needed) -> Command {
+        // The groups bring descriptions along, which are not the command's.
+        let about = command.get_about().cloned();
+        let long_about = command.get_long_about().cloned();
         let mut command = Call::augment_args(command);
         for (needed, augment) in [
             (needed.files, Files::augment_args as fn(Command) -> Command),
@@ -90,7 +94,10 @@ impl Options {
                 command = augment(command);
             }
         }
-        command.next_help_heading(None)
+        command
+            .next_help_heading(None)
+            .about(Resettable::from(about))
+            .long_about(Resettable::from(long_about))
     }
 
     /// Reads the options that were declared; the others are not given.

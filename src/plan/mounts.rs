@@ -187,9 +187,13 @@ impl List {
             match &entry.kind {
                 EntryKind::Symlink(to) => self.own(target, MountKind::Symlink { to: to.clone() }),
                 EntryKind::Directory | EntryKind::File => {
-                    let source = Source::Beneath {
-                        base: tree.base.clone(),
-                        path: entry.path.clone(),
+                    // The host itself is trusted not to lead astray.
+                    let source = match tree.base.parent() {
+                        None => Source::Host(target.clone()),
+                        Some(_) => Source::Beneath {
+                            base: tree.base.clone(),
+                            path: entry.path.clone(),
+                        },
                     };
                     self.bind(target, source, false);
                 }

@@ -290,3 +290,6 @@ pub enum Stdio {
     /// All three are the caller's own.
     Inherit,
 }
+
+#[cfg(test)]
+mod tests;

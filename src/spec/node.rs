@@ -138,6 +138,19 @@ fn plainly(wanted: &dyn Expected) -> String {
 }
 
 impl Node {
+    fn unexpected(&self) -> Unexpected<'_> {
+        match self {
+            Self::Null => Unexpected::Unit,
+            Self::Bool(value) => Unexpected::Bool(*value),
+            Self::Unsigned(number) => Unexpected::Unsigned(*number),
+            Self::Signed(number) => Unexpected::Signed(*number),
+            Self::Real(number) => Unexpected::Float(*number),
+            Self::Text(text) => Unexpected::Str(text),
+            Self::List(_) => Unexpected::Seq,
+            Self::Map(_) => Unexpected::Map,
+        }
+    }
+
     /// Takes the value at `path` out; when that leads nowhere, because a field
     /// is missing, its parent. False when there was nothing to take.
     pub(crate) fn remove(&mut self, path: &[Step]) -> bool {
@@ -265,10 +278,23 @@ impl<'de> Deserializer<'de> for Node {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    /// Only from a table: serde would take a list as well, by position.
+    fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        match self {
+            Self::Map(_) => self.deserialize_any(visitor),
+            other => Err(de::Error::invalid_type(other.unexpected(), &"a table")),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Problem> {
         match self {
@@ -276,13 +302,19 @@ impl<'de> Deserializer<'de> for Node {
                 let text: StringDeserializer<Problem> = text.into_deserializer();
                 visitor.visit_enum(text)
             }
-            other => other.deserialize_any(visitor),
+            other => {
+                let wanted = format!("one of {}", listed(variants));
+                Err(de::Error::invalid_type(
+                    other.unexpected(),
+                    &wanted.as_str(),
+                ))
+            }
         }
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 

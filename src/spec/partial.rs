@@ -1,7 +1,7 @@
 //! Part of a request: a policy profile, a spec file or the flags of one call.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -266,17 +266,21 @@ impl Partial {
     }
 
     /// Makes host paths absolute: relative ones start at `cwd`. A bind without
-    /// a target gets its source's path.
+    /// a target gets its source's path; a file's path loses each `.`.
     pub fn root_at(&mut self, cwd: &Path) {
         for bind in &mut self.binds {
-            bind.source = cwd.join(&bind.source);
+            root(&mut bind.source, cwd);
             bind.target.get_or_insert_with(|| bind.source.clone());
         }
-        for source in self.files.iter_mut().filter_map(|f| f.source.as_mut()) {
-            *source = cwd.join(&*source);
+        for file in &mut self.files {
+            let named = |part: &Component<'_>| *part != Component::CurDir;
+            file.path = file.path.components().filter(named).collect();
+            if let Some(source) = &mut file.source {
+                root(source, cwd);
+            }
         }
         if let Some(out) = &mut self.out {
-            *out = cwd.join(&*out);
+            root(out, cwd);
         }
     }
 
@@ -293,8 +297,8 @@ impl Partial {
         }
     }
 
-    /// The first field that belongs to one call and not into a profile.
-    pub fn call_field(&self) -> Option<&'static str> {
+    /// The fields that belong to one call and not into a profile.
+    pub fn call_fields(&self) -> impl Iterator<Item = &'static str> {
         let fields = [
             ("argv", self.argv.is_some()),
             ("language", self.language.is_some()),
@@ -304,10 +308,8 @@ impl Partial {
             ("out", self.out.is_some()),
             ("files", !self.files.is_empty()),
         ];
-        fields
-            .iter()
-            .find(|(_, given)| *given)
-            .map(|(name, _)| *name)
+        let given = fields.into_iter().filter(|(_, given)| *given);
+        given.map(|(name, _)| name)
     }
 }
 
@@ -351,6 +353,14 @@ impl PartialLandlock {
 
     fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// Makes a path absolute. An empty one stays: it is refused later, and must not
+/// mean the whole of `cwd`.
+fn root(path: &mut PathBuf, cwd: &Path) {
+    if !path.as_os_str().is_empty() {
+        *path = cwd.join(&*path);
     }
 }
 

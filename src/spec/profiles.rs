@@ -128,7 +128,8 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     let text = read(&path)?;
     let origin = Origin::File(path);
     let partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
-    match partial.call_field() {
+    let foreign = partial.call_fields().next();
+    match foreign {
         Some(field) => Err(misplaced(&origin, field)),
         None => Ok(Layer { origin, partial }),
     }
@@ -142,7 +143,7 @@ pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
         .into_iter()
         .map(|error| located(error, origin))
         .collect();
-    problems.extend(partial.call_field().map(|field| misplaced(origin, field)));
+    problems.extend(partial.call_fields().map(|field| misplaced(origin, field)));
     (partial, problems)
 }
 

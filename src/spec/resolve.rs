@@ -3,9 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-
 use super::language;
 use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs};
 use super::validate::{Fault, faults};
@@ -13,7 +10,7 @@ use super::{
     Bind, CgroupChoice, Command, FileSource, InputFile, LandlockSpec, Language, Layer as Security,
     Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
 };
-use crate::bytes::RawText;
+use crate::bytes::decode_base64;
 use crate::error::{Result, SetupError, Step};
 
 /// What the caller's command brings along, next to files and flags.
@@ -164,7 +161,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         hostname: need(merged.hostname, "hostname")?,
         cwd: need(merged.cwd, "cwd")?,
         env: merged.env,
-        binds: merged.binds.into_iter().map(|b| bind(b, ask.cwd)).collect(),
+        binds: merged.binds.into_iter().map(bind).collect(),
         files: merged.files.into_iter().map(input).collect::<Result<_>>()?,
         out: merged.out,
         network: need(merged.network, "network")?,
@@ -241,28 +238,28 @@ fn cgroup(text: &str, cwd: &Path) -> CgroupChoice {
     }
 }
 
-fn bind(partial: PartialBind, cwd: &Path) -> Bind {
-    let source = cwd.join(partial.source);
+/// Its paths are absolute by now, and its target filled in.
+fn bind(partial: PartialBind) -> Bind {
     Bind {
-        target: partial.target.unwrap_or_else(|| source.clone()),
-        source,
+        target: partial.target.unwrap_or_else(|| partial.source.clone()),
+        source: partial.source,
         writable: partial.writable,
     }
 }
 
 fn input(file: PartialFile) -> Result<InputFile> {
-    let source = match (file.source, file.text, file.base64) {
-        (Some(path), _, _) => FileSource::Host(path),
-        (_, Some(text), _) => FileSource::Inline(text.into()),
-        (_, _, Some(base64)) => match BASE64.decode(base64) {
-            Ok(bytes) => FileSource::Inline(bytes.into()),
-            Err(error) => return Err(SetupError::new(Step::Spec, error.to_string()).on("files")),
-        },
-        (None, None, None) => FileSource::Inline(RawText::default()),
+    let source = match (file.source, file.base64) {
+        (Some(path), _) => FileSource::Host(path),
+        (None, Some(text)) => {
+            let bytes = decode_base64(&text);
+            let bytes = bytes.map_err(|why| SetupError::new(Step::Spec, why).on("files"))?;
+            FileSource::Inline(bytes.into())
+        }
+        (None, None) => FileSource::Inline(file.text.unwrap_or_default().into()),
     };
     Ok(InputFile {
         source,
-        target: file.path.components().collect(),
+        target: file.path,
     })
 }
 

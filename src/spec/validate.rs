@@ -8,16 +8,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-
 use super::WORKSPACE;
 use super::partial::{Partial, PartialBind, PartialFile, PartialTmpfs};
 use super::quantity::Bound;
 use super::read::quoted_key;
 use super::tcp::PartialTcp;
 use super::units::{Bytes, Span};
-use crate::bytes::RawText;
+use crate::bytes::{RawText, decode_base64};
 
 /// A value that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,7 +265,7 @@ impl Found {
         for (index, file) in files.iter().enumerate() {
             let field = format!("files[{index}].path");
             let shown = file.path.display();
-            let normal = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
+            let normal = |c: Component<'_>| matches!(c, Component::Normal(_));
             if has_nul(file.path.as_os_str())
                 || file.path.file_name().is_none()
                 || !file.path.components().all(normal)
@@ -294,8 +291,7 @@ impl Found {
                     "wants exactly one of text, base64 and source",
                 );
             }
-            if let Some(Err(error)) = file.base64.as_ref().map(|text| BASE64.decode(text)) {
-                let message = format!("is not base64: {}", error.to_string().to_lowercase());
+            if let Some(Err(message)) = file.base64.as_deref().map(decode_base64) {
                 self.push(format!("files[{index}].base64"), message);
             }
             if let Some(source) = &file.source {

@@ -60,7 +60,7 @@ const ATTACKS: &[Attack] = &[
     attack("proc-init-mem", || open("/proc/1/mem", libc::O_RDWR))
         .live(naive())
         .refused(INVISIBLE)
-    .weaker(BY_INIT_ITSELF),
+        .weaker(BY_INIT_ITSELF),
     attack("proc-init-root", || {
         open("/proc/1/root/usr", libc::O_RDONLY)
     })
@@ -70,7 +70,7 @@ const ATTACKS: &[Attack] = &[
     attack("proc-init-environ", || read("/proc/1/environ"))
         .live(naive())
         .refused(INVISIBLE)
-    .weaker(BY_INIT_ITSELF),
+        .weaker(BY_INIT_ITSELF),
     attack("descriptor-of-init", || {
         let init = call!(SYS_pidfd_open, 1, 0)?;
         call!(SYS_pidfd_getfd, init, 1, 0).map(drop)
@@ -84,8 +84,7 @@ const ATTACKS: &[Attack] = &[
         call!(SYS_prlimit64, 1, NOFILE, Arg::NULL, &limit).map(drop)?;
         call!(SYS_prlimit64, 1, NOFILE, &limit, Arg::NULL).map(drop)
     })
-    .live(naive())
-    ,
+    .live(naive()),
     attack("kcmp", || {
         const FILE: i32 = 0;
         let own = std::process::id();

@@ -83,7 +83,14 @@ impl Trap {
         let shown = self.scratch.join("rootfs/etc");
         let rootfs = self.root.to_string_lossy();
         stage
-            .exec(["/probe", "--probe", "mounts/write", "/tmp/new", "/workspace/new", "/dev/shm/new"])
+            .exec([
+                "/probe",
+                "--probe",
+                "mounts/write",
+                "/tmp/new",
+                "/workspace/new",
+                "/dev/shm/new",
+            ])
             .option(["--rootfs", &rootfs])
             .ro(&shown, Path::new(bound))
             .run()
@@ -120,7 +127,9 @@ fn binds_follow_no_links(stage: &Stage) -> Check {
         trap.spring(link)?;
         let run = trap.run(stage, target)?.ended(Outcome::Setup)?;
         let error = run.record.setup_error;
-        let told = error.as_ref().is_some_and(|error| error.to_string().contains(target));
+        let told = error
+            .as_ref()
+            .is_some_and(|error| error.to_string().contains(target));
         assert!(told, "{target}: {error:?}");
         trap.untouched()?;
     }
@@ -138,7 +147,11 @@ fn swapped_during_setup(stage: &Stage) -> Check {
             let run = trap.run(stage, "/bound")?;
             let outcome = run.record.outcome;
             *seen.entry(format!("{outcome:?}")).or_insert(0) += 1;
-            assert!([Outcome::Ok, Outcome::Setup].contains(&outcome), "{}", run.json);
+            assert!(
+                [Outcome::Ok, Outcome::Setup].contains(&outcome),
+                "{}",
+                run.json
+            );
             trap.untouched()?;
         }
         swapper.stop()?;

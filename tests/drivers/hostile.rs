@@ -228,3 +228,39 @@ fn base_exceptions_in_a_repr_end_the_code_as_elsewhere() {
     );
     assert_eq!(run.error().line, Some(2));
 }
+
+#[test]
+fn exceptions_that_fight_back_are_still_reported() {
+    let Some(python) = python() else { return };
+    for (body, message) in [
+        ("errno = property(lambda self: 1 / 0)", "[Errno 5] x"),
+        ("errno = 'many'", "[Errno 5] x"),
+        (
+            "def __str__(self): raise SystemExit(0)",
+            "<unprintable: str() raised SystemExit>",
+        ),
+        (
+            "def __str__(self): return 5",
+            "<unprintable: str() raised TypeError>",
+        ),
+        ("__class__ = property(lambda self: 1 / 0)", "[Errno 5] x"),
+        (
+            "def __getattribute__(self, name): raise KeyError",
+            "[Errno 5] x",
+        ),
+    ] {
+        let run = python.run(format!("class E(OSError):\n    {body}\nraise E(5, 'x')"));
+        let error = run.error();
+        assert_eq!(
+            (
+                error.name.as_str(),
+                error.message.as_str(),
+                error.line,
+                error.errno
+            ),
+            ("E", message, Some(3), Some(5)),
+            "{body}"
+        );
+        assert_eq!((run.status.code(), run.done), (Some(1), true), "{body}");
+    }
+}

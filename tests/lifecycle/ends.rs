@@ -158,7 +158,11 @@ fn fork_bomb(stage: &Stage) -> Check {
     marker.nothing_left()?;
     assert_eq!(run.record.exit_code, 124);
     // The limit, what ending takes, and no more.
-    assert!(run.process.elapsed < stage.within(3_000), "{:?}", run.process.elapsed);
+    assert!(
+        run.process.elapsed < stage.within(3_000),
+        "{:?}",
+        run.process.elapsed
+    );
     Ok(())
 }
 
@@ -175,7 +179,11 @@ fn process_limit(stage: &Stage) -> Check {
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
     assert_eq!((limit.requested, limit.enforced), (20.0, Some(20.0)));
-    assert!(["cgroup", "rlimit"].contains(&limit.by.as_str()), "{}", limit.by);
+    assert!(
+        ["cgroup", "rlimit"].contains(&limit.by.as_str()),
+        "{}",
+        limit.by
+    );
     Ok(())
 }
 
@@ -233,7 +241,11 @@ fn daemon_that_holds_stdout(stage: &Stage) -> Check {
         .ended(Outcome::Ok)?;
     marker.nothing_left()?;
     assert_eq!(run.stdout(), "done\n");
-    assert!(run.process.elapsed < stage.within(1_000), "{:?}", run.process.elapsed);
+    assert!(
+        run.process.elapsed < stage.within(1_000),
+        "{:?}",
+        run.process.elapsed
+    );
     Ok(())
 }
 
@@ -245,7 +257,10 @@ fn daemon_that_holds_the_callers_pipe(stage: &Stage) -> Check {
         .command();
     let through = process::finish(&mut command, stage.within(2_000))?;
     marker.nothing_left()?;
-    assert_eq!((through.code(), through.stdout.as_slice()), (0, &b"done\n"[..]));
+    assert_eq!(
+        (through.code(), through.stdout.as_slice()),
+        (0, &b"done\n"[..])
+    );
     assert!(!through.pipes_still_held);
     Ok(())
 }
@@ -257,6 +272,10 @@ fn stopped_children(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     marker.nothing_left()?;
-    assert!(run.process.elapsed < stage.within(1_000), "{:?}", run.process.elapsed);
+    assert!(
+        run.process.elapsed < stage.within(1_000),
+        "{:?}",
+        run.process.elapsed
+    );
     Ok(())
 }

@@ -105,7 +105,10 @@ fn a_gigabyte(stage: &Stage) -> Check {
     assert!(cut.kept <= CAP && cut.kept > CAP / 2, "{cut:?}");
     // Between head and tail stands how much is missing.
     let kept = run.stdout().bytes().filter(|byte| *byte == b'x').count();
-    assert!((kept as u64).abs_diff(cut.kept) < 100, "{kept} bytes, {cut:?}");
+    assert!(
+        (kept as u64).abs_diff(cut.kept) < 100,
+        "{kept} bytes, {cut:?}"
+    );
     let (before, after) = (quiet.process.peak_rss, run.process.peak_rss);
     stage.note(format!(
         "peak {} KiB, quiet {} KiB",

@@ -66,7 +66,11 @@ fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Child> {
 /// Waits until the program is there, under its own name.
 fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
     let start = Instant::now();
-    while !marker.processes()?.iter().any(|line| line.contains("(/probe ")) {
+    while !marker
+        .processes()?
+        .iter()
+        .any(|line| line.contains("(/probe "))
+    {
         if start.elapsed() > stage.within(5_000) {
             return Err(fail("the program did not start"));
         }

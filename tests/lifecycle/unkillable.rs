@@ -58,13 +58,20 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
         .rw(&dir, Path::new("/dead"))
         .command();
     let mut outside = stage.outside("unkillable/with-dead-file-system", []);
-    outside.arg(&dir).arg(cell.get_program()).args(cell.get_args());
+    outside
+        .arg(&dir)
+        .arg(cell.get_program())
+        .args(cell.get_args());
 
     let process = process::finish(&mut outside, stage.within(20_000))?;
     let took = process.elapsed;
     let run = Run::of(process)?.ended(Outcome::Timeout)?;
     assert!(took < stage.within(10_000), "{took:?}");
-    assert!(!run.record.warnings.is_empty(), "nothing told: {}", run.json);
+    assert!(
+        !run.record.warnings.is_empty(),
+        "nothing told: {}",
+        run.json
+    );
     // With its server the file system ends, and with that the wait.
     marker.nothing_left_unattended(stage)
 }
@@ -77,7 +84,13 @@ fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
         "fd={},rootmode=40000,user_id={uid},group_id={gid},allow_other",
         device.as_raw_fd()
     );
-    mount(Some("dead"), dir, Some("fuse"), MsFlags::empty(), Some(options.as_str()))?;
+    mount(
+        Some("dead"),
+        dir,
+        Some("fuse"),
+        MsFlags::empty(),
+        Some(options.as_str()),
+    )?;
     let server = raw::fork(|| serve(&device))?;
     drop(device);
     let status = Command::new(&command[0]).args(&command[1..]).status();
@@ -94,9 +107,8 @@ fn serve(mut device: &File) -> i32 {
     const OPENDIR: u32 = 27;
     let mut request = vec![0; 1 << 17];
     while device.read(&mut request).is_ok() {
-        let word = |at: usize| -> u32 {
-            request[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
-        };
+        let word =
+            |at: usize| -> u32 { request[at..at + 4].try_into().map_or(0, u32::from_ne_bytes) };
         let (opcode, unique) = (word(4), &request[8..16]);
         let answer = match opcode {
             INIT => Ok(init()),
@@ -122,7 +134,10 @@ fn serve(mut device: &File) -> i32 {
 /// `struct fuse_init_out` of protocol 7.19: major, minor, read-ahead, flags,
 /// two 16-bit bounds on what is under way, the size of writes.
 fn init() -> Vec<u8> {
-    [7_u32, 19, 0, 0, 0, 4096].into_iter().flat_map(u32::to_ne_bytes).collect()
+    [7_u32, 19, 0, 0, 0, 4096]
+        .into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .collect()
 }
 
 /// `struct fuse_attr_out`: how long it is valid, and a directory.

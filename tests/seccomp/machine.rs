@@ -21,7 +21,7 @@ impl Data {
             8 | 12 => 0x5a5a_5a5a,
             16..64 => {
                 let argument = self.args[(offset as usize - 16) / 8];
-                (if offset % 8 == 0 {
+                (if offset.is_multiple_of(8) {
                     argument
                 } else {
                     argument >> 32
@@ -39,7 +39,11 @@ pub(crate) fn check(program: &[Insn]) {
     for (index, insn) in program.iter().enumerate() {
         let farthest = match insn.code {
             0x20 => {
-                assert!(insn.k < 64 && insn.k % 4 == 0, "load from {}", insn.k);
+                assert!(
+                    insn.k < 64 && insn.k.is_multiple_of(4),
+                    "load from {}",
+                    insn.k
+                );
                 0
             }
             0x54 | 0x06 => 0,

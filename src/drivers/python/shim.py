@@ -94,7 +94,7 @@ def cell():
     def clipped(value, limit):
         try:
             return text(str(value), limit)
-        except Exception as error:
+        except BaseException as error:
             return ("<unprintable: str() raised %s>" % type(error).__name__).encode()
 
     # Read now, compiled when needed: by then the program may have used up its
@@ -178,8 +178,10 @@ def cell():
             trace = trace.tb_next
         if type(line) is int:
             fields.append((b"t", "line", b"%d" % line))
-        if isinstance(value, OSError) and type(value.errno) is int:
-            fields.append((b"t", "errno", b"%d" % value.errno))
+        # The base class's own attribute: a subclass may override it.
+        errno = OSError.errno.__get__(value) if issubclass(kind, OSError) else None
+        if type(errno) is int:
+            fields.append((b"t", "errno", b"%d" % errno))
         if is_syntax:
             fields.append((b"t", "syntax", b"1"))
         return fields

@@ -82,11 +82,10 @@ impl Dir {
 
     /// What the file `name` holds.
     pub(super) fn read(&self, name: &str) -> Result<String> {
-        let mut text = String::new();
-        self.open_file(name, OFlag::O_RDONLY)?
-            .read_to_string(&mut text)
-            .map_err(|error| self.io_error("read", name, &error))?;
-        Ok(text)
+        self.open_file(name, OFlag::O_RDONLY)
+            .map(contents)?
+            .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
+            .map_err(|error| self.io_error("read", name, &error))
     }
 
     /// Writes `value` to the file `name`, in one call.
@@ -120,4 +119,13 @@ impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// All that a file of the kernel's holds, mostly with one read(2) and another
+/// that finds the end. [`std::fs::read`] asks for the size first, which is 0, and
+/// then begins with small reads, each of which the kernel renders anew.
+pub(super) fn contents(file: File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(8 * 1024);
+    file.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

@@ -5,13 +5,13 @@
 //! it has not delegated, and may take controllers away there at any time, and
 //! with them the limits of cells.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use super::dir::Dir;
+use super::dir::{Dir, contents};
 use super::{LEAF, Source, parse};
 use crate::error::{Result, SetupError, Step};
 use crate::sys;
@@ -265,5 +265,7 @@ pub(super) fn writable(dir: &Dir) -> Result<()> {
 }
 
 fn read(path: &str) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(path))
+    File::open(path)
+        .and_then(contents)
+        .map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(path))
 }

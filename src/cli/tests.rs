@@ -1,0 +1,328 @@
+use clap::Arg;
+use clap::error::ErrorKind;
+use proptest::prelude::*;
+
+use super::groups::{Call, Group};
+use super::*;
+use crate::bytes::RawText;
+use crate::spec::Network;
+use crate::spec::quantity::Bound;
+use crate::spec::units::Bytes;
+
+fn subcommand_of<'a>(command: &'a Command, name: &str) -> &'a Command {
+    command.find_subcommand(name).unwrap()
+}
+
+fn built() -> Command {
+    let mut command = command();
+    command.build();
+    command
+}
+
+fn longs(command: &Command) -> Vec<String> {
+    let mut names: Vec<String> = command
+        .get_arguments()
+        .flat_map(|arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long().into_iter().chain(aliases)
+        })
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names
+}
+
+fn group_names<G: Group>() -> (Vec<String>, Vec<String>) {
+    let mut named: Vec<String> = G::NAMES.iter().map(|name| (*name).to_owned()).collect();
+    named.sort();
+    (longs(&G::augment_args(Command::new("x"))), named)
+}
+
+#[test]
+fn declarations_are_sound() {
+    command().debug_assert();
+}
+
+#[test]
+fn groups_name_the_options_that_they_declare() {
+    for (declared, named) in [
+        group_names::<Call>(),
+        group_names::<Files>(),
+        group_names::<Environment>(),
+        group_names::<Networking>(),
+        group_names::<Limits>(),
+        group_names::<Security>(),
+    ] {
+        assert_eq!(declared, named);
+    }
+}
+
+#[test]
+fn the_list_of_commands_has_their_own_descriptions() {
+    let built = built();
+    for (name, about, _) in COMMANDS {
+        let own = subcommand_of(&built, name).get_about().unwrap();
+        assert_eq!(own.to_string(), about, "{name}");
+    }
+}
+
+#[test]
+fn everything_is_documented() {
+    fn check(command: &Command) {
+        let undocumented = |arg: &&Arg| arg.get_help().is_none();
+        let missing: Vec<&str> = command
+            .get_arguments()
+            .filter(undocumented)
+            .map(|arg| arg.get_id().as_str())
+            .collect();
+        assert_eq!(missing, [""; 0], "{}", command.get_name());
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+        command.get_subcommands().for_each(check);
+    }
+    check(&built());
+}
+
+fn run_of(words: &[&str]) -> Run {
+    match parse(words).unwrap() {
+        Invocation::Run(run) => *run,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn exec_of(words: &[&str]) -> Exec {
+    match parse(words).unwrap() {
+        Invocation::Exec(exec) => *exec,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn nothing(_: &str) -> Option<OsString> {
+    None
+}
+
+#[test]
+fn run_takes_a_file_code_or_standard_input() {
+    let cases = [
+        ("a.py -x y", None, Some("a.py"), "-x y"),
+        ("-c 1", Some("1"), None, ""),
+        ("-c 1 x -y", Some("1"), None, "x -y"),
+        ("- x", None, Some("-"), "x"),
+        ("--lang python -- -odd", None, Some("-odd"), ""),
+    ];
+    for (words, code, file, args) in cases {
+        let line: Vec<&str> = ["cellblock", "run"]
+            .into_iter()
+            .chain(words.split(' '))
+            .collect();
+        let partial = run_of(&line).partial(nothing).unwrap();
+        assert_eq!(partial.code, code.map(RawText::from), "{words}");
+        assert_eq!(partial.code_file, file.map(PathBuf::from), "{words}");
+        let wanted: Vec<RawText> = args.split_whitespace().map(RawText::from).collect();
+        assert_eq!(partial.args, Some(wanted), "{words}");
+    }
+}
+
+#[test]
+fn exec_takes_all_behind_the_dashes() {
+    let exec = exec_of(&["cellblock", "exec", "--memory", "64M", "--", "ls", "--json"]);
+    assert!(!exec.options.json);
+    let partial = exec.partial(nothing).unwrap();
+    assert_eq!(partial.argv, Some(vec!["ls".into(), "--json".into()]));
+    assert_eq!(partial.limits.memory, Some(Bound(Some(Bytes::mib(64)))));
+}
+
+#[test]
+fn a_bare_variable_is_the_callers() {
+    let exec = exec_of(&["cellblock", "exec", "--env", "A", "--env", "B=", "--", "x"]);
+    let partial = exec.partial(|name| Some(format!("<{name}>").into()));
+    let env = partial.unwrap().env;
+    assert_eq!(env["A"], RawText::from("<A>"));
+    assert_eq!(env["B"], RawText::from(""));
+
+    let error = exec.partial(nothing).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "read the request: --env A: is not in the caller's environment"
+    );
+}
+
+#[test]
+fn wrong_command_lines_are_usage_errors() {
+    let cases: [(&[&str], &str); 16] = [
+        (&["frob"], "unrecognized subcommand 'frob'"),
+        (&["exec"], "<PROG> [ARGS]..."),
+        (&["exec", "ls"], "unexpected argument 'ls' found"),
+        (
+            &["exec", "--memroy", "1M", "--", "x"],
+            "a similar argument exists: '--memory'",
+        ),
+        (
+            &["run", "--memroy", "1M", "x"],
+            "a similar argument exists: '--memory'",
+        ),
+        (&["run", "--memory", "1Q", "x"], "`1Q` is not a size"),
+        (
+            &["run", "--wall", "0", "x"],
+            "`0` is not a duration above zero",
+        ),
+        (
+            &["run", "--cpus", "x", "x"],
+            "`x` is not a number such as 1 or 0.5",
+        ),
+        (
+            &["run", "--processes", "-1", "x"],
+            "unexpected argument '-1' found",
+        ),
+        (
+            &["run", "--net", "all", "x"],
+            "[possible values: none, host]",
+        ),
+        (
+            &["run", "--without", "all", "x"],
+            "[possible values: seccomp, landlock, userns-limit, proc]",
+        ),
+        (
+            &["run", "--tcp-connect", "80,0", "x"],
+            "`0` is not a port from 1 to 65535",
+        ),
+        (&["run", "--ro", ":x", "x"], "wants SRC, or SRC:DST"),
+        (&["run", "--env", "=x", "x"], "wants NAME or NAME=VALUE"),
+        (
+            &["run", "--record", "fd:x", "x"],
+            "wants the number of an open descriptor",
+        ),
+        (
+            &["run", "--memory", "1M", "--memory", "2M", "x"],
+            "cannot be used multiple times",
+        ),
+    ];
+    for (words, wanted) in cases {
+        let words: Vec<&str> = ["cellblock"].iter().chain(words).copied().collect();
+        let error = parse(&words).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{words:?}");
+        assert!(error.to_string().contains(wanted), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn help_lists_all_options_whatever_else_is_given() {
+    let error = parse(&["cellblock", "run", "--net", "none", "--help"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DisplayHelp);
+    assert!(error.to_string().contains("--memory <SIZE>"));
+    assert!(!error.to_string().contains("landlock-max-abi"));
+}
+
+#[test]
+fn no_exec_closes_memory_too_unless_a_policy_is_named() {
+    let options = exec_of(&["cellblock", "exec", "--no-exec", "--", "x"]);
+    assert_eq!(options.partial(nothing).unwrap().seccomp.unwrap(), "strict");
+    let words = [
+        "cellblock",
+        "exec",
+        "--no-exec",
+        "--seccomp",
+        "p",
+        "--",
+        "x",
+    ];
+    assert_eq!(
+        exec_of(&words).partial(nothing).unwrap().seccomp.unwrap(),
+        "p"
+    );
+}
+
+#[test]
+fn completions_know_the_options() {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let script = String::from_utf8(Completions { shell }.script()).unwrap();
+        assert!(script.contains("workspace-size"), "{shell:?}");
+    }
+}
+
+/// A word that a command line may have, right or wrong.
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("--"),
+        Just("-"),
+        Just("-c"),
+        Just("--memory"),
+        Just("--memory=64M"),
+        Just("64M"),
+        Just("--ro"),
+        Just("--ro=/a:/b"),
+        Just("--json"),
+        Just("--json=x"),
+        Just("--net"),
+        Just("host"),
+        Just("--no-exec"),
+        Just("--strict"),
+        Just("--timeout"),
+        Just("5"),
+        Just("--env"),
+        Just("A=b"),
+        Just("--lang"),
+        Just("python"),
+        Just("--spec"),
+        Just("x.toml"),
+        Just("--record=fd:3"),
+        Just("--without"),
+        Just("seccomp"),
+        Just("-x"),
+        Just("--frob"),
+        Just("--help"),
+        Just("--tcp-bind=80"),
+        Just(""),
+        Just("--version"),
+        Just("--landlock-max-abi=3"),
+    ]
+    .prop_map(str::to_owned)
+}
+
+proptest! {
+    /// What is declared for a call never changes what its words mean.
+    #[test]
+    fn the_lean_command_line_reads_what_the_whole_one_reads(
+        name in prop_oneof![Just("run"), Just("exec"), Just("plan")],
+        words in proptest::collection::vec(word(), 0..6),
+    ) {
+        let head = ["cellblock".to_owned(), name.to_owned()];
+        let words: Vec<String> = head.into_iter().chain(words).collect();
+        let whole = command().try_get_matches_from(&words).and_then(invocation);
+        match (parse(&words), whole) {
+            (Ok(lean), Ok(whole)) => {
+                prop_assert_eq!(format!("{lean:?}"), format!("{whole:?}"));
+            }
+            (Err(lean), Err(whole)) => prop_assert_eq!(lean.to_string(), whole.to_string()),
+            (lean, whole) => prop_assert!(false, "{lean:?} but {whole:?}"),
+        }
+    }
+
+    /// Whatever is given as a limit is what the request asks for.
+    #[test]
+    fn limits_survive_the_command_line(
+        memory in proptest::option::of(any::<u64>()),
+        processes in proptest::option::of(any::<u64>()),
+        tmp in any::<u64>(),
+        cpus in proptest::option::of(0.01f64..4096.0),
+        host in any::<bool>(),
+    ) {
+        let shown = |value: Option<String>| value.unwrap_or("none".to_owned());
+        let words = [
+            "cellblock".to_owned(), "exec".to_owned(),
+            format!("--memory={}", shown(memory.map(|n| Bytes(n).to_string()))),
+            format!("--processes={}", shown(processes.map(|n| n.to_string()))),
+            format!("--tmp-size={}", Bytes(tmp)),
+            format!("--cpus={}", shown(cpus.map(|n| n.to_string()))),
+            format!("--net={}", if host { "host" } else { "none" }),
+            "--".to_owned(), "x".to_owned(),
+        ];
+        let Ok(Invocation::Exec(exec)) = parse(&words) else { panic!("{words:?}") };
+        let partial = exec.partial(nothing).unwrap();
+        prop_assert_eq!(partial.limits.memory, Some(Bound(memory.map(Bytes))));
+        prop_assert_eq!(partial.limits.processes, Some(Bound(processes)));
+        prop_assert_eq!(partial.limits.tmp.size, Some(Bytes(tmp)));
+        prop_assert_eq!(partial.limits.cpus, Some(Bound(cpus)));
+        let network = if host { Network::Host } else { Network::None };
+        prop_assert_eq!(partial.network, Some(network));
+    }
+}
