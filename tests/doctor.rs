@@ -1,7 +1,7 @@
 //! `cellblock doctor` on this host, and on hosts made worse by real means: as an
 //! unprivileged user in namespaces of its own, and in a cell.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
