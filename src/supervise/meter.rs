@@ -89,7 +89,8 @@ impl<'a> Meter<'a> {
             }
         }
         if let Some(limit) = self.memory {
-            let used = memory_used(&processes, limit) + tmpfs.iter().map(tmpfs_used).sum::<u64>();
+            let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
+            let used = memory_used(&processes, tmpfs, limit);
             peaks.memory = peaks.memory.max(Some(used));
             if used > limit {
                 return Some(Stop::MemoryWatchdog);
@@ -151,41 +152,62 @@ fn cpu_of(pid: Pid) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 10))
 }
 
-/// Bytes that the processes hold. Counting shared pages once takes the kernel
-/// longer, so it is done only when the quick count is above `limit`.
-fn memory_used(processes: &[Pid], limit: u64) -> u64 {
-    let quick: u64 = processes
-        .iter()
-        .skip(1)
-        .filter_map(|pid| resident(*pid))
-        .sum();
+/// Bytes that the processes hold, pages of their own and shared ones.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    own: u64,
+    shared: u64,
+}
+
+impl Held {
+    fn sum(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |sum, held| Self {
+            own: sum.own + held.own,
+            shared: sum.shared + held.shared,
+        })
+    }
+
+    /// With what is in tmpfs. Files there may be among the shared pages, so the
+    /// larger of the two counts: no cell is ended for memory counted twice.
+    fn with(self, tmpfs: u64) -> u64 {
+        self.own + self.shared.max(tmpfs)
+    }
+}
+
+/// Counting shared pages once takes the kernel longer, so it is done only when
+/// the quick count is above `limit`.
+fn memory_used(processes: &[Pid], tmpfs: u64, limit: u64) -> u64 {
+    // Init is cellblock's own.
+    let cell = || processes.iter().skip(1);
+    let quick = Held::sum(cell().filter_map(|pid| resident(*pid))).with(tmpfs);
     if quick <= limit {
         return quick;
     }
-    processes
-        .iter()
-        .skip(1)
-        .filter_map(|pid| proportional(*pid))
-        .sum()
+    let exact = |pid: &Pid| proportional(*pid).or_else(|| resident(*pid));
+    Held::sum(cell().filter_map(exact)).with(tmpfs)
 }
 
-fn resident(pid: Pid) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let mut pages = statm
-        .split_ascii_whitespace()
-        .skip(1)
-        .map(str::parse::<u64>);
-    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
-    Some(resident.saturating_sub(shared) * 4096)
+fn resident(pid: Pid) -> Option<Held> {
+    held(&format!("/proc/{pid}/status"), "RssAnon:", "RssShmem:")
 }
 
-fn proportional(pid: Pid) -> Option<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let kib = |name: &str| {
-        let line = rollup.lines().find(|line| line.starts_with(name))?;
-        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+fn proportional(pid: Pid) -> Option<Held> {
+    held(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon:", "Pss_Shmem:")
+}
+
+/// Reads two lines that give KiB (proc_pid_status(5), proc_pid_smaps(5)). A
+/// process that has ended holds nothing and has neither.
+fn held(path: &str, own: &str, shared: &str) -> Option<Held> {
+    let text = fs::read_to_string(path).ok()?;
+    let bytes = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(kib * 1024)
     };
-    Some((kib("Pss_Anon:").unwrap_or(0) + kib("Pss_Shmem:").unwrap_or(0)) * 1024)
+    Some(Held {
+        own: bytes(own)?,
+        shared: bytes(shared)?,
+    })
 }
 
 fn tmpfs_used(directory: &OwnedFd) -> u64 {
