@@ -44,9 +44,12 @@ impl Policy {
 
     /// Answers what the policy denies with the error number that it names.
     pub fn denials(&self) -> Denials {
-        Denials::answering(self.0.denials.iter().map(|denial| {
-            (i64::from(denial.number), Errno::from_raw(denial.errno))
-        }))
+        Denials::answering(
+            self.0
+                .denials
+                .iter()
+                .map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
+        )
     }
 
     /// The program as the kernel takes it.

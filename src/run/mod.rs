@@ -146,7 +146,10 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     let channel = conversation
         .as_mut()
         .map(|conversation| conversation as &mut dyn Channel);
-    let denials = filter.as_ref().map(filter::Policy::denials).unwrap_or_default();
+    let denials = filter
+        .as_ref()
+        .map(filter::Policy::denials)
+        .unwrap_or_default();
     let observed = watch(&cell, &plan, denials, signals.fd(), channel);
     let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
     if let Some(cgroup) = cell.cgroup.take()
