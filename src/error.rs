@@ -37,6 +37,8 @@ pub enum Step {
     Hostname,
     /// Becoming the inner user.
     Ids,
+    /// Forbidding nested user namespaces.
+    Nesting,
     /// Making a mount.
     Mount,
     /// Copying an input file in.
@@ -45,8 +47,6 @@ pub enum Step {
     Pivot,
     /// Entering a cgroup namespace.
     CgroupNamespace,
-    /// Forbidding nested user namespaces.
-    Nesting,
     /// Setting resource limits (setrlimit(2)).
     Rlimits,
     /// Dropping capabilities.
@@ -86,11 +86,11 @@ impl Step {
         Self::Network,
         Self::Hostname,
         Self::Ids,
+        Self::Nesting,
         Self::Mount,
         Self::CopyIn,
         Self::Pivot,
         Self::CgroupNamespace,
-        Self::Nesting,
         Self::Rlimits,
         Self::Capabilities,
         Self::NoNewPrivs,

@@ -21,7 +21,9 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     report.enter(Step::Nesting);
     let write = Verb::new(Step::Nesting, Call::Write);
     // The cell's own `/proc` shows processes only, so this needs another one. It
-    // is never attached anywhere and goes with its descriptor.
+    // is never attached anywhere and goes with its descriptor. The kernel gives
+    // it only while the caller's `/proc` is in sight, that is before the root
+    // changes: on newer kernels (7.3) one of processes only does not vouch for it.
     let proc = sys::mount::FsContext::open(c"proc")
         .and_then(|fs| fs.mount(0))
         .map_err(|e| Verb::new(Step::Nesting, Call::Fsmount).failed(e))?;

@@ -86,11 +86,11 @@ fn set_up(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<init::Reaper, Fa
     tether::wait_for_id_maps(report)?;
     identity::become_inner_user(plan, report)?;
     tether::die_with_supervisor(report)?;
+    confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
     files::copy_in(plan, &cell.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
     identity::enter_cgroup_namespace(plan, report)?;
-    confine::forbid_nested_userns(plan, report)?;
     confine::bind_to_cpus(cell.fallback, report)?;
     confine::drop_capabilities(report)?;
     confine::set_no_new_privs(report)?;

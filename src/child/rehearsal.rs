@@ -47,6 +47,7 @@ fn play(cell: &Prepared<'_>, last: Step, report: &Reporter<'_>) -> Result<(), Fa
         tether::wait_for_id_maps(report)?;
         identity::become_inner_user(plan, report)?;
     }
+    confine::forbid_nested_userns(plan, report)?;
     if !plan.mounts.is_empty() {
         let root = mounts::build(plan, sources, report)?;
         if last >= Step::Pivot {
@@ -54,7 +55,6 @@ fn play(cell: &Prepared<'_>, last: Step, report: &Reporter<'_>) -> Result<(), Fa
         }
     }
     identity::enter_cgroup_namespace(plan, report)?;
-    confine::forbid_nested_userns(plan, report)?;
     // Only who has a user namespace of its own has capabilities to drop.
     if last >= Step::Capabilities && plan.has(Namespace::User) {
         confine::drop_capabilities(report)?;

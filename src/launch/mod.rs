@@ -24,6 +24,9 @@ use cgroup::CellCgroup;
 pub use rehearse::rehearse;
 pub use translate::in_words;
 
+/// Bytes that a captured stream may be ahead of its reader.
+const PIPE_SIZE: i32 = 256 * 1024;
+
 /// A cell whose init has been cloned.
 #[derive(Debug)]
 pub struct Running {
@@ -115,22 +118,15 @@ pub fn launch(
 
 /// In a copy of a process that had more threads, locks stay locked for ever.
 fn require_one_thread() -> Result<()> {
-    let path = "/proc/self/stat";
-    let stat = std::fs::read_to_string(path)
-        .map_err(|e| SetupError::io(Step::Clone, "open", &e).on(path))?;
-    // Fields are counted behind the command's name, which may contain anything.
-    let threads = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(17));
-    match threads {
-        Some("1") => Ok(()),
-        other => Err(SetupError::new(
+    match crate::sys::process::has_one_thread() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(SetupError::new(
             Step::Clone,
-            format!(
-                "cellblock must have one thread to clone, and has {}",
-                other.unwrap_or("an unknown number")
-            ),
+            "a cell must be started by a process with one thread, and this one has more",
         )),
+        Err(errno) => Err(SetupError::os(Step::Clone, "stat", errno)
+            .on("/proc/self/task")
+            .hint("mount /proc")),
     }
 }
 
@@ -184,6 +180,9 @@ fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) =
         pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
     set_nonblocking(&read)?;
+    // A larger pipe halves the cost of a flood; beyond the caller's share
+    // (pipe(7), pipe-user-pages-soft) the kernel refuses, and the usual size does.
+    let _ = nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
     Ok((read, write))
 }
 

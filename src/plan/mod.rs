@@ -223,7 +223,7 @@ impl Plan {
             },
             userns_limit: !spec.without.contains(&Layer::UsernsLimit),
             landlock: landlock::plan(spec, host, tree)?,
-            seccomp: (!spec.without.contains(&Layer::Seccomp)).then(|| spec.seccomp.clone()),
+            seccomp: seccomp_policy(spec),
             program: Program::new(spec, program),
             watch: Watch {
                 wall: limits.wall,
@@ -246,6 +246,21 @@ impl Plan {
     pub fn has(&self, namespace: Namespace) -> bool {
         self.namespaces.contains(&namespace)
     }
+}
+
+/// Landlock alone does not keep a program from executing what it made up: a
+/// memfd has no path. The policy `strict` has none.
+fn seccomp_policy(spec: &Spec) -> Option<String> {
+    if spec.without.contains(&Layer::Seccomp) {
+        return None;
+    }
+    let no_exec = !spec.landlock.exec_writable;
+    let usual = if no_exec && spec.seccomp == "default" {
+        "strict"
+    } else {
+        &spec.seccomp
+    };
+    Some(usual.to_owned())
 }
 
 fn namespaces(spec: &Spec) -> Vec<Namespace> {

@@ -22,6 +22,9 @@ mod assemble;
 mod conversation;
 mod filter;
 mod inputs;
+mod isolation;
+mod limits;
+mod measures;
 
 use conversation::Conversation;
 pub use filter::Policy as FilterPolicy;

@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
-use nix::sys::stat::stat;
 
 use super::clone::{Fork, fork_into};
 
@@ -45,7 +44,7 @@ pub fn attribute_is_one(file: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
 /// `EDEADLK` when this process has more than one thread: in the copy, locks that
 /// the others hold would stay locked for ever. Otherwise clone3(2)'s.
 pub fn fork_apart(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
-    if threads()? != 1 {
+    if !super::process::has_one_thread()? {
         return Err(Errno::EDEADLK);
     }
     // SAFETY: this process has one thread, as just checked.
@@ -58,10 +57,4 @@ pub fn fork_apart(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
             unsafe { libc::_exit(status) }
         }
     }
-}
-
-/// How many threads this process has: each is a directory there, beside `.` and
-/// `..`, and the count of links says so in one call.
-fn threads() -> Result<u64, Errno> {
-    Ok(stat(c"/proc/self/task")?.st_nlink.saturating_sub(2))
 }

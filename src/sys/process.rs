@@ -242,3 +242,12 @@ pub fn adopt(number: RawFd) -> Result<std::fs::File, Errno> {
     // as this is called before anything else is opened.
     Ok(unsafe { std::fs::File::from_raw_fd(number) })
 }
+
+/// Whether this process has just one thread: each is a directory in its `task`,
+/// beside `.` and `..`, and the count of links says so in one call.
+///
+/// # Errors
+/// The error number of stat(2); ENOENT where `/proc` is not mounted.
+pub fn has_one_thread() -> Result<bool, Errno> {
+    Ok(nix::sys::stat::stat(c"/proc/self/task")?.st_nlink == 3)
+}

@@ -104,8 +104,9 @@ impl CellCgroup {
         // none can be had, a later sweep does its work.
         let janitor = janitor::hire(parent.as_fd(), c_name.clone()).ok();
         let (dir, lock) = make(&parent, &name)?;
-        let cpu_stat = dir.open_file("cpu.stat", OFlag::O_RDONLY);
-        let cpu_stat = cpu_stat.inspect_err(|_| {
+        let usable =
+            habitable(&dir, &controllers).and_then(|()| dir.open_file("cpu.stat", OFlag::O_RDONLY));
+        let cpu_stat = usable.inspect_err(|_| {
             let _ = dispose(parent.as_fd(), &c_name, PATIENCE);
         })?;
         let (enforced, unenforced) = limits::apply(&dir, &controllers, request);
@@ -249,6 +250,21 @@ fn cpu_time(cpu_stat: &str) -> Option<CpuTime> {
         user: time("user_usec")?,
         system: time("system_usec")?,
     })
+}
+
+/// Whether `dir` takes processes: among threaded cgroups, which never have the
+/// memory controller, a new one takes none.
+fn habitable(dir: &Dir, controllers: &[Controller]) -> Result<()> {
+    const TYPE: &str = "cgroup.type";
+    if controllers.contains(&Controller::Memory) || dir.read(TYPE)?.trim() == "domain" {
+        return Ok(());
+    }
+    Err(SetupError::new(
+        Step::Cgroup,
+        "a cgroup among threaded ones takes no processes",
+    )
+    .on(dir.path().join(TYPE).display())
+    .hint("start cellblock in a cgroup of type `domain`"))
 }
 
 /// Makes and locks the directory `name`.

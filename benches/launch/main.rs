@@ -1,0 +1,87 @@
+//! How long a launch takes beside other sandboxes doing the same work, and what
+//! the supervisor costs meanwhile.
+//!
+//! ```text
+//! cargo bench --bench launch --target x86_64-unknown-linux-musl
+//! ```
+//!
+//! Every subject runs `/bin/true` once a round, in an order shuffled for each
+//! round, so that the machine's moods meet all alike: the ratios are what
+//! counts. The peers get the mounts that `cellblock plan` prints, and no filter.
+//! Started as root, the harness measures as a plain user.
+//!
+//! `CELLBLOCK` names another binary than the one cargo built. The results go to
+//! `target/bench/launch.json`, and beside those of `--compare FILE` (by default
+//! the file that is about to be replaced) into the table.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod chart;
+mod machine;
+mod oci;
+mod report;
+mod scene;
+mod series;
+mod stats;
+mod subjects;
+mod worker;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+#[derive(Parser)]
+struct Args {
+    /// Launches of each subject.
+    #[arg(long, default_value_t = 300)]
+    runs: usize,
+    /// Where the results go.
+    #[arg(long, default_value = "target/bench/launch.json")]
+    out: PathBuf,
+    /// Results to compare with; by default those that OUT holds already.
+    #[arg(long)]
+    compare: Option<PathBuf>,
+    /// Act as the process that starts and times others: with this uid.
+    #[arg(long, hide = true)]
+    worker: Option<u32>,
+    /// For a worker: with cgroup v2 alone.
+    #[arg(long, hide = true)]
+    unified: bool,
+    /// What cargo passes to a benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.worker {
+        Some(uid) => worker::serve(uid, args.unified),
+        // `cargo test --all-targets` runs this too; there is nothing to test.
+        None if !args.bench => Ok(()),
+        None => measure(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("launch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let mut scene = scene::Scene::prepare()?;
+    let results = report::Results {
+        schema: report::SCHEMA.to_owned(),
+        machine: machine::Machine::gather(&scene),
+        launch: series::launches(&mut scene, args.runs)?,
+        per_second: series::per_second(&mut scene, args.runs)?,
+        run: series::run_adds(&mut scene, args.runs)?,
+        supervisor: series::supervisor(&mut scene)?,
+    };
+    let earlier = report::Results::read(args.compare.as_deref().unwrap_or(&args.out));
+    print!("{}", results.table(earlier.as_ref()));
+    results.write(&args.out)
+}

@@ -1,0 +1,445 @@
+//! The poll(2) loop: what happens, and what is done about it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+use super::capture::{Capture, ReadStatus};
+use super::denials::Denials;
+use super::meter::{Meter, Peaks};
+use super::verdict::Stop;
+use super::{Channel, Observed};
+use crate::child::report::Message;
+use crate::error::{Result, SetupError, Step};
+use crate::launch::{Running, in_words};
+use crate::plan::Plan;
+use crate::sys::process::pidfd_send_signal;
+
+/// Setting a cell up takes a millisecond; a bind of a dead network file system
+/// can take for ever.
+const SETUP_DEADLINE: Duration = Duration::from_secs(30);
+/// How long init gets to kill and count what is left before it is killed too.
+const COUNT_DEADLINE: Duration = Duration::from_millis(500);
+/// How long the kernel gets to end what was killed. A process that waits in
+/// the kernel for a dead file system cannot be ended at all.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The captured streams, in the order of [`Observed::output`].
+const STREAMS: [&str; 2] = ["stdout", "stderr"];
+
+/// How far a cell has come, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Init sets up.
+    SetUp,
+    /// The program runs.
+    Running,
+    /// Init was asked to end everything.
+    Counting,
+    /// Init itself was killed, or is on its way out.
+    Ending,
+    /// Init is gone, or given up on.
+    Over,
+}
+
+pub(super) struct Watcher<'a> {
+    cell: &'a Running,
+    plan: &'a Plan,
+    channel: Option<&'a mut dyn Channel>,
+    channel_open: bool,
+    output_open: [bool; 2],
+    meter: Meter<'a>,
+    listener: Option<OwnedFd>,
+    phase: Phase,
+    deadline: Option<Instant>,
+    next_check: Option<Instant>,
+    seen: Observed,
+}
+
+/// What a descriptor in the poll set is.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Report,
+    Init,
+    Signals,
+    Output(usize),
+    Channel,
+    Listener,
+}
+
+impl<'a> Watcher<'a> {
+    pub(super) fn new(
+        cell: &'a Running,
+        plan: &'a Plan,
+        denials: Denials,
+        channel: Option<&'a mut dyn Channel>,
+    ) -> Self {
+        let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
+        Self {
+            cell,
+            plan,
+            channel,
+            channel_open: cell.channel.is_some(),
+            output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
+            meter: Meter::new(cell, plan),
+            listener: None,
+            phase: Phase::SetUp,
+            deadline: Some(Instant::now() + SETUP_DEADLINE),
+            next_check: None,
+            seen: Observed {
+                failure: None,
+                status: None,
+                stopped: None,
+                reaped: None,
+                output: [capture(&cell.output[0]), capture(&cell.output[1])],
+                channel_broken: false,
+                denials,
+                directories: Vec::new(),
+                began_ns: 0,
+                ended_ns: 0,
+                unkillable: false,
+                watched: Peaks::default(),
+            },
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Waits for something to happen and deals with it.
+    pub(super) fn step(&mut self, signals: &SignalFd) -> Result<()> {
+        let ready = self.wait(signals)?;
+        for (slot, events) in ready {
+            match slot {
+                Slot::Report => self.on_message(),
+                Slot::Init => self.on_init_gone(),
+                Slot::Signals => self.on_signal(signals),
+                Slot::Output(index) => self.on_output(index),
+                Slot::Channel => self.on_channel(events),
+                Slot::Listener => self.on_denial(),
+            }
+        }
+        self.on_time();
+        Ok(())
+    }
+
+    fn wait(&self, signals: &SignalFd) -> Result<Vec<(Slot, PollFlags)>> {
+        let slots = self.slots(signals);
+        let mut fds: Vec<PollFd<'_>> = slots
+            .iter()
+            .map(|(_, fd, flags)| PollFd::new(*fd, *flags))
+            .collect();
+        match poll(&mut fds, self.timeout()) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
+        }
+        let happened = |(slot, fd): (&(Slot, BorrowedFd<'_>, PollFlags), &PollFd<'_>)| {
+            fd.revents()
+                .filter(|events| !events.is_empty())
+                .map(|events| (slot.0, events))
+        };
+        Ok(slots.iter().zip(&fds).filter_map(happened).collect())
+    }
+
+    fn slots<'s>(&'s self, signals: &'s SignalFd) -> Vec<(Slot, BorrowedFd<'s>, PollFlags)> {
+        let mut slots = vec![
+            (Slot::Init, self.cell.pidfd.as_fd(), PollFlags::POLLIN),
+            (Slot::Signals, signals.as_fd(), PollFlags::POLLIN),
+        ];
+        if matches!(self.phase, Phase::SetUp | Phase::Running | Phase::Counting) {
+            slots.insert(
+                0,
+                (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN),
+            );
+        }
+        for (index, fd) in self.cell.output.iter().enumerate() {
+            if let (Some(fd), true) = (fd, self.output_open[index]) {
+                slots.push((Slot::Output(index), fd.as_fd(), PollFlags::POLLIN));
+            }
+        }
+        if let (Some(fd), Some(channel), true) =
+            (&self.cell.channel, &self.channel, self.channel_open)
+        {
+            let mut flags = PollFlags::POLLIN;
+            flags.set(PollFlags::POLLOUT, !channel.pending().is_empty());
+            slots.push((Slot::Channel, fd.as_fd(), flags));
+        }
+        if let Some(listener) = &self.listener
+            && self.seen.denials.may_answer()
+        {
+            slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
+        }
+        slots
+    }
+
+    /// The time until the next deadline. Rounded up: a poll that ends a little
+    /// early would only poll again.
+    fn timeout(&self) -> PollTimeout {
+        let resume = self.listener.as_ref().and(self.seen.denials.resumes_at());
+        let next = [self.deadline, self.next_check, resume]
+            .into_iter()
+            .flatten()
+            .min();
+        let Some(next) = next else {
+            return PollTimeout::NONE;
+        };
+        let left = next.saturating_duration_since(Instant::now());
+        let millis = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
+        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+    }
+
+    fn on_message(&mut self) {
+        match Message::receive(self.cell.report.as_fd()) {
+            Ok(Some(Message::Started { fds })) => self.on_started(fds),
+            Ok(Some(Message::Failed {
+                step,
+                syscall,
+                errno,
+                item,
+            })) => {
+                self.seen.failure = Some(in_words(self.plan, step, syscall, errno, item));
+                self.kill();
+            }
+            Ok(Some(Message::Ended { status, usage })) => {
+                self.seen.status = Some(status);
+                self.seen.reaped = Some(usage);
+                self.seen.ended_ns = crate::sys::process::monotonic_ns();
+                self.enter(Phase::Ending, END_DEADLINE);
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            // End of file: init is gone, and the pidfd says so as well.
+            Ok(None) | Err(_) => self.kill(),
+        }
+    }
+
+    fn on_started(&mut self, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        self.seen.directories = fds.by_ref().take(3).collect();
+        self.listener = fds.next();
+        self.seen.began_ns = self
+            .cell
+            .progress
+            .began_ns(Step::Exec)
+            .unwrap_or_else(crate::sys::process::monotonic_ns);
+        self.phase = Phase::Running;
+        let now = Instant::now();
+        self.deadline = self.plan.watch.wall.and_then(|wall| now.checked_add(wall));
+        self.next_check = self.meter.next_check(now);
+    }
+
+    fn on_init_gone(&mut self) {
+        // Reaps init, so that the pid is free when the call returns.
+        let _ = waitid(Id::PIDFd(self.cell.pidfd.as_fd()), WaitPidFlag::WEXITED);
+        if self.seen.status.is_none() && self.seen.failure.is_none() {
+            // What init had sent before its end is still in the socket.
+            while let Ok(Some(message)) = Message::receive(self.cell.report.as_fd()) {
+                match message {
+                    Message::Started { fds } => self.on_started(fds),
+                    Message::Failed {
+                        step,
+                        syscall,
+                        errno,
+                        item,
+                    } => {
+                        self.seen.failure = Some(in_words(self.plan, step, syscall, errno, item));
+                    }
+                    Message::Ended { status, usage } => {
+                        self.seen.status = Some(status);
+                        self.seen.reaped = Some(usage);
+                    }
+                }
+            }
+        }
+        self.phase = Phase::Over;
+    }
+
+    fn on_signal(&mut self, signals: &SignalFd) {
+        while let Ok(Some(info)) = signals.read_signal() {
+            if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
+                self.end(Stop::Cancelled(signal as i32));
+            }
+        }
+    }
+
+    fn on_output(&mut self, index: usize) {
+        self.read_output(index);
+        let over = self.seen.output[index]
+            .as_ref()
+            .is_some_and(Capture::over_cap);
+        if self.plan.watch.kill_on_output && over {
+            self.end(Stop::OutputLimit {
+                stream: STREAMS[index],
+                cap: self.plan.watch.output,
+            });
+        }
+    }
+
+    /// Reads for one turn; says whether there may be more.
+    fn read_output(&mut self, index: usize) -> bool {
+        let (Some(fd), Some(capture)) = (&self.cell.output[index], &mut self.seen.output[index])
+        else {
+            return false;
+        };
+        let status = capture.read_from(fd.as_fd()).unwrap_or(ReadStatus::Closed);
+        self.output_open[index] = status != ReadStatus::Closed;
+        status == ReadStatus::More
+    }
+
+    fn on_channel(&mut self, events: PollFlags) {
+        let (Some(fd), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
+            return;
+        };
+        if events.contains(PollFlags::POLLOUT) {
+            match nix::unistd::write(fd, channel.pending()) {
+                Ok(count) => channel.sent(count),
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Err(_) => self.channel_open = false,
+            }
+        }
+        if events.intersects(PollFlags::POLLIN | PollFlags::POLLHUP) {
+            match read_channel(fd, &mut **channel) {
+                ChannelState::Open => {}
+                ChannelState::Closed => self.channel_open = false,
+                ChannelState::Broken => {
+                    self.channel_open = false;
+                    self.seen.channel_broken = true;
+                }
+            }
+        }
+    }
+
+    fn on_denial(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        if !self.seen.denials.answer(listener.as_fd()) {
+            self.listener = None;
+        }
+    }
+
+    /// Deals with deadlines that have passed.
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        if self.phase == Phase::Running && self.next_check.is_some_and(|check| check <= now) {
+            let found = self
+                .meter
+                .check(&self.seen.directories, &mut self.seen.watched);
+            self.next_check = self.meter.next_check(now);
+            if let Some(stop) = found {
+                self.end(stop);
+            }
+        }
+        if self.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        match self.phase {
+            Phase::SetUp => {
+                let step = self.cell.progress.step().unwrap_or(Step::Clone);
+                let message = format!("not done after {} seconds", SETUP_DEADLINE.as_secs());
+                self.seen.failure = Some(
+                    SetupError::new(step, message)
+                        .hint("is a bind on a network file system that does not answer?"),
+                );
+                self.kill();
+            }
+            Phase::Running => {
+                self.end(Stop::WallTimeout(self.plan.watch.wall.unwrap_or_default()));
+            }
+            Phase::Counting => self.kill(),
+            Phase::Ending => {
+                self.seen.unkillable = true;
+                self.phase = Phase::Over;
+            }
+            Phase::Over => {}
+        }
+    }
+
+    /// Ends the cell, unless it is ending already.
+    fn end(&mut self, stop: Stop) {
+        if !matches!(self.phase, Phase::SetUp | Phase::Running) {
+            return;
+        }
+        self.seen.stopped = Some(stop);
+        if self.phase == Phase::SetUp {
+            self.kill();
+            return;
+        }
+        // Init kills and reaps, so that all that was used is counted.
+        match pidfd_send_signal(self.cell.pidfd.as_fd(), Signal::SIGTERM) {
+            Ok(()) => self.enter(Phase::Counting, COUNT_DEADLINE),
+            Err(_) => self.kill(),
+        }
+    }
+
+    /// Kills init, and with it everything in its pid namespace.
+    fn kill(&mut self) {
+        if let Some(cgroup) = &self.cell.cgroup {
+            // One write for all, where forking outruns anything else.
+            let _ = cgroup.kill();
+        }
+        let _ = pidfd_send_signal(self.cell.pidfd.as_fd(), Signal::SIGKILL);
+        if self.phase != Phase::Ending {
+            self.enter(Phase::Ending, END_DEADLINE);
+        }
+    }
+
+    fn enter(&mut self, phase: Phase, deadline: Duration) {
+        self.phase = phase;
+        self.deadline = Some(Instant::now() + deadline);
+        self.next_check = None;
+    }
+
+    /// Takes what is left in pipes whose writers are all dead.
+    pub(super) fn finish(mut self) -> Result<Observed> {
+        self.listener = None;
+        for index in 0..2 {
+            while self.output_open[index] && self.read_output(index) {}
+        }
+        if let (Some(fd), Some(channel), true) =
+            (&self.cell.channel, &mut self.channel, self.channel_open)
+        {
+            self.seen.channel_broken |=
+                matches!(read_channel(fd, &mut **channel), ChannelState::Broken);
+        }
+        if self.seen.ended_ns == 0 {
+            self.seen.ended_ns = crate::sys::process::monotonic_ns();
+        }
+        if self.seen.failure.is_none() && self.seen.began_ns == 0 && self.seen.stopped.is_none() {
+            self.seen.failure = Some(self.silent_death());
+        }
+        Ok(self.seen)
+    }
+
+    /// Init died without a word: the shared page knows during which step.
+    fn silent_death(&self) -> SetupError {
+        let step = self.cell.progress.step().unwrap_or(Step::Clone);
+        SetupError::new(step, "the cell's init was killed")
+            .hint("too little memory for the files that go in, or someone killed it")
+    }
+}
+
+enum ChannelState {
+    Open,
+    Closed,
+    Broken,
+}
+
+/// Reads all that is there.
+fn read_channel(fd: &OwnedFd, channel: &mut dyn Channel) -> ChannelState {
+    let mut buffer = [0; 64 * 1024];
+    loop {
+        match nix::unistd::read(fd, &mut buffer) {
+            Ok(0) => return ChannelState::Closed,
+            Ok(count) if !channel.receive(&buffer[..count]) => return ChannelState::Broken,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return ChannelState::Open,
+            Err(_) => return ChannelState::Closed,
+        }
+    }
+}
