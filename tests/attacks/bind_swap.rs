@@ -78,7 +78,7 @@ fn component_swapped_for_a_link(stage: &Stage) -> Check {
 fn races(stage: &Stage, source: &Path, swapped: (&Path, &Path)) -> Check {
     let swapper = Swapper::start(stage, swapped.0, swapped.1)?;
     let mut seen = std::collections::BTreeSet::new();
-    for _ in 0..100 {
+    for _ in 0..stage.times(100) {
         let run = stage
             .probe("bind-swap/look", [])
             .without("landlock")

@@ -48,6 +48,11 @@ impl Stage {
         Duration::from_millis(milliseconds) * self.patience
     }
 
+    /// How often to try what a race decides: less often where all is slow.
+    pub(crate) fn times(&self, count: u32) -> u32 {
+        (count / self.patience).max(8)
+    }
+
     pub(crate) fn scratch(&self) -> Check<Scratch> {
         Scratch::new(&self.dir)
     }

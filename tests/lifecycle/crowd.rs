@@ -19,17 +19,19 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-const CELLS: i32 = 200;
+fn code_of(number: u32) -> i32 {
+    (number % 120) as i32
+}
 
 /// Each ends in its own way, and has a record of its own, right in all it says.
 fn two_hundred_at_once(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let scratch = stage.scratch()?;
     let mut children = Vec::new();
-    for number in 0..CELLS {
+    for number in 0..stage.times(200) {
         let word = format!("{}{number}", marker.word());
         let child = stage
-            .probe("record/say", [&word, &(number % 120).to_string()])
+            .probe("record/say", [&word, &code_of(number).to_string()])
             .limit("processes", "8")
             .command()
             .stdout(File::create(scratch.join(number.to_string()))?)
@@ -52,7 +54,8 @@ fn two_hundred_at_once(stage: &Stage) -> Check {
         let told = fs::read_to_string(scratch.join(format!("{number}.err")))?;
         assert_eq!(told, "", "cell {number}");
         let record = cell::read(&scratch.join(number.to_string()))?;
-        let wanted = if number % 120 == 0 {
+        let code = code_of(number);
+        let wanted = if code == 0 {
             Outcome::Ok
         } else {
             Outcome::Exit
@@ -60,7 +63,7 @@ fn two_hundred_at_once(stage: &Stage) -> Check {
         assert_eq!(record.outcome, wanted, "{record:?}");
         assert_eq!(
             (record.exit_code, status.code(), record.stdout.as_deref()),
-            (number % 120, Some(number % 120), Some(word.as_str()))
+            (code, Some(code), Some(word.as_str()))
         );
     }
     marker.nothing_left()

@@ -66,6 +66,12 @@ fn cgroup_is_named_after_it(stage: &Stage) -> Check {
 const MOMENTS: u32 = 60;
 const STEP: Duration = Duration::from_micros(100);
 
+/// Where all is slow, fewer moments over a longer time.
+fn moments(stage: &Stage) -> impl Iterator<Item = Duration> {
+    let step = STEP * (MOMENTS / stage.times(MOMENTS)).pow(2);
+    (0..stage.times(MOMENTS)).map(move |moment| step * moment)
+}
+
 fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Watch> {
     stage
         .probe(probe, [marker.word()])
@@ -99,14 +105,13 @@ fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
 
 fn killed_at_every_step(stage: &Stage) -> Check {
     let marker = Marker::new()?;
-    for moment in 0..MOMENTS {
+    for moment in moments(stage) {
         let child = start(stage, "time/sleep", &marker)?;
-        let pause = STEP * moment;
-        std::thread::sleep(pause);
+        std::thread::sleep(moment);
         kill(child)?;
         marker
             .nothing_left_unattended(stage)
-            .map_err(|stop| fail(format!("killed after {pause:?}: {stop:?}")))?;
+            .map_err(|stop| fail(format!("killed after {moment:?}: {stop:?}")))?;
     }
     Ok(())
 }
@@ -146,9 +151,9 @@ fn cancelled(stage: &Stage) -> Check {
 fn cancelled_at_every_step(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let mut told = 0;
-    for moment in 0..MOMENTS {
+    for moment in moments(stage) {
         let child = start(stage, "time/sleep", &marker)?;
-        std::thread::sleep(STEP * moment);
+        std::thread::sleep(moment);
         child.signal(Signal::SIGTERM)?;
         let process = child.until_end(stage.within(5_000))?;
         marker.nothing_left()?;
@@ -159,6 +164,6 @@ fn cancelled_at_every_step(stage: &Stage) -> Check {
         Run::of(process)?.ended(Outcome::Cancelled)?;
         told += 1;
     }
-    assert!(told > MOMENTS / 4, "only {told} records");
+    assert!(told > stage.times(MOMENTS) / 4, "only {told} records");
     Ok(())
 }
