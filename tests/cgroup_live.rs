@@ -265,7 +265,8 @@ fn cpu_time_is_counted() -> Result<(), Stop> {
     first.process.wait()?;
     second.process.wait()?;
     let used = cell.cpu_used()?;
-    let range = Duration::from_millis(590)..Duration::from_millis(900);
+    // An emulated processor that has to wait for a real one counts the wait.
+    let range = Duration::from_millis(590)..Duration::from_secs(3);
     ensure!(
         range.contains(&used.total()),
         "{used:?} by two that used 300 ms each"
