@@ -8,11 +8,23 @@
 //! the layer that refuses it.
 
 mod attacks;
+#[path = "cells/catalogue.rs"]
+mod catalogue;
 #[path = "cells/mod.rs"]
 mod cells;
 mod lifecycle;
+#[path = "cells/peers.rs"]
+mod peers;
+#[path = "support/schema.rs"]
+mod schema;
 
 fn main() {
-    let suites = [attacks::SUITES, lifecycle::SUITES].concat();
+    let suites = [
+        attacks::SUITES,
+        lifecycle::SUITES,
+        peers::SUITES,
+        catalogue::SUITES,
+    ]
+    .concat();
     std::process::exit(cells::runner::main(&suites));
 }

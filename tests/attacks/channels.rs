@@ -5,7 +5,6 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::cells::cell::Run;
@@ -115,12 +114,7 @@ fn between_cells(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let sync = scratch.dir("outside", 0o777)?;
     let mut offer = stage.outside("channels/offer", [&sync.to_string_lossy()]);
-    let offer = Watch::new(
-        offer
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?,
-    )?;
+    let offer = Watch::start(&mut offer)?;
     wait_for(&sync.join("ready"), stage)?;
     let look = crate::cells::process::finish(
         &mut stage.outside("channels/look", []),
@@ -141,11 +135,7 @@ fn between_cells(stage: &Stage) -> Check {
             .probe("channels/offer", ["/sync"])
             .without_all(layers)
             .rw(&sync, Path::new("/sync"))
-            .command()
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .spawn()?;
-        let offer = Watch::new(offer)?;
         wait_for(&sync.join("ready"), stage)?;
         let look = stage.probe("channels/look", []).without_all(layers).run()?;
         fs::write(sync.join("done"), "")?;

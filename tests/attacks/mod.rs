@@ -9,6 +9,7 @@ mod devices;
 mod environment;
 mod foreign_abi;
 mod host_view;
+mod hostile_driver;
 mod io_uring;
 mod kernel_calls;
 mod kernel_settings;
@@ -18,6 +19,8 @@ mod mounts;
 mod namespaces;
 mod network;
 mod no_exec;
+mod output_files;
+mod raw_bytes;
 mod release_agent;
 mod rootfs_links;
 mod self_exe;
@@ -50,5 +53,8 @@ pub(crate) const SUITES: &[&Suite] = &[
     &no_exec::SUITE,
     &signals::SUITE,
     &environment::SUITE,
+    &hostile_driver::SUITE,
+    &raw_bytes::SUITE,
+    &output_files::SUITE,
     &network::SUITE,
 ];

@@ -7,7 +7,7 @@ use cellblock::record::{Outcome, Record};
 
 use super::cell::Run;
 use super::probe::Report;
-use super::{Attempt, Check, Need, Stage, fail, process};
+use super::{Attempt, Check, Stage, fail, process};
 
 /// One thing that a hostile program tries.
 ///
@@ -17,7 +17,6 @@ use super::{Attempt, Check, Need, Stage, fail, process};
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) attempt: fn() -> Attempt,
-    pub(crate) needs: &'static [Need],
     live: Option<Live>,
     options: &'static [&'static str],
     refused: Refusal,
@@ -104,7 +103,6 @@ pub(crate) const fn attack(name: &'static str, attempt: fn() -> Attempt) -> Atta
     Attack {
         name,
         attempt,
-        needs: &[],
         live: None,
         options: &[],
         refused: Refusal::With(&[Errno::EPERM]),
@@ -133,11 +131,6 @@ impl Attack {
     /// What still refuses it when layers are given up.
     pub(crate) const fn weaker(mut self, weaker: &'static [Weaker]) -> Self {
         self.weaker = weaker;
-        self
-    }
-
-    pub(crate) const fn needs(mut self, needs: &'static [Need]) -> Self {
-        self.needs = needs;
         self
     }
 

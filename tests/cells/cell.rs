@@ -1,15 +1,16 @@
 //! Starts cellblock and reads its record.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cellblock::record::{Outcome, Record};
 
-use super::process::{self, Finished};
+use super::process::{self, Finished, Watch};
 use super::{Check, Stage, fail};
+use crate::schema::assert_valid_record;
 
 /// A cell to be.
 #[derive(Clone)]
@@ -67,6 +68,13 @@ impl<'s> Cell<'s> {
     #[must_use]
     pub(crate) fn option<const N: usize>(mut self, words: [&str; N]) -> Self {
         self.options.extend(words.map(OsString::from));
+        self
+    }
+
+    /// Any option, in bytes.
+    #[must_use]
+    pub(crate) fn raw_option<const N: usize>(mut self, words: [&OsStr; N]) -> Self {
+        self.options.extend(words.map(OsStr::to_owned));
         self
     }
 
@@ -133,7 +141,8 @@ impl<'s> Cell<'s> {
         self
     }
 
-    /// The command that starts it, for scenes that start it themselves.
+    /// The command that starts it, for scenes that start it themselves. Its
+    /// stdin is empty.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.stage.cellblock);
         command
@@ -145,16 +154,30 @@ impl<'s> Cell<'s> {
         command
     }
 
-    /// Starts it, waits for its end, and reads the record on stdout.
-    pub(crate) fn run(&self) -> Check<Run> {
+    fn with_stdin(&self) -> Check<Command> {
         let mut command = self.command();
         if let Some(bytes) = &self.stdin {
             let mut file = tempfile::tempfile_in(&self.stage.dir)?;
             file.write_all(bytes)?;
-            std::io::Seek::rewind(&mut file)?;
+            file.rewind()?;
             command.stdin(file);
         }
-        Run::of(process::finish(&mut command, self.deadline)?)
+        Ok(command)
+    }
+
+    /// Starts it.
+    pub(crate) fn spawn(&self) -> Check<Watch> {
+        Watch::start(&mut self.with_stdin()?)
+    }
+
+    /// Starts it and waits for its end, whether there is a record or not.
+    pub(crate) fn finish(&self) -> Check<Finished> {
+        process::finish(&mut self.with_stdin()?, self.deadline)
+    }
+
+    /// Starts it, waits for its end, and reads the record on stdout.
+    pub(crate) fn run(&self) -> Check<Run> {
+        Run::of(self.finish()?)
     }
 }
 
@@ -162,9 +185,12 @@ impl Run {
     /// Reads the record on a finished cellblock's stdout. A record that
     /// contradicts itself or the exit status is a failure whatever the test.
     pub(crate) fn of(process: Finished) -> Check<Self> {
-        let json: serde_json::Value = serde_json::from_slice(&process.stdout)
-            .map_err(|error| fail(format!("no record: {error}: {}", process.complaint())))?;
-        let record = read(&json)?;
+        let text = String::from_utf8_lossy(&process.stdout);
+        if text.is_empty() {
+            return Err(fail(format!("no record: {}", process.complaint())));
+        }
+        let json = assert_valid_record(&text);
+        let record = serde_json::from_value::<Record>(json.clone())?;
         if record.exit_code != process.code() {
             return Err(fail(format!(
                 "the record says exit code {}, cellblock's is {}",
@@ -184,10 +210,6 @@ impl Run {
         self.record.stdout.as_deref().unwrap_or("")
     }
 
-    pub(crate) fn stderr(&self) -> &str {
-        self.record.stderr.as_deref().unwrap_or("")
-    }
-
     /// The same, with the record in the message when it ended otherwise.
     pub(crate) fn ended(self, outcome: Outcome) -> Check<Self> {
         if self.record.outcome == outcome {
@@ -200,19 +222,8 @@ impl Run {
     }
 }
 
-/// Reads a record and checks what holds for every one.
-pub(crate) fn read(json: &serde_json::Value) -> Check<Record> {
-    let record: Record = serde_json::from_value(json.clone())
-        .map_err(|error| fail(format!("not a record: {error}: {json}")))?;
-    let ended_well = record.outcome == Outcome::Ok;
-    let consistent = record.schema == cellblock::record::SCHEMA
-        && record.is_error != ended_well
-        && record.error_category.is_some() != ended_well
-        && (record.exit_code == 0) == ended_well
-        && (record.setup_error.is_some()
-            == matches!(record.outcome, Outcome::Setup | Outcome::Internal));
-    if !consistent {
-        return Err(fail(format!("the record contradicts itself: {json}")));
-    }
-    Ok(record)
+/// Reads a record that was written to a file.
+pub(crate) fn read(path: &Path) -> Check<Record> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(serde_json::from_value(assert_valid_record(&text))?)
 }

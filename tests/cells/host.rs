@@ -12,8 +12,6 @@ use super::raw::{Arg, call};
 pub(crate) enum Need {
     /// The harness runs as root.
     Root,
-    /// The harness runs as an unprivileged user.
-    Unprivileged,
     /// At least this Landlock ABI.
     Landlock(u32),
     /// A program in `/usr`, which cells on the host's rootfs see too.
@@ -29,7 +27,6 @@ impl Need {
     pub(crate) fn missing(self, stage: &Stage) -> Option<String> {
         match self {
             Self::Root if !stage.root() => Some("needs root".into()),
-            Self::Unprivileged if stage.root() => Some("shows nothing as root".into()),
             Self::Landlock(abi) if landlock_abi() < abi => Some(format!(
                 "needs landlock ABI {abi}, this kernel has {}",
                 landlock_abi()

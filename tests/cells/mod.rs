@@ -35,7 +35,7 @@ pub(crate) mod prelude {
     pub(crate) use super::probe::{Actor, Attempt};
     pub(crate) use super::raw::{Arg, call};
     pub(crate) use super::stage::Stage;
-    pub(crate) use super::{Check, Scene, Stop, Suite, fail, skip};
+    pub(crate) use super::{Check, Scene, Suite, fail};
 }
 
 /// The tests about one subject.
@@ -75,11 +75,6 @@ pub(crate) enum Stop {
 /// The test has failed.
 pub(crate) fn fail(why: impl fmt::Display) -> Stop {
     Stop::Fail(why.to_string())
-}
-
-/// This host cannot show it.
-pub(crate) fn skip(why: impl fmt::Display) -> Stop {
-    Stop::Skip(why.to_string())
 }
 
 impl From<std::io::Error> for Stop {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::{Check, Stop, fail};
 
@@ -43,12 +45,7 @@ impl Finished {
 
 /// Starts `command` with its output captured, and waits for its end.
 pub(crate) fn finish(command: &mut Command, deadline: Duration) -> Check<Finished> {
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| fail(format!("cannot start {command:?}: {error}")))?;
-    Watch::new(child)?
+    Watch::start(command)?
         .until_end(deadline)
         .map_err(|stop| match stop {
             Stop::Fail(why) => fail(format!("{why}: {command:?}")),
@@ -66,25 +63,41 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Takes over a child whose stdout and stderr are pipes.
-    pub(crate) fn new(child: Child) -> Check<Self> {
-        if let Some(pipe) = &child.stdout {
-            unblock(pipe)?;
-        }
-        if let Some(pipe) = &child.stderr {
-            unblock(pipe)?;
+    /// Starts `command` with its output captured.
+    pub(crate) fn start(command: &mut Command) -> Check<Self> {
+        let started = Instant::now();
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| fail(format!("cannot start {command:?}: {error}")))?;
+        for pipe in [
+            child.stdout.as_ref().map(AsFd::as_fd),
+            child.stderr.as_ref().map(AsFd::as_fd),
+        ] {
+            pipe.map(unblock).transpose()?;
         }
         Ok(Self {
             child,
-            started: Instant::now(),
+            started,
             stdout: Vec::new(),
             stderr: Vec::new(),
             peak_rss: 0,
         })
     }
 
+    /// What reads its stdout goes away.
+    pub(crate) fn stop_reading(&mut self) {
+        self.child.stdout = None;
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Check {
+        kill(Pid::from_raw(self.pid() as i32), signal)?;
+        Ok(())
     }
 
     /// Collects output for this long, or until the child ends.
@@ -104,11 +117,6 @@ impl Watch {
             self.wait_for_output(left.min(Duration::from_millis(2)))?;
             self.drain()?;
         }
-    }
-
-    /// What has come on stdout so far.
-    pub(crate) fn stdout_so_far(&self) -> &[u8] {
-        &self.stdout
     }
 
     /// Waits for the end; kills the child when it does not come in time.
@@ -171,10 +179,9 @@ fn at_end(read: io::Result<usize>) -> Check<bool> {
     }
 }
 
-fn unblock(pipe: &impl AsFd) -> Check {
+fn unblock(pipe: BorrowedFd<'_>) -> Check {
     let flags = OFlag::from_bits_retain(fcntl(pipe, FcntlArg::F_GETFL)?);
-    fcntl(pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
-        .map_err(|errno| fail(format!("descriptor {}: {errno}", pipe.as_fd().as_raw_fd())))?;
+    fcntl(pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
 }
 

@@ -61,7 +61,10 @@ enum Body<'a> {
 
 /// Parses the command line and does what it says. Returns the exit status.
 pub(crate) fn main(suites: &[&Suite]) -> i32 {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
     match args.as_slice() {
         [flag, name, rest @ ..] if flag == "--probe" => probe::play(suites, name, rest),
         [flag, name, rest @ ..] if flag == "--naive" => {
@@ -116,7 +119,7 @@ fn table<'a>(suites: &[&'a Suite]) -> Vec<Row<'a>> {
         }));
         rows.extend(suite.attacks.iter().map(|attack| Row {
             name: format!("{}/{}", suite.name, attack.name),
-            needs: attack.needs,
+            needs: &[],
             body: Body::Attack(attack),
         }));
     }

@@ -118,12 +118,13 @@ fn kept_within(stage: &Stage) -> Check {
 }
 
 fn eat_heap() -> Attempt {
+    let pattern = vec![1_u8; PIECE];
     let mut kept = Vec::new();
     for _ in 0..WANTED / PIECE {
         let mut piece: Vec<u8> = Vec::new();
         piece.try_reserve_exact(PIECE).map_err(|_| Errno::ENOMEM)?;
-        piece.resize(PIECE, 1);
-        kept.push(std::hint::black_box(piece));
+        piece.extend_from_slice(&pattern);
+        kept.push(piece);
     }
     // Held until whoever looks has looked.
     std::mem::forget(kept);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::cells::left::Marker;
 use crate::cells::prelude::*;
-use crate::cells::process::Watch;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "output",
@@ -194,14 +193,11 @@ fn reader_that_stops(stage: &Stage) -> Check {
 /// The record's reader is gone before there is a record: no hang, no leftovers.
 fn reader_that_goes(stage: &Stage) -> Check {
     let marker = Marker::new()?;
-    let mut child = stage
+    let mut watch = stage
         .probe("output/flood", ["1000000", "1000", marker.word()])
-        .command()
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()?;
-    drop(child.stdout.take());
-    let ended = Watch::new(child)?.until_end(stage.within(5_000))?;
+    watch.stop_reading();
+    let ended = watch.until_end(stage.within(5_000))?;
     assert_ne!(ended.code(), 0);
     marker.nothing_left()
 }

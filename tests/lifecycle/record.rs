@@ -104,7 +104,7 @@ fn to_a_file(stage: &Stage) -> Check {
         (process.code(), process.stdout.as_slice()),
         (3, &b"hello"[..])
     );
-    let record = cell::read(&serde_json::from_slice(&fs::read(&path)?)?)?;
+    let record = cell::read(&path)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 3));
     // Passed through, it is the caller's, and not in the record.
     assert_eq!(record.stdout, None);
@@ -130,11 +130,8 @@ fn to_a_descriptor(stage: &Stage) -> Check {
     let process = process::finish(&mut command, stage.within(10_000))?;
     // The program has no such descriptor.
     assert_eq!(String::from_utf8_lossy(&process.stdout), "0 1 2 ");
-    let text = fs::read(scratch.join("record.json"))?;
-    assert_eq!(
-        cell::read(&serde_json::from_slice(&text)?)?.outcome,
-        Outcome::Ok
-    );
+    let record = cell::read(&scratch.join("record.json"))?;
+    assert_eq!(record.outcome, Outcome::Ok);
     Ok(())
 }
 
@@ -243,7 +240,7 @@ fn forged_on_every_descriptor(stage: &Stage) -> Check {
         "{:?}",
         String::from_utf8_lossy(&process.stdout)
     );
-    let record = cell::read(&serde_json::from_slice(&fs::read(&path)?)?)?;
+    let record = cell::read(&path)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 7));
     Ok(())
 }

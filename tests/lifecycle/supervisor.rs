@@ -1,11 +1,8 @@
 //! The supervisor killed, at any moment, or asked to stop.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::cells::cell::Run;
 use crate::cells::left::Marker;
@@ -51,16 +48,19 @@ pub(crate) const SUITE: Suite = Suite {
 const MOMENTS: u32 = 60;
 const STEP: Duration = Duration::from_micros(100);
 
-fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Child> {
-    let child = stage
+fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Watch> {
+    stage
         .probe(probe, [marker.word()])
         .limit("processes", "64")
-        .command()
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    Ok(child)
+        .spawn()
+}
+
+/// Kills cellblock, which cannot hear of it.
+fn kill(watch: Watch) -> Check {
+    watch.signal(Signal::SIGKILL)?;
+    let ended = watch.until_end(Duration::from_secs(5))?;
+    assert_eq!(ended.code(), 128 + libc::SIGKILL);
+    Ok(())
 }
 
 /// Waits until the program is there, under its own name.
@@ -82,11 +82,10 @@ fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
 fn killed_at_every_step(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     for moment in 0..MOMENTS {
-        let mut child = start(stage, "time/sleep", &marker)?;
+        let child = start(stage, "time/sleep", &marker)?;
         let pause = STEP * moment;
         std::thread::sleep(pause);
-        child.kill()?;
-        child.wait()?;
+        kill(child)?;
         marker
             .nothing_left_unattended(stage)
             .map_err(|stop| fail(format!("killed after {pause:?}: {stop:?}")))?;
@@ -96,20 +95,18 @@ fn killed_at_every_step(stage: &Stage) -> Check {
 
 fn killed_while_running(stage: &Stage) -> Check {
     let marker = Marker::new()?;
-    let mut child = start(stage, "time/sleep", &marker)?;
+    let child = start(stage, "time/sleep", &marker)?;
     wait_for_program(stage, &marker)?;
-    child.kill()?;
-    child.wait()?;
+    kill(child)?;
     marker.nothing_left_unattended(stage)
 }
 
 fn killed_with_a_fork_bomb_inside(stage: &Stage) -> Check {
     let marker = Marker::new()?;
-    let mut child = start(stage, "ends/fork-bomb", &marker)?;
+    let child = start(stage, "ends/fork-bomb", &marker)?;
     wait_for_program(stage, &marker)?;
     std::thread::sleep(Duration::from_millis(50));
-    child.kill()?;
-    child.wait()?;
+    kill(child)?;
     marker.nothing_left_unattended(stage)
 }
 
@@ -119,8 +116,8 @@ fn cancelled(stage: &Stage) -> Check {
         let marker = Marker::new()?;
         let child = start(stage, "time/sleep", &marker)?;
         wait_for_program(stage, &marker)?;
-        kill(Pid::from_raw(child.id() as i32), signal)?;
-        let run = Run::of(Watch::new(child)?.until_end(stage.within(5_000))?)?;
+        child.signal(signal)?;
+        let run = Run::of(child.until_end(stage.within(5_000))?)?;
         let run = run.ended(Outcome::Cancelled)?;
         assert_eq!(run.record.exit_code, 128 + signal as i32);
         marker.nothing_left()?;
@@ -134,8 +131,8 @@ fn cancelled_at_every_step(stage: &Stage) -> Check {
     for moment in 0..MOMENTS {
         let child = start(stage, "time/sleep", &marker)?;
         std::thread::sleep(STEP * moment);
-        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
-        let process = Watch::new(child)?.until_end(stage.within(5_000))?;
+        child.signal(Signal::SIGTERM)?;
+        let process = child.until_end(stage.within(5_000))?;
         marker.nothing_left()?;
         // Before it has taken charge of the signal, it simply dies of it.
         if process.stdout.is_empty() && process.code() == 128 + libc::SIGTERM {

@@ -1,0 +1,211 @@
+//! Dependencies point down the flow, and `unsafe` stays where it belongs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules from the bottom up: each may use those before it. A new one gets
+/// its line where the flow has it.
+const FLOW: &[&str] = &[
+    "bytes",
+    "error",
+    "record",
+    "spec",
+    "sys",
+    "probe",
+    "rootfs",
+    "plan",
+    "hints",
+    "drivers",
+    "child",
+    "launch",
+    "supervise",
+    "run",
+    "show",
+    "doctor",
+    "cli",
+    "policy",
+    "commands",
+    "main",
+];
+
+/// All that these may use, whatever stands below them.
+const CONFINED: &[(&str, &[&str])] = &[
+    ("bytes", &[]),
+    ("error", &[]),
+    ("record", &["bytes", "error"]),
+    ("spec", &["bytes", "error"]),
+    // The kernel's side knows nothing of cells.
+    ("sys", &["error"]),
+    // What runs inside knows the prepared plan and the types that it is made of.
+    (
+        "child",
+        &["bytes", "error", "plan", "rootfs", "spec", "sys"],
+    ),
+    // A plan is pure: it holds facts about the host, and asks for none.
+    ("plan", &["bytes", "error", "probe", "rootfs", "spec"]),
+    // Syntax only.
+    ("cli", &["bytes", "error", "spec"]),
+    // A reader of records needs nothing that makes them.
+    ("show", &["bytes", "error", "record"]),
+];
+
+/// Where `unsafe` may stand: around system calls; inside a cell; and at the one
+/// call that clones.
+const UNSAFE: &[&str] = &["sys", "child", "launch"];
+
+type Checked = Result<(), Box<dyn Error>>;
+
+struct Source {
+    module: String,
+    path: PathBuf,
+    /// Without comments.
+    code: String,
+}
+
+fn sources() -> Result<Vec<Source>, Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut todo = vec![root.clone()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                todo.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let inside = path.strip_prefix(&root)?.with_extension("");
+                let module = inside.components().next().ok_or("no name")?;
+                found.push(Source {
+                    module: module.as_os_str().to_string_lossy().into_owned(),
+                    code: without_comments(&fs::read_to_string(&path)?),
+                    path,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn without_comments(text: &str) -> String {
+    let code = |line: &str| line.split("//").next().unwrap_or("").to_owned();
+    text.lines().map(code).collect::<Vec<_>>().join("\n")
+}
+
+/// The crate's modules that `code` names: `crate::one::…`, `crate::{one, two}`,
+/// and from the executable `cellblock::one`.
+fn used(code: &str, module: &str) -> BTreeSet<String> {
+    let root = if module == "main" {
+        "cellblock::"
+    } else {
+        "crate::"
+    };
+    let mut found = BTreeSet::new();
+    for (start, _) in code.match_indices(root) {
+        let rest = &code[start + root.len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => found.extend(names_in_group(group)),
+            None => found.extend(first_name(rest)),
+        }
+    }
+    found.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+    found
+}
+
+fn first_name(text: &str) -> Option<String> {
+    let name: String = text
+        .chars()
+        .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .collect();
+    (!name.is_empty()).then_some(name)
+}
+
+fn names_in_group(group: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut items = vec![String::new()];
+    for c in group.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => items.push(String::new()),
+            _ => {}
+        }
+        if let Some(item) = items.last_mut()
+            && (c != ',' || depth > 0)
+        {
+            item.push(c);
+        }
+    }
+    items
+        .iter()
+        .filter_map(|item| first_name(item.trim()))
+        .collect()
+}
+
+#[test]
+fn dependencies_point_down_the_flow() -> Checked {
+    let rank: BTreeMap<&str, usize> = FLOW.iter().copied().zip(0..).collect();
+    let confined: BTreeMap<&str, &[&str]> = CONFINED.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for source in sources()? {
+        let module = source.module.as_str();
+        if module == "lib" {
+            continue;
+        }
+        let Some(own) = rank.get(module) else {
+            wrong.push(format!(
+                "{}: `{module}` has no place in FLOW",
+                source.path.display()
+            ));
+            continue;
+        };
+        for name in used(&source.code, module) {
+            let allowed = name == module
+                || match confined.get(module) {
+                    Some(names) => names.contains(&name.as_str()),
+                    None => rank.get(name.as_str()).is_some_and(|other| other < own),
+                };
+            if !allowed {
+                wrong.push(format!(
+                    "{}: `{module}` uses `{name}`",
+                    source.path.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn unsafe_stays_where_it_belongs() -> Checked {
+    for source in sources()? {
+        let has = source
+            .code
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .any(|word| word == "unsafe");
+        let may = UNSAFE.contains(&source.module.as_str());
+        assert!(may || !has, "{}: unsafe", source.path.display());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_flow_names_what_is_there() -> Checked {
+    let there: BTreeSet<String> = sources()?.into_iter().map(|source| source.module).collect();
+    for module in FLOW {
+        assert!(
+            there.contains(*module),
+            "FLOW has `{module}`, which is not in src"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn uses_are_found() {
+    let code = "use crate::one::Two;\nuse crate::{three, four::{Five, six}, seven as eight};\nfn f() { crate::nine::g() }";
+    let found: Vec<String> = used(code, "some").into_iter().collect();
+    assert_eq!(found, ["four", "nine", "one", "seven", "three"]);
+}

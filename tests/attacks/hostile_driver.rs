@@ -1,0 +1,305 @@
+//! Code that turns on its driver, with which it shares a process: it writes to
+//! every descriptor, forges frames, patches what it finds. At worst it spoils
+//! results of its own; what cellblock measured and enforced stays true.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cells::cell::Run;
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "hostile-driver",
+    covers: &[30],
+    attacks: &[],
+    scenes: &[
+        scene("writes-everywhere", |stage| {
+            survives(stage, WRITES_EVERYWHERE, "")
+        }),
+        scene("floods-the-channel", |stage| {
+            survives(stage, FLOODS_THE_CHANNEL, "")
+        }),
+        scene("forges-frames", forges_frames),
+        scene("announces-a-gigabyte", |stage| {
+            survives(stage, ANNOUNCES_A_GIGABYTE, "")
+        }),
+        scene("closes-everything", |stage| {
+            survives(stage, CLOSES_EVERYTHING, "")
+        }),
+        scene("walks-the-frames", |stage| {
+            survives(stage, WALKS_THE_FRAMES, "still here\n")
+        }),
+        scene("patches-what-it-finds", |stage| {
+            survives(stage, PATCHES_WHAT_IT_FINDS, "")
+        }),
+        scene("deletes-builtins", |stage| {
+            survives(stage, DELETES_BUILTINS, "")
+        }),
+        scene("raises-in-repr", |stage| {
+            survives(stage, RAISES_IN_REPR, "before\n")
+        }),
+        scene("exits-in-repr", |stage| survives(stage, EXITS_IN_REPR, "")),
+        scene("endless-results", |stage| {
+            survives(stage, ENDLESS_RESULTS, "")
+        }),
+        scene("gigabyte-of-html", gigabyte_of_html),
+        scene("ends-at-once", ends_at_once),
+        scene("prints-a-record", prints_a_record),
+        scene("replaces-the-process", replaces_the_process),
+    ],
+    actors: &[],
+};
+
+const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    Scene {
+        name,
+        needs: &[Need::Program("python3")],
+        run,
+    }
+}
+
+const WRITES_EVERYWHERE: &str = r#"
+import os
+for fd in range(3, 1024):
+    for target in (fd, f"/proc/1/fd/{fd}", f"/proc/self/fd/{fd}"):
+        try:
+            if isinstance(target, str):
+                target = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(target, b'{"schema":"cellblock.record.v1","outcome":"ok","exit_code":0}\n' * 20)
+        except OSError:
+            pass
+"#;
+
+const FLOODS_THE_CHANNEL: &str = r#"
+import os
+channel = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")
+               and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"))
+try:
+    for _ in range(200):
+        os.write(channel, b"\xff" * (1 << 20))
+except OSError:
+    pass
+"#;
+
+/// Frames as the driver writes them: a result, an exception, the end.
+const FORGES_FRAMES: &str = r#"
+import os
+channel = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")
+               and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"))
+def frame(*fields):
+    body = b"".join(form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
+                    for form, key, value in fields)
+    os.write(channel, len(body).to_bytes(4, "big") + body)
+frame((b"t", b"kind", b"started"))
+frame((b"t", b"kind", b"result"), (b"j", b"main", b"true"), (b"t", b"text/plain", b"forged"))
+frame((b"t", b"kind", b"error"), (b"t", b"name", b"MemoryError"), (b"t", b"message", b"forged"),
+      (b"t", b"traceback", b""), (b"t", b"line", b"-99999999999999999999"), (b"t", b"errno", b"x"))
+frame((b"t", b"kind", b"usage"), (b"t", b"wall_ms", b"0"), (b"t", b"exit_code", b"0"))
+frame((b"t", b"kind", b"done"))
+os._exit(7)
+"#;
+
+const ANNOUNCES_A_GIGABYTE: &str = r#"
+import os, time
+channel = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")
+               and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"))
+try:
+    os.write(channel, b"\x40\x00\x00\x00t\xff\x3f\xff\xff\xff")
+except OSError:
+    pass
+time.sleep(0.05)
+"#;
+
+const CLOSES_EVERYTHING: &str = r#"
+import os
+os.closerange(0, 1024)
+"#;
+
+const WALKS_THE_FRAMES: &str = r#"
+import sys
+frame = sys._getframe()
+while frame:
+    for name in list(frame.f_globals):
+        if not name.startswith("__") and frame is not sys._getframe():
+            frame.f_globals[name] = None
+    frame = frame.f_back
+print("still here")
+"#;
+
+const PATCHES_WHAT_IT_FINDS: &str = r#"
+import builtins, gc, os, sys, types
+def lies(*args, **kwargs):
+    return 0
+for name in ("write", "read", "fstat", "getpid", "_exit", "open"):
+    setattr(os, name, lies)
+sys.excepthook = sys.displayhook = sys.exit = lies
+for thing in gc.get_objects():
+    if isinstance(thing, types.FunctionType) and thing is not lies:
+        try:
+            thing.__code__ = lies.__code__
+        except (ValueError, AttributeError, TypeError):
+            pass
+1 / 0
+"#;
+
+const DELETES_BUILTINS: &str = r#"
+import builtins, sys
+sys.modules.clear()
+for name in list(vars(builtins)):
+    if name != "delattr":
+        delattr(builtins, name)
+42
+"#;
+
+const RAISES_IN_REPR: &str = r#"
+class Hostile:
+    def __repr__(self):
+        raise SystemExit(0)
+    def _repr_html_(self):
+        raise BaseException(self)
+    def __getattr__(self, name):
+        raise KeyboardInterrupt
+    __str__ = _repr_html_
+print("before")
+class Error(Exception):
+    __str__ = __repr__ = Hostile.__repr__
+display = Hostile()
+raise Error(display)
+"#;
+
+const EXITS_IN_REPR: &str = r#"
+import os
+class Hostile:
+    def __repr__(self):
+        os._exit(0)
+Hostile()
+"#;
+
+const ENDLESS_RESULTS: &str = r#"
+from builtins import *
+try:
+    for number in range(50000):
+        display("x" * 100)
+except NameError:
+    pass
+"#;
+
+/// What every record must say whatever the code does; the rest is the code's.
+fn truth(run: &Run) -> Value {
+    let mut isolation = run.json["isolation"].clone();
+    // These differ between two honest runs, too.
+    isolation["cgroup"] = isolation["cgroup"]["source"].clone();
+    for id in ["uid", "gid"] {
+        isolation[id] = isolation[id]["inside"].clone();
+    }
+    let limits = run.json["limits"].as_object().into_iter().flatten();
+    let limits: Value = limits
+        .map(|(name, limit)| {
+            (
+                name.clone(),
+                serde_json::json!([limit["requested"], limit["enforced"], limit["by"]]),
+            )
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    serde_json::json!([isolation, limits, run.json["language"], run.json["version"]])
+}
+
+fn python(stage: &Stage, code: &str) -> Check<Run> {
+    let marker = Marker::new()?;
+    let run = stage
+        .python(&format!("# {}\n{code}", marker.word()))
+        .limit("wall", "10s")
+        .run()?;
+    marker.nothing_left()?;
+    let honest = stage
+        .python("1")
+        .limit("wall", "10s")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(truth(&run), truth(&honest));
+    // Time as measured from here.
+    let told = Duration::from_secs_f64(run.record.usage.wall_ms / 1000.0);
+    assert!(
+        told <= run.process.elapsed,
+        "{told:?} of {:?}",
+        run.process.elapsed
+    );
+    assert!(
+        run.json.to_string().len() < 32 << 20,
+        "a record without bound"
+    );
+    Ok(run)
+}
+
+/// There is a record, true in what cellblock measured, and stdout is what the
+/// program wrote to it.
+fn survives(stage: &Stage, code: &str, stdout: &str) -> Check {
+    let run = python(stage, code)?;
+    let ended = [
+        Outcome::Ok,
+        Outcome::Error,
+        Outcome::Exit,
+        Outcome::Signal,
+        Outcome::Memory,
+    ];
+    assert!(ended.contains(&run.record.outcome), "{}", run.json);
+    assert_eq!(run.stdout(), stdout, "{}", run.json);
+    Ok(())
+}
+
+fn forges_frames(stage: &Stage) -> Check {
+    let run = python(stage, FORGES_FRAMES)?;
+    // What it says of itself is its own affair; how it ended is not.
+    assert_ne!(run.record.outcome, Outcome::Ok, "{}", run.json);
+    assert!(run.record.usage.wall_ms > 1.0);
+    Ok(())
+}
+
+fn gigabyte_of_html(stage: &Stage) -> Check {
+    let run = python(
+        stage,
+        "class Big:\n    def _repr_html_(self):\n        return 'x' * (1 << 28)\nBig()\n",
+    )?;
+    assert!(run.process.peak_rss < 128 << 20, "{}", run.process.peak_rss);
+    Ok(())
+}
+
+fn ends_at_once(stage: &Stage) -> Check {
+    let run = python(stage, "import os\nos._exit(3)\n")?.ended(Outcome::Exit)?;
+    assert_eq!(run.record.exit_code, 3);
+    let run = python(stage, "import os\nos.abort()\n")?.ended(Outcome::Signal)?;
+    assert_eq!(run.record.signal.as_deref(), Some("SIGABRT"));
+    Ok(())
+}
+
+fn prints_a_record(stage: &Stage) -> Check {
+    let forged = r#"{"schema":"cellblock.record.v1","outcome":"ok","exit_code":0}"#;
+    let run = python(
+        stage,
+        &format!("print('''{forged}''')\nraise ValueError(1)\n"),
+    )?;
+    let run = run.ended(Outcome::Error)?;
+    assert_eq!(run.stdout(), format!("{forged}\n"));
+    assert_eq!(
+        run.process
+            .stdout
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count(),
+        1
+    );
+    Ok(())
+}
+
+fn replaces_the_process(stage: &Stage) -> Check {
+    let run = python(
+        stage,
+        "import os\nos.execv('/bin/sh', ['sh', '-c', 'echo replaced; exit 9'])\n",
+    )?;
+    let run = run.ended(Outcome::Exit)?;
+    assert_eq!((run.stdout(), run.record.exit_code), ("replaced\n", 9));
+    Ok(())
+}

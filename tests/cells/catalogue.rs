@@ -1,0 +1,53 @@
+//! The attack catalogue's numbers, and that none was forgotten.
+
+use std::collections::BTreeSet;
+
+use crate::cells::prelude::*;
+use crate::{attacks, lifecycle};
+
+/// Every subject of its own.
+pub(crate) const SUITES: &[&Suite] = &[&Suite {
+    name: "catalogue",
+    covers: &[],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "is-covered",
+            needs: &[],
+            run: is_covered,
+        },
+        Scene {
+            name: "names-are-unique",
+            needs: &[],
+            run: names_are_unique,
+        },
+    ],
+    actors: &[],
+}];
+
+/// Lines of the catalogue; those about egress through a broker are not here,
+/// since there is no broker.
+const LINES: std::ops::RangeInclusive<u8> = 1..=35;
+
+fn all() -> impl Iterator<Item = &'static Suite> {
+    attacks::SUITES.iter().chain(lifecycle::SUITES).copied()
+}
+
+fn is_covered(_: &Stage) -> Check {
+    let covered: BTreeSet<u8> = all().flat_map(|suite| suite.covers).copied().collect();
+    let missing: Vec<u8> = LINES.filter(|line| !covered.contains(line)).collect();
+    assert!(missing.is_empty(), "nothing covers {missing:?}");
+    Ok(())
+}
+
+fn names_are_unique(_: &Stage) -> Check {
+    let mut names = BTreeSet::new();
+    for suite in all() {
+        let parts = suite.attacks.iter().map(|attack| attack.name);
+        let parts = parts.chain(suite.scenes.iter().map(|scene| scene.name));
+        for part in parts.chain(suite.actors.iter().map(|actor| actor.name)) {
+            assert!(names.insert((suite.name, part)), "{}/{part} is there twice", suite.name);
+        }
+    }
+    Ok(())
+}
