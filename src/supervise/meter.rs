@@ -192,7 +192,11 @@ fn resident(pid: Pid) -> Option<Held> {
 }
 
 fn proportional(pid: Pid) -> Option<Held> {
-    held(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon:", "Pss_Shmem:")
+    held(
+        &format!("/proc/{pid}/smaps_rollup"),
+        "Pss_Anon:",
+        "Pss_Shmem:",
+    )
 }
 
 /// Reads two lines that give KiB (proc_pid_status(5), proc_pid_smaps(5)). A
