@@ -46,7 +46,11 @@ fn names_are_unique(_: &Stage) -> Check {
         let parts = suite.attacks.iter().map(|attack| attack.name);
         let parts = parts.chain(suite.scenes.iter().map(|scene| scene.name));
         for part in parts.chain(suite.actors.iter().map(|actor| actor.name)) {
-            assert!(names.insert((suite.name, part)), "{}/{part} is there twice", suite.name);
+            assert!(
+                names.insert((suite.name, part)),
+                "{}/{part} is there twice",
+                suite.name
+            );
         }
     }
     Ok(())
