@@ -1,12 +1,13 @@
 //! The poll(2) loop: what happens, and what is done about it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
+use nix::sys::socket::{Shutdown, shutdown};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::capture::{Capture, ReadStatus};
@@ -309,6 +310,8 @@ impl<'a> Watcher<'a> {
                 ChannelState::Broken => {
                     self.channel_open = false;
                     self.seen.channel_broken = true;
+                    // Nobody reads on: a writer must not wait for that.
+                    let _ = shutdown(fd.as_raw_fd(), Shutdown::Both);
                 }
             }
         }

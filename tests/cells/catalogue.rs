@@ -41,16 +41,16 @@ fn is_covered(_: &Stage) -> Check {
 }
 
 fn names_are_unique(_: &Stage) -> Check {
-    let mut names = BTreeSet::new();
     for suite in all() {
-        let parts = suite.attacks.iter().map(|attack| attack.name);
-        let parts = parts.chain(suite.scenes.iter().map(|scene| scene.name));
-        for part in parts.chain(suite.actors.iter().map(|actor| actor.name)) {
-            assert!(
-                names.insert((suite.name, part)),
-                "{}/{part} is there twice",
-                suite.name
-            );
+        let attacks = || suite.attacks.iter().map(|attack| attack.name);
+        let scenes = suite.scenes.iter().map(|scene| scene.name);
+        let actors = suite.actors.iter().map(|actor| actor.name);
+        // An attack is a test and a probe, each of its name.
+        let tests: Vec<&str> = attacks().chain(scenes).collect();
+        let probes: Vec<&str> = attacks().chain(actors).collect();
+        for names in [tests, probes] {
+            let unique: BTreeSet<&str> = names.iter().copied().collect();
+            assert_eq!(unique.len(), names.len(), "{}: {names:?}", suite.name);
         }
     }
     Ok(())

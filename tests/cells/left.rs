@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cellblock::record::Outcome;
 
+use super::process::was_started_here;
 use super::{Check, Stage, fail};
 
 /// A word in the argument list of everything that a cell consists of: of
@@ -15,7 +16,6 @@ use super::{Check, Stage, fail};
 pub(crate) struct Marker {
     word: String,
     mounts: usize,
-    cgroups: Vec<PathBuf>,
 }
 
 impl Marker {
@@ -25,7 +25,6 @@ impl Marker {
         Ok(Self {
             word: format!("marker-{}-{count}-", std::process::id()),
             mounts: mounts()?,
-            cgroups: cgroups(),
         })
     }
 
@@ -66,10 +65,7 @@ impl Marker {
         let start = Instant::now();
         loop {
             let processes = self.processes()?;
-            let cgroups: Vec<PathBuf> = cgroups()
-                .into_iter()
-                .filter(|path| cgroups_too && !self.cgroups.contains(path))
-                .collect();
+            let cgroups = if cgroups_too { cgroups() } else { Vec::new() };
             let mounts = mounts()?;
             if processes.is_empty() && cgroups.is_empty() && mounts <= self.mounts {
                 return Ok(());
@@ -89,7 +85,13 @@ fn mounts() -> Check<usize> {
     Ok(fs::read_to_string("/proc/self/mountinfo")?.lines().count())
 }
 
-/// Cgroups that cellblock made, in every hierarchy.
+/// The supervisor's pid, which ends the name of a cell's cgroup.
+pub(crate) fn supervisor_of(cgroup: &Path) -> Option<u32> {
+    let name = cgroup.file_name()?.to_str()?.strip_prefix("cellblock-")?;
+    u32::from_str_radix(name.rsplit('-').next()?, 16).ok()
+}
+
+/// Cgroups, in every hierarchy, of cells that this harness started.
 fn cgroups() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut todo = vec![Path::new("/sys/fs/cgroup").to_owned()];
@@ -98,14 +100,10 @@ fn cgroups() -> Vec<PathBuf> {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            if entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with("cellblock-")
-            {
-                found.push(entry.path());
-            } else {
-                todo.push(entry.path());
+            match supervisor_of(&entry.path()) {
+                Some(pid) if was_started_here(pid) => found.push(entry.path()),
+                Some(_) => {}
+                None => todo.push(entry.path()),
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Runs a command, with a deadline, and keeps what it wrote.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,6 +55,15 @@ pub(crate) fn finish(command: &mut Command, deadline: Duration) -> Check<Finishe
         })
 }
 
+thread_local! {
+    static STARTED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// Whether this harness has started a process with this number.
+pub(crate) fn was_started_here(pid: u32) -> bool {
+    STARTED.with_borrow(|pids| pids.contains(&pid))
+}
+
 /// A running command whose output is collected.
 pub(crate) struct Watch {
     child: Child,
@@ -71,6 +82,7 @@ impl Watch {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| fail(format!("cannot start {command:?}: {error}")))?;
+        STARTED.with_borrow_mut(|pids| pids.insert(child.id()));
         for pipe in [
             child.stdout.as_ref().map(AsFd::as_fd),
             child.stderr.as_ref().map(AsFd::as_fd),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::cells::cell::Run;
-use crate::cells::left::Marker;
+use crate::cells::left::{Marker, supervisor_of};
 use crate::cells::prelude::*;
 use crate::cells::process::Watch;
 
@@ -14,6 +14,11 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20, 28],
     attacks: &[],
     scenes: &[
+        Scene {
+            name: "cgroup-is-named-after-it",
+            needs: &[],
+            run: cgroup_is_named_after_it,
+        },
         Scene {
             name: "killed-at-every-step",
             needs: &[],
@@ -42,6 +47,19 @@ pub(crate) const SUITE: Suite = Suite {
     ],
     actors: &[],
 };
+
+/// By this name leftovers are found, by these tests and by later calls.
+fn cgroup_is_named_after_it(stage: &Stage) -> Check {
+    let watch = stage.exec(["/bin/true"]).spawn()?;
+    let pid = watch.pid();
+    let run = Run::of(watch.until_end(stage.within(5_000))?)?;
+    let cgroup = run.record.isolation.and_then(|isolation| isolation.cgroup);
+    match cgroup {
+        Some(cgroup) => assert_eq!(supervisor_of(cgroup.path.as_ref()), Some(pid), "{cgroup:?}"),
+        None => stage.note("there is none here"),
+    }
+    Ok(())
+}
 
 /// Setting a cell up takes about two milliseconds; this goes well beyond, in
 /// steps that hit each of its stages.
