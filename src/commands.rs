@@ -6,10 +6,14 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use serde::Serialize;
+
 use crate::cli::{self, Invocation, Options, RecordTo};
 use crate::drivers;
 use crate::error::{Result, SetupError, Step};
 use crate::launch::cgroup;
+use crate::plan::Plan;
+use crate::probe::HostFacts;
 use crate::record::{Isolation, Record};
 use crate::run;
 use crate::show;
@@ -226,17 +230,34 @@ fn print(bytes: &[u8]) -> Result<()> {
         .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on("standard output"))
 }
 
+/// What `cellblock plan` prints.
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    schema: &'static str,
+    plan: &'a Plan,
+    host: &'a HostFacts,
+    seccomp: Option<String>,
+}
+
 fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
     let spec = load(mode, options, partial?)?;
     let resolved = run::resolve(&spec)?;
-    let document = serde_json::json!({
-        "schema": "cellblock.plan.v1",
-        "plan": resolved.plan,
-        "host": resolved.host,
-        "seccomp": resolved.filter.as_ref().map(|policy| policy.compiled().identity()),
-    });
-    let text = serde_json::to_string_pretty(&document)
-        .map_err(|e| SetupError::new(Step::Outputs, format!("the plan does not serialise: {e}")))?;
+    let document = PlanDocument {
+        schema: "cellblock.plan.v1",
+        plan: &resolved.plan,
+        host: &resolved.host,
+        seccomp: resolved
+            .filter
+            .as_ref()
+            .map(|policy| policy.compiled().identity()),
+    };
+    let text = serde_json::to_string_pretty(&document).map_err(|e| {
+        SetupError::new(
+            Step::Outputs,
+            format!("the plan cannot be shown as JSON: {e}"),
+        )
+        .hint("JSON holds UTF-8 only; the launch itself takes any path")
+    })?;
     print(format!("{text}\n").as_bytes()).map(|()| 0)
 }
 

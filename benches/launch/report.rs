@@ -162,6 +162,13 @@ impl Results {
             machine.versions.join("; "),
             machine.binary
         )?;
+        if machine.is_busy() {
+            writeln!(
+                out,
+                "NOTE: the machine is busy with other things; ratios suffer too, since \
+                 what a launch waits for in the kernel takes longer then"
+            )?;
+        }
         self.write_launches(out)?;
         writeln!(out, "\n{}", chart(&self.launch))?;
         writeln!(out, "launches per second   one   two launchers at once")?;
@@ -194,13 +201,16 @@ impl Results {
     }
 
     fn write_launches(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "\n/bin/true, µs    median     p99     min    runs")?;
+        writeln!(
+            out,
+            "\n/bin/true, µs    median     p10     p99     min    runs"
+        )?;
         for launch in &self.launch {
             let time = &launch.time;
             writeln!(
                 out,
-                "  {:<13} {:>8.0} {:>7.0} {:>7.0} {:>7}  {}",
-                launch.name, time.median, time.p99, time.min, time.runs, launch.about
+                "  {:<13} {:>8.0} {:>7.0} {:>7.0} {:>7.0} {:>7}  {}",
+                launch.name, time.median, time.p10, time.p99, time.min, time.runs, launch.about
             )?;
         }
         Ok(())

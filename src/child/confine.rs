@@ -36,7 +36,10 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     .map_err(|e| write.failed(e))?;
     nix::unistd::write(&limit, b"0").map_err(|e| write.failed(e))?;
     match sys::process::try_nested_userns() {
-        Err(Errno::ENOSPC) => Ok(()),
+        // The limit. Where only root may make user namespaces on the host, that is
+        // what the kernel looks at first: EPERM by Debian's setting, EACCES by
+        // AppArmor's.
+        Err(Errno::ENOSPC | Errno::EPERM | Errno::EACCES) => Ok(()),
         Err(errno) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(errno)),
         Ok(()) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
     }

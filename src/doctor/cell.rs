@@ -14,8 +14,7 @@ const NAME: &str = "cell";
 /// Runs a program in a cell with every layer.
 pub(super) fn whole(checks: &mut Checks<'_>, spec: Result<Spec>) {
     let began = Instant::now();
-    let facts = checks.facts();
-    checks.add_after(NAME, &["plan"], |_| {
+    checks.add_after(NAME, &["plan"], |facts| {
         let record = match spec {
             Ok(spec) => run::execute(&spec, began),
             Err(error) => run::refused(error),
@@ -29,6 +28,7 @@ pub(super) fn whole(checks: &mut Checks<'_>, spec: Result<Spec>) {
         });
         Check::fails(NAME, error, facts)
     });
+    checks.explain_by_parts();
 }
 
 fn in_words(record: &Record) -> String {

@@ -186,10 +186,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    pub(super) const fn facts(&self) -> &'a Facts {
-        self.facts
-    }
-
     pub(super) fn add(&mut self, check: Check) {
         self.list.push(check);
     }
@@ -216,6 +212,24 @@ impl<'a> Checks<'a> {
             None => check(self.facts),
         };
         self.add(check);
+    }
+
+    /// The last check tried the whole. Where planning refused it, no system call
+    /// says why; the part that failed at the same step does.
+    pub(super) fn explain_by_parts(&mut self) {
+        let Some((whole, parts)) = self.list.split_last_mut() else {
+            return;
+        };
+        let Some(refusal) = whole.error.as_ref().filter(|error| error.errno.is_none()) else {
+            return;
+        };
+        let at_fault = |part: &&Check| {
+            let step = part.error.as_ref().map(|error| error.step);
+            part.status == Status::Fails && step == Some(refusal.step)
+        };
+        if let Some(part) = parts.iter().find(at_fault) {
+            whole.fixes.clone_from(&part.fixes);
+        }
     }
 
     /// Does something that others need; `None` when it does not work.

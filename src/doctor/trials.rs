@@ -9,7 +9,7 @@ use super::bare;
 use super::report::{Check, Checks};
 
 /// One step, and the cell that it is tried in.
-pub(super) struct Trial {
+struct Trial {
     name: &'static str,
     /// Checks without which this one says nothing.
     needs: &'static [&'static str],
@@ -51,13 +51,7 @@ const fn mount(name: &'static str, mounts: fn(&Mount) -> bool) -> Trial {
     }
 }
 
-/// Names of the table, in its order.
-#[cfg(test)]
-pub(super) fn names() -> Vec<&'static str> {
-    TABLE.iter().map(|trial| trial.name).collect()
-}
-
-pub(super) const TABLE: [Trial; 19] = [
+const TABLE: [Trial; 19] = [
     Trial {
         needs: &["plan"],
         ..namespace("user-namespace", &[User])
@@ -171,5 +165,26 @@ impl Trial {
             .collect();
         plan.userns_limit = self.name == NESTING;
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_trial_needs_is_tried_before_it() {
+        let mut before = vec!["kernel", "plan"];
+        for trial in &TABLE {
+            for need in trial.needs {
+                assert!(before.contains(need), "{} needs {need}", trial.name);
+            }
+            assert!(
+                !before.contains(&trial.name),
+                "{} is there twice",
+                trial.name
+            );
+            before.push(trial.name);
+        }
     }
 }

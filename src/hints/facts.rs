@@ -19,6 +19,8 @@ pub struct Facts {
     pub userns_clone: Option<u64>,
     /// `kernel.apparmor_restrict_unprivileged_userns`.
     pub apparmor_restricts: Option<u64>,
+    /// The AppArmor profile that confines this process.
+    pub apparmor_profile: Option<String>,
     /// `user.max_*_namespaces`, by their whole names.
     pub namespace_limits: BTreeMap<String, u64>,
     /// The security modules in force, in their order.
@@ -52,6 +54,7 @@ impl Facts {
             executable: fs::read_link("/proc/self/exe").ok(),
             userns_clone: sysctl("kernel/unprivileged_userns_clone"),
             apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns"),
+            apparmor_profile: confined_by(&text("/proc/self/attr/apparmor/current")),
             namespace_limits: KINDS
                 .iter()
                 .filter_map(|kind| {
@@ -89,6 +92,14 @@ impl Facts {
 fn sysctl(name: &str) -> Option<u64> {
     let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
     text.trim().parse().ok()
+}
+
+/// The profile in a label such as `docker-default (enforce)` (aa_getcon(2)).
+fn confined_by(label: &str) -> Option<String> {
+    let label = label.trim_end_matches(['\n', '\0']);
+    let name = label.split(" (").next().unwrap_or(label);
+    (!name.is_empty() && name != "unconfined" && !label.ends_with("(unconfined)"))
+        .then(|| name.to_owned())
 }
 
 /// `Seccomp:` is 2 for a process under a filter (proc_pid_status(5)).
@@ -157,6 +168,19 @@ mod tests {
         ));
         assert!(!is_filtered("Seccomp:\t0\nSeccomp_filters:\t0\n"));
         assert!(!is_filtered(""));
+    }
+
+    #[test]
+    fn a_label_is_read() {
+        for (label, profile) in [
+            ("docker-default (enforce)\n", Some("docker-default")),
+            ("/usr/bin/a b (complain)", Some("/usr/bin/a b")),
+            ("unconfined\n", None),
+            ("cellblock (unconfined)\n", None),
+            ("", None),
+        ] {
+            assert_eq!(confined_by(label).as_deref(), profile, "{label}");
+        }
     }
 
     #[test]

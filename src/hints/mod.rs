@@ -94,7 +94,12 @@ fn for_clone(errno: Errno, facts: &Facts) -> Option<String> {
         Errno::EPERM | Errno::ENOSYS if facts.filtered => {
             return Some(allow(facts, Need::Namespaces));
         }
-        Errno::EPERM | Errno::EACCES if facts.apparmor() => return Some(APPARMOR.to_owned()),
+        Errno::EPERM | Errno::EACCES if facts.apparmor() || facts.apparmor_profile.is_some() => {
+            return Some(powerless(facts));
+        }
+        Errno::EOPNOTSUPP => {
+            "the cgroup has threads of other processes and takes no process of its own: give another one, or leave it out with --cgroup none"
+        }
         Errno::EPERM => {
             "the host refuses new user namespaces: they are impossible in a chroot, for a user that has no name in the outer one, and where a security module denies them"
         }
@@ -142,8 +147,17 @@ fn for_id_map(errno: Errno, facts: &Facts) -> Option<String> {
 /// A user namespace that can be made, and that has no power.
 fn powerless(facts: &Facts) -> String {
     if facts.apparmor() {
-        APPARMOR.to_owned()
-    } else if facts.container.is_some() || facts.filtered {
+        return APPARMOR.to_owned();
+    }
+    if facts.container.is_some() {
+        return allow(facts, Need::Mounts);
+    }
+    if let Some(profile) = &facts.apparmor_profile {
+        return format!(
+            "apparmor confines cellblock by the profile `{profile}`: start it outside of that, or have the profile allow userns, capability and mount"
+        );
+    }
+    if facts.filtered {
         allow(facts, Need::Mounts)
     } else {
         "a security module of this host takes the capabilities of new user namespaces away: allow cellblock to use them there".to_owned()

@@ -46,6 +46,13 @@ fn hosts() -> Vec<(&'static str, Facts)> {
             },
         ),
         (
+            "confined",
+            Facts {
+                apparmor_profile: Some("web-server".to_owned()),
+                ..plain.clone()
+            },
+        ),
+        (
             "limited",
             Facts {
                 namespace_limits: [
@@ -125,6 +132,33 @@ const TABLE: &[Row] = {
     use Concern::{Caller, Cell};
     use Errno as E;
     &[
+        (
+            "confined",
+            Step::Clone,
+            "clone3",
+            E::EACCES,
+            "",
+            Cell,
+            &["`web-server`", "userns"],
+        ),
+        (
+            "confined",
+            Step::Hostname,
+            "sethostname",
+            E::EPERM,
+            "cell",
+            Cell,
+            &["`web-server`"],
+        ),
+        (
+            "plain",
+            Step::Clone,
+            "clone3",
+            E::EOPNOTSUPP,
+            "",
+            Cell,
+            &["--cgroup none"],
+        ),
         (
             "debian",
             Step::Clone,
@@ -799,6 +833,7 @@ fn advice_is_lower_case_without_a_full_stop() {
 fn only_shared_causes_share_a_sentence() {
     let causes = [
         "apparmor takes",
+        "apparmor confines",
         "a security module of this host",
         "and its security profile denies",
         "parts of the host's /proc are covered",

@@ -44,5 +44,6 @@ pub(super) fn tree() -> Tree {
         base,
         entries,
         needs_etc: true,
+        interpreters: std::collections::BTreeMap::new(),
     }
 }

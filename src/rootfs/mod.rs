@@ -6,6 +6,7 @@
 //! `/proc`, `/dev`, `/tmp` and the like never depend on what a rootfs has in
 //! those places.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,20 @@ use crate::error::{Result, SetupError, Step};
 use crate::spec::RootfsRef;
 
 mod host;
+mod manifest;
+
+pub use manifest::{Interpreter, Manifest};
 
 /// Names at the top of a rootfs that the cell provides itself.
-const PROVIDED: [&str; 6] = ["proc", "dev", "sys", "tmp", "run", "workspace"];
+const PROVIDED: [&str; 7] = [
+    "proc",
+    "dev",
+    "sys",
+    "tmp",
+    "run",
+    "workspace",
+    manifest::FILE,
+];
 
 /// The top of a root file system.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +45,8 @@ pub struct Tree {
     pub entries: Vec<Entry>,
     /// Whether the cell needs an `/etc/passwd` and the like of its own.
     pub needs_etc: bool,
+    /// Interpreters that the rootfs's manifest names, by language.
+    pub interpreters: BTreeMap<String, PathBuf>,
 }
 
 /// One piece of a [`Tree`].
@@ -131,11 +145,20 @@ fn directory(path: &Path) -> Result<Tree> {
         .hint("a rootfs has at least usr/ or bin/ with the programs to run"));
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let manifest = Manifest::read(&base)?;
+    let label = manifest
+        .as_ref()
+        .map_or_else(|| path.display().to_string(), Manifest::label);
+    let interpreters = manifest.map_or_else(BTreeMap::new, |manifest| {
+        let path = |(language, interpreter): (String, Interpreter)| (language, interpreter.path);
+        manifest.interpreters.into_iter().map(path).collect()
+    });
     Ok(Tree {
-        label: path.display().to_string(),
+        label,
         base,
         entries,
         needs_etc: false,
+        interpreters,
     })
 }
 

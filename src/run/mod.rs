@@ -1,6 +1,7 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::bytes::RawText;
@@ -91,11 +92,13 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
 }
 
 /// The driver's interpreter inside `tree`.
-pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<std::path::PathBuf> {
-    let found = driver
-        .interpreters
-        .iter()
-        .find(|path| tree.has_program(path.as_ref()));
+pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
+    let named = tree.interpreters.get(driver.name).map(PathBuf::as_path);
+    let usual = driver.interpreters.iter().map(Path::new);
+    let found = named
+        .into_iter()
+        .chain(usual)
+        .find(|path| tree.has_program(path));
     found.map(Into::into).ok_or_else(|| {
         SetupError::new(
             Step::Interpreter,
@@ -196,7 +199,7 @@ fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversat
             },
             Some(driver),
         ) if driver.uses_channel() => {
-            let directory = std::path::Path::new(crate::spec::WORKSPACE);
+            let directory = Path::new(crate::spec::WORKSPACE);
             let request = Request {
                 code,
                 name,

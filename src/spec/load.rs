@@ -1,7 +1,7 @@
 //! The one place of this module that reads files: profiles, spec files, code.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use super::language;
@@ -125,8 +125,14 @@ pub fn read_text(path: &Path) -> Result<String> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path)
-        .map_err(|error| SetupError::io(Step::Spec, "open", &error).on(path.display()))?;
+    let file = File::open(path).map_err(|error| {
+        let failure = SetupError::io(Step::Spec, "open", &error).on(path.display());
+        match error.kind() {
+            ErrorKind::NotFound => failure.hint("name a file of the host's that exists"),
+            ErrorKind::PermissionDenied => failure.hint("name a file that you may read"),
+            _ => failure,
+        }
+    })?;
     read_all(file, path.display())
 }
 

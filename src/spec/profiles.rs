@@ -193,4 +193,21 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn every_value_of_a_profile_stands_below_its_reason() {
+        for profile in BUILT_IN {
+            let mut explained = false;
+            for line in profile.source.lines() {
+                if line.starts_with('#') {
+                    explained = true;
+                } else if line.is_empty() {
+                    explained = false;
+                } else if let Some((key, _)) = line.split_once(" = ") {
+                    let exempt = ["description", "extends"].contains(&key);
+                    assert!(explained || exempt, "{}: {line}", profile.name);
+                }
+            }
+        }
+    }
 }

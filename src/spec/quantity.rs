@@ -14,7 +14,7 @@ use super::units::{Bytes, Span};
 pub trait Quantity: Sized {
     /// What to write, as the end of "wants …".
     const WANTED: &'static str;
-    /// One word for the schema and the manual.
+    /// The kind of quantity, for the schema and the manual.
     const FORMAT: &'static str;
 
     /// Reads the form of flags and of quoted values.
@@ -80,7 +80,7 @@ impl Quantity for Span {
 
 impl Quantity for u64 {
     const WANTED: &'static str = "a whole number";
-    const FORMAT: &'static str = "count";
+    const FORMAT: &'static str = "whole number";
 
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse()
@@ -140,12 +140,11 @@ pub(crate) fn write<T: Quantity, S: Serializer>(
 
 /// The schema of a quantity, `none` allowed or not.
 pub(crate) fn schema<T: Quantity>(none: bool) -> Schema {
-    let wanted = if none {
-        format!("{}, or \"none\"", T::WANTED)
-    } else {
-        T::WANTED.to_owned()
+    let title = match none {
+        true => format!("{} or \"none\"", T::FORMAT),
+        false => T::FORMAT.to_owned(),
     };
-    json_schema!({ "type": ["string", "number"], "format": T::FORMAT, "title": wanted })
+    json_schema!({ "type": ["string", "number"], "title": title })
 }
 
 struct QuantityVisitor<T>(PhantomData<T>);
@@ -212,7 +211,7 @@ impl<'de, T: Quantity> Deserialize<'de> for Bound<T> {
 
 impl<T: Quantity> JsonSchema for Bound<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("Bound_{}", T::FORMAT).into()
+        format!("Bound {}", T::FORMAT).into()
     }
 
     fn inline_schema() -> bool {

@@ -10,14 +10,15 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag};
-use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
+use nix::fcntl::{Flock, OFlag};
+use nix::sys::stat::{Mode, mkdirat};
 
 use super::dir::Dir;
 use super::dispose::{self, dispose};
 use super::find::Parent;
 use super::janitor;
 use super::limits::{self, Enforced, INIT};
+use super::lock::{Claimed, claim};
 use super::{Controller, PREFIX, Request, Source, enable, parse};
 use crate::error::{Result, SetupError, Step};
 use crate::record::CgroupRecord;
@@ -267,11 +268,9 @@ fn habitable(dir: &Dir, controllers: &[Controller]) -> Result<()> {
     .hint("start cellblock in a cgroup of type `domain`"))
 }
 
-/// Makes and locks the directory `name`.
-///
-/// Between the two a sweep can lock it first, and will remove it. So the name is
-/// looked up again under the lock: what it leads to then is ours for good.
-fn make(parent: &Dir, name: &str) -> Result<(Dir, Flock<File>)> {
+/// Makes and locks the directory `name`. Between the two a sweep can lock it, and
+/// will remove it; then it is made again.
+fn make(parent: &Dir, name: &str) -> Result<Claimed> {
     for attempt in 0..ATTEMPTS {
         match mkdirat(parent, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) => {}
@@ -290,26 +289,4 @@ fn make(parent: &Dir, name: &str) -> Result<(Dir, Flock<File>)> {
         format!("a sweep removed it {ATTEMPTS} times over"),
     )
     .on(parent.path().join(name).display()))
-}
-
-/// The directory `name` and its lock; `None` when a sweep has taken it.
-fn claim(parent: &Dir, name: &str) -> Result<Option<(Dir, Flock<File>)>> {
-    let gone = |error: &SetupError| error.errno == Some(Errno::ENOENT as i32);
-    let dir = match parent.child(name) {
-        Err(error) if gone(&error) => return Ok(None),
-        other => other?,
-    };
-    let copy = dir
-        .file()
-        .try_clone()
-        .map_err(|error| SetupError::io(Step::Cgroup, "dup", &error).on(dir.path().display()))?;
-    let Ok(lock) = Flock::lock(copy, FlockArg::LockExclusiveNonblock) else {
-        return Ok(None);
-    };
-    let held = fstat(&dir).map_err(|errno| parent.error("fstat", name, errno))?;
-    match fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Ok(named) if named.st_ino == held.st_ino => Ok(Some((dir, lock))),
-        Ok(_) | Err(Errno::ENOENT) => Ok(None),
-        Err(errno) => Err(parent.error("fstatat", name, errno)),
-    }
 }

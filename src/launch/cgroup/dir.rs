@@ -42,6 +42,15 @@ impl Dir {
         Ok(Self { file, path })
     }
 
+    /// Opens a directory of any file system.
+    #[cfg(test)]
+    pub(super) fn anywhere(path: &Path) -> Self {
+        Self {
+            file: File::open(path).unwrap(),
+            path: path.to_owned(),
+        }
+    }
+
     /// Opens the child cgroup `name`.
     pub(super) fn child(&self, name: &str) -> Result<Self> {
         let file = openat(
@@ -66,11 +75,6 @@ impl Dir {
     /// The open directory.
     pub(super) fn file(&self) -> &File {
         &self.file
-    }
-
-    /// The open directory, for good.
-    pub(super) fn into_file(self) -> File {
-        self.file
     }
 
     /// Opens one of the cgroup's files.

@@ -26,10 +26,19 @@ pub(super) fn controllers(dir: &Dir) -> Result<Vec<Controller>> {
     if missing.is_empty() {
         return Ok(enabled);
     }
-    if blocked(dir, &missing) {
+    if inhabited(dir)? || blocked(dir, &missing) {
         clear(dir, &missing)?;
     }
     Ok(Controller::in_list(&dir.read(ENABLED)?))
+}
+
+/// Whether `dir` has processes of its own that must not be there. The root may
+/// have some; it is the only cgroup without a type.
+///
+/// The kernel itself refuses to enable `memory` then. It would enable `cpu` and
+/// `pids`, which makes the cgroup a threaded domain: cells cannot be in those.
+fn inhabited(dir: &Dir) -> Result<bool> {
+    Ok(dir.read("cgroup.type").is_ok() && !dir.read(PROCESSES)?.is_empty())
 }
 
 /// Asks for `controllers`, for all at once and, should that fail, for each

@@ -269,3 +269,44 @@ fn read(path: &str) -> Result<Vec<u8>> {
         .and_then(contents)
         .map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(path))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(below: &str) -> Location {
+        Location {
+            mount: "/sys/fs/cgroup".into(),
+            below: below.into(),
+        }
+    }
+
+    #[test]
+    fn a_location_knows_its_name_and_what_is_above() {
+        let leaf = location("a.slice/b.scope/cellblock-supervisors");
+        assert_eq!(leaf.name(), Some(LEAF));
+        let above = leaf.parent().unwrap();
+        assert_eq!(above.path(), Path::new("/sys/fs/cgroup/a.slice/b.scope"));
+        let top = location("a.slice").parent().unwrap();
+        assert_eq!(top.path(), Path::new("/sys/fs/cgroup"));
+        // Nothing above the mount is to be had.
+        assert!(location("").parent().is_none());
+        assert_eq!(location("").name(), None);
+    }
+
+    #[test]
+    fn what_a_users_systemd_manages_is_told_by_the_path() {
+        for (below, expected) in [
+            (
+                "user.slice/user-1000.slice/user@1000.service/app.slice/x.scope",
+                true,
+            ),
+            ("user.slice/user-1000.slice/user@1000.service", true),
+            ("user.slice/user-1000.slice/session-2.scope", false),
+            ("system.slice/platform.service/main", false),
+            ("", false),
+        ] {
+            assert_eq!(location(below).of_user_manager(), expected, "{below}");
+        }
+    }
+}

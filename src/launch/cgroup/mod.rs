@@ -43,6 +43,7 @@ mod enable;
 mod find;
 mod janitor;
 mod limits;
+mod lock;
 mod parse;
 mod sweep;
 mod systemd;

@@ -5,11 +5,12 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use nix::dir;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use super::dir::Dir;
 use super::dispose::dispose;
+use super::lock::claim;
 use super::{LEAF, PREFIX};
 
 /// How long one sweep may take, and how many cells it looks at.
@@ -41,15 +42,13 @@ fn is_cell(name: &CStr) -> bool {
 
 /// Removes the cell `name` if it is stale, and says whether it did.
 fn remove_stale(parent: &Dir, name: &CStr, end: Instant) -> bool {
-    let Some(cell) = name.to_str().ok().and_then(|name| parent.child(name).ok()) else {
+    let Ok(text) = name.to_str() else {
         return false;
     };
-    let Ok(lock) = Flock::lock(cell.into_file(), FlockArg::LockExclusiveNonblock) else {
+    // The lock is held until the cell is gone.
+    let Ok(Some(_claimed)) = claim(parent, text) else {
         return false;
     };
     let patience = end.saturating_duration_since(Instant::now());
-    let removed = dispose(parent.as_fd(), name, patience).is_ok();
-    // Held until now, so that no other sweep takes it for its own.
-    drop(lock);
-    removed
+    dispose(parent.as_fd(), name, patience).is_ok()
 }

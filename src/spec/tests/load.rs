@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::super::load::load;
+use super::super::load::{load, read_text};
 use super::super::profiles::chain;
 use super::super::resolve::{Ask, Mode};
 use super::super::{Bytes, Command, Partial, Spec};
@@ -264,4 +264,28 @@ fn files_of_a_request_that_are_wrong_are_named() {
         error.starts_with("read the request: --policy: there is no profile `zzz`"),
         "{error}"
     );
+}
+
+#[test]
+fn files_that_cannot_be_read_say_what_can() {
+    let flags = |file: &str| Partial {
+        code_file: Some(file.into()),
+        ..Partial::default()
+    };
+    for (file, wanted) in [
+        (
+            "gone.py",
+            "open(\"gone.py\"): ENOENT (no such file or directory)\nhint: name a file of the host's that exists",
+        ),
+        (".", "read(\".\"): EISDIR (is a directory)"),
+    ] {
+        let error = loaded(Mode::Run, &[], None, flags(file)).unwrap_err();
+        assert_eq!(error, format!("read the request: {wanted}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("j.toml");
+    std::fs::write(&path, b"cwd = \"\xff\"").unwrap();
+    let error = read_text(&path).unwrap_err();
+    assert_eq!(error.message, "is not UTF-8 text at byte 7");
+    assert_eq!(error.operand.unwrap(), path.display().to_string());
 }
