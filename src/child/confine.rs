@@ -1,8 +1,12 @@
 //! Taking away what init and program must not have.
 
+use std::os::fd::OwnedFd;
+
 use caps::CapSet;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::attempt;
@@ -11,6 +15,14 @@ use super::report::Reporter;
 use crate::error::Step;
 use crate::plan::{Fallback, Plan};
 use crate::sys;
+
+/// What all processes of this user namespace may have together. The kernel counts
+/// it against the one who made the namespace as well: a program that takes all
+/// there is leaves none to the caller, or to root's daemons.
+const SHARES: [(&str, &[u8]); 2] = [
+    ("sys/user/max_inotify_instances", b"32"),
+    ("sys/user/max_inotify_watches", b"8192"),
+];
 
 /// Allows this user namespace no namespaces of its own, and proves it. Seccomp
 /// denies them as well; this holds where a filter has a hole.
@@ -27,14 +39,14 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     let proc = sys::mount::FsContext::open(c"proc")
         .and_then(|fs| fs.mount(0))
         .map_err(|e| Verb::new(Step::Nesting, Call::Fsmount).failed(e))?;
-    let limit = nix::fcntl::openat(
-        &proc,
-        "sys/user/max_user_namespaces",
-        nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_CLOEXEC,
-        nix::sys::stat::Mode::empty(),
-    )
-    .map_err(|e| write.failed(e))?;
-    nix::unistd::write(&limit, b"0").map_err(|e| write.failed(e))?;
+    for (setting, value) in SHARES {
+        match set(&proc, setting, value) {
+            // A kernel without inotify has none to share.
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(write.failed(errno)),
+        }
+    }
+    set(&proc, "sys/user/max_user_namespaces", b"0").map_err(|e| write.failed(e))?;
     match sys::process::try_nested_userns() {
         // The limit. Where only root may make user namespaces on the host, that is
         // what the kernel looks at first: EPERM by Debian's setting, EACCES by
@@ -43,6 +55,12 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
         Err(errno) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(errno)),
         Ok(()) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
     }
+}
+
+fn set(proc: &OwnedFd, setting: &str, value: &[u8]) -> nix::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let file = openat(proc, setting, flags, Mode::empty())?;
+    nix::unistd::write(&file, value).map(drop)
 }
 
 /// Without a cgroup, a limit on CPUs is a limit to certain CPUs: the first of

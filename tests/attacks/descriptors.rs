@@ -10,6 +10,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
 use crate::cells::process;
+use crate::cells::scratch::chmod;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "descriptors",
@@ -25,6 +26,11 @@ pub(crate) const SUITE: Suite = Suite {
             name: "working-directory-by-descriptor",
             needs: &[],
             run: working_directory_by_descriptor,
+        },
+        Scene {
+            name: "streams-opened-anew",
+            needs: &[],
+            run: streams_opened_anew,
         },
         Scene {
             name: "argument-by-descriptor",
@@ -107,6 +113,44 @@ fn argument_by_descriptor(stage: &Stage) -> Check {
     let cell = stage.probe("descriptors/read", path);
     let run = Run::of(finish(stage, cell.command(), &host)?)?.ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), format!("{:?}\n", Some(libc::ENOENT)));
+    Ok(())
+}
+
+/// The caller's log, handed in for appending only: opened anew by its name in
+/// `/proc`, it could be read and rewritten.
+fn streams_opened_anew(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let log = scratch.file("log", SECRET)?;
+    chmod(&log, 0o666)?;
+    let append = || File::options().append(true).open(&log);
+    let paths = ["/proc/self/fd/2", "/dev/fd/2", "/dev/stderr"];
+
+    let mut outside = stage.outside("descriptors/read", paths);
+    let outside = outside.stderr(append()?).output()?;
+    assert_eq!(
+        String::from_utf8_lossy(&outside.stdout),
+        SECRET.repeat(3),
+        "not live"
+    );
+
+    let cell = stage.probe("descriptors/read", paths).passed_through();
+    for (cell, answer) in [
+        (cell.clone(), libc::EACCES),
+        // No other layer does it, so this is what Landlock is worth.
+        (cell.without("landlock"), 0),
+    ] {
+        let inside = cell.command().stderr(append()?).output()?;
+        let told = String::from_utf8_lossy(&inside.stdout).into_owned();
+        let refused = format!("{:?}\n", Some(answer)).repeat(3);
+        assert_eq!(
+            told,
+            if answer == 0 {
+                SECRET.repeat(3)
+            } else {
+                refused
+            }
+        );
+    }
     Ok(())
 }
 

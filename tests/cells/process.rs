@@ -26,6 +26,8 @@ pub(crate) struct Finished {
     /// The most memory that the command's own process had resident, in bytes,
     /// as last seen: a high-water mark, so only its last rise can be missed.
     pub(crate) peak_rss: u64,
+    /// The CPU time that it used, as last seen.
+    pub(crate) cpu_time: Duration,
     /// Whether another process still held stdout or stderr when it ended.
     pub(crate) pipes_still_held: bool,
 }
@@ -71,6 +73,7 @@ pub(crate) struct Watch {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     peak_rss: u64,
+    cpu_time: Duration,
 }
 
 impl Watch {
@@ -95,6 +98,7 @@ impl Watch {
             stdout: Vec::new(),
             stderr: Vec::new(),
             peak_rss: 0,
+            cpu_time: Duration::ZERO,
         })
     }
 
@@ -117,6 +121,7 @@ impl Watch {
         let end = Instant::now() + duration;
         loop {
             self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
+            self.cpu_time = self.cpu_time.max(cpu_time(self.pid()).unwrap_or_default());
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Some(status));
             }
@@ -144,6 +149,7 @@ impl Watch {
             status,
             elapsed,
             peak_rss: self.peak_rss,
+            cpu_time: self.cpu_time,
             pipes_still_held: self.child.stdout.is_some() || self.child.stderr.is_some(),
             stdout: self.stdout,
             stderr: self.stderr,
@@ -204,4 +210,14 @@ fn peak_rss(pid: u32) -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// CPU time of a process alone (proc_pid_stat(5)).
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    // utime and stime, the 14th and 15th field, counted from the third.
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Some(Duration::from_millis(ticks * 10))
 }

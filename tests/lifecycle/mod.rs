@@ -9,6 +9,7 @@ mod exit_codes;
 mod memory;
 mod output;
 mod record;
+mod shares;
 mod supervisor;
 mod time;
 mod unkillable;
@@ -19,6 +20,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &unkillable::SUITE,
     &output::SUITE,
     &memory::SUITE,
+    &shares::SUITE,
     &time::SUITE,
     &supervisor::SUITE,
     &disk::SUITE,

@@ -24,6 +24,11 @@ pub(crate) const SUITE: Suite = Suite {
             run: burns_and_ignores,
         },
         Scene {
+            name: "burns-under-a-false-name",
+            needs: &[],
+            run: |stage| ends_by_cpu_time(stage, "time/burn-under-a-false-name"),
+        },
+        Scene {
             name: "burns-in-short-lived-children",
             needs: &[],
             run: burns_in_short_lived_children,
@@ -49,6 +54,19 @@ pub(crate) const SUITE: Suite = Suite {
             run: |_| {
                 ignore();
                 burn(Duration::from_secs(60));
+                0
+            },
+        },
+        // Its name is to be taken for the numbers that follow it in /proc.
+        Actor {
+            name: "burn-under-a-false-name",
+            run: |_| {
+                let _ = nix::sys::prctl::set_name(c") S 1 1 1 0 0 0");
+                let _ = raw::in_child(|| {
+                    let _ = nix::sys::prctl::set_name(c"x\nRssAnon: 0)");
+                    burn(Duration::from_secs(60));
+                    0
+                });
                 0
             },
         },
