@@ -82,7 +82,6 @@ const ATTACKS: &[Attack] = &[
     absent("boot", || read("/boot")).live(bare().unless(GONE)),
     absent("logs", || read("/var/log")).live(bare().unless(GONE)),
     absent("sockets-of-daemons", || read("/run/systemd")).live(bare().unless(GONE)),
-    absent("kernel-sources-and-modules", || read("/lib/modules")).live(bare().unless(GONE)),
 ];
 
 /// What a machine or a minimal image may lack, or hold back from root as well.

@@ -209,14 +209,15 @@ fn truth(run: &Run) -> Value {
 
 fn python(stage: &Stage, code: &str) -> Check<Run> {
     let marker = Marker::new()?;
+    let wall = stage.duration(10_000);
     let run = stage
         .python(&format!("# {}\n{code}", marker.word()))
-        .limit("wall", "10s")
+        .limit("wall", &wall)
         .run()?;
     marker.nothing_left()?;
     let honest = stage
         .python("1")
-        .limit("wall", "10s")
+        .limit("wall", &wall)
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(truth(&run), truth(&honest));

@@ -48,6 +48,11 @@ impl Stage {
         Duration::from_millis(milliseconds) * self.patience
     }
 
+    /// The same as cellblock's options want it.
+    pub(crate) fn duration(&self, milliseconds: u64) -> String {
+        format!("{}ms", self.within(milliseconds).as_millis())
+    }
+
     /// How often to try what a race decides: less often where all is slow.
     pub(crate) fn times(&self, count: u32) -> u32 {
         (count / self.patience).max(8)

@@ -83,7 +83,7 @@ fn eat(stage: &Stage, kind: &str) -> Check {
         .limit("tmp-size", "1G")
         .limit("shm-size", "1G")
         .limit("open-files", "4096")
-        .limit("wall", "15s")
+        .limit("wall", &stage.duration(15_000))
         .run()?;
     marker.nothing_left()?;
     let limit = &run.record.limits["memory"];

@@ -94,7 +94,7 @@ fn a_gigabyte(stage: &Stage) -> Check {
     let run = stage
         .probe("output/flood", ["1073741824", "65536"])
         .limit("output", "256K")
-        .limit("wall", "60s")
+        .limit("wall", &stage.duration(60_000))
         .deadline(60_000)
         .run()?
         .ended(Outcome::Ok)?;

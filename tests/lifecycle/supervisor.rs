@@ -61,15 +61,13 @@ fn cgroup_is_named_after_it(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Setting a cell up takes about two milliseconds; this goes well beyond, in
-/// steps that hit each of its stages.
 const MOMENTS: u32 = 60;
-const STEP: Duration = Duration::from_micros(100);
 
-/// Where all is slow, fewer moments over a longer time.
-fn moments(stage: &Stage) -> impl Iterator<Item = Duration> {
-    let step = STEP * (MOMENTS / stage.times(MOMENTS)).pow(2);
-    (0..stage.times(MOMENTS)).map(move |moment| step * moment)
+/// Moments in the life of a cell, from its start until it certainly runs.
+fn moments(stage: &Stage) -> Check<impl Iterator<Item = Duration>> {
+    let whole = stage.exec(["/bin/true"]).run()?.process.elapsed * 3 / 2;
+    let count = stage.times(MOMENTS);
+    Ok((0..count).map(move |moment| whole * moment / count))
 }
 
 fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Watch> {
@@ -105,7 +103,7 @@ fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
 
 fn killed_at_every_step(stage: &Stage) -> Check {
     let marker = Marker::new()?;
-    for moment in moments(stage) {
+    for moment in moments(stage)? {
         let child = start(stage, "time/sleep", &marker)?;
         std::thread::sleep(moment);
         kill(child)?;
@@ -151,7 +149,7 @@ fn cancelled(stage: &Stage) -> Check {
 fn cancelled_at_every_step(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let mut told = 0;
-    for moment in moments(stage) {
+    for moment in moments(stage)? {
         let child = start(stage, "time/sleep", &marker)?;
         std::thread::sleep(moment);
         child.signal(Signal::SIGTERM)?;

@@ -164,7 +164,7 @@ fn ends_by_cpu_time(stage: &Stage, probe: &str) -> Check {
     let run = stage
         .probe(probe, [marker.word()])
         .limit("cpu-time", "300ms")
-        .limit("wall", "10s")
+        .limit("wall", &stage.duration(10_000))
         .run()?
         .ended(Outcome::Timeout)?;
     marker.nothing_left()?;
