@@ -86,18 +86,20 @@ pub(super) fn bind_to_cpus(fallback: &Fallback, report: &Reporter<'_>) -> Result
 pub(super) fn drop_capabilities(report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::Capabilities);
     let verb = Verb::new(Step::Capabilities, Call::Capset);
-    // Ambient first, since it is bounded by the others; bounding while
-    // CAP_SETPCAP is still effective.
+    // The bounding set first, while CAP_SETPCAP is still effective; by number,
+    // so that capabilities which no library has heard of go as well.
+    attempt(
+        Verb::new(Step::Capabilities, Call::Prctl),
+        sys::process::empty_bounding_set,
+    )?;
     for set in [
         CapSet::Ambient,
-        CapSet::Bounding,
         CapSet::Inheritable,
         CapSet::Effective,
         CapSet::Permitted,
     ] {
         caps::clear(None, set).map_err(|_| verb.failed(Errno::last()))?;
     }
-    // Dropping from the bounding set says when it fails; this one is set whole.
     match caps::read(None, CapSet::Permitted) {
         Ok(left) if left.is_empty() => Ok(()),
         _ => Err(verb.failed(Errno::EPERM)),

@@ -11,7 +11,7 @@ const TOP: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"]
 /// What programs in `/usr` look for in `/etc`: loader, time zone, public
 /// certificates, fonts, interpreters' own settings. Nothing else of `/etc` is
 /// shown; in particular no passwords, keys or host configuration.
-const ETC: [&str; 18] = [
+const ETC: [&str; 15] = [
     "etc/alternatives",
     "etc/ca-certificates",
     "etc/crypto-policies",
@@ -19,10 +19,7 @@ const ETC: [&str; 18] = [
     "etc/java-17-openjdk",
     "etc/java-21-openjdk",
     "etc/ld.so.cache",
-    "etc/ld.so.conf",
-    "etc/ld.so.conf.d",
     "etc/localtime",
-    "etc/mime.types",
     "etc/pki/ca-trust",
     "etc/pki/tls/certs",
     "etc/protocols",

@@ -71,12 +71,30 @@ pub unsafe fn close_all_but(keep: BorrowedFd<'_>) -> Result<(), Errno> {
     close(keep + 1, u32::MAX as usize)
 }
 
-/// Sets every signal's disposition back to its default. What a caller ignores
-/// (a shell's `nohup`, Rust's SIGPIPE) the program would inherit.
+/// Signals that callers ignore, on purpose (nohup(1)), as shells do for jobs in
+/// the background, or as Rust does (SIGPIPE).
+const OFTEN_IGNORED: [libc::c_int; 14] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGCHLD,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+];
+
+/// Sets the dispositions back to their defaults that a program would inherit.
+/// Handlers go with execve(2); what is ignored stays ignored (signal(7)).
 pub fn default_signal_dispositions() {
-    for signal in 1..=64 {
-        // SAFETY: SIG_DFL installs no handler. SIGKILL, SIGSTOP and the C
-        // library's own signals are refused, which is as good.
+    for signal in OFTEN_IGNORED {
+        // SAFETY: SIG_DFL installs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -250,4 +268,23 @@ pub fn adopt(number: RawFd) -> Result<std::fs::File, Errno> {
 /// The error number of stat(2); ENOENT where `/proc` is not mounted.
 pub fn has_one_thread() -> Result<bool, Errno> {
     Ok(nix::sys::stat::stat(c"/proc/self/task")?.st_nlink == 3)
+}
+
+/// Drops every capability that this kernel knows from the bounding set of this
+/// thread (capabilities(7)).
+///
+/// # Errors
+/// The error number of prctl(2); EPERM without CAP_SETPCAP.
+pub fn empty_bounding_set() -> Result<(), Errno> {
+    for capability in 0..64 {
+        // SAFETY: no pointers.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match Errno::result(dropped) {
+            Ok(_) => {}
+            // The one behind the last.
+            Err(Errno::EINVAL) if capability > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }

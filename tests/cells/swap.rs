@@ -1,10 +1,12 @@
 //! Two directory entries that change places all the time.
 
+use std::ffi::CString;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::errno::Errno;
+use nix::libc;
 
 use super::{Actor, Check, Stage, fail};
 
@@ -18,8 +20,7 @@ pub(crate) const ACTOR: Actor = Actor {
         let [one, other] = args else { return 2 };
         // Ends with the harness, whatever becomes of that.
         while nix::unistd::getppid().as_raw() != 1 {
-            let flags = RenameFlags::RENAME_EXCHANGE;
-            if renameat2(AT_FDCWD, one.as_str(), AT_FDCWD, other.as_str(), flags).is_err() {
+            if exchange(one, other).is_err() {
                 return 1;
             }
             // Long enough for a set-up to get through now and then.
@@ -28,6 +29,25 @@ pub(crate) const ACTOR: Actor = Actor {
         0
     },
 };
+
+/// renameat2(2) with RENAME_EXCHANGE. nix has it for glibc alone.
+fn exchange(one: &str, other: &str) -> Result<(), Errno> {
+    let path = |text: &str| CString::new(text).map_err(|_| Errno::EINVAL);
+    let (one, other) = (path(one)?, path(other)?);
+    let here = libc::AT_FDCWD;
+    // SAFETY: both are C strings that outlive the call.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            here,
+            one.as_ptr(),
+            here,
+            other.as_ptr(),
+            libc::RENAME_EXCHANGE,
+        )
+    };
+    Errno::result(status).map(drop)
+}
 
 impl Swapper {
     pub(crate) fn start(stage: &Stage, one: &Path, other: &Path) -> Check<Self> {
