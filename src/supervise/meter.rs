@@ -103,7 +103,10 @@ impl<'a> Meter<'a> {
         if let Some(used) = self.cgroup.and_then(|cgroup| cgroup.cpu_used().ok()) {
             return used.total();
         }
-        processes.iter().filter_map(|pid| cpu_of(*pid)).sum()
+        // Init's own time is the set-up's; that of what it reaped is the program's.
+        let init = processes.iter().take(1).filter_map(|pid| cpu_of(*pid, 2));
+        let others = processes.iter().skip(1).filter_map(|pid| cpu_of(*pid, 0));
+        init.chain(others).sum()
     }
 
     /// Init and all that descends from it. Orphans become init's children, so
@@ -137,8 +140,9 @@ fn children_of(pid: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// CPU time of a process and of its children that it has waited for.
-fn cpu_of(pid: Pid) -> Option<Duration> {
+/// CPU time of a process and of its children that it has waited for, without the
+/// first so many of: own in user mode, own in the kernel, theirs, theirs.
+fn cpu_of(pid: Pid, without: usize) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     // utime, stime, cutime, cstime: fields 14 to 17, counted from the third.
@@ -146,6 +150,7 @@ fn cpu_of(pid: Pid) -> Option<Duration> {
         .split_ascii_whitespace()
         .skip(11)
         .take(4)
+        .skip(without)
         .filter_map(|field| field.parse::<u64>().ok())
         .sum();
     // USER_HZ is 100 wherever Linux runs (time(7)).

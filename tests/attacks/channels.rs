@@ -40,7 +40,8 @@ const ACTORS: &[Actor] = &[
         name: "offer",
         run: |args| {
             let sync = Path::new(&args[0]);
-            let _socket = abstract_address().and_then(|at| UnixListener::bind_addr(&at));
+            let _socket =
+                SocketAddr::from_abstract_name(NAME).and_then(|at| UnixListener::bind_addr(&at));
             let shared = call!(SYS_shmget, KEY, 4096, libc::IPC_CREAT | 0o666);
             let queue = open_queue(libc::O_CREAT | libc::O_RDWR);
             let _ = fs::write("/dev/shm/cellblock-channel-test", "x");
@@ -66,7 +67,7 @@ const ACTORS: &[Actor] = &[
         name: "look",
         run: |_| {
             let found = [
-                ("socket", connect().is_ok()),
+                ("socket", connect(NAME).is_ok()),
                 ("segment", call!(SYS_shmget, KEY, 0, 0).is_ok()),
                 ("queue", open_queue(libc::O_RDWR).is_ok()),
                 ("shm", Path::new("/dev/shm/cellblock-channel-test").exists()),
@@ -80,19 +81,15 @@ const ACTORS: &[Actor] = &[
     },
     Actor {
         name: "connect",
-        run: |_| {
-            println!("{:?}", connect());
+        run: |args| {
+            println!("{:?}", connect(&args[0]));
             0
         },
     },
 ];
 
-fn abstract_address() -> std::io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(NAME)
-}
-
-fn connect() -> Attempt {
-    abstract_address()
+fn connect(name: &str) -> Attempt {
+    SocketAddr::from_abstract_name(name)
         .and_then(|at| UnixStream::connect_addr(&at))
         .map(drop)
         .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
@@ -148,8 +145,8 @@ fn between_cells(stage: &Stage) -> Check {
 /// With the host's network a cell is in the host's namespace of abstract
 /// sockets as well, and Landlock's scope alone keeps it from them.
 fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
-    let _listener = UnixListener::bind_addr(&abstract_address()?)?;
-    let own = stage.probe("channels/connect", []);
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(NAME)?)?;
+    let own = stage.probe("channels/connect", [NAME]);
     let hosts = own.clone().option(["--net", "host"]);
 
     let live = hosts

@@ -6,7 +6,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::cells::prelude::*;
 use crate::cells::process;
-use crate::cells::scratch::chmod;
+use crate::cells::scratch::{Mounted, chmod};
 
 pub(crate) const SUITE: Suite = Suite {
     name: "devices",
@@ -55,7 +55,7 @@ fn make(kind: SFlag) -> Attempt {
 /// makes it dead, with Landlock and without.
 fn found_device(stage: &Stage) -> Check {
     const ZERO: (u64, u64) = (1, 5);
-    let scratch = stage.scratch()?;
+    let scratch = Mounted::new(&stage.dir)?;
     let node = scratch.join("zero");
     mknod(
         &node,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cells::prelude::*;
 use crate::cells::process;
-use crate::cells::scratch::{Scratch, chmod};
+use crate::cells::scratch::{Mounted, Scratch, chmod};
 
 pub(crate) const SUITE: Suite = Suite {
     name: "setuid",
@@ -42,7 +42,7 @@ pub(crate) const SUITE: Suite = Suite {
 const SOMEBODY: u32 = 4242;
 
 fn set_user_id(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
+    let scratch = Mounted::new(&stage.dir)?;
     let program = copy_of_probe(stage, &scratch)?;
     // Owned by root, since the tests run as root.
     chmod(&program, 0o6755)?;
@@ -53,7 +53,7 @@ fn set_user_id(stage: &Stage) -> Check {
 }
 
 fn file_capabilities(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
+    let scratch = Mounted::new(&stage.dir)?;
     let program = copy_of_probe(stage, &scratch)?;
     const DAC_OVERRIDE: u32 = 1 << 1;
     // Revision 2, effective; permitted and inheritable, lower and upper half.

@@ -1,10 +1,13 @@
 //! Directories that last as long as a test.
 
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::Check;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::{Check, fail};
 
 /// A directory that is removed with everything in it. Every user may look
 /// into it, since a cell that root starts runs as another one.
@@ -41,6 +44,39 @@ impl Scratch {
         fs::create_dir(&path)?;
         chmod(&path, mode)?;
         Ok(path)
+    }
+}
+
+/// A file system of its own in a scratch directory, in which programs with the
+/// set-user-id mark and device nodes are what they are. Root's.
+pub(crate) struct Mounted(Scratch);
+
+impl Mounted {
+    pub(crate) fn new(parent: &Path) -> Check<Self> {
+        let scratch = Scratch::new(parent)?;
+        mount(
+            Some("scratch"),
+            scratch.path(),
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some("mode=755"),
+        )
+        .map_err(|errno| fail(format!("cannot mount a tmpfs: {errno}")))?;
+        Ok(Self(scratch))
+    }
+}
+
+impl Deref for Mounted {
+    type Target = Scratch;
+
+    fn deref(&self) -> &Scratch {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
     }
 }
 

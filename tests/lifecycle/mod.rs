@@ -12,6 +12,7 @@ mod record;
 mod shares;
 mod supervisor;
 mod time;
+mod truth;
 mod unkillable;
 
 /// Every subject, in the catalogue's order.
@@ -26,5 +27,6 @@ pub(crate) const SUITES: &[&Suite] = &[
     &disk::SUITE,
     &exit_codes::SUITE,
     &record::SUITE,
+    &truth::SUITE,
     &crowd::SUITE,
 ];

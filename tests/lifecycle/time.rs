@@ -84,6 +84,19 @@ pub(crate) const SUITE: Suite = Suite {
             },
         },
         Actor {
+            name: "burn-a-little",
+            run: |_| {
+                let _ = raw::in_child(|| {
+                    let _ = raw::in_child(|| {
+                        burn_cpu(Duration::from_millis(200));
+                        0
+                    });
+                    0
+                });
+                0
+            },
+        },
+        Actor {
             name: "burn-in-orphans",
             run: |_| {
                 let start = Instant::now();
@@ -119,6 +132,14 @@ fn ignore() {
 fn burn(duration: Duration) {
     let start = Instant::now();
     while start.elapsed() < duration {
+        std::hint::spin_loop();
+    }
+}
+
+/// The same by the process's own clock, which stands still while others run.
+fn burn_cpu(duration: Duration) {
+    let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    while nix::time::clock_gettime(clock).is_ok_and(|used| Duration::from(used) < duration) {
         std::hint::spin_loop();
     }
 }

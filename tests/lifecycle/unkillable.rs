@@ -79,10 +79,7 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
 fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
     private::enter()?;
     // The kernel wants it opened by somebody of the namespace of the mount.
-    let device = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")?;
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     let options = format!(
         "fd={},rootmode=40000,user_id={uid},group_id={gid},allow_other",
