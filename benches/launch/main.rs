@@ -7,8 +7,8 @@
 //!
 //! Every subject runs `/bin/true` once a round, in an order shuffled for each
 //! round, so that the machine's moods meet all alike: the ratios are what
-//! counts. The peers get the mounts that `cellblock plan` prints, and no filter.
-//! Started as root, the harness measures as a plain user.
+//! counts. The peers get the mounts that `cellblock plan` prints; what else they
+//! do stands in the table. Started as root, the harness measures as a plain user.
 //!
 //! `CELLBLOCK` names another binary than the one cargo built. The results go to
 //! `target/bench/launch.json`, and beside those of `--compare FILE` (by default

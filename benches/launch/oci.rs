@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -10,8 +11,9 @@ use crate::Result;
 use crate::scene::Scene;
 use crate::subjects::{Mount, What, mounts};
 
-/// Makes a bundle that runs `work`; returns its path. There is no filter in it,
-/// no masked path, no cgroup: all that would cost the peers more.
+/// Makes a bundle that runs `work`; returns its path. The filter allows the calls
+/// that cellblock's policy allows, without its conditions. There are no masked
+/// paths and there is no cgroup, which would cost the peers more.
 pub(crate) fn bundle(scene: &Scene, work: &str) -> Result<PathBuf> {
     let bundle = scene.path("bundle");
     let rootfs = bundle.join("rootfs");
@@ -43,10 +45,34 @@ pub(crate) fn bundle(scene: &Scene, work: &str) -> Result<PathBuf> {
             "uidMappings": only(scene.uid),
             "gidMappings": only(scene.uid),
             "namespaces": namespaces,
+            "seccomp": filter(scene)?,
         },
     });
     fs::write(bundle.join("config.json"), serde_json::to_vec(&config)?)?;
     Ok(bundle)
+}
+
+/// The calls that the default policy allows at least in part; else ENOSYS.
+fn filter(scene: &Scene) -> Result<Value> {
+    let shown = Command::new(&scene.cellblock)
+        .args(["policy", "show", "--seccomp", "default"])
+        .output()?;
+    let policy: Value = serde_json::from_slice(&shown.stdout)
+        .map_err(|error| format!("cellblock policy show: {error}"))?;
+    let rules = policy["rules"]
+        .as_object()
+        .ok_or("a policy without rules")?;
+    let allowed = |rule: &Value| {
+        let action = rule["action"].as_str().unwrap_or_default();
+        ["allow", "allow_if", "deny_if"].contains(&action)
+    };
+    let names = rules.iter().filter(|(_, rule)| allowed(rule));
+    let names: Vec<&String> = names.map(|(name, _)| name).collect();
+    Ok(json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": libc::ENOSYS,
+        "syscalls": [{"names": names, "action": "SCMP_ACT_ALLOW"}],
+    }))
 }
 
 /// A mount in the bundle's terms; symlinks and directories are put into the

@@ -92,7 +92,7 @@ pub(crate) fn all(scene: &Scene) -> Result<Vec<Subject>> {
 fn oci_runtime(name: &'static str, scene: &Scene, words: &str) -> Subject {
     Subject {
         name,
-        about: "rootless, the same mounts, no filter, no cgroup",
+        about: "rootless, the same mounts, a filter, no cgroup",
         job: job(scene, words.split(' ').map(str::to_owned).collect()),
         record: None,
         unified: true,
