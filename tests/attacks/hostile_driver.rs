@@ -180,7 +180,7 @@ Hostile()
 const ENDLESS_RESULTS: &str = r#"
 from builtins import *
 try:
-    for number in range(50000):
+    for number in range(10000):
         display("x" * 100)
 except NameError:
     pass

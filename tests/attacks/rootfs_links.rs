@@ -143,7 +143,7 @@ fn swapped_during_setup(stage: &Stage) -> Check {
         let link = trap.scratch.join("link");
         symlink(&trap.outside, &link)?;
         let swapper = Swapper::start(stage, &trap.root.join(name), &link)?;
-        for _ in 0..stage.times(40) {
+        for _ in 0..stage.times(20) {
             let run = trap.run(stage, "/bound")?;
             let outcome = run.record.outcome;
             *seen.entry(format!("{outcome:?}")).or_insert(0) += 1;
