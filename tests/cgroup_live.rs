@@ -318,13 +318,7 @@ fn dropping_removes() -> Result<(), Stop> {
 }
 
 fn a_given_directory_is_used() -> Result<(), Stop> {
-    let place = cell("given-probe", |_| {})?;
-    let Some(above) = place.path().parent() else {
-        return skip("the cell has no directory above");
-    };
-    let directory = Scratch(above.join("given"));
-    fs::create_dir(&directory.0)?;
-    place.remove()?;
+    let directory = Scratch::new("given")?;
     let choice = CgroupChoice::Path(directory.0.clone());
     let id = unique("given");
     let Prepared { cell, tried } = cgroup::prepare(&Request {
@@ -409,7 +403,7 @@ fn no_child_is_left_behind() -> Result<(), Stop> {
 }
 
 fn the_janitor_holds_nothing() -> Result<(), Stop> {
-    let supervisor = supervisor("holds")?;
+    let supervisor = supervisor("holds", &CgroupChoice::Auto)?;
     let janitor = supervisor.janitor;
     let fds = || -> Result<Vec<String>, Stop> {
         let mut fds = Vec::new();
@@ -437,7 +431,7 @@ fn a_killed_supervisor_leaves_nothing() -> Result<(), Stop> {
         path,
         sleeper,
         janitor,
-    } = supervisor("killed")?;
+    } = supervisor("killed", &CgroupChoice::Auto)?;
     ensure!(path.is_dir(), "{} is not there", path.display());
     role.process.kill()?;
     role.process.wait()?;
@@ -450,7 +444,7 @@ fn killed_at_any_time() -> Result<(), Stop> {
     let place = cell("any-time", |_| {})?;
     let above = place.path().parent().ok_or("no parent")?.to_owned();
     for round in 0..40 {
-        let mut supervisor = role(&["supervise", &unique(&format!("any-time-{round}"))])?;
+        let mut supervisor = role(&["supervise", &unique(&format!("any-time-{round}")), "auto"])?;
         // From before its first instruction to well after its last step.
         thread::sleep(Duration::from_micros(round * 500));
         supervisor.process.kill()?;
@@ -470,36 +464,27 @@ fn killed_at_any_time() -> Result<(), Stop> {
 }
 
 fn a_sweep_takes_the_stale_only() -> Result<(), Stop> {
-    let living = cell("living", |_| {})?;
-    let Supervisor {
-        mut role,
-        path,
-        sleeper,
-        janitor,
-    } = supervisor("stale")?;
-    if path.parent() != living.path().parent() {
-        return skip("every supervisor has a scope of its own here");
-    }
-    ensure!(
-        cgroup::sweep(&CgroupChoice::Auto) == 0,
-        "it took a living cell"
-    );
-    ensure!(
-        path.exists() && living.path().exists(),
-        "it took a living cell"
-    );
+    // In a place where no other cellblock sweeps.
+    let place = Scratch::new("sweep")?;
+    let choice = CgroupChoice::Path(place.0.clone());
+    let living = supervisor("living", &choice)?;
+    let mut stale = supervisor("stale", &choice)?;
     // Without its janitor, which would be faster than we.
-    kill(Pid::from_raw(janitor.try_into()?), Signal::SIGKILL)?;
-    role.process.kill()?;
-    role.process.wait()?;
-    thread::sleep(Duration::from_millis(50));
-    ensure!(path.exists(), "{} went by itself", path.display());
-    let swept = cgroup::sweep(&CgroupChoice::Auto);
+    kill(Pid::from_raw(stale.janitor.try_into()?), Signal::SIGKILL)?;
+    stale.role.process.kill()?;
+    stale.role.process.wait()?;
+    // What has just been made is left alone, for it may not be locked yet.
+    let swept = cgroup::sweep(&choice);
+    let young = stale.role.started.elapsed() < Duration::from_secs(1);
+    ensure!(swept == 0 || !young, "it took a young one");
+    thread::sleep(Duration::from_millis(3500));
+    let swept = swept + cgroup::sweep(&choice);
     ensure!(swept == 1, "{swept} instead of one");
-    ensure!(!path.exists(), "{} is still there", path.display());
-    ensure!(living.path().exists(), "the living one is gone");
-    within("its process is still alive", || Ok(gone(sleeper)))?;
-    Ok(living.remove()?)
+    ensure!(!stale.path.exists(), "the stale one is still there");
+    ensure!(living.path.exists(), "the living one is gone");
+    within("its process is still alive", || Ok(gone(stale.sleeper)))?;
+    ensure!(!gone(living.sleeper), "the living one's process is gone");
+    Ok(())
 }
 
 // ------------------------------------------------------------- given and when
@@ -555,8 +540,12 @@ struct Supervisor {
     janitor: u32,
 }
 
-fn supervisor(name: &str) -> Result<Supervisor, Stop> {
-    let mut role = role(&["supervise", &unique(name)])?;
+fn supervisor(name: &str, choice: &CgroupChoice) -> Result<Supervisor, Stop> {
+    let place = match choice {
+        CgroupChoice::Path(path) => path.to_str().ok_or("a path that is not UTF-8")?,
+        _ => "auto",
+    };
+    let mut role = role(&["supervise", &unique(name), place])?;
     let line = role.line()?;
     if let Some(why) = line.strip_prefix("skip: ") {
         return skip(why);
@@ -632,15 +621,29 @@ fn limited(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<CellCgro
 /// A directory that goes with its value.
 struct Scratch(PathBuf);
 
+impl Scratch {
+    /// Makes one where cells are made, too.
+    fn new(name: &str) -> Result<Self, Stop> {
+        let neighbour = cell(name, |_| {})?;
+        let above = neighbour.path().parent().ok_or("no directory above")?;
+        let scratch = Self(above.join(unique(name)));
+        fs::create_dir(&scratch.0)?;
+        neighbour.remove()?;
+        Ok(scratch)
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(self.0.join("cellblock-supervisors"));
-        let _ = fs::remove_dir(&self.0);
+        // Cells may be on their way out.
+        let empty = || Ok(fs::remove_dir(&self.0).is_ok());
+        let _ = within("it is in use", empty);
     }
 }
 
 /// This program, started again in another role.
 struct Role {
+    started: Instant,
     process: Child,
     out: BufReader<ChildStdout>,
 }
@@ -661,6 +664,7 @@ impl Drop for Role {
 }
 
 fn role(args: &[&str]) -> Result<Role, Stop> {
+    let started = Instant::now();
     let mut process = Command::new(env::current_exe()?)
         .arg("--child")
         .args(args)
@@ -669,6 +673,7 @@ fn role(args: &[&str]) -> Result<Role, Stop> {
         .spawn()?;
     let out = process.stdout.take().ok_or("no pipe")?;
     Ok(Role {
+        started,
         process,
         out: BufReader::new(out),
     })
@@ -694,7 +699,7 @@ fn child(args: &[String]) -> ExitCode {
                 say("joined");
                 act(rest)
             }),
-        ["supervise", id] => supervise(id),
+        ["supervise", id, place] => supervise(id, place),
         ["time", rounds] => time(rounds),
         ["churn", number, rounds] => churn(number, rounds),
         _ => act(&args),
@@ -758,8 +763,12 @@ fn act(args: &[&str]) -> Result<(), Stop> {
 }
 
 /// Has a cell with a sleeper in it, and waits to be killed.
-fn supervise(id: &str) -> Result<(), Stop> {
-    let Prepared { cell, tried } = cgroup::prepare(&request(&CgroupChoice::Auto, id))?;
+fn supervise(id: &str, place: &str) -> Result<(), Stop> {
+    let choice = match place {
+        "auto" => CgroupChoice::Auto,
+        path => CgroupChoice::Path(path.into()),
+    };
+    let Prepared { cell, tried } = cgroup::prepare(&request(&choice, id))?;
     let Some(cell) = cell else {
         return skip(
             tried

@@ -101,8 +101,8 @@ impl CellCgroup {
         let below = below.join(&name);
         let c_name = CString::new(name.as_str())
             .map_err(|_| SetupError::new(Step::Cgroup, "an id with a NUL byte").on(request.id))?;
-        // Before the directory, so that no moment is without one of the two. Where
-        // none can be had, a later sweep does its work.
+        // Made first, so that the directory is never without one. Where none can
+        // be had, a later sweep does its work.
         let janitor = janitor::hire(parent.as_fd(), c_name.clone()).ok();
         let (dir, lock) = make(&parent, &name)?;
         let usable =

@@ -2,11 +2,11 @@
 
 use std::ffi::CStr;
 use std::os::fd::AsFd as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nix::dir;
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, fstatat};
 
 use super::dir::Dir;
 use super::dispose::dispose;
@@ -16,6 +16,10 @@ use super::{LEAF, PREFIX};
 /// How long one sweep may take, and how many cells it looks at.
 const PATIENCE: Duration = Duration::from_millis(200);
 const MOST: usize = 1000;
+
+/// A directory that is younger is left alone: its supervisor may be about to lock
+/// it, and would have to make it again. In seconds, as file times may be coarse.
+const GRACE: u64 = 2;
 
 /// Removes stale cells' cgroups in `parent`, and says how many. A cell is stale
 /// when its lock can be had, for its supervisor holds that as long as it lives.
@@ -31,6 +35,7 @@ pub(super) fn sweep(parent: &Dir) -> usize {
         .filter(|entry| is_cell(entry.file_name()))
         .take(MOST)
         .take_while(|_| Instant::now() < end)
+        .filter(|entry| !is_young(parent, entry.file_name()))
         .filter(|entry| remove_stale(parent, entry.file_name(), end))
         .count()
 }
@@ -38,6 +43,15 @@ pub(super) fn sweep(parent: &Dir) -> usize {
 fn is_cell(name: &CStr) -> bool {
     let name = name.to_bytes();
     name.starts_with(PREFIX.as_bytes()) && name != LEAF.as_bytes()
+}
+
+fn is_young(parent: &Dir, name: &CStr) -> bool {
+    let Ok(status) = fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) else {
+        return true;
+    };
+    let made = UNIX_EPOCH + Duration::from_secs(status.st_mtime.try_into().unwrap_or(0));
+    // An error is a time in the future.
+    made.elapsed().is_ok_and(|age| age.as_secs() < GRACE)
 }
 
 /// Removes the cell `name` if it is stale, and says whether it did.

@@ -38,6 +38,8 @@ use crate::sys;
 /// How long systemd gets to make the scope.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const WAY_OUT: &str = "log in as this user, or `loginctl enable-linger`; or start cellblock in a unit with Delegate=yes";
+
 /// The value of one of a unit's properties.
 #[derive(Marshal, Signature)]
 enum Property {
@@ -132,7 +134,7 @@ fn apart(unit: &str, uid: Uid, perhaps_here: bool) -> Result<Place> {
     }
     // The reply is short enough for the pipe to hold it.
     let _ = sys::process::pidfd_send_signal(child.as_fd(), Signal::SIGKILL);
-    let _ = waitid(Id::PIDFd(child.as_fd()), WaitPidFlag::WEXITED);
+    while waitid(Id::PIDFd(child.as_fd()), WaitPidFlag::WEXITED) == Err(Errno::EINTR) {}
     let mut said = Vec::new();
     File::from(report)
         .read_to_end(&mut said)
@@ -159,7 +161,7 @@ fn converse(unit: &str, pid: u32, uid: Uid, perhaps: bool) -> Result<Place> {
             _ => Ok(reply),
         }
     };
-    if perhaps && delegated(&mut ask, pid)? {
+    if perhaps && delegated(&mut ask, pid).unwrap_or(false) {
         return Ok(Place::Here);
     }
     ask(standard_messages::add_match(
@@ -179,7 +181,8 @@ fn converse(unit: &str, pid: u32, uid: Uid, perhaps: bool) -> Result<Place> {
     }
 }
 
-/// Whether the unit that `pid` belongs to has `Delegate=`.
+/// Whether the unit that `pid` belongs to has `Delegate=`. An error is as good as
+/// a no: there may be no such unit.
 fn delegated(
     ask: &mut impl FnMut(MarshalledMessage) -> Result<MarshalledMessage>,
     pid: u32,
@@ -295,19 +298,16 @@ fn bus(uid: Uid) -> Result<(PathBuf, UnixAddr)> {
 }
 
 fn failure(message: &str) -> SetupError {
-    SetupError::new(Step::Cgroup, message).hint(
-        "log in as this user, or `loginctl enable-linger`; or start cellblock in a unit with Delegate=yes",
-    )
+    SetupError::new(Step::Cgroup, message).hint(WAY_OUT)
 }
 
 fn explain(error: connection::Error) -> SetupError {
-    let hint = failure("").hint.unwrap_or_default();
     match error {
         connection::Error::IoError(error) => {
-            SetupError::io(Step::Cgroup, "connect", &error).hint(hint)
+            SetupError::io(Step::Cgroup, "connect", &error).hint(WAY_OUT)
         }
         connection::Error::NixError(errno) => {
-            SetupError::os(Step::Cgroup, "connect", Errno::from_raw(errno as i32)).hint(hint)
+            SetupError::os(Step::Cgroup, "connect", Errno::from_raw(errno as i32)).hint(WAY_OUT)
         }
         connection::Error::TimedOut => failure("systemd did not answer in time"),
         other => {
