@@ -503,11 +503,10 @@ proptest! {
 
     #[test]
     fn equals_a_naive_comparison(
-        before in proptest::collection::btree_map("[a-c.]{2}(/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..6),
-        after in proptest::collection::btree_map("[a-c.]{2}(/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..8),
+        before in proptest::collection::btree_map("[a-c.][a-c](/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..6),
+        after in proptest::collection::btree_map("[a-c.][a-c](/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..8),
         listed in 0usize..8,
     ) {
-        prop_assume!(before.keys().chain(after.keys()).all(|path| !path.starts_with("../")));
         let mut fixture = Fixture::new();
         for (path, content) in &before {
             fixture.baseline.insert(path.as_str(), Content::of(content.as_bytes()).unwrap());
