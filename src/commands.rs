@@ -11,10 +11,9 @@ use serde::Serialize;
 use crate::cli::{self, Invocation, Options, RecordTo};
 use crate::drivers;
 use crate::error::{Result, SetupError, Step};
-use crate::launch::cgroup;
 use crate::plan::Plan;
 use crate::probe::HostFacts;
-use crate::record::{Isolation, Record};
+use crate::record::Record;
 use crate::run;
 use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
@@ -152,18 +151,7 @@ fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Insta
     if let Some(error) = &record.setup_error {
         complain(error);
     }
-    let delivered = deliver(&record, outlet);
-    // Only now, when the caller has the record.
-    if let (
-        Ok(spec),
-        Some(Isolation {
-            cgroup: Some(_), ..
-        }),
-    ) = (&spec, &record.isolation)
-    {
-        cgroup::sweep(&spec.cgroup);
-    }
-    match delivered {
+    match deliver(&record, outlet) {
         Ok(()) => u8::try_from(record.exit_code).unwrap_or(FAILED),
         Err(error) => {
             complain(&error);

@@ -31,7 +31,7 @@ pub enum Step {
     IdMap,
     /// Tying the cell's life to the supervisor's.
     Tether,
-    /// Bringing up the loopback device.
+    /// Making the network namespace and bringing its loopback device up.
     Network,
     /// Setting the host name.
     Hostname,
@@ -121,7 +121,7 @@ impl Step {
             Self::Clone => "create the namespaces",
             Self::IdMap => "map the ids",
             Self::Tether => "tie the cell to its supervisor",
-            Self::Network => "bring loopback up",
+            Self::Network => "make the network",
             Self::Hostname => "set the host name",
             Self::Ids => "become the inner user",
             Self::Mount => "mount",

@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 
 use caps::CapSet;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::stat::Mode;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
 
 use super::attempt;
@@ -32,13 +33,11 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     }
     report.enter(Step::Nesting);
     let write = Verb::new(Step::Nesting, Call::Write);
-    // The cell's own `/proc` shows processes only, so this needs another one. It
-    // is never attached anywhere and goes with its descriptor. The kernel gives
-    // it only while the caller's `/proc` is in sight, that is before the root
-    // changes: on newer kernels (7.3) one of processes only does not vouch for it.
-    let proc = sys::mount::FsContext::open(c"proc")
-        .and_then(|fs| fs.mount(0))
-        .map_err(|e| Verb::new(Step::Nesting, Call::Fsmount).failed(e))?;
+    let proc = match settings_of_caller() {
+        Some(proc) => proc,
+        None => own_settings().map_err(|e| Verb::new(Step::Nesting, Call::Fsmount).failed(e))?,
+    };
+    set(&proc, "sys/user/max_user_namespaces", b"0").map_err(|e| write.failed(e))?;
     for (setting, value) in SHARES {
         match set(&proc, setting, value) {
             // A kernel without inotify has none to share.
@@ -46,7 +45,6 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
             Err(errno) => return Err(write.failed(errno)),
         }
     }
-    set(&proc, "sys/user/max_user_namespaces", b"0").map_err(|e| write.failed(e))?;
     match sys::process::try_nested_userns() {
         // The limit. Where only root may make user namespaces on the host, that is
         // what the kernel looks at first: EPERM by Debian's setting, EACCES by
@@ -55,6 +53,33 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
         Err(errno) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(errno)),
         Ok(()) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
     }
+}
+
+/// The caller's `/proc`, where it holds settings that may be written: the kernel
+/// applies what is written there to the writer's user namespace. Containers
+/// often have these settings read-only.
+fn settings_of_caller() -> Option<OwnedFd> {
+    let here = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let proc = open("/proc", here, Mode::empty()).ok()?;
+    let is_proc = fstatfs(&proc).is_ok_and(|fs| fs.filesystem_type() == PROC_SUPER_MAGIC);
+    let limit = "sys/user/max_user_namespaces";
+    let writable = is_proc
+        && openat(
+            &proc,
+            limit,
+            OFlag::O_WRONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .is_ok();
+    writable.then_some(proc)
+}
+
+/// A `/proc` with settings, since the cell's own shows processes only. It is
+/// never attached anywhere and goes with its descriptor. The kernel gives it only
+/// while the caller's `/proc` is in sight, that is before the root changes: on
+/// newer kernels (7.3) one of processes only does not vouch for it.
+fn own_settings() -> nix::Result<OwnedFd> {
+    sys::mount::FsContext::open(c"proc")?.mount(0)
 }
 
 fn set(proc: &OwnedFd, setting: &str, value: &[u8]) -> nix::Result<()> {
@@ -92,14 +117,8 @@ pub(super) fn drop_capabilities(report: &Reporter<'_>) -> Result<(), Fail> {
         Verb::new(Step::Capabilities, Call::Prctl),
         sys::process::empty_bounding_set,
     )?;
-    for set in [
-        CapSet::Ambient,
-        CapSet::Inheritable,
-        CapSet::Effective,
-        CapSet::Permitted,
-    ] {
-        caps::clear(None, set).map_err(|_| verb.failed(Errno::last()))?;
-    }
+    caps::clear(None, CapSet::Ambient).map_err(|_| verb.failed(Errno::last()))?;
+    attempt(verb, sys::process::empty_capability_sets)?;
     match caps::read(None, CapSet::Permitted) {
         Ok(left) if left.is_empty() => Ok(()),
         _ => Err(verb.failed(Errno::EPERM)),

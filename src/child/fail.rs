@@ -46,6 +46,7 @@ calls! {
     PivotRoot = "pivot_root",
     Fchdir = "fchdir",
     Unshare = "unshare",
+    Setns = "setns",
     Affinity = "sched_setaffinity",
     Capset = "capset",
     Landlock = "landlock_restrict_self",

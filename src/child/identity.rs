@@ -9,14 +9,41 @@ use super::report::Reporter;
 use crate::error::Step;
 use crate::plan::{Namespace, Plan};
 use crate::sys;
+use crate::sys::net::{Failed, NewNetwork};
 
-/// A new network namespace has a loopback device that is down.
-pub(super) fn bring_loopback_up(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
-    if !plan.has(Namespace::Net) {
-        return Ok(());
-    }
+/// Starts making the cell's network, if it has one of its own: the slowest
+/// namespace by far, made aside while the mounts are made.
+pub(super) fn begin_network(
+    plan: &Plan,
+    report: &Reporter<'_>,
+) -> Result<Option<NewNetwork>, Fail> {
     report.enter(Step::Network);
-    attempt(Verb::new(Step::Network, Call::Ioctl), sys::net::loopback_up)
+    plan.has(Namespace::Net)
+        .then(NewNetwork::start)
+        .transpose()
+        .map_err(network_failed)
+}
+
+/// Enters the network that [`begin_network`] began. From here on, init and
+/// program see nothing but `lo`.
+pub(super) fn enter_network(
+    network: Option<NewNetwork>,
+    report: &Reporter<'_>,
+) -> Result<(), Fail> {
+    report.enter(Step::Network);
+    network
+        .map_or(Ok(()), NewNetwork::enter)
+        .map_err(network_failed)
+}
+
+fn network_failed(failed: Failed) -> Fail {
+    let (call, errno) = match failed {
+        Failed::Clone(errno) => (Call::Clone, errno),
+        Failed::Unshare(errno) => (Call::Unshare, errno),
+        Failed::Ioctl(errno) => (Call::Ioctl, errno),
+        Failed::Setns(errno) => (Call::Setns, errno),
+    };
+    Verb::new(Step::Network, call).failed(errno)
 }
 
 /// The NIS domain name would otherwise be the host's.

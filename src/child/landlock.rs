@@ -1,13 +1,17 @@
 //! Applying Landlock's rules (landlock(7)).
 
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
-    PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus,
-    Scope,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, openat2};
 
 use super::fail::{Call, Fail, Verb};
+use super::mounts;
 use super::report::Reporter;
 use crate::error::Step;
 use crate::plan::{Access, LandlockPlan, Plan};
@@ -54,17 +58,28 @@ fn add_paths(
     let abi = abi(rules);
     for (index, rule) in rules.rules.iter().enumerate() {
         let failed = |errno| verb.on(index).failed(errno);
-        let path = PathFd::new(&rule.path).map_err(|_| failed(Errno::last()))?;
-        let directory = std::fs::symlink_metadata(&rule.path).is_ok_and(|meta| meta.is_dir());
+        let place = place(&rule.path).map_err(failed)?;
+        let directory = mounts::is_directory(&place).map_err(failed)?;
         let mut access = rights(rule.access, abi);
         if !directory {
             access &= AccessFs::from_file(abi);
         }
         ruleset = ruleset
-            .add_rule(PathBeneath::new(path, access))
+            .add_rule(PathBeneath::new(place, access))
             .map_err(|e| failed(errno_of(&e)))?;
     }
     Ok(ruleset)
+}
+
+/// Names a place without opening it, which a file system that does not answer
+/// could delay for ever. Not by the crate's `PathFd`: the standard library takes
+/// `O_PATH` for an access mode where the C library is musl, and leaves it out.
+fn place(path: &Path) -> Result<OwnedFd, Errno> {
+    openat2(
+        AT_FDCWD,
+        path,
+        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC),
+    )
 }
 
 fn add_ports(

@@ -80,7 +80,7 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
 fn set_up(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<init::Reaper, Fail> {
     let plan = cell.plan;
     tether::die_with_supervisor(report)?;
-    identity::bring_loopback_up(plan, report)?;
+    let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
     let sources = mounts::open_sources(plan, report)?;
     tether::wait_for_id_maps(report)?;
@@ -90,6 +90,7 @@ fn set_up(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<init::Reaper, Fa
     let root = mounts::build(plan, sources, report)?;
     files::copy_in(plan, &cell.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
+    identity::enter_network(network, report)?;
     identity::enter_cgroup_namespace(plan, report)?;
     confine::bind_to_cpus(cell.fallback, report)?;
     confine::drop_capabilities(report)?;

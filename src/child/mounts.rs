@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
 use super::attempt;
@@ -153,7 +153,8 @@ fn place(
         }
         (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
         (_, Some(source)) => {
-            let is_directory = is_directory(index, &source)?;
+            let is_directory = is_directory(&source)
+                .map_err(|e| Verb::new(Step::Mount, Call::OpenTree).on(index).failed(e))?;
             attach(root, index, mount, &source, is_directory)
         }
         (_, None) => {
@@ -175,25 +176,53 @@ fn attach(
     directory: bool,
 ) -> Result<(), Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let existing =
-        |root: &Root| open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e));
-    let target = match (mount.create, directory) {
-        (false, _) => existing(root)?,
-        (true, true) => make_directory(root, index, &mount.target, 0o755)?,
-        (true, false) => match make_file(root, index, &mount.target, b"") {
-            Err(failure) if failure.errno == Errno::EEXIST => existing(root)?,
-            made => made?,
-        },
-    };
     // It may cover the directory that is remembered.
     root.last
         .take_if(|(path, _)| path.starts_with(&mount.target));
+    if mount.create && attach_at_new(root, index, &mount.target, source, directory)? {
+        return Ok(());
+    }
+    let target = open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e))?;
     mount::attach(source.as_fd(), target.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))
 }
 
-fn is_directory(index: usize, fd: &OwnedFd) -> Result<bool, Fail> {
-    let stat = fstat(fd).map_err(|e| Verb::new(Step::Mount, Call::OpenTree).on(index).failed(e))?;
-    Ok(SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR)
+/// Makes a place and attaches `source` there by the place's name, which nobody
+/// else can have changed; false if there is something of that name.
+fn attach_at_new(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    source: &OwnedFd,
+    directory: bool,
+) -> Result<bool, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    in_parent(root, index, target, |parent, name| {
+        let made = if directory {
+            mkdirat(parent, name, Mode::from_bits_truncate(0o755))
+        } else {
+            mknodat(
+                parent,
+                name,
+                SFlag::S_IFREG,
+                Mode::from_bits_truncate(0o444),
+                0,
+            )
+        };
+        match made {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => return Ok(false),
+            Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
+        }
+        let name = c_path(name).map_err(|e| verb(Call::MoveMount).failed(e))?;
+        mount::attach_at(source.as_fd(), parent.as_fd(), &name)
+            .map_err(|e| verb(Call::MoveMount).failed(e))?;
+        Ok(true)
+    })
+}
+
+pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
+    let mode = fstat(fd)?.st_mode;
+    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR)
 }
 
 /// Creates the file system that `mount` describes, not yet attached.

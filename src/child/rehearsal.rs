@@ -34,7 +34,8 @@ fn play(cell: &Prepared<'_>, last: Step, report: &Reporter<'_>) -> Result<(), Fa
     if last == Step::Clone {
         return Ok(());
     }
-    identity::bring_loopback_up(plan, report)?;
+    let network = identity::begin_network(plan, report)?;
+    identity::enter_network(network, report)?;
     if plan.has(Namespace::Uts) {
         identity::set_host_name(plan, report)?;
     }

@@ -162,6 +162,15 @@ impl Message {
     /// The error number of recvmsg(2), or EBADMSG for something else than a
     /// message.
     pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
+        // An init that ended with something unread resets the connection, which is
+        // told once, before what it had sent.
+        match Self::receive_next(socket) {
+            Err(Errno::ECONNRESET) => Self::receive_next(socket),
+            other => other,
+        }
+    }
+
+    fn receive_next(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
         let mut bytes = [0; SIZE];
         let mut control = cmsg_space!([RawFd; MAX_FDS]);
         let mut parts = [IoSliceMut::new(&mut bytes)];

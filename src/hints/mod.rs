@@ -62,6 +62,7 @@ pub fn hint(error: &SetupError, concern: Concern, facts: &Facts) -> Option<Strin
     let call = error.syscall.as_deref().unwrap_or("");
     match error.step {
         Step::Clone => for_clone(errno, facts),
+        Step::Network if call == "unshare" => for_clone(errno, facts),
         Step::IdMap => for_id_map(errno, facts),
         Step::Network | Step::Hostname | Step::Ids | Step::Capabilities | Step::CgroupNamespace => {
             denied(errno).then(|| powerless(facts))

@@ -191,11 +191,10 @@ fn clone_flags(plan: &Plan) -> u64 {
         Namespace::User => flags::NEWUSER,
         Namespace::Pid => flags::NEWPID,
         Namespace::Mount => flags::NEWNS,
-        Namespace::Net => flags::NEWNET,
         Namespace::Ipc => flags::NEWIPC,
         Namespace::Uts => flags::NEWUTS,
-        // Made by init, once it is in the cell's cgroup.
-        Namespace::Cgroup => 0,
+        // Made by init: the one aside, the other once it is in the cell's cgroup.
+        Namespace::Net | Namespace::Cgroup => 0,
     };
     plan.namespaces
         .iter()

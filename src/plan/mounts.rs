@@ -236,10 +236,6 @@ impl List {
     }
 
     fn system(&mut self, spec: &Spec) {
-        let scaffolding = TmpfsLimit {
-            size: Bytes(Bytes::MIB),
-            inodes: 64,
-        };
         let own_proc = !spec.without.contains(&Layer::Proc);
         self.own(
             "/proc",
@@ -249,7 +245,7 @@ impl List {
                 MountKind::HostProc
             },
         );
-        self.tmpfs("/dev", scaffolding, 0o755, Seal::ReadOnly);
+        self.directory("/dev");
         for name in DEVICES {
             let path = Path::new("/dev").join(name);
             self.bind(path.clone(), Source::Host(path), true);

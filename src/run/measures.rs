@@ -69,27 +69,23 @@ pub(super) fn timing(
     }
 }
 
-/// How long each step of the set-up took: until the next one began.
+/// How long each step of the set-up took, until the program was executed.
 fn steps(cell: &Running, began_ns: u64) -> BTreeMap<String, f64> {
     let name = |step: Step| {
         serde_json::to_value(step)
             .ok()
             .and_then(|v| v.as_str().map(str::to_owned))
     };
-    let mut entered: Vec<(u64, Step)> = Step::ALL
-        .iter()
-        .filter_map(|step| Some((cell.progress.began_ns(*step)?, *step)))
-        .collect();
-    entered.sort_unstable();
+    let entered = |step: &Step| cell.progress.began_ns(*step);
     let mut steps = BTreeMap::new();
-    if let Some((first, _)) = entered.first() {
-        steps.insert("prepare".to_owned(), between_ms(began_ns, *first));
+    if let Some(first) = Step::ALL.iter().filter_map(entered).min() {
+        steps.insert("prepare".to_owned(), between_ms(began_ns, first));
     }
-    for pair in entered.windows(2) {
-        if let ([(from, step), (to, _)], true) = (pair, true)
-            && let Some(name) = name(*step)
-        {
-            steps.insert(name, between_ms(*from, *to));
+    for step in Step::ALL.iter().filter(|step| entered(step).is_some()) {
+        let spent = cell.progress.spent_ns(*step);
+        // The last one, which is not over.
+        if let (1.., Some(name)) = (spent, name(*step)) {
+            steps.insert(name, spent as f64 / 1e6);
         }
     }
     steps

@@ -149,6 +149,10 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     });
     let mut cell = launch(&plan, program.as_ref(), inputs, cgroup, fallback)
         .map_err(|error| crate::hints::complete(error, &plan))?;
+    // Now, while init sets the cell up and nothing is to be watched yet.
+    if let Some(cgroup) = &cell.cgroup {
+        cgroup.sweep_beside();
+    }
     let channel = conversation
         .as_mut()
         .map(|conversation| conversation as &mut dyn Channel);

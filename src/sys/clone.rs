@@ -19,8 +19,6 @@ pub mod flags {
     pub const NEWUSER: u64 = 0x1000_0000;
     /// A new pid namespace.
     pub const NEWPID: u64 = 0x2000_0000;
-    /// A new network namespace.
-    pub const NEWNET: u64 = 0x4000_0000;
 
     pub(super) const PIDFD: u64 = 0x0000_1000;
     pub(super) const INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -29,18 +27,18 @@ pub mod flags {
 /// `struct clone_args`, version 2 (Linux 5.7).
 #[repr(C, align(8))]
 #[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
+pub(super) struct CloneArgs {
+    pub(super) flags: u64,
+    pub(super) pidfd: u64,
+    pub(super) child_tid: u64,
+    pub(super) parent_tid: u64,
+    pub(super) exit_signal: u64,
+    pub(super) stack: u64,
+    pub(super) stack_size: u64,
+    pub(super) tls: u64,
+    pub(super) set_tid: u64,
+    pub(super) set_tid_size: u64,
+    pub(super) cgroup: u64,
 }
 
 /// The two sides of [`fork_into`].

@@ -3,6 +3,7 @@
 //! All `unsafe` of the supervisor's side is here. Every function returns the
 //! kernel's error number; naming step and operand is the caller's business.
 
+mod bare;
 pub mod cgroup;
 pub mod clone;
 pub mod landlock;

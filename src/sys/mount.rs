@@ -214,6 +214,32 @@ pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno
     .map(drop)
 }
 
+/// Attaches the detached `mount` at `name` in `directory`; a symbolic link there
+/// is not followed (move_mount(2), Linux 5.2).
+///
+/// # Errors
+/// The error number of move_mount(2).
+pub fn attach_at(
+    mount: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+) -> Result<(), Errno> {
+    // SAFETY: both paths are C strings.
+    unsafe {
+        super::syscall(
+            libc::SYS_move_mount,
+            [
+                raw(mount),
+                EMPTY.as_ptr() as usize,
+                raw(directory),
+                name.as_ptr() as usize,
+                MOVE_MOUNT_F_EMPTY_PATH,
+            ],
+        )
+    }
+    .map(drop)
+}
+
 /// Makes the current directory, which must be a mount's root, the root
 /// directory, and detaches the old one with everything below it.
 ///

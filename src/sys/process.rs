@@ -288,3 +288,23 @@ pub fn empty_bounding_set() -> Result<(), Errno> {
     }
     Ok(())
 }
+
+/// Empties the effective, permitted and inheritable sets of the calling thread at
+/// once (capset(2)).
+///
+/// # Errors
+/// The call's error number.
+pub fn empty_capability_sets() -> Result<(), Errno> {
+    /// `_LINUX_CAPABILITY_VERSION_3` (Linux 2.6.26), and this thread.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    const EMPTY: [[u32; 3]; 2] = [[0; 3]; 2];
+    // SAFETY: header and sets have the layout of that version, which reads two
+    // triples of 32-bit masks.
+    unsafe {
+        super::syscall(
+            libc::SYS_capset,
+            [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize, 0, 0, 0],
+        )
+    }
+    .map(drop)
+}

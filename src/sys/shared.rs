@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::error::Step;
 
-/// How far a cell's set-up has come and when each step began. Init writes it,
+/// How far a cell's set-up has come and how long each step took. Init writes it,
 /// the supervisor reads it, also after init's silent death. The program never
 /// sees it: its memory is its own from execve(2) on.
 #[derive(Debug)]
@@ -17,7 +17,12 @@ pub struct Progress(NonNull<Page>);
 #[derive(Debug)]
 struct Page {
     step: AtomicU16,
+    /// When the present step was entered.
+    since_ns: AtomicU64,
+    /// When each step was entered first.
     began_ns: [AtomicU64; Step::ALL.len()],
+    /// How long each step took, all its parts together.
+    spent_ns: [AtomicU64; Step::ALL.len()],
 }
 
 impl Progress {
@@ -50,10 +55,16 @@ impl Progress {
         unsafe { self.0.as_ref() }
     }
 
-    /// Notes that `step` begins now.
+    /// Notes that `step` begins now, or goes on.
     pub fn enter(&self, step: Step) {
         let page = self.page();
-        page.began_ns[step as usize - 1].store(super::process::monotonic_ns(), Ordering::Relaxed);
+        let now = super::process::monotonic_ns();
+        let since = page.since_ns.swap(now, Ordering::Relaxed);
+        if let Some(before) = self.step() {
+            page.spent_ns[before as usize - 1].fetch_add(now - since, Ordering::Relaxed);
+        }
+        let began = &page.began_ns[step as usize - 1];
+        let _ = began.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         page.step.store(step as u16, Ordering::Release);
     }
 
@@ -62,7 +73,12 @@ impl Progress {
         Step::from_number(self.page().step.load(Ordering::Acquire))
     }
 
-    /// Nanoseconds on the monotonic clock at which `step` began, if it did.
+    /// Nanoseconds that `step` took before others were entered.
+    pub fn spent_ns(&self, step: Step) -> u64 {
+        self.page().spent_ns[step as usize - 1].load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds on the monotonic clock at which `step` first began, if it did.
     pub fn began_ns(&self, step: Step) -> Option<u64> {
         match self.page().began_ns[step as usize - 1].load(Ordering::Relaxed) {
             0 => None,

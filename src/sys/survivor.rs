@@ -6,7 +6,6 @@
 //! touches nothing but its own stack, not even `errno`, which is where its bare
 //! system calls come from.
 
-use std::arch::asm;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
@@ -14,6 +13,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
+use super::bare::bare;
 use super::process::pidfd_send_signal;
 
 /// Its stack; most of it is never touched.
@@ -170,33 +170,4 @@ extern "C" fn outlive(will: *mut libc::c_void) -> libc::c_int {
     let dir = unsafe { BorrowedFd::borrow_raw(will.dir) };
     (will.after)(dir, &will.name);
     0
-}
-
-/// A system call without the C library, which would set its thread's `errno`.
-/// Returns the kernel's result; negative is an error number.
-///
-/// # Safety
-/// As for the system call.
-unsafe fn bare(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
-    let result: isize;
-    // SAFETY: the registers of the kernel's ABI; the caller vouches for the rest.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        asm!("syscall", inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") 0,
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    // SAFETY: likewise.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        asm!("svc 0", in("x8") number, inlateout("x0") a as isize => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") 0, options(nostack));
-    }
-    // SAFETY: likewise.
-    #[cfg(target_arch = "riscv64")]
-    unsafe {
-        asm!("ecall", in("a7") number, inlateout("a0") a as isize => result,
-            in("a1") b, in("a2") c, in("a3") d, in("a4") 0, options(nostack));
-    }
-    result
 }

@@ -19,7 +19,7 @@ use super::find::Parent;
 use super::janitor;
 use super::limits::{self, Enforced, INIT};
 use super::lock::{Claimed, claim};
-use super::{Controller, PREFIX, Request, Source, enable, parse};
+use super::{Controller, PREFIX, Request, Source, enable, parse, sweep};
 use crate::error::{Result, SetupError, Step};
 use crate::record::CgroupRecord;
 use crate::spec::Bytes;
@@ -202,6 +202,11 @@ impl CellCgroup {
             oom_group_kills: parse::keyed(&memory, "oom_group_kill"),
             forks_refused: parse::keyed(&read("pids.events"), "max"),
         }
+    }
+
+    /// Removes the cgroups beside it whose supervisors are dead, and says how many.
+    pub fn sweep_beside(&self) -> usize {
+        sweep::sweep(&self.parent)
     }
 
     /// Kills what is left in it, waits until it is empty and removes it.

@@ -187,7 +187,7 @@ pub fn prepare(request: &Request<'_>) -> Result<Prepared> {
 }
 
 /// Removes the cgroups of cells whose supervisors are dead and left them there,
-/// and says how many. Bounded in time, but nothing for the launch path.
+/// and says how many. Bounded in time.
 pub fn sweep(choice: &CgroupChoice) -> usize {
     let caller = Caller::current();
     let parent = match choice {
