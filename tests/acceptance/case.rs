@@ -1,0 +1,125 @@
+//! What a case says.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// One case: a code and what its record must show, or several steps.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) id: String,
+    pub(crate) language: String,
+    pub(crate) rootfs: Option<String>,
+    context: Option<String>,
+    code: Option<String>,
+    expect: Option<Expect>,
+    #[serde(default)]
+    steps: Vec<Step>,
+    pub(crate) timeout: Option<String>,
+    pub(crate) memory: Option<String>,
+    #[serde(default)]
+    pub(crate) files: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) host_env: BTreeMap<String, String>,
+}
+
+/// One execution.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Step {
+    pub(crate) code: String,
+    context: Option<String>,
+    pub(crate) timeout: Option<String>,
+    pub(crate) expect: Option<Expect>,
+}
+
+/// What a record must show. A field that is not here is not looked at.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Expect {
+    pub(crate) outcome: Option<String>,
+    pub(crate) exit_code: Option<i64>,
+    pub(crate) is_error: Option<bool>,
+    pub(crate) is_retryable: Option<bool>,
+    pub(crate) error_category: Option<String>,
+    pub(crate) context_contains: Option<String>,
+    pub(crate) stdout: Option<String>,
+    pub(crate) stdout_contains: Option<String>,
+    pub(crate) stderr: Option<String>,
+    pub(crate) truncated_stdout: Option<bool>,
+    pub(crate) error: Option<ExpectedError>,
+    pub(crate) results: Option<Vec<ExpectedResult>>,
+    pub(crate) results_count: Option<usize>,
+    #[serde(default)]
+    pub(crate) files: Vec<ExpectedFile>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExpectedError {
+    pub(crate) name: Option<String>,
+    pub(crate) message_contains: Option<String>,
+    pub(crate) traceback_contains: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExpectedResult {
+    pub(crate) text: Option<String>,
+    pub(crate) text_contains: Option<String>,
+    pub(crate) html_contains: Option<String>,
+    pub(crate) is_main_result: Option<bool>,
+    #[serde(default)]
+    pub(crate) formats: Vec<String>,
+    #[serde(default)]
+    pub(crate) png: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExpectedFile {
+    pub(crate) path: String,
+    pub(crate) change: Option<String>,
+    pub(crate) media_type: Option<String>,
+    pub(crate) contains: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    case: Vec<Case>,
+}
+
+/// Every case of the file.
+pub(crate) fn all() -> Vec<Case> {
+    let file: File = toml::from_str(include_str!("cases.toml")).expect("cases.toml");
+    file.case
+}
+
+impl Case {
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        match &self.code {
+            Some(code) => vec![Step {
+                code: code.clone(),
+                context: None,
+                timeout: None,
+                expect: self.expect.clone(),
+            }],
+            None => self.steps.clone(),
+        }
+    }
+
+    pub(crate) fn needs_a_context(&self) -> bool {
+        self.context.is_some() || self.steps.iter().any(|step| step.context.is_some())
+    }
+
+    /// Where the language's interpreter is, when the case does not say.
+    pub(crate) fn default_rootfs(&self) -> &'static str {
+        match self.language.as_str() {
+            "javascript" | "typescript" => "node",
+            "r" => "r",
+            "java" => "java",
+            _ => "python",
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The acceptance cases of `cases.toml`, run by the `cellblock` executable as a
+//! caller would.
+//!
+//!     cargo test --test acceptance -- [--language NAME]... [--host] [CASE]...
+//!
+//! They need the prepared root file systems `python-data`, `node`, `r` and
+//! `java` in the store (`cellblock rootfs build NAME`). A case whose language has
+//! none fails; `--language` runs those of the named ones only, and `--host` lets
+//! the host's interpreters stand in for default ones. Without an argument this is
+//! no part of `cargo test`.
+
+mod case;
+mod check;
+
+use std::process::ExitCode;
+
+use case::{Case, Step};
+
+/// What to run.
+#[derive(Default)]
+struct Wanted {
+    languages: Vec<String>,
+    parts: Vec<String>,
+    on_host: bool,
+}
+
+impl Wanted {
+    fn parse(mut words: impl Iterator<Item = String>) -> Self {
+        let mut wanted = Self::default();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--language" => wanted.languages.extend(words.next()),
+                "--host" => wanted.on_host = true,
+                _ => wanted.parts.push(word),
+            }
+        }
+        wanted
+    }
+
+    fn includes(&self, case: &Case) -> bool {
+        let language = self.languages.is_empty() || self.languages.contains(&case.language);
+        let part = |part: &String| case.id.contains(part.as_str());
+        language && (self.parts.is_empty() || self.parts.iter().any(part))
+    }
+}
+
+fn main() -> ExitCode {
+    let wanted = Wanted::parse(std::env::args().skip(1));
+    let cases = case::all();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for case in cases.iter().filter(|case| wanted.includes(case)) {
+        if case.needs_a_context() {
+            println!("skipped {}: contexts are not built yet", case.id);
+            skipped += 1;
+            continue;
+        }
+        match run(case, wanted.on_host) {
+            Ok(()) => {
+                println!("ok {}", case.id);
+                passed += 1;
+            }
+            Err(why) => {
+                println!("FAILED {}: {why}", case.id);
+                failed += 1;
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    ExitCode::from(u8::from(failed > 0 || passed == 0))
+}
+
+fn run(case: &Case, on_host: bool) -> Result<(), String> {
+    for (number, step) in case.steps().into_iter().enumerate() {
+        let record = execute(case, &step, on_host)?;
+        if let Some(expect) = &step.expect {
+            check::record(expect, &record).map_err(|why| {
+                let shown = serde_json::to_string_pretty(&record.json).unwrap_or_default();
+                let shown: String = shown.chars().take(4000).collect();
+                format!("step {}: {why}\n{shown}", number + 1)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn execute(case: &Case, step: &Step, on_host: bool) -> Result<check::Ran, String> {
+    let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cellblock"));
+    command.args(["run", "--json", "--lang", &case.language]);
+    match &case.rootfs {
+        Some(rootfs) => drop(command.args(["--rootfs", rootfs])),
+        None if on_host => drop(command.args(["--rootfs", "host"])),
+        None => drop(command.args(["--rootfs", case.default_rootfs()])),
+    }
+    if let Some(wall) = step.timeout.as_ref().or(case.timeout.as_ref()) {
+        command.args(["--wall", wall]);
+    }
+    if let Some(memory) = &case.memory {
+        command.args(["--memory", memory]);
+    }
+    for (name, content) in &case.files {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, content).map_err(|e| e.to_string())?;
+        command
+            .arg("--file")
+            .arg(format!("{}:{name}", path.display()));
+    }
+    let out = scratch.path().join("out");
+    std::fs::create_dir(&out).map_err(|e| e.to_string())?;
+    command.arg("--out").arg(&out);
+    command.envs(&case.host_env);
+    command.args(["-c", &step.code]);
+    let output = command.output().map_err(|e| e.to_string())?;
+    let json = serde_json::from_slice(&output.stdout).map_err(|e| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("no record: {e}; {stderr}")
+    })?;
+    Ok(check::Ran {
+        json,
+        out,
+        _scratch: scratch,
+    })
+}
