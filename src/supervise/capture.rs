@@ -12,6 +12,9 @@ use crate::spec::Bytes;
 
 /// The first buffer; it doubles from there.
 const FIRST_BUFFER: usize = 8 << 10;
+/// Room for this much is set aside at once: unused it costs address space, while
+/// a buffer that moves leaves holes in the heap.
+const FIRST_ROOM: usize = 512 << 10;
 /// The ring becomes at least this long, so that a small cap does not turn a
 /// flood into as many small reads.
 const SHORTEST_RING: usize = 64 << 10;
@@ -170,13 +173,13 @@ impl Capture {
     }
 }
 
-/// Doubles `buffer` up to `cap` when all of it has been `filled`. The new room
+/// Doubles `buffer` up to `cap` when all of it has been `filled`. The new part
 /// is zeroed, which a stream pays once and only as far as it is long.
 fn grow_when_full(buffer: &mut Vec<u8>, filled: usize, cap: usize) {
     let len = buffer.len();
     if filled >= len && len < cap {
         let wanted = len.saturating_mul(2).max(FIRST_BUFFER).min(cap);
-        buffer.reserve_exact(wanted - len);
+        buffer.reserve_exact(wanted.max(FIRST_ROOM.min(cap)) - len);
         buffer.resize(wanted, 0);
     }
 }
@@ -388,12 +391,15 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_stream_needs_and_never_above_the_cap() {
+        let used = |capture: &Capture| capture.head.len() + capture.ring.len();
         let memory = |capture: &Capture| capture.head.capacity() + capture.ring.capacity();
         assert_eq!(memory(&Capture::new(Bytes::mib(1))), 0);
         let (little, _) = captured(1 << 20, &[b"hello".to_vec()]);
-        assert_eq!(memory(&little), FIRST_BUFFER);
+        assert_eq!((used(&little), memory(&little)), (FIRST_BUFFER, FIRST_ROOM));
+        let (longer, _) = captured(8 << 20, &vec![vec![b'x'; 1 << 20]; 3]);
+        assert_eq!((used(&longer), memory(&longer)), (4 << 20, 4 << 20));
         let (flood, _) = captured(1 << 20, &vec![vec![b'x'; 1 << 20]; 5]);
-        assert_eq!(memory(&flood), 1 << 20);
+        assert_eq!((used(&flood), memory(&flood)), (1 << 20, 1 << 20));
         let (small_cap, _) = captured(100, &vec![vec![b'x'; 1 << 20]; 2]);
         assert_eq!(memory(&small_cap), 50 + SHORTEST_RING);
     }
