@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,6 +22,8 @@ use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 const USAGE: u8 = 2;
 /// Exit status when cellblock itself could not do what was asked.
 const FAILED: u8 = 125;
+/// Bytes of a record that are written at once.
+const RECORD_BUFFER: usize = 64 << 10;
 
 /// Does what the command line `words` say; returns the exit status.
 pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
@@ -198,16 +200,25 @@ fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
     Ok(())
 }
 
+/// Writes the record in pieces: what it holds of the program's output may be
+/// larger in JSON than everything else in memory.
 fn print_record(record: &Record, to: &mut dyn Write) -> Result<()> {
-    let mut text = serde_json::to_vec(record).map_err(|e| {
-        SetupError::new(Step::Outputs, format!("the record does not serialise: {e}"))
-    })?;
-    text.push(b'\n');
-    to.write_all(&text).and_then(|()| to.flush()).map_err(|e| {
-        SetupError::io(Step::Outputs, "write", &e)
-            .on("standard output")
-            .hint("see that its destination has room and a reader")
-    })
+    let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
+    let written = match serde_json::to_writer(&mut to, record) {
+        Err(error) if !error.is_io() => {
+            let message = format!("the record does not serialise: {error}");
+            return Err(SetupError::new(Step::Outputs, message));
+        }
+        other => other.map_err(io::Error::from),
+    };
+    written
+        .and_then(|()| to.write_all(b"\n"))
+        .and_then(|()| to.flush())
+        .map_err(|e| {
+            SetupError::io(Step::Outputs, "write", &e)
+                .on("standard output")
+                .hint("see that its destination has room and a reader")
+        })
 }
 
 fn print(bytes: &[u8]) -> Result<()> {

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::RawText;
 use crate::error::SetupError;
 
+pub mod stream;
+
+use stream::{Base64, Text};
+
 /// Name and version of the record's format. A change that an old reader could
 /// misunderstand gets a new number; new optional fields do not.
 pub const SCHEMA: &str = "cellblock.record.v1";
@@ -51,15 +55,19 @@ pub struct Record {
     pub context: Option<String>,
     /// What the program wrote to stdout; invalid UTF-8 is shown as U+FFFD. Null
     /// when it was passed through.
-    pub stdout: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub stdout: Option<Text>,
     /// The same for stderr.
-    pub stderr: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub stderr: Option<Text>,
     /// The bytes kept of stdout, only when they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stdout_base64: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub stdout_base64: Option<Base64>,
     /// The bytes kept of stderr, only when they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stderr_base64: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub stderr_base64: Option<Base64>,
     /// Values that the code produced, in order.
     pub results: Vec<ResultItem>,
     /// The exception that ended the code.

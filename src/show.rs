@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::error::{Result, SetupError, Step};
+use crate::record::stream::Text;
 use crate::record::{
     Change, CodeError, FileChange, LimitRecord, Outcome, Record, ResultItem, SCHEMA,
 };
@@ -56,11 +57,11 @@ pub fn read(path: &Path) -> Result<Record> {
 /// line on how it ended.
 pub fn render_run(record: &Record, style: Style) -> String {
     let mut page = Page::new(style);
-    page.block("", record.stdout.as_deref().unwrap_or_default(), None);
+    page.block("", &text(record.stdout.as_ref()), None);
     for result in &record.results {
         page.block("", &result_text(result), None);
     }
-    page.block("", record.stderr.as_deref().unwrap_or_default(), None);
+    page.block("", &text(record.stderr.as_ref()), None);
     if let Some(error) = &record.error {
         code_error(&mut page, "", error, None);
     }
@@ -100,10 +101,11 @@ pub fn render(record: &Record, style: Style) -> String {
         page.heading("error");
         code_error(&mut page, "  ", error, PART);
     }
-    for (name, text) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
-        if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-            page.heading(&stream_heading(record, name, text));
-            page.block("  ", text, PART);
+    for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
+        let text = text(stream.as_ref());
+        if !text.is_empty() {
+            page.heading(&stream_heading(record, name, &text));
+            page.block("  ", &text, PART);
         }
     }
     results(&mut page, &record.results);
@@ -119,6 +121,10 @@ pub fn render(record: &Record, style: Style) -> String {
         }
     }
     page.into_text()
+}
+
+fn text(stream: Option<&Text>) -> String {
+    stream.map(ToString::to_string).unwrap_or_default()
 }
 
 /// How it ended, in one line; what to do about it, in another.

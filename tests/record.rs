@@ -150,7 +150,7 @@ proptest! {
         errno in any::<Option<i32>>(),
     ) {
         let mut record: Record = serde_json::from_str(&sample("error").unwrap()).unwrap();
-        record.stdout = Some(stdout);
+        record.stdout = Some(stdout.into());
         let file = serde_json::from_str::<Record>(&sample("cut").unwrap()).unwrap().files.remove(0);
         record.files = names
             .iter()

@@ -114,24 +114,15 @@ impl Results {
         );
         add("run adds", Some(self.run.adds / 1000.0), at_most(2.5), "ms");
         let supervisor = &self.supervisor;
-        add(
-            "supervisor's memory, idle",
-            mib(supervisor.idle_bytes),
-            at_most(4.0),
-            "MiB",
-        );
-        add(
-            "supervisor's memory, flooded",
-            mib(supervisor.flood_bytes),
-            at_most(4.0),
-            "MiB",
-        );
-        add(
-            "the same, by NULs",
-            mib(supervisor.flood_nul_bytes),
-            Bound::None,
-            "MiB",
-        );
+        for (name, bytes) in [
+            ("supervisor's memory, idle", supervisor.idle_bytes),
+            ("supervisor's memory, flooded", supervisor.flood_bytes),
+            ("the same, on both streams", supervisor.flood_both_bytes),
+            ("the same, by NULs", supervisor.flood_nul_bytes),
+            ("the same, by no text", supervisor.flood_invalid_bytes),
+        ] {
+            add(name, mib(bytes), at_most(4.0), "MiB");
+        }
         let flood = supervisor.flood_rate / 1e9;
         add("flood", Some(flood), at_least(1.0), "GB/s");
         goals

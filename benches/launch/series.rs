@@ -222,8 +222,14 @@ pub(crate) struct Supervisor {
     pub(crate) idle_bytes: u64,
     /// The same with a program that floods its captured output with text.
     pub(crate) flood_bytes: u64,
+    /// The same on stdout and stderr at once.
+    #[serde(default)]
+    pub(crate) flood_both_bytes: u64,
     /// The same with NULs, each of which takes six bytes in JSON.
     pub(crate) flood_nul_bytes: u64,
+    /// The same with bytes that are no text, which the record holds twice.
+    #[serde(default)]
+    pub(crate) flood_invalid_bytes: u64,
     /// Bytes per second of the flood of text, of the program's whole run.
     pub(crate) flood_rate: f64,
     /// The same program into a pipe that is only read.
@@ -238,25 +244,35 @@ pub(crate) fn supervisor(scene: &mut Scene) -> Result<Supervisor> {
         peak: true,
         ..subjects::job(scene, idle)
     };
-    let text = flood("x");
+    let text = flood("x", "");
     let pipe = Job {
         output: Output::Count,
         ..subjects::job(scene, text.clone())
     };
     let text = captured(scene, text);
-    let nul = captured(scene, flood("\\0"));
+    let both = captured(scene, flood("x", "syswrite STDERR, $b;"));
+    let nul = captured(scene, flood("\\0", ""));
+    let invalid = captured(scene, flood("\\xff", ""));
     let mut result = Supervisor {
         idle_bytes: 0,
         flood_bytes: 0,
+        flood_both_bytes: 0,
         flood_nul_bytes: 0,
+        flood_invalid_bytes: 0,
         flood_rate: 0.0,
         pipe_rate: 0.0,
     };
     let (mut flood_rates, mut pipe_rates) = (Vec::new(), Vec::new());
     for _ in 0..REPEATS {
-        result.idle_bytes = result.idle_bytes.max(peak(scene, &idle)?);
-        result.flood_bytes = result.flood_bytes.max(peak(scene, &text)?);
-        result.flood_nul_bytes = result.flood_nul_bytes.max(peak(scene, &nul)?);
+        for (most, job) in [
+            (&mut result.idle_bytes, &idle),
+            (&mut result.flood_bytes, &text),
+            (&mut result.flood_both_bytes, &both),
+            (&mut result.flood_nul_bytes, &nul),
+            (&mut result.flood_invalid_bytes, &invalid),
+        ] {
+            *most = (*most).max(peak(scene, job)?);
+        }
         let worker = &mut scene.workers[0];
         worker.call(&text)?;
         flood_rates.push(flooded(&every_layer(&fs::read(&record)?)?)?);
@@ -267,10 +283,12 @@ pub(crate) fn supervisor(scene: &mut Scene) -> Result<Supervisor> {
     Ok(result)
 }
 
-/// A program that writes [`FLOOD`] bytes as fast as it can.
-fn flood(byte: &str) -> Vec<String> {
+/// A program that writes [`FLOOD`] bytes as fast as it can; `also` is done
+/// after each block.
+fn flood(byte: &str, also: &str) -> Vec<String> {
     let blocks = FLOOD / BLOCK;
-    let code = format!("$b = \"{byte}\" x {BLOCK}; syswrite STDOUT, $b for 1..{blocks}");
+    let code =
+        format!("$b = \"{byte}\" x {BLOCK}; for (1..{blocks}) {{ syswrite STDOUT, $b; {also} }}");
     ["/usr/bin/perl", "-e", &code].map(str::to_owned).into()
 }
 

@@ -38,7 +38,8 @@ pub struct Driver {
     /// Absolute paths of interpreters inside the cell, the best first. A
     /// prepared rootfs may name another one.
     pub interpreters: &'static [&'static str],
-    /// The interpreter's arguments before those of the run.
+    /// The interpreter's arguments before those of the run; for a channel, the
+    /// last is the shim.
     pub flags: &'static [&'static str],
     /// Files to show inside the cell, read-only and world-readable.
     pub files: &'static [DriverFile],
@@ -54,16 +55,26 @@ pub struct DriverFile {
     /// Absolute path below [`DIRECTORY`].
     pub path: &'static str,
     /// Its content.
-    pub content: &'static [u8],
+    pub content: &'static str,
+}
+
+/// A part of a shim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The key of its field in the request; no [`frames::Request`] has a field
+    /// of its own by that name.
+    pub name: &'static str,
+    /// Its source.
+    pub content: &'static str,
 }
 
 /// How the code gets to the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The shim at this path, one of [`Driver::files`], takes a
-    /// [`frames::Request`] from [`CHANNEL_FD`], whose number is its only
-    /// argument.
-    Channel(&'static str),
+    /// The shim takes a [`frames::Request`] from [`CHANNEL_FD`], whose number is
+    /// its only argument. These parts of it come with the request: what only
+    /// some runs need, out of reach of user code.
+    Channel(&'static [Part]),
     /// The code is put at this path, read-only; the run's arguments follow it.
     File(&'static str),
 }
@@ -78,9 +89,7 @@ impl Driver {
         let mut argv = vec![RawText::from(interpreter)];
         argv.extend(self.flags.iter().copied().map(RawText::from));
         match self.delivery {
-            Delivery::Channel(shim) => {
-                argv.extend([shim.into(), CHANNEL_FD.to_string().into()]);
-            }
+            Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
             Delivery::File(path) => {
                 argv.push(path.into());
                 argv.extend_from_slice(args);
@@ -91,12 +100,20 @@ impl Driver {
 
     /// What to put into the cell, read-only, below [`DIRECTORY`].
     pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
-        let own = |file: &DriverFile| (file.path.into(), file.content.to_vec().into());
+        let own = |file: &DriverFile| (file.path.into(), file.content.into());
         let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
         if let Delivery::File(path) = self.delivery {
             files.push((path.into(), code.clone()));
         }
         files
+    }
+
+    /// The parts of the shim that come with the request.
+    pub const fn parts(&self) -> &'static [Part] {
+        match self.delivery {
+            Delivery::Channel(parts) => parts,
+            Delivery::File(_) => &[],
+        }
     }
 
     /// Whether the program is to be given the channel.
@@ -169,26 +186,21 @@ mod tests {
                 "{name}"
             );
             assert!(!driver.extensions.is_empty(), "{name}");
-            for file in driver.files {
-                assert_eq!(
-                    Path::new(file.path).parent(),
-                    Some(Path::new(DIRECTORY)),
-                    "{name}"
-                );
-                assert!(!file.content.is_empty(), "{name}");
-            }
+            let mut paths: Vec<&str> = driver.files.iter().map(|file| file.path).collect();
             match driver.delivery {
-                Delivery::Channel(shim) => {
-                    assert!(driver.files.iter().any(|file| file.path == shim), "{name}");
+                Delivery::Channel(parts) => {
+                    assert!(paths.contains(driver.flags.last().unwrap()), "{name}");
+                    for part in parts {
+                        assert!(part.name.len() < 256 && !part.content.is_empty(), "{name}");
+                    }
                 }
-                Delivery::File(code) => {
-                    assert_eq!(
-                        Path::new(code).parent(),
-                        Some(Path::new(DIRECTORY)),
-                        "{name}"
-                    );
-                    assert!(driver.files.iter().all(|file| file.path != code), "{name}");
-                }
+                Delivery::File(code) => paths.push(code),
+            }
+            let distinct: BTreeSet<&str> = paths.iter().copied().collect();
+            assert_eq!(distinct.len(), paths.len(), "{name}");
+            for path in paths {
+                let directory = Path::new(path).parent();
+                assert_eq!(directory, Some(Path::new(DIRECTORY)), "{name}");
             }
         }
     }

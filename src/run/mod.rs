@@ -209,6 +209,7 @@ fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversat
                 name,
                 directory,
                 args: args as &[RawText],
+                parts: driver.parts(),
             };
             Ok(Some(Conversation::new(request.encode()?)))
         }

@@ -3,16 +3,18 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::errno::Errno;
 use nix::sys::uio::readv;
 
 use crate::record::Truncation;
+use crate::record::stream::{Base64, Kept, Text};
 use crate::spec::Bytes;
 
 /// The first buffer; it doubles from there.
 const FIRST_BUFFER: usize = 8 << 10;
+/// Room for this much is set aside at once: unused it costs address space, while
+/// a buffer that moves leaves holes in the heap.
+const FIRST_ROOM: usize = 512 << 10;
 /// The ring becomes at least this long, so that a small cap does not turn a
 /// flood into as many small reads.
 const SHORTEST_RING: usize = 64 << 10;
@@ -52,15 +54,15 @@ pub enum ReadStatus {
     Closed,
 }
 
-/// A captured stream in the record's form.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A captured stream in the record's form; the texts share the kept bytes.
+#[derive(Clone, Debug)]
 pub struct Captured {
     /// The kept text, with a line saying how much is missing where it was cut;
     /// invalid UTF-8 is shown as U+FFFD.
-    pub text: String,
+    pub text: Text,
     /// The kept bytes, head and tail with nothing between them; only when they
     /// are not valid UTF-8.
-    pub base64: Option<String>,
+    pub base64: Option<Base64>,
     /// How the stream was cut, if it was.
     pub truncation: Option<Truncation>,
 }
@@ -127,42 +129,39 @@ impl Capture {
         [end, if may_wrap { start } else { &mut [] }]
     }
 
-    /// The stream in the record's form.
+    /// The stream in the record's form. Nothing is copied: the ring becomes the
+    /// tail where it is.
     pub fn finish(mut self) -> Captured {
-        self.head.truncate(self.head_len());
-        if self.over_cap() {
-            return cut(&self.head, &self.tail(), self.total);
-        }
-        let mut kept = self.head;
-        // Within the cap the ring has not wrapped.
-        let rest = self.total as usize - kept.len();
-        kept.extend_from_slice(&self.ring[..rest]);
-        match String::from_utf8(kept) {
-            Ok(text) => Captured {
-                text,
-                base64: None,
-                truncation: None,
-            },
-            Err(error) => Captured {
-                text: String::from_utf8_lossy(error.as_bytes()).into_owned(),
-                base64: Some(BASE64.encode(error.as_bytes())),
-                truncation: None,
-            },
-        }
-    }
-
-    /// The last `tail_cap` bytes of a stream over the cap.
-    fn tail(&self) -> Vec<u8> {
+        let over_cap = self.over_cap();
         let beyond = self.beyond_head();
-        let end = position(beyond, self.ring.len());
-        let mut tail = Vec::with_capacity(self.tail_cap);
-        if let Some(wrapped) = self.tail_cap.checked_sub(end) {
-            tail.extend_from_slice(&self.ring[self.ring.len() - wrapped..]);
-            tail.extend_from_slice(&self.ring[..end]);
-        } else {
-            tail.extend_from_slice(&self.ring[end - self.tail_cap..end]);
+        self.head.truncate(self.head_len());
+        if !over_cap {
+            // Within the cap the ring has not wrapped.
+            self.ring.truncate(beyond as usize);
+            let (text, base64) = Kept::whole(self.head, self.ring).forms();
+            return Captured {
+                text,
+                base64,
+                truncation: None,
+            };
         }
-        tail
+        let end = position(beyond, self.ring.len());
+        self.ring.rotate_left(end);
+        let surplus = self.ring.len() - self.tail_cap;
+        self.ring.drain(..surplus);
+        let kept = Kept::ends(self.head, self.ring, self.total);
+        let (head, all) = kept.lengths();
+        let (text, base64) = kept.forms();
+        Captured {
+            text,
+            base64,
+            truncation: Some(Truncation {
+                total: self.total,
+                kept: all,
+                part: "head+tail".to_owned(),
+                head: Some(head),
+            }),
+        }
     }
 
     fn head_len(&self) -> usize {
@@ -174,13 +173,13 @@ impl Capture {
     }
 }
 
-/// Doubles `buffer` up to `cap` when all of it has been `filled`. The new room
+/// Doubles `buffer` up to `cap` when all of it has been `filled`. The new part
 /// is zeroed, which a stream pays once and only as far as it is long.
 fn grow_when_full(buffer: &mut Vec<u8>, filled: usize, cap: usize) {
     let len = buffer.len();
     if filled >= len && len < cap {
         let wanted = len.saturating_mul(2).max(FIRST_BUFFER).min(cap);
-        buffer.reserve_exact(wanted - len);
+        buffer.reserve_exact(wanted.max(FIRST_ROOM.min(cap)) - len);
         buffer.resize(wanted, 0);
     }
 }
@@ -193,87 +192,12 @@ fn position(count: u64, len: usize) -> usize {
     }
 }
 
-/// Puts the two ends of a longer stream together.
-fn cut(head: &[u8], tail: &[u8], total: u64) -> Captured {
-    let captured = |head_len: usize, kept: usize, text: [&str; 2], base64| {
-        let kept = kept as u64;
-        Captured {
-            text: format!("{}{}{}", text[0], gap_line(total - kept), text[1]),
-            base64,
-            truncation: Some(Truncation {
-                total,
-                kept,
-                part: "head+tail".to_owned(),
-                head: Some(head_len as u64),
-            }),
-        }
-    };
-    // Text that was cut within a character is still text: drop what is left of
-    // that character on either side.
-    let whole_head = without_cut_end(head);
-    let whole_tail = without_cut_start(tail);
-    match (
-        std::str::from_utf8(whole_head),
-        std::str::from_utf8(whole_tail),
-    ) {
-        (Ok(before), Ok(after)) => captured(
-            before.len(),
-            before.len() + after.len(),
-            [before, after],
-            None,
-        ),
-        _ => captured(
-            head.len(),
-            head.len() + tail.len(),
-            [
-                &String::from_utf8_lossy(head),
-                &String::from_utf8_lossy(tail),
-            ],
-            Some(BASE64.encode([head, tail].concat())),
-        ),
-    }
-}
-
-/// The line that stands for what was cut.
-pub fn gap_line(bytes: u64) -> String {
-    format!("\n[… {} bytes cut …]\n", grouped(bytes))
-}
-
-/// A number with its digits in groups of three.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Without the start of a UTF-8 sequence that the end cuts off.
-fn without_cut_end(bytes: &[u8]) -> &[u8] {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
-        _ => bytes,
-    }
-}
-
-/// Without the end of a UTF-8 sequence that the start cuts off.
-fn without_cut_start(bytes: &[u8]) -> &[u8] {
-    let continuation = bytes
-        .iter()
-        .take(3)
-        .take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000)
-        .count();
-    &bytes[continuation..]
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
     use nix::fcntl::OFlag;
     use nix::unistd::{pipe2, write};
     use proptest::prelude::*;
@@ -304,39 +228,76 @@ mod tests {
         }
     }
 
-    /// What a capture should keep, told without any buffers.
-    fn model(cap: usize, stream: &[u8]) -> Captured {
-        if stream.len() <= cap {
-            let text = String::from_utf8_lossy(stream);
-            return Captured {
-                base64: std::str::from_utf8(stream)
-                    .is_err()
-                    .then(|| BASE64.encode(stream)),
-                text: text.into_owned(),
-                truncation: None,
-            };
-        }
-        let tail = cap / 2;
-        cut(
-            &stream[..cap - tail],
-            &stream[stream.len() - tail..],
-            stream.len() as u64,
+    /// A captured stream as the record shows it.
+    type Shown = (String, Option<String>, Option<Truncation>);
+
+    fn shown(captured: &Captured) -> Shown {
+        (
+            captured.text.to_string(),
+            captured.base64.as_ref().map(ToString::to_string),
+            captured.truncation.clone(),
         )
+    }
+
+    /// What a capture should keep, told without any buffers.
+    fn model(cap: usize, stream: &[u8]) -> Shown {
+        let lossy = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if stream.len() <= cap {
+            let is_text = std::str::from_utf8(stream).is_ok();
+            let base64 = (!is_text).then(|| BASE64.encode(stream));
+            return (lossy(stream), base64, None);
+        }
+        let (mut head, mut tail) = (&stream[..cap - cap / 2], &stream[stream.len() - cap / 2..]);
+        let (mut whole_head, mut whole_tail) = (head, tail);
+        if let Err(error) = std::str::from_utf8(head)
+            && error.error_len().is_none()
+        {
+            whole_head = &head[..error.valid_up_to()];
+        }
+        for _ in 0..3 {
+            if let [0x80..=0xBF, rest @ ..] = whole_tail {
+                whole_tail = rest;
+            }
+        }
+        let is_text = |bytes| std::str::from_utf8(bytes).is_ok();
+        let mut base64 = None;
+        if is_text(whole_head) && is_text(whole_tail) {
+            (head, tail) = (whole_head, whole_tail);
+        } else {
+            base64 = Some(BASE64.encode([head, tail].concat()));
+        }
+        let kept = head.len() + tail.len();
+        let text = lossy(head) + &gap_line(stream.len() - kept) + &lossy(tail);
+        let truncation = Truncation {
+            total: stream.len() as u64,
+            kept: kept as u64,
+            part: "head+tail".into(),
+            head: Some(head.len() as u64),
+        };
+        (text, base64, Some(truncation))
+    }
+
+    fn gap_line(bytes: usize) -> String {
+        let digits: Vec<char> = bytes.to_string().chars().collect();
+        let groups: Vec<String> = digits.rchunks(3).rev().map(String::from_iter).collect();
+        format!("\n[… {} bytes cut …]\n", groups.join(","))
     }
 
     /// The bytes that a reader of the record gets back.
     fn recovered(captured: &Captured) -> Vec<u8> {
-        if let Some(base64) = &captured.base64 {
+        let (text, base64, truncation) = shown(captured);
+        if let Some(base64) = base64 {
             return BASE64.decode(base64).unwrap();
         }
-        let Some(truncation) = &captured.truncation else {
-            return captured.text.clone().into_bytes();
+        let Some(truncation) = truncation else {
+            return text.into_bytes();
         };
         let head = truncation.head.unwrap() as usize;
         let tail = truncation.kept as usize - head;
-        let text = captured.text.as_bytes();
+        let text = text.as_bytes();
         let gap = &text[head..text.len() - tail];
-        assert_eq!(gap, gap_line(truncation.total - truncation.kept).as_bytes());
+        let missing = (truncation.total - truncation.kept) as usize;
+        assert_eq!(gap, gap_line(missing).as_bytes());
         [&text[..head], &text[text.len() - tail..]].concat()
     }
 
@@ -355,7 +316,7 @@ mod tests {
             prop_assert_eq!(status, ReadStatus::Closed);
             prop_assert_eq!(capture.total(), stream.len() as u64);
             prop_assert_eq!(capture.over_cap(), stream.len() as u64 > cap);
-            prop_assert_eq!(capture.finish(), model(cap as usize, &stream));
+            prop_assert_eq!(shown(&capture.finish()), model(cap as usize, &stream));
         }
 
         #[test]
@@ -363,7 +324,7 @@ mod tests {
             let stream = chunks.concat();
             let captured = captured(cap, &chunks).0.finish();
             let json = serde_json::to_string(&captured.text).unwrap();
-            prop_assert_eq!(&serde_json::from_str::<String>(&json).unwrap(), &captured.text);
+            prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), captured.text.to_string());
             let kept = recovered(&captured);
             match &captured.truncation {
                 None => prop_assert_eq!(kept, stream),
@@ -400,7 +361,7 @@ mod tests {
                 })
                 .collect();
             prop_assert_eq!(
-                captured(cap, &chunks).0.finish(),
+                shown(&captured(cap, &chunks).0.finish()),
                 model(cap as usize, &chunks.concat())
             );
         }
@@ -410,35 +371,35 @@ mod tests {
     fn a_cut_stream_says_where_and_how_much() {
         let (capture, _) = captured(10, &[b"0123456789".repeat(200)]);
         let captured = capture.finish();
-        assert_eq!(captured.text, "01234\n[… 1,990 bytes cut …]\n56789");
-        assert_eq!(captured.base64, None);
-        assert_eq!(
-            captured.truncation,
-            Some(Truncation {
-                total: 2000,
-                kept: 10,
-                part: "head+tail".into(),
-                head: Some(5)
-            })
-        );
+        let truncation = Truncation {
+            total: 2000,
+            kept: 10,
+            part: "head+tail".into(),
+            head: Some(5),
+        };
+        let text = "01234\n[… 1,990 bytes cut …]\n56789";
+        assert_eq!(shown(&captured), (text.into(), None, Some(truncation)));
     }
 
     #[test]
     fn text_is_cut_between_characters() {
         let captured = captured(10, &["€".repeat(9).into_bytes()]).0.finish();
-        assert_eq!(captured.text, "€\n[… 21 bytes cut …]\n€");
-        assert_eq!(captured.base64, None);
-        assert_eq!(captured.truncation.unwrap().kept, 6);
+        let (text, base64, truncation) = shown(&captured);
+        assert_eq!(text, "€\n[… 21 bytes cut …]\n€");
+        assert_eq!((base64, truncation.unwrap().kept), (None, 6));
     }
 
     #[test]
     fn memory_is_what_the_stream_needs_and_never_above_the_cap() {
+        let used = |capture: &Capture| capture.head.len() + capture.ring.len();
         let memory = |capture: &Capture| capture.head.capacity() + capture.ring.capacity();
         assert_eq!(memory(&Capture::new(Bytes::mib(1))), 0);
         let (little, _) = captured(1 << 20, &[b"hello".to_vec()]);
-        assert_eq!(memory(&little), FIRST_BUFFER);
+        assert_eq!((used(&little), memory(&little)), (FIRST_BUFFER, FIRST_ROOM));
+        let (longer, _) = captured(8 << 20, &vec![vec![b'x'; 1 << 20]; 3]);
+        assert_eq!((used(&longer), memory(&longer)), (4 << 20, 4 << 20));
         let (flood, _) = captured(1 << 20, &vec![vec![b'x'; 1 << 20]; 5]);
-        assert_eq!(memory(&flood), 1 << 20);
+        assert_eq!((used(&flood), memory(&flood)), (1 << 20, 1 << 20));
         let (small_cap, _) = captured(100, &vec![vec![b'x'; 1 << 20]; 2]);
         assert_eq!(memory(&small_cap), 50 + SHORTEST_RING);
     }

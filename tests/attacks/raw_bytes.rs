@@ -90,7 +90,7 @@ fn output(stage: &Stage) -> Check {
             .ended(Outcome::Ok)?;
         let kept = match &run.record.stdout_base64 {
             Some(encoded) => BASE64
-                .decode(encoded)
+                .decode(encoded.to_string())
                 .map_err(|error| fail(error.to_string()))?,
             None => run.stdout().as_bytes().to_vec(),
         };

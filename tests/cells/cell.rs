@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use cellblock::record::stream::Text;
 use cellblock::record::{Outcome, Record};
 
 use super::process::{self, Finished, Watch};
@@ -207,7 +208,11 @@ impl Run {
 
     /// What the program wrote to stdout.
     pub(crate) fn stdout(&self) -> &str {
-        self.record.stdout.as_deref().unwrap_or("")
+        self.record
+            .stdout
+            .as_ref()
+            .and_then(Text::as_str)
+            .unwrap_or("")
     }
 
     /// The same, with the record in the message when it ended otherwise.

@@ -204,9 +204,16 @@ fn unblock(pipe: BorrowedFd<'_>) -> Check {
 }
 
 /// The high-water mark of a process's resident memory, in bytes. Not
-/// `ru_maxrss`: that one starts with what the parent had at the fork.
+/// `ru_maxrss`: that one starts with what the parent had at the fork. Nor before
+/// it has a name of its own: for a moment, a process that vfork(2) made and that
+/// executes still has the memory of its parent.
 fn peak_rss(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let own = fs::read_to_string("/proc/self/comm").ok()?;
+    let name = status.lines().next()?.strip_prefix("Name:")?.trim();
+    if name == own.trim() {
+        return None;
+    }
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)

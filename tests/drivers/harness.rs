@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,21 @@ impl Bench {
         finish(child, channel)
     }
 
+    /// Runs the code by the interpreter alone, with the driver's flags.
+    pub(crate) fn plain(&self, code: &str) -> Output {
+        let script = self.directory.path().join("plain.py");
+        std::fs::write(&script, code).unwrap();
+        Command::new(&self.interpreter)
+            .args(["-B", "-X", "utf8"])
+            .arg(script)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir(self.workspace())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
     /// Starts a run; its request is already on its way.
     pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, UnixStream) {
         let code = RawText::from(code.to_vec());
@@ -130,6 +145,7 @@ impl Bench {
             name: "main.py",
             directory: &self.workspace(),
             args,
+            parts: self.driver.parts(),
         };
         if self.driver.uses_channel() {
             let request = request.encode().unwrap();

@@ -477,6 +477,118 @@ print('early')",
     }
 }
 
+/// What Python does at its end beyond ending: the shim may leave that out only
+/// where nobody can tell.
+#[test]
+fn what_is_left_behind_ends_as_in_plain_python() {
+    let Some(python) = python() else { return };
+    for code in [
+        "f = open('left', 'w')\nf.write('in the buffer')",
+        "f = [open('left', 'wb')]\nf[0].write(b'in the buffer')\nf.append(f)",
+        "class A:\n    def __del__(self): print('gone')\na = A()",
+        "class A:\n    __slots__ = ()\n    def __del__(self): print('gone')\na = A()",
+        "def f():\n    try: yield\n    finally: print('finally')\ng = f()\nnext(g)",
+        "import sys, io\nsys.stdout = io.TextIOWrapper(open('left', 'wb'))\nprint('x', end='')",
+        "import sys\nsys.stderr.write('no newline')\nsys.stdout.write('none')",
+        "import sys\nsys.stdout.buffer.write(b'bytes')",
+        "import gc\ngc.freeze()\nf = open('left', 'w')\nf.write('frozen')",
+        "import os\nos.environ.kept = open('left', 'w')\nos.environ.kept.write('kept')",
+        "import sys\nf = open('left', 'w')\nf.write('x')\nsys.exit()",
+        "import sys\nsys.stdout.close()",
+        "import os\nprint(end='lost')\nos.close(1)",
+        "import weakref\nclass A: pass\na = A()\nf = weakref.finalize(a, print, 'finalised')",
+        "import os\nif not os.fork():\n    print('child')\nelse:\n    os.wait()\n    print('parent')",
+        "import _thread, time\n_thread.start_new_thread(time.sleep, (60,))",
+        "import _weakref\nclass A: pass\na = A()\nr = _weakref.ref(a, lambda _: print('dead'))",
+        "x = [[n] for n in range(100_000)]\nf = open('left', 'w')\nf.write('large')",
+        "def f(n): return n\nx = {f(n): [n] for n in range(9)}",
+    ] {
+        let left = python.workspace().join("left");
+        let ended = |status: Option<i32>, stdout: &str| {
+            let content = std::fs::read_to_string(&left).unwrap_or_default();
+            let _ = std::fs::remove_file(&left);
+            (status, stdout.to_owned(), content)
+        };
+        let plain = python.plain(code);
+        let plain = ended(plain.status.code(), &String::from_utf8_lossy(&plain.stdout));
+        let run = python.run(code);
+        assert_eq!(ended(run.status.code(), &run.stdout), plain, "{code}");
+        assert!(run.done, "{code}");
+    }
+}
+
+#[test]
+fn a_last_expression_is_found_however_it_is_written() {
+    let Some(python) = python() else { return };
+    let ways: [(&str, &[&str]); 25] = [
+        ("1 +\\\n1", &["=2"]),
+        ("f = int\nf \\\n(2)", &["=2"]),
+        ("f = int\r\nf \\\r\n(2)", &["=2"]),
+        ("f = int\rf(3)", &["=3"]),
+        ("max(\n1,\n\n2,\n)\n# why\n\n", &["=2"]),
+        ("max(\n1, [\n2\n][0]\n)", &["=2"]),
+        ("'''a\nb'''", &["='a\\nb'"]),
+        ("'''a\nb\n'''\n", &["='a\\nb\\n'"]),
+        ("x = '''\nb'''", &[]),
+        ("x = '''\n'''.strip", &[]),
+        ("x = 1, 2\n0, *x", &["=(0, 1, 2)"]),
+        ("x = (\n1)", &[]),
+        ("if 1:\n    5", &[]),
+        ("for x in [1]:\n    x\nelse:\n    2", &[]),
+        ("';'", &["=';'"]),
+        ("1; 2", &["=2"]),
+        ("1; x = 2", &[]),
+        ("5;", &[]),
+        ("5 # ;", &["=5"]),
+        ("\x0c5", &["=5"]),
+        ("class x:\n    y = 1\nx.y", &["=1"]),
+        (
+            "from __future__ import annotations\ndef f(x: nowhere): pass\nf.__annotations__",
+            &["={'x': 'nowhere'}"],
+        ),
+        ("x = 1\nx # coding: latin-1", &["=1"]),
+        ("# only words", &[]),
+        ("", &[]),
+    ];
+    for (code, expected) in ways {
+        assert_eq!(ok(&python, code).texts(), expected, "{code:?}");
+    }
+}
+
+/// The short way to a code object and the long one differ in nothing.
+#[test]
+fn code_is_the_same_whichever_way_it_is_read() {
+    let Some(python) = python() else { return };
+    for last in ["show()", "x = show()"] {
+        let run = ok(
+            &python,
+            &format!(
+                "'no docstring'
+import sys
+def f():
+    return [sys._getframe().f_code for _ in [0]][0]
+def show():
+    frame = sys._getframe(1)
+    for code in f(), show.__code__, frame.f_code:
+        print(code.co_filename, code.co_name, code.co_firstlineno, code.co_flags & ~0x1040)
+    print(frame.f_lineno, sys.getprofile(), sys._getframe(1).f_globals['__doc__'])
+{last}"
+            ),
+        );
+        let lines: Vec<&str> = run.stdout.lines().collect();
+        assert_eq!(lines[1], "main.py show 5 3", "{run:#?}");
+        assert!(lines[2].starts_with("main.py <module> 1 "), "{run:#?}");
+        assert_eq!(lines[3], "10 None no docstring");
+    }
+    // The interpreter's warnings name the code, and come once.
+    for last in ["'a' is 'a'", "x = 'a' is 'a'"] {
+        let run = python.run(format!("x = 1\n{last}"));
+        let warned = |what| run.stderr.matches(what).count();
+        let counts = (warned("SyntaxWarning"), warned("main.py:2: "));
+        assert_eq!(counts, (1, 1), "{run:#?}");
+    }
+}
+
 #[test]
 fn await_works_at_the_top_level() {
     let Some(python) = python() else { return };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! supervisor                              shim (in the cell)
-//!     │ ── request ─────────────────────► │  code, name, directory, argument…
+//!     │ ── request ─────────────────────► │  code, name, directory, argument…, parts of the shim
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
 //!     │ ◄───────────────────────── result │  any number of times
 //!     │ ◄────────────────────────── error │  the code raised
@@ -46,6 +46,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use super::Part;
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
 
@@ -63,6 +64,8 @@ pub struct Request<'a> {
     pub directory: &'a Path,
     /// Arguments that the code sees.
     pub args: &'a [RawText],
+    /// Parts of the shim; a field each.
+    pub parts: &'a [Part],
 }
 
 impl Request<'_> {
@@ -78,6 +81,9 @@ impl Request<'_> {
         fields::write(&mut message, "directory", directory.as_bytes());
         for argument in self.args {
             fields::write(&mut message, "argument", argument.as_bytes());
+        }
+        for part in self.parts {
+            fields::write(&mut message, part.name, part.content.as_bytes());
         }
         let length = u32::try_from(message.len() - 4).unwrap_or(u32::MAX);
         if length as usize > REQUEST_CAP {

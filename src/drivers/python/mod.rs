@@ -25,14 +25,57 @@
 //! Not there: display ids and metadata, `_ipython_display_`, and
 //! `multiprocessing` by `spawn`, which wants to import `__main__` from a file.
 //!
-//! `shim.py` is compiled at every start and costs about a third of a bare
-//! interpreter's start-up: half of it for compiling the shim, a third for the
-//! syntax tree types that the first use of `compile()` sets up. `report.py` is
-//! compiled when the code raises or shows more than plain values.
+//! # Why the shim looks like that
+//!
+//! Python compiles the shim anew at every start, at about 10 µs a line, so only
+//! what every run needs is in `shim.py`. (As a `-c` argument it would spare Python
+//! the search for who could import it, a tenth of a millisecond; but Python 3.13
+//! then imports `linecache`, from the workspace if there is one.) The other parts
+//! come with the request and are compiled when they are first called for,
+//! all in one namespace: `results.py` when there is a value to show, `rich.py`
+//! when its repr is not all, `errors.py` for an exception, `code.py` for code
+//! that is not read the short way. By then they are bytes in the shim's own
+//! hands, whatever the program did to files, descriptors and modules. A further
+//! part is a file here and a line in [`PARTS`].
+//!
+//! Three more things that a bare start does not pay for are avoided:
+//!
+//! * `compile()` sets up the types of all syntax trees before it looks at its
+//!   argument, which takes a millisecond; `exec()` and `eval()` do not. So the
+//!   code object is taken from these, by a profile function that stops them at
+//!   their first call, and then given the code's name. That needs no tree to
+//!   find a last expression that starts on the last line that is not indented.
+//!   Anything else, code that does not parse or that warns included, is left to
+//!   `compile()`.
+//! * Modules that a bare interpreter has not loaded are not imported.
+//! * Python's way out takes 2 ms to take everything apart. When the program has
+//!   loaded no module and leaves only plain containers and functions behind,
+//!   nobody could tell: no `atexit`, thread, open file or `__del__` is among
+//!   them. Then the streams are flushed and the process ends. `gc.freeze()`
+//!   tells what the program made from what was there before.
 
-use super::{Delivery, Driver, DriverFile};
+use super::{Delivery, Driver, DriverFile, Part};
 
 const SHIM: &str = "/run/cellblock/python.py";
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "results.py",
+        content: include_str!("results.py"),
+    },
+    Part {
+        name: "rich.py",
+        content: include_str!("rich.py"),
+    },
+    Part {
+        name: "errors.py",
+        content: include_str!("errors.py"),
+    },
+    Part {
+        name: "code.py",
+        content: include_str!("code.py"),
+    },
+];
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -44,17 +87,11 @@ pub(super) static DRIVER: Driver = Driver {
         "/usr/local/bin/python3",
         "/opt/python/bin/python3",
     ],
-    flags: &["-B", "-X", "utf8"],
-    files: &[
-        DriverFile {
-            path: SHIM,
-            content: include_bytes!("shim.py"),
-        },
-        DriverFile {
-            path: "/run/cellblock/python_report.py",
-            content: include_bytes!("report.py"),
-        },
-    ],
-    delivery: Delivery::Channel(SHIM),
+    flags: &["-B", "-X", "utf8", SHIM],
+    files: &[DriverFile {
+        path: SHIM,
+        content: include_str!("shim.py"),
+    }],
+    delivery: Delivery::Channel(PARTS),
     profile: "python",
 };
