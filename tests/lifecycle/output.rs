@@ -95,6 +95,7 @@ fn a_gigabyte(stage: &Stage) -> Check {
         .probe("output/flood", ["1073741824", "65536"])
         .limit("output", "256K")
         .limit("wall", &stage.duration(60_000))
+        .limit("cpu-time", &stage.duration(60_000))
         .deadline(60_000)
         .run()?
         .ended(Outcome::Ok)?;
