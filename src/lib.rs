@@ -26,12 +26,14 @@
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod archive;
 pub mod bytes;
 pub mod child;
 pub mod cli;
 pub mod commands;
 pub mod doctor;
 pub mod drivers;
+mod erase;
 pub mod error;
 pub mod hints;
 pub mod launch;

@@ -13,6 +13,8 @@ const FLOW: &[&str] = &[
     "record",
     "spec",
     "sys",
+    "erase",
+    "archive",
     "probe",
     "rootfs",
     "plan",
@@ -38,6 +40,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("spec", &["bytes", "error"]),
     // The kernel's side knows nothing of cells.
     ("sys", &["error"]),
+    ("erase", &[]),
+    ("archive", &["bytes", "erase", "error"]),
     // What runs inside knows the prepared plan and the types that it is made of.
     (
         "child",

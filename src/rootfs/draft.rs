@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,11 +11,11 @@ use nix::errno::Errno;
 use nix::fcntl::Flock;
 
 use super::digest;
-use super::erase::erase;
 use super::manifest::{FORMAT, Manifest};
 use super::settle::settle;
 use super::store::{Store, create_locked, fresh_id};
 use super::{FILE, LISTING};
+use crate::erase::erase;
 use crate::error::{Result, SetupError, Step};
 
 /// A tree that is being made, held by a lock. Dropped without
@@ -67,6 +67,9 @@ impl Draft {
     /// # Errors
     /// What could not be done; the draft is removed then.
     pub fn commit(mut self, manifest: Manifest) -> Result<Manifest> {
+        // A builder may have shut it.
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o700))
+            .map_err(|e| self.store.failed("chmod", &e, &self.path))?;
         settle(&self.path).map_err(|e| self.complete(e))?;
         for own in [FILE, LISTING] {
             self.make_way(own)?;

@@ -21,7 +21,6 @@ use crate::spec::RootfsRef;
 
 mod digest;
 mod draft;
-mod erase;
 mod host;
 mod listing;
 mod manifest;

@@ -34,9 +34,9 @@ pub(super) fn settle(directory: &Path) -> Result<()> {
         fchown(&top, Some(Uid::from_raw(0)), Some(Gid::from_raw(0)))
             .map_err(|e| failed("fchown", e))?;
     }
-    // Every user's cells come through here.
-    fchmod(&top, Mode::from_bits_truncate(0o755)).map_err(|e| failed("fchmod", e))?;
-    walk::each(&top, &mut |entry| settle_one(&entry))
+    walk::each(&top, &mut |entry| settle_one(&entry))?;
+    // Every user's cells come through here, and now nobody can leave anything.
+    fchmod(&top, Mode::from_bits_truncate(0o755)).map_err(|e| failed("fchmod", e))
 }
 
 fn settle_one(entry: &Entry<'_>) -> Result<()> {

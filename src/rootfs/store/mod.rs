@@ -28,9 +28,9 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 
+use crate::erase::erase;
 use crate::error::{Result, SetupError, Step};
 use crate::rootfs::draft::Draft;
-use crate::rootfs::erase::erase;
 use crate::rootfs::manifest::Manifest;
 use crate::spec::read::did_you_mean;
 
@@ -499,7 +499,8 @@ fn described(path: &Path) -> Result<Manifest> {
 /// A new exclusively locked directory, which no sweep takes for a left-over one:
 /// made with [`Store::lock`].
 pub(in crate::rootfs) fn create_locked(path: &Path) -> io::Result<Flock<File>> {
-    DirBuilder::new().mode(0o755).create(path)?;
+    // Nobody else comes in before owners and modes are settled.
+    DirBuilder::new().mode(0o700).create(path)?;
     Ok(flock(
         open_directory(path)?,
         FlockArg::LockExclusiveNonblock,

@@ -18,7 +18,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 ///
 /// # Errors
 /// The error number of the call that failed.
-pub(super) fn erase(parent: impl AsFd, name: &CStr) -> nix::Result<()> {
+pub(crate) fn erase(parent: impl AsFd, name: &CStr) -> nix::Result<()> {
     let parent = parent.as_fd();
     let top = match open(parent, name) {
         Err(Errno::ENOENT) => return Ok(()),
