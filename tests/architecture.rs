@@ -13,7 +13,7 @@ const FLOW: &[&str] = &[
     "record",
     "spec",
     "sys",
-    "erase",
+    "tree",
     "archive",
     "probe",
     "rootfs",
@@ -24,6 +24,7 @@ const FLOW: &[&str] = &[
     "launch",
     "supervise",
     "run",
+    "import",
     "show",
     "doctor",
     "cli",
@@ -40,8 +41,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("spec", &["bytes", "error"]),
     // The kernel's side knows nothing of cells.
     ("sys", &["error"]),
-    ("erase", &[]),
-    ("archive", &["bytes", "erase", "error"]),
+    ("tree", &["error"]),
+    ("archive", &["bytes", "error", "tree"]),
     // What runs inside knows the prepared plan and the types that it is made of.
     (
         "child",

@@ -12,7 +12,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 const MOST_GROWTH: u64 = 300;
 
 /// Nor does a small one do harm: so much may come out of anything.
-const HARMLESS: u64 = 256 << 20;
+const HARMLESS: u64 = 64 << 20;
 
 /// The largest window that a zstd stream may ask memory for: that of `zstd
 /// --ultra -22`.
@@ -27,6 +27,12 @@ const KNOWN: [(&[u8], Option<&str>); 5] = [
     (b"BZh", Some("bzip2")),
     (b"PK\x03\x04", Some("zip")),
 ];
+
+/// Whether what begins with these bytes is compressed, in a way that is read
+/// here or not.
+pub fn is_compressed(start: &[u8]) -> bool {
+    KNOWN.iter().any(|(magic, _)| start.starts_with(magic))
+}
 
 /// The content of what `reader` delivers: decompressed if it is gzip or zstd,
 /// as it is otherwise.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use nix::NixPath;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 
 use super::names;
 use crate::error::{Result, SetupError, Step};
@@ -66,6 +66,13 @@ impl Destination {
     /// The step that errors name.
     pub fn step(&self) -> Step {
         self.step
+    }
+
+    /// Its device and inode numbers.
+    pub(super) fn identity(&self) -> Result<(u64, u64)> {
+        let found = fstat(&self.top)
+            .map_err(|e| SetupError::os(self.step, "fstat", e).on(self.path.display()))?;
+        Ok((found.st_dev, found.st_ino))
     }
 
     /// The directory at the clean path `path`, made where it is missing.

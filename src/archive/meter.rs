@@ -1,7 +1,7 @@
 //! Counts what is read, and stops what would have no end.
 
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 
 /// A reader that delivers no more than it is allowed to.
@@ -32,6 +32,12 @@ impl<R: Read> Read for Meter<R> {
         let length = self.inner.read(&mut buffer[..most])?;
         self.allowance.set(left - length as u64);
         Ok(length)
+    }
+}
+
+impl<R: Seek> Seek for Meter<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.inner.seek(to)
     }
 }
 

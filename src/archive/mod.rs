@@ -8,7 +8,8 @@
 //! or memory ends the call. Owners, extended attributes, and the bits that give
 //! rights away are not restored.
 
-use std::io::Read;
+use std::io::{Read, Seek};
+use std::path::Path;
 
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
@@ -16,11 +17,13 @@ use crate::error::{Result, SetupError, Step};
 mod compression;
 mod destination;
 mod entries;
+mod folder;
 mod meter;
 mod names;
+mod put;
 mod sparse;
 
-pub use compression::decompress;
+pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
 
 /// What an archive may do, and what it is.
@@ -121,6 +124,62 @@ pub fn unpack(
     let plain = decompress(reader).map_err(|e| damaged(to.step(), &e))?;
     entries::unpack(plain, to, options, tick)
 }
+
+/// Copies the directory `from` as an archive of it would be unpacked. What is on
+/// other file systems is left out.
+///
+/// # Errors
+/// Something cannot be read or written, or exceeds `options`.
+pub fn copy_directory(
+    from: &Path,
+    to: &Destination,
+    options: &Options,
+    tick: &mut dyn FnMut(&Report) -> Result<()>,
+) -> Result<Report> {
+    folder::copy(from, to, options, tick)
+}
+
+/// An entry of an archive that is listed only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name there, as it is.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: MemberKind,
+}
+
+/// What a [`Member`] is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberKind {
+    /// A file: the position of its content, and its size in bytes.
+    File {
+        /// From the archive's beginning.
+        at: u64,
+        /// In bytes.
+        size: u64,
+    },
+    /// A symbolic link and its text.
+    Link(Vec<u8>),
+    /// Anything else.
+    Other,
+}
+
+/// Lists the plain tar archive `reader` without unpacking it; `None` as soon as
+/// there is a name that `until` accepts.
+///
+/// # Errors
+/// The archive is damaged, or has no end.
+pub fn members(
+    reader: impl Read + Seek,
+    step: Step,
+    until: &dyn Fn(&[u8]) -> bool,
+) -> Result<Option<Vec<Member>>> {
+    entries::members(reader, step, until)
+}
+
+/// The way out for what exceeds its bounds.
+const TOO_LARGE: &str =
+    "if it is meant to be that large, unpack it yourself and name the directory instead";
 
 /// An archive that cannot be read on.
 fn damaged(step: Step, error: &std::io::Error) -> SetupError {

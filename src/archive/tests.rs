@@ -491,11 +491,11 @@ fn bombs_are_refused() {
 fn what_only_grows_is_refused() {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     let mut zeros = header(&file("zeros", ""));
-    zeros.set_size(300 << 20);
+    zeros.set_size(80 << 20);
     zeros.set_cksum();
     gzip.write_all(zeros.as_bytes()).unwrap();
     let piece = vec![0; 1 << 20];
-    for _ in 0..300 {
+    for _ in 0..80 {
         gzip.write_all(&piece).unwrap();
     }
     let bomb = gzip.finish().unwrap();
@@ -616,7 +616,7 @@ fn entry() -> impl Strategy<Value = Made> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
     /// Whatever the entries, in both modes and through links: nothing outside is
     /// touched, and all of it can be removed again.
     #[test]
@@ -632,7 +632,7 @@ proptest! {
         prop_assert_eq!(report.entries, entries.len() as u64);
         prop_assert!(place.is_intact());
         let base = fs::File::open(place.base.path()).unwrap();
-        crate::erase::erase(&base, c"in").unwrap();
+        crate::tree::erase(&base, c"in").unwrap();
         fs::create_dir(place.at("")).unwrap();
         prop_assert!(place.is_intact());
     }

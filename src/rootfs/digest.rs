@@ -14,10 +14,10 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FileStat, fstat};
 
 use super::listing::{Item, Kind, Listing};
-use super::walk::{self, Entry};
-use super::{FILE, LISTING, shown};
+use super::{FILE, LISTING};
 use crate::error::{Result, SetupError, Step};
 use crate::sys::process::has_one_thread;
+use crate::tree::{Entry, each, open_top, shown};
 
 /// Bytes read at once: a multiple of what BLAKE3 digests side by side, and small
 /// enough to stay in a core's own cache.
@@ -34,18 +34,18 @@ const MOST_THREADS: usize = 8;
 /// What cannot be read, by its path.
 pub fn list(directory: &Path) -> Result<Listing> {
     let was_alone = has_one_thread().unwrap_or(false);
-    let top = walk::open_top(directory)?;
+    let top = open_top(directory, Step::Store)?;
     let mut items = vec![Item {
         path: Vec::new(),
         kind: Kind::Directory {
             mode: mode_of(&fstat(&top).map_err(|e| failed("fstat", e, b""))?),
         },
     }];
-    walk::each(&top, &mut |entry| {
+    each(&top, Step::Store, &mut |entry| {
         if !is_ours(entry.path) {
-            items.push(item(&entry)?);
+            items.push(item(entry)?);
         }
-        Ok(())
+        Ok(true)
     })?;
     items.sort_by(|a, b| a.path.cmp(&b.path));
     for (index, digest) in digests(&top, &items)? {

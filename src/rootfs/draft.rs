@@ -15,8 +15,8 @@ use super::manifest::{FORMAT, Manifest};
 use super::settle::settle;
 use super::store::{Store, create_locked, fresh_id};
 use super::{FILE, LISTING};
-use crate::erase::erase;
 use crate::error::{Result, SetupError, Step};
+use crate::tree::erase;
 
 /// A tree that is being made, held by a lock. Dropped without
 /// [`Draft::commit`], it is removed; left behind by a process that was killed,

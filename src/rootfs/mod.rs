@@ -27,7 +27,6 @@ mod manifest;
 mod settle;
 pub mod store;
 mod verify;
-mod walk;
 
 pub use digest::list as list_tree;
 pub use draft::Draft;
@@ -146,14 +145,6 @@ fn prepared(found: Prepared) -> Result<Tree> {
         lease: Some(Arc::new(found.lease)),
         ..tree
     })
-}
-
-/// A path below a tree, for a message.
-fn shown(path: &[u8]) -> String {
-    match path {
-        [] => ".".to_owned(),
-        path => String::from_utf8_lossy(path).into_owned(),
-    }
 }
 
 fn directory(path: &Path) -> Result<Tree> {

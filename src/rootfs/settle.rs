@@ -13,9 +13,8 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{FchmodatFlags, Mode, fchmod, fchmodat, fstat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, geteuid, unlinkat};
 
-use super::shown;
-use super::walk::{self, Entry};
 use crate::error::{Result, SetupError, Step};
+use crate::tree::{Entry, each, open_top, shown};
 
 /// Bits that stay.
 const KEPT: u32 = 0o755;
@@ -26,7 +25,7 @@ const KEPT: u32 = 0o755;
 /// # Errors
 /// What cannot be changed, by its path.
 pub(super) fn settle(directory: &Path) -> Result<()> {
-    let top = walk::open_top(directory)?;
+    let top = open_top(directory, Step::Store)?;
     let failed =
         |call: &str, errno: Errno| SetupError::os(Step::Store, call, errno).on(directory.display());
     let stat = fstat(&top).map_err(|e| failed("fstat", e))?;
@@ -34,7 +33,9 @@ pub(super) fn settle(directory: &Path) -> Result<()> {
         fchown(&top, Some(Uid::from_raw(0)), Some(Gid::from_raw(0)))
             .map_err(|e| failed("fchown", e))?;
     }
-    walk::each(&top, &mut |entry| settle_one(&entry))?;
+    each(&top, Step::Store, &mut |entry| {
+        settle_one(entry).map(|()| true)
+    })?;
     // Every user's cells come through here, and now nobody can leave anything.
     fchmod(&top, Mode::from_bits_truncate(0o755)).map_err(|e| failed("fchmod", e))
 }

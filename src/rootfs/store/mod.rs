@@ -28,11 +28,11 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 
-use crate::erase::erase;
 use crate::error::{Result, SetupError, Step};
 use crate::rootfs::draft::Draft;
 use crate::rootfs::manifest::Manifest;
 use crate::spec::read::did_you_mean;
+use crate::tree::erase;
 
 /// The variable that names a store.
 pub const VARIABLE: &str = "CELLBLOCK_STORE";

@@ -1,4 +1,4 @@
-//! Walks a prepared tree on descriptors, never following a link.
+//! Walks a tree on descriptors, never following a link.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,33 +20,38 @@ const DEEPEST: usize = 200;
 const LONGEST_PATH: usize = 4095;
 
 /// One thing in a tree.
-pub(super) struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     /// The directory that it is in.
-    pub(super) dir: BorrowedFd<'a>,
+    pub(crate) dir: BorrowedFd<'a>,
     /// Its name there.
-    pub(super) name: &'a CStr,
+    pub(crate) name: &'a CStr,
     /// Its path relative to the tree.
-    pub(super) path: &'a [u8],
+    pub(crate) path: &'a [u8],
     /// What it is; of a link, the link itself.
-    pub(super) stat: FileStat,
+    pub(crate) stat: FileStat,
 }
 
-/// Opens the top of a tree.
+/// Opens the top of a tree. `step` is what fails if that does.
 ///
 /// # Errors
 /// The error of open(2).
-pub(super) fn open_top(directory: &Path) -> Result<OwnedFd> {
+pub(crate) fn open_top(directory: &Path, step: Step) -> Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     openat(AT_FDCWD, directory, flags, Mode::empty())
-        .map_err(|e| SetupError::os(Step::Store, "open", e).on(directory.display()))
+        .map_err(|e| SetupError::os(step, "open", e).on(directory.display()))
 }
 
-/// Shows `visit` everything below `top`, directories before what is in them.
+/// Shows `visit` everything below `top`, directories before what is in them; it
+/// says whether to go on into one.
 ///
 /// # Errors
 /// Those of `visit`, and what cannot be read, by its path.
-pub(super) fn each(top: &OwnedFd, visit: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-    below(top.as_fd(), c".", &mut Vec::new(), 0, visit)
+pub(crate) fn each(
+    top: &OwnedFd,
+    step: Step,
+    visit: &mut dyn FnMut(&Entry<'_>) -> Result<bool>,
+) -> Result<()> {
+    below(top.as_fd(), c".", &mut Vec::new(), 0, step, visit)
 }
 
 fn below(
@@ -54,14 +59,14 @@ fn below(
     name: &CStr,
     path: &mut Vec<u8>,
     depth: usize,
-    visit: &mut dyn FnMut(Entry<'_>) -> Result<()>,
+    step: Step,
+    visit: &mut dyn FnMut(&Entry<'_>) -> Result<bool>,
 ) -> Result<()> {
-    let failed = |call: &str, errno: Errno, path: &[u8]| {
-        SetupError::os(Step::Store, call, errno).on(shown(path))
-    };
+    let failed =
+        |call: &str, errno: Errno, path: &[u8]| SetupError::os(step, call, errno).on(shown(path));
     if depth > DEEPEST {
         return Err(SetupError::new(
-            Step::Store,
+            step,
             format!("there are more than {DEEPEST} directories inside each other"),
         )
         .on(shown(path)));
@@ -88,14 +93,14 @@ fn below(
         }
         let stat = fstatat(&dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|e| failed("stat", e, path))?;
-        visit(Entry {
+        let enter = visit(&Entry {
             dir: dir.as_fd(),
             name: &name,
             path,
             stat,
         })?;
-        if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
-            below(dir.as_fd(), &name, path, depth + 1, visit)?;
+        if enter && stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            below(dir.as_fd(), &name, path, depth + 1, step, visit)?;
         }
         path.truncate(length);
     }
