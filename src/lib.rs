@@ -39,6 +39,7 @@ pub mod import;
 pub mod launch;
 pub mod plan;
 pub mod policy;
+pub mod prepared;
 pub mod probe;
 pub mod record;
 pub mod rootfs;

@@ -29,6 +29,7 @@ const FLOW: &[&str] = &[
     "doctor",
     "cli",
     "policy",
+    "prepared",
     "commands",
     "main",
 ];

@@ -72,6 +72,7 @@ pub fn import(
         Ok(())
     };
     let unpacked = unpack(&draft, request, &options, &mut tick)?;
+    draft.forget_description()?;
     progress("asking interpreters for their versions", &unpacked.report);
     let manifest = Manifest {
         interpreters: interpreters::detect(draft.tree())?,

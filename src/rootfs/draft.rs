@@ -71,9 +71,7 @@ impl Draft {
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o700))
             .map_err(|e| self.store.failed("chmod", &e, &self.path))?;
         settle(&self.path).map_err(|e| self.complete(e))?;
-        for own in [FILE, LISTING] {
-            self.make_way(own)?;
-        }
+        self.forget_description()?;
         let listing = digest::list(&self.path).map_err(|e| self.complete(e))?;
         let manifest = Manifest {
             format: FORMAT.to_owned(),
@@ -96,8 +94,17 @@ impl Draft {
         Ok(manifest)
     }
 
-    /// Removes what a source or a base has in the place of a description: it
-    /// would describe another tree.
+    /// Removes what a source or a base has in the place of manifest and listing:
+    /// that would describe another tree.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn forget_description(&self) -> Result<()> {
+        [FILE, LISTING]
+            .into_iter()
+            .try_for_each(|name| self.make_way(name))
+    }
+
     fn make_way(&self, name: &str) -> Result<()> {
         let path = self.path.join(name);
         let failed = |call: &str, e: &io::Error| self.store.failed(call, e, &path);

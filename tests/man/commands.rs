@@ -105,6 +105,9 @@ fn behind(name: &str) -> String {
     let status = match name {
         "cellblock" => Some(include_str!("cellblock-status.txt")),
         "cellblock-run" | "cellblock-exec" => Some(include_str!("run-status.txt")),
+        "cellblock-rootfs-verify" => Some(
+            "0 when all is as it was made, 1 when something differs, 125 when it cannot be told.",
+        ),
         "cellblock-policy-check" => Some("0 when the policy is sound, 1 when it is not."),
         _ => None,
     };
