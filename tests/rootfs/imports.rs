@@ -118,7 +118,7 @@ fn every_kind_of_source_gives_the_same_tree() {
         fs::write(place.path(name), content).unwrap();
         place.path(name)
     };
-    let image = layout(&[rootfs.clone()]);
+    let image = layout(std::slice::from_ref(&rootfs));
     image.write(&place.path("layout"));
     // As docker saved images before version 25: a layer by a link, too.
     let config = json!({
@@ -186,7 +186,7 @@ fn what_is_wrong_with_an_image_is_said_and_nothing_stays() {
         place.import("some", image.path()).assert_refused(reason);
         place.assert_empty();
     };
-    let good = layout(&[rootfs.clone()]);
+    let good = layout(std::slice::from_ref(&rootfs));
     let largest = |files: &Files| {
         let blobs = files.0.iter().filter(|(name, _)| name.starts_with("blobs"));
         blobs
@@ -211,10 +211,10 @@ fn what_is_wrong_with_an_image_is_said_and_nothing_stays() {
     refused(&nonsense, "missing field `manifests`");
 
     let mut foreign = Files::default();
-    let image = foreign.image(&[rootfs.clone()], "s390x");
+    let image = foreign.image(std::slice::from_ref(&rootfs), "s390x");
     refused(&foreign.layout(&[image]), "the image is for linux/s390x");
     let mut tricky = Files::default();
-    let mut image = tricky.image(&[rootfs.clone()], architecture());
+    let mut image = tricky.image(std::slice::from_ref(&rootfs), architecture());
     image["digest"] = json!("sha256:../../../outside/kept");
     refused(&tricky.layout(&[image]), "is not a digest");
     let empty = layout(&[Layer::new().bytes()]);
@@ -269,7 +269,7 @@ fn the_image_for_this_machine_is_chosen() {
     let index = files.index(&[note, other.clone(), ours.clone()]);
     files
         .clone()
-        .layout(&[index.clone()])
+        .layout(std::slice::from_ref(&index))
         .write(&place.path("image"));
     place.import("some", &place.path("image")).json();
     let marker = || fs::read_to_string(place.tree("some", "marker")).unwrap();
