@@ -21,6 +21,9 @@
 //! uid), the cell's *init* (pid 1 inside; sets up, then reaps; never runs the
 //! caller's code) and the *program* (pid 2 and its children).
 //!
+//! Beside it, [`import`] and [`rootfs`] prepare the directory trees that cells
+//! see, from sources that are unpacked by [`archive`].
+//!
 //! Dependencies point down this list only; `tests/architecture.rs` checks it.
 
 // Nothing that input, the kernel or a cell can influence may end in a panic.

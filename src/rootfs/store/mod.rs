@@ -155,7 +155,10 @@ impl Store {
                     .hint(format!("the rootfs is damaged or not yours to read; `cellblock rootfs build {name}` makes a new one"))
             };
             loop {
+                let text = fs::read_link(&link).ok();
                 let path = match fs::canonicalize(&link) {
+                    // The name went to another tree, and the old one was swept.
+                    Err(e) if is_absent(&e) && fs::read_link(&link).ok() != text => continue,
                     Err(e) if fs::symlink_metadata(&link).is_err() && is_absent(&e) => break,
                     other => other.map_err(|e| failed("realpath", &e))?,
                 };
