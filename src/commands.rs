@@ -48,6 +48,7 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
         Ok(Invocation::Doctor(doctor)) => finish(crate::doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show_record(&wanted.record)),
         Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
+        Ok(Invocation::Rootfs(rootfs)) => finish(crate::prepared::run(&rootfs.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
         Err(error) => usage(&error, &words),
     }

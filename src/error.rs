@@ -17,6 +17,8 @@ pub enum Step {
     Spec = 1,
     /// Learning what the host can do.
     Probe,
+    /// Building, importing, checking or removing a prepared root file system.
+    Store,
     /// Finding the root file system.
     Rootfs,
     /// Finding the interpreter inside the root file system.
@@ -73,9 +75,10 @@ pub enum Step {
 
 impl Step {
     /// Every step, in order.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Spec,
         Self::Probe,
+        Self::Store,
         Self::Rootfs,
         Self::Interpreter,
         Self::Cgroup,
@@ -114,6 +117,7 @@ impl Step {
         match self {
             Self::Spec => "read the request",
             Self::Probe => "look at this host",
+            Self::Store => "prepare the rootfs",
             Self::Rootfs => "find the rootfs",
             Self::Interpreter => "find the interpreter",
             Self::Cgroup => "prepare the cgroup",

@@ -21,11 +21,15 @@
 //! uid), the cell's *init* (pid 1 inside; sets up, then reaps; never runs the
 //! caller's code) and the *program* (pid 2 and its children).
 //!
+//! Beside it, [`import`] and [`rootfs`] prepare the directory trees that cells
+//! see, from sources that are unpacked by [`archive`].
+//!
 //! Dependencies point down this list only; `tests/architecture.rs` checks it.
 
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod archive;
 pub mod bytes;
 pub mod child;
 pub mod cli;
@@ -34,9 +38,11 @@ pub mod doctor;
 pub mod drivers;
 pub mod error;
 pub mod hints;
+pub mod import;
 pub mod launch;
 pub mod plan;
 pub mod policy;
+pub mod prepared;
 pub mod probe;
 pub mod record;
 pub mod rootfs;
@@ -45,3 +51,4 @@ pub mod show;
 pub mod spec;
 pub mod supervise;
 pub mod sys;
+mod tree;

@@ -19,7 +19,7 @@ use quantity::{bytes, in_unit, milliseconds};
 pub use page::Style;
 
 mod page;
-mod quantity;
+pub(crate) mod quantity;
 
 /// Lines of one part that [`render`] shows.
 const PART: Option<usize> = Some(40);

@@ -13,6 +13,8 @@ const FLOW: &[&str] = &[
     "record",
     "spec",
     "sys",
+    "tree",
+    "archive",
     "probe",
     "rootfs",
     "plan",
@@ -22,10 +24,12 @@ const FLOW: &[&str] = &[
     "launch",
     "supervise",
     "run",
+    "import",
     "show",
     "doctor",
     "cli",
     "policy",
+    "prepared",
     "commands",
     "main",
 ];
@@ -38,6 +42,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("spec", &["bytes", "error"]),
     // The kernel's side knows nothing of cells.
     ("sys", &["error"]),
+    ("tree", &["error"]),
+    ("archive", &["bytes", "error", "tree"]),
     // What runs inside knows the prepared plan and the types that it is made of.
     (
         "child",

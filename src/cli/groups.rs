@@ -51,10 +51,16 @@ impl Group for Call {
 #[command(next_help_heading = "Files")]
 pub struct Files {
     /// Directory tree that the cell sees: host for the host's /usr and what it
-    /// needs, the name of a prepared rootfs, or a path with a `/` [default:
-    /// host]
-    #[arg(long, value_name = "host|NAME|PATH")]
+    /// needs, the name of a prepared rootfs, a path with a `/`, or auto for the
+    /// prepared rootfs of the code's language where there is one, else host
+    /// [default: auto]
+    #[arg(long, value_name = "auto|host|NAME|PATH")]
     pub rootfs: Option<String>,
+    /// Store of prepared rootfs [default: $CELLBLOCK_STORE, or
+    /// cellblock/rootfs in $XDG_DATA_HOME or ~/.local/share, and behind it
+    /// /var/lib/cellblock/rootfs]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
     /// Show a host path inside, read-only; DST is absolute and the same as SRC
     /// when left out (repeatable)
     #[arg(
@@ -85,7 +91,7 @@ pub struct Files {
 }
 
 impl Group for Files {
-    const NAMES: &[&str] = &["rootfs", "ro", "rw", "file", "out", "cwd"];
+    const NAMES: &[&str] = &["rootfs", "store", "ro", "rw", "file", "out", "cwd"];
 }
 
 /// What the program finds around itself.

@@ -8,6 +8,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
+pub use rootfs::{InStore, Rootfs, RootfsAction};
 pub use values::{PathPair, PortList, RecordTo, Variable};
 
 use options::Needed;
@@ -17,6 +18,7 @@ use crate::spec::Partial;
 
 mod groups;
 mod options;
+mod rootfs;
 mod values;
 
 /// One call of cellblock.
@@ -36,6 +38,8 @@ pub enum Invocation {
     Show(Show),
     /// `cellblock policy`
     Policy(Policy),
+    /// `cellblock rootfs`
+    Rootfs(Rootfs),
     /// `cellblock completions`
     Completions(Completions),
 }
@@ -236,7 +240,7 @@ impl Exec {
 /// of it. Only the one that is called gets built, which a launch would feel.
 type Entry = (&'static str, &'static str, fn(Command) -> Command);
 
-const COMMANDS: [Entry; 7] = [
+const COMMANDS: [Entry; 8] = [
     (
         "run",
         "Run code in a cell and report everything that happened",
@@ -262,6 +266,11 @@ const COMMANDS: [Entry; 7] = [
         "policy",
         "List, show and check policies",
         Policy::augment_args,
+    ),
+    (
+        "rootfs",
+        "Prepared root filesystems: list, show, verify, import and remove them",
+        Rootfs::augment_args,
     ),
     (
         "completions",
@@ -354,6 +363,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
         ("doctor", mut m) => Ok(Invocation::Doctor(read(&mut m)?)),
         ("show", mut m) => Ok(Invocation::Show(read(&mut m)?)),
         ("policy", mut m) => Ok(Invocation::Policy(read(&mut m)?)),
+        ("rootfs", mut m) => Ok(Invocation::Rootfs(read(&mut m)?)),
         (_, mut m) => Ok(Invocation::Completions(read(&mut m)?)),
     }
 }

@@ -129,6 +129,7 @@ impl Options {
         let mut partial = Partial {
             extends: self.policy.clone(),
             rootfs: self.files.rootfs.clone(),
+            store: self.files.store.clone(),
             hostname: self.environment.hostname.clone(),
             cwd: self.files.cwd.clone(),
             network: self.network.net,

@@ -139,7 +139,7 @@ pub(super) fn interpreters(checks: &mut Checks<'_>) {
     for driver in drivers::TABLE {
         let name = format!("interpreter-{}", driver.name);
         checks.add_after(&name, &["kernel"], |_| {
-            let tree = Tree::find(&RootfsRef::Host);
+            let tree = Tree::find(&RootfsRef::Host, None, None);
             match tree.and_then(|tree| run::interpreter(&tree, driver)) {
                 Ok(path) => Check::works(&name, path.display().to_string()),
                 Err(error) => Check {

@@ -47,6 +47,9 @@ pub struct Driver {
     pub delivery: Delivery,
     /// The policy profile that serves it when the caller names none.
     pub profile: &'static str,
+    /// The prepared rootfs that serves it, where the store has one and the
+    /// caller names none.
+    pub rootfs: &'static str,
 }
 
 /// A file of cellblock's own inside the cell.

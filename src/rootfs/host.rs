@@ -42,5 +42,6 @@ pub(super) fn tree() -> Tree {
         entries,
         needs_etc: true,
         interpreters: std::collections::BTreeMap::new(),
+        lease: None,
     }
 }

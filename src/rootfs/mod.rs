@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
@@ -18,20 +19,37 @@ use serde::Serialize;
 use crate::error::{Result, SetupError, Step};
 use crate::spec::RootfsRef;
 
+mod digest;
+mod draft;
 mod host;
+mod listing;
 mod manifest;
+mod settle;
+pub mod store;
+mod verify;
 
-pub use manifest::{Interpreter, Manifest};
+pub use digest::list as list_tree;
+pub use draft::Draft;
+pub use listing::Listing;
+pub use manifest::{Base, Interpreter, Manifest, Package, Recipe};
+pub use store::{Lease, Prepared, Store};
+pub use verify::{Change, Difference, verify};
+
+use manifest::{FILE, Head};
+
+/// The name of the listing of a prepared rootfs, beside its manifest.
+const LISTING: &str = "manifest.listing";
 
 /// Names at the top of a rootfs that the cell provides itself.
-const PROVIDED: [&str; 7] = [
+const PROVIDED: [&str; 8] = [
     "proc",
     "dev",
     "sys",
     "tmp",
     "run",
     "workspace",
-    manifest::FILE,
+    FILE,
+    LISTING,
 ];
 
 /// The top of a root file system.
@@ -47,6 +65,10 @@ pub struct Tree {
     pub needs_etc: bool,
     /// Interpreters that the rootfs's manifest names, by language.
     pub interpreters: BTreeMap<String, PathBuf>,
+    /// Keeps a tree of the store from being removed: to be held while a cell
+    /// runs on it.
+    #[serde(skip)]
+    pub lease: Option<Arc<Lease>>,
 }
 
 /// One piece of a [`Tree`].
@@ -71,15 +93,22 @@ pub enum EntryKind {
 }
 
 impl Tree {
-    /// Finds the tree that `wanted` names.
+    /// Finds the tree that `wanted` names. `store` is `--store`; `preferred` is
+    /// the rootfs that the code's language would have if it may choose.
     ///
     /// # Errors
     /// When it is missing, not a directory, or empty.
-    pub fn find(wanted: &RootfsRef) -> Result<Self> {
+    pub fn find(wanted: &RootfsRef, store: Option<&Path>, preferred: Option<&str>) -> Result<Self> {
         match wanted {
             RootfsRef::Host => Ok(host::tree()),
             RootfsRef::Dir(path) => directory(path),
-            RootfsRef::Named(name) => Err(missing(name)),
+            RootfsRef::Named(name) => Store::open(store)?.require(name).and_then(prepared),
+            RootfsRef::Auto => {
+                // Who has no home has no store, and loses nothing by it.
+                let store = preferred.and_then(|name| Some((name, Store::open(store).ok()?)));
+                let found = store.map(|(name, store)| store.find(name)).transpose()?;
+                found.flatten().map_or_else(|| Ok(host::tree()), prepared)
+            }
         }
     }
 
@@ -110,10 +139,12 @@ impl Tree {
     }
 }
 
-fn missing(name: &str) -> SetupError {
-    SetupError::new(Step::Rootfs, "no such rootfs")
-        .on(name)
-        .hint("use `host`, or the path of a directory (with a `/` in it) that holds a root file system")
+fn prepared(found: Prepared) -> Result<Tree> {
+    let tree = directory(&found.path)?;
+    Ok(Tree {
+        lease: Some(Arc::new(found.lease)),
+        ..tree
+    })
 }
 
 fn directory(path: &Path) -> Result<Tree> {
@@ -145,10 +176,10 @@ fn directory(path: &Path) -> Result<Tree> {
         .hint("a rootfs has at least usr/ or bin/ with the programs to run"));
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    let manifest = Manifest::read(&base)?;
+    let manifest = Head::read(&base)?;
     let label = manifest
         .as_ref()
-        .map_or_else(|| path.display().to_string(), Manifest::label);
+        .map_or_else(|| path.display().to_string(), Head::label);
     let interpreters = manifest.map_or_else(BTreeMap::new, |manifest| {
         let path = |(language, interpreter): (String, Interpreter)| (language, interpreter.path);
         manifest.interpreters.into_iter().map(path).collect()
@@ -159,6 +190,7 @@ fn directory(path: &Path) -> Result<Tree> {
         entries,
         needs_etc: false,
         interpreters,
+        lease: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bytes::RawText;
@@ -14,7 +15,7 @@ use crate::launch::launch;
 use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::HostFacts;
 use crate::record::Record;
-use crate::rootfs::Tree;
+use crate::rootfs::{Lease, Tree};
 use crate::spec::{Command, Spec};
 use crate::supervise::outputs::{Caps, OutDir, Outputs, collect};
 use crate::supervise::{BlockedSignals, Channel, watch};
@@ -41,6 +42,8 @@ pub struct Resolved {
     /// The system call policy; `None` when given up.
     pub filter: Option<FilterPolicy>,
     driver: Option<&'static Driver>,
+    /// Keeps a tree of the store from being removed.
+    lease: Option<Arc<Lease>>,
 }
 
 /// Resolves `spec` against this host without changing anything.
@@ -49,11 +52,12 @@ pub struct Resolved {
 /// The step that cannot be done, and the way out.
 pub fn resolve(spec: &Spec) -> Result<Resolved> {
     let host = HostFacts::gather()?;
-    let tree = Tree::find(&spec.rootfs)?;
     let driver = match &spec.command {
         Command::Run { language, .. } => Some(drivers::find(language)?),
         Command::Exec { .. } => None,
     };
+    let preferred = driver.map(|driver| driver.rootfs);
+    let tree = Tree::find(&spec.rootfs, spec.store.as_deref(), preferred)?;
     let program = program(spec, &tree, driver)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
     let filter = plan
@@ -66,6 +70,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
         host,
         filter,
         driver,
+        lease: tree.lease,
     })
 }
 
@@ -131,6 +136,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         plan,
         filter,
         driver,
+        lease: _lease,
         ..
     } = resolved;
     let signals = BlockedSignals::block()?;

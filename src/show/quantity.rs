@@ -1,7 +1,7 @@
 //! Quantities for people: a few digits and a unit.
 
 /// A number of bytes.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     match count {
         1 => return "1 byte".to_owned(),

@@ -42,6 +42,8 @@ pub struct Spec {
     pub profile: String,
     /// The directory tree that the cell sees.
     pub rootfs: RootfsRef,
+    /// The store of prepared rootfs; `None` for the usual one.
+    pub store: Option<PathBuf>,
     /// Host name inside the cell.
     pub hostname: String,
     /// Working directory inside the cell.
@@ -103,6 +105,9 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RootfsRef {
+    /// For `run`, the one that the code's language prefers, where the store has
+    /// it; otherwise the host's.
+    Auto,
     /// The host's `/usr` and what it needs, without its secrets.
     Host,
     /// A directory of the host's.

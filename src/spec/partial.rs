@@ -46,9 +46,14 @@ pub struct Partial {
     pub args: Option<Vec<RawText>>,
 
     /// The directory tree that the cell sees: `host`, the name of a prepared
-    /// rootfs, or a path (with a `/`).
+    /// rootfs, a path (with a `/`), or `auto` for the prepared rootfs of the
+    /// code's language where there is one, else `host`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rootfs: Option<String>,
+    /// The store of prepared rootfs; without it, what `$CELLBLOCK_STORE` names,
+    /// or the usual places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<PathBuf>,
     /// The host name inside: 1 to 64 letters, digits, `-` or `.`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -250,7 +255,7 @@ impl Partial {
         }
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
-            args, rootfs, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
         );
         self.without.append(&mut later.without);
         self.limits = self.limits.merge(later.limits);
@@ -279,8 +284,8 @@ impl Partial {
                 root(source, cwd);
             }
         }
-        if let Some(out) = &mut self.out {
-            root(out, cwd);
+        for path in [&mut self.out, &mut self.store].into_iter().flatten() {
+            root(path, cwd);
         }
     }
 

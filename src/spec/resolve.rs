@@ -158,6 +158,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         command,
         profile,
         rootfs: rootfs(&need(merged.rootfs, "rootfs")?, ask.cwd),
+        store: merged.store,
         hostname: need(merged.hostname, "hostname")?,
         cwd: need(merged.cwd, "cwd")?,
         env: merged.env,
@@ -224,6 +225,7 @@ fn tmpfs(partial: PartialTmpfs, size: &str, inodes: &str) -> Result<TmpfsLimit> 
 
 fn rootfs(text: &str, cwd: &Path) -> RootfsRef {
     match text {
+        "auto" => RootfsRef::Auto,
         "host" => RootfsRef::Host,
         path if path.contains('/') => RootfsRef::Dir(cwd.join(path)),
         name => RootfsRef::Named(name.to_owned()),

@@ -270,6 +270,16 @@ pub fn has_one_thread() -> Result<bool, Errno> {
     Ok(nix::sys::stat::stat(c"/proc/self/task")?.st_nlink == 3)
 }
 
+/// Waits until everything written to the file system of `file` is on its disk
+/// (syncfs(2); it reports failed writes since Linux 5.8).
+///
+/// # Errors
+/// The call's error number; ENOSPC or EDQUOT where room was found missing late.
+pub fn sync_file_system(file: &std::fs::File) -> Result<(), Errno> {
+    // SAFETY: no pointers, and the descriptor is open.
+    Errno::result(unsafe { libc::syncfs(file.as_raw_fd()) }).map(drop)
+}
+
 /// Drops every capability that this kernel knows from the bounding set of this
 /// thread (capabilities(7)).
 ///

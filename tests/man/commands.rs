@@ -105,6 +105,9 @@ fn behind(name: &str) -> String {
     let status = match name {
         "cellblock" => Some(include_str!("cellblock-status.txt")),
         "cellblock-run" | "cellblock-exec" => Some(include_str!("run-status.txt")),
+        "cellblock-rootfs-verify" => Some(
+            "0 when all is as it was made, 1 when something differs, 125 when it cannot be told.",
+        ),
         "cellblock-policy-check" => Some("0 when the policy is sound, 1 when it is not."),
         _ => None,
     };
@@ -131,6 +134,9 @@ fn behind(name: &str) -> String {
             "cellblock(1), cellblock-run(1), cellblock-plan(1), cellblock-policy(5), cellblock-record(5)"
         }
         "cellblock-show" => "cellblock(1), cellblock-run(1), cellblock-record(5)",
+        name if name.starts_with("cellblock-rootfs-") => {
+            "cellblock(1), cellblock-rootfs(1), cellblock-run(1)"
+        }
         name if name.starts_with("cellblock-policy") => "cellblock(1), cellblock-policy(5)",
         _ => "cellblock(1)",
     };

@@ -94,4 +94,5 @@ pub(super) static DRIVER: Driver = Driver {
     }],
     delivery: Delivery::Channel(PARTS),
     profile: "python",
+    rootfs: "python",
 };

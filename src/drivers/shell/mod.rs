@@ -14,4 +14,5 @@ pub(super) static DRIVER: Driver = Driver {
     files: &[],
     delivery: Delivery::File("/run/cellblock/main.sh"),
     profile: "shell",
+    rootfs: "shell",
 };

@@ -1,0 +1,153 @@
+//! Files with holes.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
+
+/// Pieces that a file is written in; one of zeros becomes a hole.
+const PIECE: usize = 64 << 10;
+
+/// The most that a map of holes may have: its pieces are read into memory.
+const MOST_PIECES: u64 = 1 << 16;
+
+/// Copies `from` to `to` and returns the number of bytes. Runs of zeros are left
+/// out, so that neither an archive's holes nor its zeros fill the disk.
+pub(super) fn copy(from: &mut impl Read, to: &mut File) -> Result<u64, CopyError> {
+    let mut buffer = vec![0; PIECE];
+    let mut length = 0;
+    let mut hole = 0;
+    loop {
+        let got = fill(from, &mut buffer).map_err(CopyError::Read)?;
+        if got == 0 {
+            break;
+        }
+        let piece = &buffer[..got];
+        length += got as u64;
+        if got == PIECE && piece.iter().all(|byte| *byte == 0) {
+            hole += got as i64;
+            continue;
+        }
+        if hole > 0 {
+            to.seek(SeekFrom::Current(hole)).map_err(CopyError::Write)?;
+            hole = 0;
+        }
+        to.write_all(piece).map_err(CopyError::Write)?;
+    }
+    if hole > 0 {
+        to.set_len(length).map_err(CopyError::Write)?;
+    }
+    Ok(length)
+}
+
+/// Which side of a copy failed.
+#[derive(Debug)]
+pub(super) enum CopyError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+/// Reads until the buffer is full or there is no more.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(length) => filled += length,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// The content of a file in the form that GNU tar calls sparse 1.0: a map in
+/// decimal lines, filled up to 512 bytes, then the data between the holes.
+pub(super) struct Expanded<R> {
+    data: R,
+    /// Offsets and lengths that are yet to come, the last first.
+    pieces: Vec<(u64, u64)>,
+    at: u64,
+    end: u64,
+}
+
+impl<R: Read> Expanded<R> {
+    /// Reads the map. `end` is the file's length.
+    pub(super) fn new(mut data: R, end: u64) -> io::Result<Self> {
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a sparse file's map is wrong");
+        let mut read = 0;
+        let count = number(&mut data, &mut read)?;
+        if count > MOST_PIECES {
+            return Err(wrong());
+        }
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        for _ in 0..count {
+            let offset = number(&mut data, &mut read)?;
+            let length = number(&mut data, &mut read)?;
+            let behind = offset.checked_add(length).filter(|behind| *behind <= end);
+            if offset < at {
+                return Err(wrong());
+            }
+            at = behind.ok_or_else(wrong)?;
+            pieces.push((offset, length));
+        }
+        let filling = (512 - read % 512) % 512;
+        io::copy(&mut (&mut data).take(filling), &mut io::sink())?;
+        pieces.reverse();
+        Ok(Self {
+            data,
+            pieces,
+            at: 0,
+            end,
+        })
+    }
+}
+
+/// A decimal number and the end of its line.
+fn number(from: &mut impl Read, read: &mut u64) -> io::Result<u64> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a sparse file's map is wrong");
+    let mut value: u64 = 0;
+    loop {
+        let mut byte = [0];
+        from.read_exact(&mut byte)?;
+        *read += 1;
+        match byte[0] {
+            b'\n' => return Ok(value),
+            digit @ b'0'..=b'9' => {
+                let more = value.checked_mul(10);
+                let more = more.and_then(|value| value.checked_add(u64::from(digit - b'0')));
+                value = more.ok_or_else(wrong)?;
+            }
+            _ => return Err(wrong()),
+        }
+    }
+}
+
+impl<R: Read> Read for Expanded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = |left: u64| usize::try_from(left).map_or(buffer.len(), |n| n.min(buffer.len()));
+        while self.pieces.last().is_some_and(|(_, length)| *length == 0) {
+            self.pieces.pop();
+        }
+        let Some((offset, length)) = self.pieces.last_mut() else {
+            let hole = most(self.end - self.at);
+            buffer[..hole].fill(0);
+            self.at += hole as u64;
+            return Ok(hole);
+        };
+        if self.at < *offset {
+            let hole = most(*offset - self.at);
+            buffer[..hole].fill(0);
+            self.at += hole as u64;
+            return Ok(hole);
+        }
+        let wanted = most(*length);
+        let got = self.data.read(&mut buffer[..wanted])?;
+        if got == 0 && wanted > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.at += got as u64;
+        *offset += got as u64;
+        *length -= got as u64;
+        Ok(got)
+    }
+}

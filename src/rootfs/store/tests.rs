@@ -1,0 +1,304 @@
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::rootfs::{Change, verify};
+
+struct Place {
+    _base: tempfile::TempDir,
+    store: Store,
+}
+
+fn place() -> Place {
+    let base = tempfile::tempdir().unwrap();
+    let store = Store::open(Some(&base.path().join("deep/store"))).unwrap();
+    Place { _base: base, store }
+}
+
+/// What is in `.trees`.
+fn trees(store: &Store) -> Vec<OsString> {
+    entries(&store.path().join(TREES)).unwrap()
+}
+
+/// A rootfs with one file.
+fn make(store: &Store, name: &str, text: &str) -> Manifest {
+    let draft = store.begin(name).unwrap();
+    fs::create_dir_all(draft.tree().join("usr/bin")).unwrap();
+    fs::write(draft.tree().join("usr/bin/x"), text).unwrap();
+    symlink("usr/bin", draft.tree().join("bin")).unwrap();
+    draft.commit(Manifest::default()).unwrap()
+}
+
+#[test]
+fn a_committed_tree_is_found_listed_verified_and_removed() {
+    let Place { _base, store } = place();
+    assert!(store.list().is_empty());
+    assert!(store.find("some").unwrap().is_none());
+    let manifest = make(&store, "some", "text");
+    assert_eq!((manifest.files, manifest.size_bytes), (1, 4));
+
+    let found = store.find("some").unwrap().unwrap();
+    assert_eq!(Manifest::read(&found.path).unwrap(), Some(manifest.clone()));
+    assert_eq!(verify(&found.path, &manifest).unwrap(), []);
+    let listed = store.list();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].name, "some");
+    assert_eq!(listed[0].manifest.as_ref().unwrap(), &manifest);
+    drop(found);
+
+    store.remove("some").unwrap();
+    assert!(store.list().is_empty());
+    assert!(trees(&store).is_empty());
+    let error = store.remove("some").unwrap_err();
+    assert!(error.message.contains("no such rootfs"), "{error}");
+    let error = store.require("some").unwrap_err();
+    assert!(error.hint.unwrap().contains("cellblock rootfs build some"));
+}
+
+#[test]
+fn the_same_content_has_the_same_digest() {
+    let Place { _base, store } = place();
+    let first = make(&store, "one", "text");
+    let second = make(&store, "two", "text");
+    let other = make(&store, "three", "texT");
+    assert_eq!(first.digest, second.digest);
+    assert_ne!(first.digest, other.digest);
+    let found = store.find("one").unwrap().unwrap();
+    let listing = fs::read(found.path.join("manifest.listing")).unwrap();
+    assert_eq!(crate::rootfs::listing::digest_of(&listing), first.digest);
+}
+
+#[test]
+fn a_dropped_draft_leaves_nothing() {
+    let Place { _base, store } = place();
+    let draft = store.begin("some").unwrap();
+    fs::create_dir_all(draft.tree().join("a/b")).unwrap();
+    fs::set_permissions(draft.tree().join("a"), fs::Permissions::from_mode(0o0)).unwrap();
+    fs::set_permissions(draft.tree(), fs::Permissions::from_mode(0o0)).unwrap();
+    drop(draft);
+    assert!(trees(&store).is_empty());
+}
+
+#[test]
+fn a_draft_whose_process_died_is_swept_and_a_live_one_is_not() {
+    let Place { _base, store } = place();
+    let live = store.begin("live").unwrap();
+    let dead = store.path().join(TREES).join("some.0000000000000000");
+    fs::create_dir_all(dead.join("usr")).unwrap();
+    fs::set_permissions(&dead, fs::Permissions::from_mode(0o0)).unwrap();
+    assert!(store.list().is_empty());
+    let again = store.begin("some").unwrap();
+    assert!(!dead.exists());
+    assert!(live.tree().exists());
+    drop((live, again));
+    assert!(trees(&store).is_empty());
+}
+
+#[test]
+fn one_name_is_made_by_one_at_a_time() {
+    let Place { _base, store } = place();
+    let first = store.begin("some").unwrap();
+    let error = store.begin("some").unwrap_err();
+    assert!(error.message.contains("another process"), "{error}");
+    // A name that begins with the other's is another name.
+    drop(store.begin("some.1").unwrap());
+    drop(first);
+    store.begin("some").unwrap();
+}
+
+#[test]
+fn a_cell_keeps_its_tree_while_the_name_goes_to_another() {
+    let Place { _base, store } = place();
+    make(&store, "some", "old");
+    let old = store.find("some").unwrap().unwrap();
+    make(&store, "some", "new");
+    let new = store.find("some").unwrap().unwrap();
+    let text = |found: &Prepared| fs::read_to_string(found.path.join("usr/bin/x")).unwrap();
+    assert_eq!((text(&old), text(&new)), ("old".into(), "new".into()));
+    // Nor is an old tree in use taken for one in the making.
+    drop(store.begin("some").unwrap());
+    store.remove("some").unwrap();
+    assert_eq!((text(&old), text(&new)), ("old".into(), "new".into()));
+    drop((old, new));
+    store.sweep().unwrap();
+    assert!(trees(&store).is_empty());
+}
+
+#[test]
+fn whoever_looks_while_the_name_changes_gets_a_whole_tree() {
+    let Place { _base, store } = place();
+    make(&store, "some", "0");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            let mut looks = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let found = store.find("some").unwrap().unwrap();
+                fs::read(found.path.join("usr/bin/x")).unwrap();
+                assert!(Manifest::read(&found.path).unwrap().is_some());
+                looks += 1;
+            }
+            looks
+        });
+        for round in 0..20 {
+            make(&store, "some", &round.to_string());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(looker.join().unwrap() > 0);
+    });
+    store.sweep().unwrap();
+    assert_eq!(trees(&store).len(), 1);
+}
+
+#[test]
+fn a_tree_gives_no_rights_away() {
+    let Place { _base, store } = place();
+    let draft = store.begin("some").unwrap();
+    let set = |path: &str, mode: u32| {
+        fs::set_permissions(draft.tree().join(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir(draft.tree().join("tmp")).unwrap();
+    fs::create_dir(draft.tree().join("shut")).unwrap();
+    for (path, mode) in [("suid", 0o6755), ("open", 0o666), ("none", 0)] {
+        fs::write(draft.tree().join(path), "").unwrap();
+        set(path, mode);
+    }
+    set("tmp", 0o1777);
+    set("shut", 0);
+    nix::unistd::mkfifo(&draft.tree().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    symlink("/nowhere", draft.tree().join("link")).unwrap();
+    // Another tree's description is not this one's.
+    fs::write(draft.tree().join("manifest.json"), "{}").unwrap();
+    draft.commit(Manifest::default()).unwrap();
+    let found = store.find("some").unwrap().unwrap();
+    for (path, wanted) in [
+        ("", 0o755),
+        ("tmp", 0o755),
+        ("shut", 0o700),
+        ("suid", 0o755),
+        ("open", 0o644),
+        ("none", 0o400),
+    ] {
+        let mode = fs::metadata(found.path.join(path)).unwrap().mode();
+        assert_eq!(mode & 0o7777, wanted, "{path}");
+    }
+    assert!(fs::symlink_metadata(found.path.join("fifo")).is_err());
+}
+
+#[test]
+fn verify_names_what_changed() {
+    let Place { _base, store } = place();
+    let manifest = make(&store, "some", "text");
+    let found = store.find("some").unwrap().unwrap();
+    let at = |path: &str| found.path.join(path);
+    let changed = || {
+        let found = verify(&found.path, &manifest).unwrap();
+        let said = found
+            .iter()
+            .map(|d| format!("{} {}", d.change.word(), d.path));
+        said.collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(changed(), "");
+    fs::write(at("usr/bin/x"), "tExt").unwrap();
+    assert_eq!(changed(), "content usr/bin/x");
+    fs::write(at("usr/bin/x"), "texts").unwrap();
+    assert_eq!(changed(), "size usr/bin/x");
+    fs::write(at("usr/bin/x"), "text").unwrap();
+    let mode = fs::metadata(at("usr/bin/x")).unwrap().permissions();
+    fs::set_permissions(at("usr/bin/x"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(changed(), "mode usr/bin/x");
+    fs::set_permissions(at("usr/bin/x"), mode).unwrap();
+    fs::write(at("usr/new"), "").unwrap();
+    assert_eq!(changed(), "added usr/new");
+    fs::remove_file(at("usr/new")).unwrap();
+    fs::remove_file(at("bin")).unwrap();
+    assert_eq!(changed(), "removed bin");
+    symlink("usr/lib", at("bin")).unwrap();
+    assert_eq!(changed(), "target bin");
+    fs::remove_file(at("bin")).unwrap();
+    fs::create_dir(at("bin")).unwrap();
+    assert_eq!(changed(), "kind bin");
+    fs::remove_dir(at("bin")).unwrap();
+    symlink("usr/bin", at("bin")).unwrap();
+    assert_eq!(changed(), "");
+    let listing = fs::read_to_string(at("manifest.listing")).unwrap();
+    fs::write(
+        at("manifest.listing"),
+        listing.replace("usr/bin/x", "usr/bin/y"),
+    )
+    .unwrap();
+    assert_eq!(changed(), "listing manifest.listing");
+    fs::write(at("usr/bin/x"), "tExt").unwrap();
+    fs::remove_file(at("manifest.listing")).unwrap();
+    assert_eq!(changed(), "listing manifest.listing");
+    assert_eq!(
+        verify(&found.path, &manifest).unwrap()[0].change,
+        Change::Listing
+    );
+}
+
+#[test]
+fn names_are_names() {
+    for good in ["python", "a", "0", "python-3.13_x", &"a".repeat(64)] {
+        check_name(good).unwrap();
+    }
+    let long = "a".repeat(65);
+    for bad in [
+        "", ".x", "-x", "a/b", "..", "A", "a b", "a\0", "é", "host", "auto", &long,
+    ] {
+        assert!(check_name(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn the_store_is_where_the_caller_says() {
+    let chosen = |explicit: Option<&str>, variables: &[(&str, &str)]| {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let store = Store::choose(explicit.map(Path::new), variable).unwrap();
+        (store.path.display().to_string(), store.behind.is_some())
+    };
+    let all = [(VARIABLE, "/v"), ("XDG_DATA_HOME", "/x"), ("HOME", "/h")];
+    assert_eq!(chosen(Some("/e"), &all), ("/e".into(), false));
+    assert_eq!(chosen(None, &all), ("/v".into(), false));
+    assert_eq!(
+        chosen(None, &all[1..]),
+        ("/x/cellblock/rootfs".into(), true)
+    );
+    assert_eq!(
+        chosen(None, &[("XDG_DATA_HOME", "x"), ("HOME", "/h")]),
+        ("/h/.local/share/cellblock/rootfs".into(), true)
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_listed_with_the_reason() {
+    let Place { _base, store } = place();
+    make(&store, "good", "");
+    symlink(".trees/nowhere", store.path().join("lost")).unwrap();
+    fs::create_dir(store.path().join("bare")).unwrap();
+    fs::write(store.path().join("file"), "").unwrap();
+    let said: Vec<String> = store
+        .list()
+        .into_iter()
+        .map(|listed| {
+            let what = listed.manifest.map_or_else(|e| e.message, |m| m.name);
+            format!("{}: {what}", listed.name)
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "bare: it has no manifest",
+            "file: it is not a directory",
+            "good: good",
+            "lost: its tree is missing or not yours to read",
+        ]
+    );
+    assert!(store.find("lost").is_err());
+    store.remove("lost").unwrap();
+    store.remove("bare").unwrap();
+    assert_eq!(store.list().len(), 2);
+}

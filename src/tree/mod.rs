@@ -1,0 +1,16 @@
+//! Directory trees that may hold anything: how to walk them, and how to be rid
+//! of them.
+
+mod erase;
+mod walk;
+
+pub(crate) use erase::erase;
+pub(crate) use walk::{Entry, each, open_top};
+
+/// A path below a tree, for a message; `.` for its top.
+pub(crate) fn shown(path: &[u8]) -> String {
+    match path {
+        [] => ".".to_owned(),
+        path => String::from_utf8_lossy(path).into_owned(),
+    }
+}

@@ -1,0 +1,126 @@
+//! Calls of the executable, with a store of their own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A directory with a store in it, and room for sources.
+pub(crate) struct Place {
+    base: tempfile::TempDir,
+}
+
+/// How a call ended.
+pub(crate) struct Ended {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    pub(crate) fn of(output: &Output) -> Self {
+        Self {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.status, 0, "{}", self.stderr);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
+    /// That it failed for this reason, with a way out, in one message.
+    #[track_caller]
+    pub(crate) fn assert_refused(&self, reason: &str) {
+        assert_eq!(self.status, 125, "{}{}", self.stdout, self.stderr);
+        assert!(self.stderr.contains(reason), "{}", self.stderr);
+        let messages = self.stderr.matches("cellblock: ").count();
+        assert_eq!(messages, 1, "{}", self.stderr);
+    }
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        // A store waits for its disk, which other programs keep busy.
+        let base = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let base = base.unwrap();
+        fs::create_dir(base.path().join("outside")).unwrap();
+        fs::write(base.path().join("outside/kept"), "kept").unwrap();
+        Self { base }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.base.path().join(name)
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+
+    /// The command `cellblock WORDS… --store STORE`.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, words: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellblock"));
+        command.args(&words[..words.len().min(2)]);
+        command.arg("--store").arg(self.store());
+        command.args(&words[words.len().min(2)..]);
+        command.env_remove("CELLBLOCK_STORE").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn rootfs<S: AsRef<OsStr>>(&self, words: &[S]) -> Ended {
+        let words: Vec<&OsStr> = [OsStr::new("rootfs")]
+            .into_iter()
+            .chain(words.iter().map(AsRef::as_ref))
+            .collect();
+        Ended::of(&self.command(&words).output().unwrap())
+    }
+
+    pub(crate) fn import(&self, name: &str, source: &Path) -> Ended {
+        let words = ["import", "--json", name].map(OsStr::new);
+        let words: Vec<&OsStr> = words.into_iter().chain([source.as_os_str()]).collect();
+        self.rootfs(&words)
+    }
+
+    /// A program in a cell on the rootfs `name`.
+    pub(crate) fn exec(&self, name: &str, script: &str) -> Ended {
+        let command = &mut Command::new(env!("CARGO_BIN_EXE_cellblock"));
+        command.arg("exec").arg("--store").arg(self.store());
+        command.args(["--rootfs", name, "--", "/bin/bash", "-c", script]);
+        Ended::of(&command.stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// A file of the rootfs `name`, from outside.
+    pub(crate) fn tree(&self, name: &str, path: &str) -> PathBuf {
+        self.store().join(name).join(path)
+    }
+
+    /// What is in the store but names: trees, drafts.
+    pub(crate) fn trees(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.store().join(".trees")) else {
+            return Vec::new();
+        };
+        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_intact(&self) {
+        let kept = fs::read_to_string(self.path("outside/kept")).unwrap();
+        assert_eq!(kept, "kept");
+        assert_eq!(fs::read_dir(self.path("outside")).unwrap().count(), 1);
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_empty(&self) {
+        assert_eq!(
+            self.rootfs(&["list", "--json"]).json(),
+            serde_json::json!([])
+        );
+        assert_eq!(self.trees(), [""; 0]);
+    }
+}

@@ -1,0 +1,180 @@
+//! Images and archives, made by hand.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tar::{Builder, EntryType, Header};
+
+/// A tar archive in the making; names are taken as they are.
+pub(crate) struct Layer(Builder<Vec<u8>>);
+
+impl Layer {
+    pub(crate) fn new() -> Self {
+        Self(Builder::new(Vec::new()))
+    }
+
+    fn add(mut self, kind: EntryType, name: &str, mode: u32, content: &[u8], target: &str) -> Self {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_size(content.len() as u64);
+        let old = header.as_old_mut();
+        old.name[..name.len()].copy_from_slice(name.as_bytes());
+        old.linkname[..target.len()].copy_from_slice(target.as_bytes());
+        header.set_cksum();
+        self.0.append(&header, content).unwrap();
+        self
+    }
+
+    pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        self.add(EntryType::Regular, name, 0o644, content.as_ref(), "")
+    }
+
+    pub(crate) fn program(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        self.add(EntryType::Regular, name, 0o755, content.as_ref(), "")
+    }
+
+    pub(crate) fn setuid(self, name: &str) -> Self {
+        self.add(EntryType::Regular, name, 0o6755, b"", "")
+    }
+
+    pub(crate) fn directory(self, name: &str) -> Self {
+        self.add(EntryType::Directory, name, 0o755, b"", "")
+    }
+
+    pub(crate) fn link(self, name: &str, target: &str) -> Self {
+        self.add(EntryType::Symlink, name, 0o777, b"", target)
+    }
+
+    pub(crate) fn hard(self, name: &str, target: &str) -> Self {
+        self.add(EntryType::Link, name, 0o644, b"", target)
+    }
+
+    pub(crate) fn device(self, name: &str) -> Self {
+        self.add(EntryType::Char, name, 0o666, b"", "")
+    }
+
+    /// bash with its libraries, as they are on this host, and a Python that is
+    /// a script.
+    pub(crate) fn interpreters(mut self) -> Self {
+        let said = Command::new("ldd").arg("/bin/bash").output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        let libraries = said.split_whitespace().filter(|word| word.starts_with('/'));
+        for path in libraries.chain(["/bin/bash"]) {
+            self = self.program(path, fs::read(path).unwrap());
+        }
+        self.program("usr/bin/python3", "#!/bin/bash\necho Python 3.99.1\n")
+            .program("usr/bin/node", "no program\n")
+    }
+
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        self.0.into_inner().unwrap()
+    }
+}
+
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
+}
+
+/// The name of this machine in an image.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The files of an image.
+#[derive(Clone, Default)]
+pub(crate) struct Files(pub(crate) BTreeMap<String, Vec<u8>>);
+
+impl Files {
+    fn blob(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
+        let digest = sha256(&bytes);
+        let descriptor = json!({
+            "mediaType": media_type, "digest": format!("sha256:{digest}"), "size": bytes.len(),
+        });
+        self.0.insert(format!("blobs/sha256/{digest}"), bytes);
+        descriptor
+    }
+
+    /// An image with these layers, and its descriptor.
+    pub(crate) fn image(&mut self, layers: &[Vec<u8>], architecture: &str) -> Value {
+        let layers: Vec<Value> = layers
+            .iter()
+            .map(|layer| self.blob("application/vnd.oci.image.layer.v1.tar", layer.clone()))
+            .collect();
+        let config = json!({"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
+        let config = self.blob(
+            "application/vnd.oci.image.config.v1+json",
+            config.to_string().into_bytes(),
+        );
+        let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
+        self.blob(
+            "application/vnd.oci.image.manifest.v1+json",
+            manifest.to_string().into_bytes(),
+        )
+    }
+
+    /// The index of a layout.
+    pub(crate) fn layout(mut self, manifests: &[Value]) -> Self {
+        let index = json!({"schemaVersion": 2, "manifests": manifests});
+        self.0.insert("index.json".into(), index.to_string().into());
+        let version = json!({"imageLayoutVersion": "1.0.0"});
+        self.0
+            .insert("oci-layout".into(), version.to_string().into());
+        self
+    }
+
+    /// An index within the index.
+    pub(crate) fn index(&mut self, manifests: &[Value]) -> Value {
+        let index = json!({"schemaVersion": 2, "manifests": manifests});
+        self.blob(
+            "application/vnd.oci.image.index.v1+json",
+            index.to_string().into_bytes(),
+        )
+    }
+
+    pub(crate) fn write(&self, to: &Path) {
+        for (name, content) in &self.0 {
+            let path = to.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+    }
+
+    pub(crate) fn archive(&self) -> Vec<u8> {
+        let layer = self.0.iter().fold(Layer::new(), |layer, (name, content)| {
+            layer.file(name, content)
+        });
+        layer.bytes()
+    }
+}
+
+/// A layout with one image.
+pub(crate) fn layout(layers: &[Vec<u8>]) -> Files {
+    let mut files = Files::default();
+    let image = files.image(layers, architecture());
+    files.layout(&[image])
+}

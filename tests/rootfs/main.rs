@@ -1,0 +1,8 @@
+//! `cellblock rootfs`, from the outside: sources that were made by hand, with
+//! every trick in them.
+
+mod calls;
+mod image;
+mod imports;
+mod lifecycle;
+mod schema;
