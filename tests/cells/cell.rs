@@ -150,6 +150,8 @@ impl<'s> Cell<'s> {
             .arg(self.verb)
             .args(&self.options)
             .args(&self.operands)
+            // What a test sees must not depend on what somebody has built.
+            .env("CELLBLOCK_STORE", self.stage.dir.join("no-store"))
             .envs(self.caller_env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command

@@ -159,7 +159,9 @@ impl Store {
                 let path = match fs::canonicalize(&link) {
                     // The name went to another tree, and the old one was swept.
                     Err(e) if is_absent(&e) && fs::read_link(&link).ok() != text => continue,
-                    Err(e) if fs::symlink_metadata(&link).is_err() && is_absent(&e) => break,
+                    // Nothing of that name; or, under another user's HOME for
+                    // example, nothing that this caller can see.
+                    Err(_) if fs::symlink_metadata(&link).is_err() => break,
                     other => other.map_err(|e| failed("realpath", &e))?,
                 };
                 let lease = match Lease::take(&path) {
