@@ -60,8 +60,6 @@ pub(super) fn compile(
     Tool::new("compile Python modules", words)
         .tree(tree)
         .ro(&place, "/compile")
-        // Sets of constants are written in the order of their hashes.
-        .env("PYTHONHASHSEED", "0")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .out(&out)
         .run()?;

@@ -46,6 +46,8 @@ impl Tool {
         let env = [
             ("DEBIAN_FRONTEND", "noninteractive"),
             ("LC_ALL", "C.UTF-8"),
+            // What a tool writes is to be the same each time.
+            ("PYTHONHASHSEED", "0"),
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"),
             ("SOURCE_DATE_EPOCH", "0"),
             ("TZ", "UTC"),

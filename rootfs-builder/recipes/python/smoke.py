@@ -41,6 +41,27 @@ assert len(ssl.create_default_context().get_ca_certs()) > 50
 assert ctypes.CDLL(None).getpid() == __import__("os").getpid()
 assert subprocess.check_output(["sh", "-c", "echo ok"], text=True) == "ok\n"
 assert "é".encode("latin-1") == b"\xe9"
+
+# Every module of the standard library is there, but for games, windows and what
+# other systems have.
+absent = {
+    "antigravity",
+    "ensurepip",
+    "idlelib",
+    "msvcrt",
+    "nt",
+    "pydoc_data",
+    "this",
+    "tkinter",
+    "turtle",
+    "turtledemo",
+    "winreg",
+    "winsound",
+}
+for name in sorted(sys.stdlib_module_names):
+    if not name.startswith("_") and name not in absent:
+        __import__(name)
+
 for name in ("json.decoder", "asyncio.base_events", "email.message"):
     compiled = importlib.util.find_spec(name).cached
     assert __import__("os").path.exists(compiled), f"{name} is not compiled"
