@@ -12,7 +12,7 @@ use crate::record::Outcome;
 use crate::run;
 use crate::spec::partial::{PartialBind, PartialLimits};
 use crate::spec::quantity::Bound;
-use crate::spec::units::Span;
+use crate::spec::units::{Bytes, Span};
 use crate::spec::{self, Ask, Mode, Partial, Stdin, Stdio};
 
 /// Where a test finds its recipe's folder.
@@ -65,6 +65,9 @@ fn request(tree: &Path, folder: &Path, language: &str, words: &[String]) -> Resu
         limits: PartialLimits {
             // Imports from a cold disk.
             wall: Some(Bound(Some(Span(Duration::from_secs(120))))),
+            // The tree is tested, not the limit: where no cgroup holds it, address
+            // space that a runtime like V8 only reserves counts too.
+            memory: Some(Bound(Some(Bytes::mib(2048)))),
             ..PartialLimits::default()
         },
         ..Partial::default()
