@@ -5,6 +5,7 @@ set -eu
 # By update-alternatives.
 mkdir -p usr/bin
 ln -s mawk usr/bin/awk
+ln -s which.debianutils usr/bin/which
 
 # By the package openssl: where the library looks for public certificates.
 mkdir -p usr/lib/ssl

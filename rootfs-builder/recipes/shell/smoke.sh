@@ -14,4 +14,5 @@ diff hay <(echo needle)
 getent services https >/dev/null
 [ "$(printf '\303\251' | iconv -f UTF-8 -t ISO-8859-1 | od -An -tx1)" = ' e9' ]
 grep -q 'BEGIN CERTIFICATE' /etc/ssl/certs/ca-certificates.crt
+[ "$(which sh)" = /usr/bin/sh ]
 id -un >/dev/null
