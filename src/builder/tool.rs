@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
-use crate::record::{Outcome, Record, Text};
+use crate::record::{Outcome, Record};
 use crate::run;
 use crate::spec::partial::{PartialBind, PartialLimits};
 use crate::spec::quantity::Bound;
@@ -237,15 +237,16 @@ fn read(doing: &str, record: Record) -> Result<String, Failure> {
     if let Some(error) = record.setup_error {
         return Err(Failure::of(error));
     }
-    let text = |stream: Option<Text>| stream.map(|text| text.to_string()).unwrap_or_default();
-    let stdout = text(record.stdout);
+    let stdout = record.stdout.map(|text| text.to_string());
+    let stdout = stdout.unwrap_or_default();
     if record.outcome == Outcome::Ok {
         return Ok(stdout);
     }
     if record.outcome == Outcome::Cancelled {
         return Err(Failure::of(super::cancelled()));
     }
-    let stderr = text(record.stderr);
+    let stderr = record.stderr.map(|text| text.to_string());
+    let stderr = stderr.unwrap_or_default();
     let said = format!("{stdout}\n{stderr}");
     let how = match record.signal {
         Some(signal) => format!("ended by {signal}"),
