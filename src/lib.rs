@@ -30,6 +30,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod archive;
+pub mod builder;
 pub mod bytes;
 pub mod child;
 pub mod cli;

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::archive::{Options, Report};
+use crate::builder;
 use crate::bytes::RawText;
-use crate::cli::{InStore, RootfsAction};
+use crate::cli::{self, InStore, RootfsAction};
 use crate::error::{Result, SetupError, Step};
 use crate::import::{self, Request};
 use crate::rootfs::{Difference, Manifest, Prepared, Store, verify};
@@ -32,6 +33,9 @@ const PROGRESS: Duration = Duration::from_millis(200);
 /// written, or no room for the answer.
 pub fn run(action: &RootfsAction) -> Result<u8> {
     match action {
+        RootfsAction::Build(asked) => build(asked),
+        RootfsAction::Add(asked) => add(asked),
+        RootfsAction::Recipes => recipes(),
         RootfsAction::List { store, json } => list(&open(store)?, *json),
         RootfsAction::Show { name, store, json } => show(&open(store)?, name, *json),
         RootfsAction::Verify { names, store, json } => verify_all(&open(store)?, names, *json),
@@ -57,6 +61,44 @@ pub fn run(action: &RootfsAction) -> Result<u8> {
             import(&open(store)?, &request, *json)
         }
     }
+}
+
+fn build(asked: &cli::Build) -> Result<u8> {
+    let asked = asked.clone();
+    builder::build(&builder::Request {
+        recipe: asked.recipe,
+        name: asked.name,
+        store: asked.store.store,
+        locked: asked.locked,
+        update_lock: asked.update_lock,
+        fresh: asked.fresh,
+        dry_run: asked.dry_run,
+        quiet: asked.quiet,
+    })?;
+    Ok(0)
+}
+
+fn add(asked: &cli::Add) -> Result<u8> {
+    let asked = asked.clone();
+    builder::add(&builder::Addition {
+        base: asked.base,
+        name: asked.name,
+        store: asked.store.store,
+        pip: asked.pip,
+        npm: asked.npm,
+        apt: asked.apt,
+        quiet: asked.quiet,
+    })?;
+    Ok(0)
+}
+
+fn recipes() -> Result<u8> {
+    let mut text = String::new();
+    for layer in builder::built_in() {
+        let recipe = layer.recipe;
+        let _ = writeln!(text, "{:<12} {}", recipe.name, recipe.summary);
+    }
+    print(&text)
 }
 
 fn open(store: &InStore) -> Result<Store> {

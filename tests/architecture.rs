@@ -25,6 +25,7 @@ const FLOW: &[&str] = &[
     "supervise",
     "run",
     "import",
+    "builder",
     "show",
     "doctor",
     "cli",

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
-pub use rootfs::{InStore, Rootfs, RootfsAction};
+pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use values::{PathPair, PortList, RecordTo, Variable};
 
 use options::Needed;
@@ -269,7 +269,7 @@ const COMMANDS: [Entry; 8] = [
     ),
     (
         "rootfs",
-        "Prepared root filesystems: list, show, verify, import and remove them",
+        "Prepared root filesystems: build, list, show, verify, import, remove",
         Rootfs::augment_args,
     ),
     (

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::spec::units::Bytes;
 
-/// Prepared root filesystems: list, show, verify, import and remove them
+/// Prepared root filesystems: build, list, show, verify, import, remove
 #[derive(Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Rootfs {
@@ -28,6 +28,21 @@ pub struct InStore {
 /// What `cellblock rootfs` does.
 #[derive(Subcommand, Debug)]
 pub enum RootfsAction {
+    /// Build a rootfs from a recipe
+    ///
+    /// Packages come from Debian, PyPI and npm by their usual tools, each of
+    /// which runs in a cell; nothing needs root. What was fetched is kept in
+    /// cellblock in $XDG_CACHE_HOME or ~/.cache, so an interrupted build goes on
+    /// where it was. The recipe's smoke test must succeed before the rootfs
+    /// enters the store.
+    Build(Build),
+    /// Derive a rootfs from another one by adding packages
+    ///
+    /// Files are shared with the one that it derives from, so this takes
+    /// seconds. Cells that run keep the tree that they have.
+    Add(Add),
+    /// List the built-in recipes
+    Recipes,
     /// List the rootfs that there are
     List {
         /// Where they are.
@@ -103,4 +118,64 @@ pub enum RootfsAction {
         #[command(flatten)]
         store: InStore,
     },
+}
+
+/// `cellblock rootfs build`
+#[derive(Args, Clone, Debug)]
+pub struct Build {
+    /// Name of a built-in recipe (see `cellblock rootfs recipes`), or the path of
+    /// a recipe's folder with a `/`
+    #[arg(value_name = "RECIPE")]
+    pub recipe: String,
+    /// Name of the rootfs [default: the recipe's]
+    #[arg(long = "as", value_name = "NAME")]
+    pub name: Option<String>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub store: InStore,
+    /// Take exactly the packages that the recipe's lock.toml names
+    #[arg(long, conflicts_with = "update_lock")]
+    pub locked: bool,
+    /// Write the recipe's lock.toml; only for a recipe given by its path
+    #[arg(long)]
+    pub update_lock: bool,
+    /// Begin with nothing, rather than with what the store has of the recipe's
+    /// layers
+    #[arg(long)]
+    pub fresh: bool,
+    /// Print what would be fetched and its size, and build nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `cellblock rootfs add`
+#[derive(Args, Clone, Debug)]
+#[command(
+    override_usage = "cellblock rootfs add [OPTIONS] NAME <--pip PKG… | --npm PKG… | --apt PKG…>"
+)]
+pub struct Add {
+    /// Rootfs to derive from
+    #[arg(value_name = "NAME")]
+    pub base: String,
+    /// Name of the new one [default: it takes the place of NAME]
+    #[arg(long = "as", value_name = "NEW")]
+    pub name: Option<String>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub store: InStore,
+    /// Packages of PyPI, as pip takes them: wheels only
+    #[arg(long, value_name = "PKG", num_args = 1.., required_unless_present_any = ["npm", "apt"])]
+    pub pip: Vec<String>,
+    /// Packages of npm's registry, as npm takes them; their scripts are not run
+    #[arg(long, value_name = "PKG", num_args = 1..)]
+    pub npm: Vec<String>,
+    /// Packages of Debian; their scripts are not run
+    #[arg(long, value_name = "PKG", num_args = 1..)]
+    pub apt: Vec<String>,
+    /// Print errors only
+    #[arg(short, long)]
+    pub quiet: bool,
 }

@@ -67,6 +67,14 @@ pub fn parse_all(text: &str, format: Format) -> (Partial, Vec<SetupError>) {
     }
 }
 
+/// Reads any other TOML file, with errors of the same kind.
+///
+/// # Errors
+/// The first problem, with its field or its place as operand.
+pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    T::deserialize(document(text, Format::Toml)?).map_err(Problem::into_error)
+}
+
 fn document(text: &str, format: Format) -> Result<Node> {
     match format {
         Format::Toml => toml::from_str(text).map_err(|error| {
