@@ -41,6 +41,12 @@ pub(super) fn assemble(
     lock: Option<&Lock>,
 ) -> Result<Layers> {
     let mut layers = done;
+    let known = wanted.last().map(Layer::lock).transpose()?.flatten();
+    let wheels = known.into_iter().flat_map(|lock| lock.layer);
+    shop.sizes = wheels
+        .flat_map(|layer| layer.pip)
+        .map(|wheel| (wheel.sha256, wheel.size))
+        .collect();
     for (index, layer) in wanted.iter().enumerate().skip(layers.layers.len()) {
         let locked = lock.and_then(|lock| lock.layer.get(index));
         layers.layers.push(Built::of(layer));
