@@ -96,7 +96,8 @@ fn derive(
             recipe: LAYER.to_owned(),
             ..Locked::default()
         },
-        bytecode: !addition.pip.is_empty(),
+        bytecode: !addition.pip.is_empty()
+            || (!addition.apt.is_empty() && layers.layers.iter().any(|layer| layer.bytecode)),
         suite: match layers.source() {
             Some(_) => None,
             None => suite(tree)?,

@@ -13,6 +13,7 @@ use super::npm;
 use super::pip::{self, Pip};
 use super::prune::{Globs, prune};
 use super::recipe::{Archive, Debian, Npm, Recipe, SUITE};
+use super::scratch::make_directory;
 use super::shop::{Item, Shop};
 use super::tool::{OUT, Tool};
 use crate::error::{Result, SetupError, Step};
@@ -24,7 +25,12 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Where the recipe's folder is for its steps.
 const RECIPE: &str = "/recipe";
 
-const AFTER: &str = include_str!("after.sh");
+const LDCONFIG: &str = "/usr/sbin/ldconfig";
+
+/// In one order, whatever the file system's is.
+const CERTIFICATES: &str = "mkdir -p etc/ssl/certs
+find /usr/share/ca-certificates -name '*.crt' | LC_ALL=C sort | xargs cat \\
+    >etc/ssl/certs/ca-certificates.crt";
 
 /// Adds to `tree` the layers of `wanted` that `done` does not have yet.
 pub(super) fn assemble(
@@ -35,6 +41,12 @@ pub(super) fn assemble(
     lock: Option<&Lock>,
 ) -> Result<Layers> {
     let mut layers = done;
+    let known = wanted.last().map(Layer::lock).transpose()?.flatten();
+    let wheels = known.into_iter().flat_map(|lock| lock.layer);
+    shop.sizes = wheels
+        .flat_map(|layer| layer.pip)
+        .map(|wheel| (wheel.sha256, wheel.size))
+        .collect();
     for (index, layer) in wanted.iter().enumerate().skip(layers.layers.len()) {
         let locked = lock.and_then(|lock| lock.layer.get(index));
         layers.layers.push(Built::of(layer));
@@ -165,17 +177,28 @@ fn install_wheels(
     Ok(())
 }
 
-/// What the packages' own scripts would have done.
+/// What the packages' own scripts would have done, as far as every tree needs it:
+/// the loader's cache, and one file with all public certificates.
 fn after(shop: &mut Shop, tree: &Path) -> Result<()> {
-    let out = shop.scratch.writable("out", shop.writer)?;
-    // A tree without a shell has nothing that would need it.
-    let has_shell = ["bin/sh", "usr/bin/sh"]
-        .iter()
-        .any(|path| tree.join(path).symlink_metadata().is_ok());
-    if has_shell {
-        Tool::new("configure packages", ["/bin/sh", "-c", AFTER])
+    if tree.join(&LDCONFIG[1..]).is_file() {
+        let out = shop.scratch.writable("out", shop.writer)?;
+        let etc = out.join("etc");
+        make_directory(&etc)?;
+        shop.writer.give(&etc)?;
+        let cache = format!("{OUT}/etc/ld.so.cache");
+        // -X: the packages bring their links.
+        Tool::new("ldconfig", [LDCONFIG, "-X", "-C", &cache])
             .tree(tree)
             .out(&out)
+            .run()?;
+        adopt(&out, tree)?;
+    }
+    if tree.join("usr/share/ca-certificates").is_dir() {
+        let out = shop.scratch.writable("out", shop.writer)?;
+        Tool::new("collect certificates", ["/bin/sh", "-c", CERTIFICATES])
+            .tree(tree)
+            .out(&out)
+            .cwd(OUT)
             .run()?;
         adopt(&out, tree)?;
     }
@@ -245,7 +268,7 @@ pub(super) fn finish(shop: &mut Shop, tree: &Path, work: &Work<'_>, layers: &Lay
     let (unwanted, kept) = layers.prune()?;
     prune(tree, &unwanted, &kept)?;
     shop.check()?;
-    if layers.layers.iter().any(|layer| layer.bytecode) {
+    if layers.layers.last().is_some_and(|layer| layer.bytecode) {
         let compiled: Vec<PathBuf> = layers
             .layers
             .iter()

@@ -71,7 +71,8 @@ impl Progress {
             bar.set_length(bytes);
             bar.set_position(0);
             bar.reset_eta();
-            bar.set_style(counting());
+            // Of what nobody knows the size, there is only a name to show.
+            bar.set_style(if bytes == 0 { plain() } else { counting() });
         }
     }
 

@@ -72,12 +72,13 @@ pub struct Recipe {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Debian {
-    /// The release, such as `trixie`. Needed in the first layer that has
-    /// packages of Debian, and the same in later ones.
+    /// The release: `trixie`, unless the first layer to name one says
+    /// otherwise. All layers have packages of the same.
     #[serde(default)]
     pub suite: Option<String>,
     /// Where it comes from, if not from `http://deb.debian.org`: the part of the
-    /// address before `/debian` and `/debian-security`.
+    /// address before `/debian` and `/debian-security`. The first layer to name
+    /// one decides.
     #[serde(default)]
     pub mirror: Option<String>,
     /// Names of packages. What they depend on comes along, what they recommend

@@ -1,6 +1,6 @@
 //! What one build works with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::sys::signalfd::siginfo;
 
@@ -30,6 +30,8 @@ pub(super) struct Shop {
     /// Who writes what cells write.
     pub(super) writer: Writer,
     pub(super) progress: Progress,
+    /// Sizes of files that some lock file knows, by SHA-256: pip does not say.
+    pub(super) sizes: BTreeMap<String, u64>,
     /// Package lists that are as new as this build.
     pub(super) updated: BTreeSet<String>,
     signals: BlockedSignals,
@@ -49,6 +51,7 @@ impl Shop {
             cache,
             writer: Writer(resolved.plan.ids.outer_uid),
             progress: Progress::new(quiet),
+            sizes: BTreeMap::new(),
             updated: BTreeSet::new(),
             signals,
         })

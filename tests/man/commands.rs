@@ -134,6 +134,9 @@ fn behind(name: &str) -> String {
             "cellblock(1), cellblock-run(1), cellblock-plan(1), cellblock-policy(5), cellblock-record(5)"
         }
         "cellblock-show" => "cellblock(1), cellblock-run(1), cellblock-record(5)",
+        "cellblock-rootfs-add" | "cellblock-rootfs-build" | "cellblock-rootfs-recipes" => {
+            "cellblock(1), cellblock-rootfs(1), cellblock-run(1), cellblock-recipe(5)"
+        }
         name if name.starts_with("cellblock-rootfs-") => {
             "cellblock(1), cellblock-rootfs(1), cellblock-run(1)"
         }

@@ -26,6 +26,7 @@ fn pages() -> BTreeMap<String, String> {
 
 fn all_pages() -> BTreeMap<String, String> {
     let mut pages = commands::pages();
+    pages.insert("cellblock-recipe.5".to_owned(), recipe_format());
     pages.insert("cellblock-policy.5".to_owned(), policy_format());
     pages.insert("cellblock-record.5".to_owned(), record_format());
     pages
@@ -65,6 +66,35 @@ fn policy_format() -> String {
     words(
         &mut roff,
         "cellblock(1), cellblock-policy(1), cellblock-run(1), cellblock-exec(1), cellblock-record(5)",
+    );
+    roff.render()
+}
+
+fn recipe_format() -> String {
+    let mut roff = title("cellblock-recipe", "5");
+    roff.control("SH", ["NAME"]);
+    words(
+        &mut roff,
+        "cellblock-recipe - what prepared root filesystems are built from",
+    );
+    roff.control("SH", ["DESCRIPTION"]);
+    paragraphs(&mut roff, include_str!("recipe.txt"));
+    let schema = schemars::schema_for!(cellblock::builder::Recipe).to_value();
+    let style = reference::Style {
+        root: "TOP LEVEL",
+        defaults: Some(&serde_json::Value::Null),
+        own_words: &[],
+        sections: &[],
+    };
+    reference::sections(&mut roff, &schema, &style);
+    roff.control("SH", ["LOCK FILE"]);
+    paragraphs(&mut roff, include_str!("recipe-lock.txt"));
+    roff.control("SH", ["EXAMPLE"]);
+    paragraphs(&mut roff, include_str!("recipe-example.txt"));
+    roff.control("SH", ["SEE ALSO"]);
+    words(
+        &mut roff,
+        "cellblock(1), cellblock-rootfs(1), cellblock-rootfs-build(1), cellblock-rootfs-add(1)",
     );
     roff.render()
 }

@@ -159,7 +159,11 @@ impl<'a> Pip<'a> {
         words.extend(packages.iter().map(String::as_str));
         let printed = self.online("pip install", &words).run()?;
         shop.check()?;
-        report::parse(&printed)
+        let mut wheels = report::parse(&printed)?;
+        for wheel in &mut wheels {
+            wheel.size = shop.sizes.get(&wheel.sha256).copied().unwrap_or(0);
+        }
+        Ok(wheels)
     }
 
     /// Fetches the wheels that the cache lacks, a few at a time, and notes their

@@ -1,0 +1,318 @@
+//! `cellblock rootfs build` and `add`, really, from Debian's mirrors: a tree of a
+//! C library and a shell. Without apt or a network these say so and do nothing.
+
+use std::fs;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::calls::{Ended, Place};
+
+const RECIPE: &str = r#"
+name = "tiny"
+summary = "a C library and a shell"
+steps = [["sh", "-c", "echo 'made in the tree' >motd"]]
+prune = ["usr/share", "usr/lib/*/gconv"]
+keep = ["usr/share/doc/*/copyright", "usr/share/cellblock"]
+
+[debian]
+suite = "trixie"
+packages = ["dash", "libc-bin"]
+without = ["debianutils", "dpkg", "debconf"]
+
+[interpreters.bash]
+path = "/usr/bin/sh"
+version = ["sh", "-c", "echo 1.0"]
+
+[smoke]
+bash = ["sh", "/recipe/smoke.sh"]
+"#;
+
+/// Why nothing can be built here, if so.
+fn obstacle() -> Option<String> {
+    for tool in ["/usr/bin/apt-get", "/usr/bin/dpkg-deb"] {
+        if !Path::new(tool).exists() {
+            return Some(format!("this host has no {tool}"));
+        }
+    }
+    if !Path::new("/usr/share/keyrings/debian-archive-keyring.gpg").exists() {
+        return Some("this host has no debian-archive-keyring".to_owned());
+    }
+    if std::env::var_os("http_proxy").is_some() {
+        return None;
+    }
+    let addresses = ("deb.debian.org", 80).to_socket_addrs();
+    let reached = addresses.is_ok_and(|mut addresses| {
+        addresses.any(|to| TcpStream::connect_timeout(&to, Duration::from_secs(5)).is_ok())
+    });
+    (!reached).then(|| "deb.debian.org is not reached".to_owned())
+}
+
+/// Says that `test` is skipped when nothing can be built here.
+fn can_build(test: &str) -> bool {
+    match obstacle() {
+        Some(why) => {
+            eprintln!("skipped {test}: {why}");
+            false
+        }
+        None => true,
+    }
+}
+
+/// Kept from one run to the next.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("rootfs-cache")
+}
+
+fn recipe(place: &Place, smoke: &str) -> PathBuf {
+    let folder = place.path("tiny");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("recipe.toml"), RECIPE).unwrap();
+    fs::write(folder.join("smoke.sh"), smoke).unwrap();
+    folder
+}
+
+fn command(place: &Place, words: &[&str]) -> Command {
+    let words: Vec<&str> = ["rootfs"].iter().chain(words).copied().collect();
+    let mut command = place.command(&words);
+    command.env("XDG_CACHE_HOME", cache());
+    command
+}
+
+fn call(place: &Place, words: &[&str]) -> Ended {
+    Ended::of(&command(place, words).output().unwrap())
+}
+
+#[track_caller]
+fn built(ended: &Ended) {
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+}
+
+fn manifest(place: &Place, name: &str) -> Value {
+    let text = fs::read_to_string(place.tree(name, "manifest.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+const GOOD: &str = "read -r line </motd && [ \"$line\" = 'made in the tree' ] && ! (: >/usr/owned)";
+
+#[test]
+fn a_recipe_builds_the_same_tree_twice() {
+    if !can_build("a_recipe_builds_the_same_tree_twice") {
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, GOOD);
+    let folder = folder.to_str().unwrap();
+    built(&call(
+        &place,
+        &["build", folder, "--update-lock", "--fresh"],
+    ));
+    let lock = fs::read_to_string(place.path("tiny/lock.toml")).unwrap();
+    assert!(lock.contains("name = \"libc6\""), "{lock}");
+    built(&call(
+        &place,
+        &["build", folder, "--locked", "--fresh", "--as", "again"],
+    ));
+    let (first, second) = (manifest(&place, "tiny"), manifest(&place, "again"));
+    assert_eq!(first["digest"], second["digest"]);
+    assert_eq!(first["packages"], second["packages"]);
+    assert_eq!(first["recipe"]["name"], "tiny");
+    assert_eq!(first["interpreters"]["bash"]["version"], "1.0");
+    let package = first["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|package| package["name"] == "dash")
+        .unwrap();
+    assert_eq!(package["source"], "debian");
+    assert!(package["digest"].as_str().unwrap().starts_with("sha256:"));
+    assert!(place.tree("tiny", "etc/ld.so.cache").exists());
+    assert!(!place.tree("tiny", "usr/share/man").exists());
+    assert!(place.tree("tiny", "usr/share/doc/dash/copyright").exists());
+    assert!(!place.tree("tiny", "usr/bin/dpkg").exists());
+    built(&call(&place, &["verify", "tiny", "again"]));
+    let changed = lock.replacen("sha256 = \"", "sha256 = \"0", 1);
+    fs::write(place.path("tiny/lock.toml"), changed).unwrap();
+    call(&place, &["build", folder, "--locked"]).assert_refused("64 hexadecimal digits");
+}
+
+#[test]
+fn added_packages_share_what_they_are_added_to() {
+    if !can_build("added_packages_share_what_they_are_added_to") {
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, GOOD);
+    built(&call(&place, &["build", folder.to_str().unwrap()]));
+    let before = manifest(&place, "tiny");
+    built(&call(
+        &place,
+        &["add", "tiny", "--as", "more", "--apt", "sed"],
+    ));
+    let after = manifest(&place, "more");
+    assert_eq!(after["base"]["digest"], before["digest"]);
+    let names = |manifest: &Value| {
+        let packages = manifest["packages"].as_array().unwrap();
+        packages
+            .iter()
+            .map(|p| p["name"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert!(names(&after).contains(&"sed".into()));
+    assert!(!names(&before).contains(&"sed".into()));
+    let inode = |name| {
+        fs::metadata(place.tree(name, "usr/bin/dash"))
+            .unwrap()
+            .ino()
+    };
+    assert_eq!(inode("tiny"), inode("more"));
+    assert!(place.tree("more", "usr/bin/sed").exists());
+    // The rules of its base hold for what is added.
+    assert!(!place.tree("more", "usr/share/man").exists());
+    built(&call(&place, &["verify", "tiny", "more"]));
+    call(&place, &["add", "tiny", "--npm", "x"]).assert_refused("Node.js");
+    call(&place, &["add", "tiny", "--apt=--allow-unauthenticated"]).assert_refused("--apt");
+    call(&place, &["add", "missing", "--apt", "sed"]).assert_refused("missing");
+}
+
+#[test]
+fn a_failing_smoke_test_keeps_a_rootfs_out() {
+    if !can_build("a_failing_smoke_test_keeps_a_rootfs_out") {
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, "echo 'no such luck' >&2; exit 3");
+    let ended = call(&place, &["build", folder.to_str().unwrap()]);
+    ended.assert_refused("smoke.bash");
+    assert!(ended.stderr.contains("no such luck"), "{}", ended.stderr);
+    place.assert_empty();
+}
+
+#[test]
+fn an_interrupt_leaves_nothing() {
+    if !can_build("an_interrupt_leaves_nothing") {
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, "while :; do :; done");
+    let mut command = command(&place, &["build", folder.to_str().unwrap()]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let begun = || !place.trees().is_empty();
+    while !begun() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    Ended::of(&child.wait_with_output().unwrap()).assert_refused("interrupted");
+    place.assert_empty();
+}
+
+#[test]
+fn two_builds_at_once_get_the_same() {
+    if !can_build("two_builds_at_once_get_the_same") {
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, GOOD);
+    let folder = folder.to_str().unwrap();
+    let cache = place.path("cache");
+    let start = |name| {
+        let mut command = command(&place, &["build", folder, "--as", name]);
+        command.env("XDG_CACHE_HOME", &cache).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let running = ["one", "two"].map(start);
+    for child in running {
+        built(&Ended::of(&child.wait_with_output().unwrap()));
+    }
+    assert_eq!(
+        manifest(&place, "one")["digest"],
+        manifest(&place, "two")["digest"]
+    );
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_fetch_and_makes_nothing() {
+    if !can_build("a_dry_run_says_what_it_would_fetch_and_makes_nothing") {
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, GOOD);
+    let mut command = command(&place, &["build", folder.to_str().unwrap(), "--dry-run"]);
+    let ended = Ended::of(
+        &command
+            .env("XDG_CACHE_HOME", place.path("cache"))
+            .output()
+            .unwrap(),
+    );
+    built(&ended);
+    assert!(ended.stdout.contains("libc6 2."), "{}", ended.stdout);
+    assert!(ended.stdout.contains("to fetch"), "{}", ended.stdout);
+    assert!(!place.store().exists());
+}
+
+#[test]
+fn a_lost_network_is_one_error_with_a_way_out() {
+    if !Path::new("/usr/bin/apt-get").exists() {
+        eprintln!("skipped a_lost_network_is_one_error_with_a_way_out: no apt-get");
+        return;
+    }
+    let place = Place::new();
+    let folder = recipe(&place, GOOD);
+    let mut command = command(&place, &["build", folder.to_str().unwrap()]);
+    command.env("XDG_CACHE_HOME", place.path("cache"));
+    // Nobody listens on the port for discarding.
+    for name in ["http_proxy", "HTTP_PROXY"] {
+        command.env(name, "http://127.0.0.1:9");
+    }
+    let ended = Ended::of(&command.output().unwrap());
+    ended.assert_refused("apt-get update");
+    assert!(
+        ended.stderr.contains("hint: see that the registry"),
+        "{}",
+        ended.stderr
+    );
+    place.assert_empty();
+}
+
+#[test]
+fn what_is_wrong_with_a_recipe_is_named() {
+    let place = Place::new();
+    let folder = recipe(&place, GOOD);
+    fs::write(
+        folder.join("recipe.toml"),
+        RECIPE.replace("prune =", "prun ="),
+    )
+    .unwrap();
+    let ended = call(&place, &["build", folder.to_str().unwrap()]);
+    ended.assert_refused("did you mean `prune`?");
+    call(&place, &["build", "pyton"]).assert_refused("did you mean `python`?");
+    call(&place, &["build", "./nowhere"]).assert_refused("nowhere");
+    let ended = call(&place, &["build", "shell", "--update-lock"]);
+    ended.assert_refused("--update-lock");
+    let recipes = Ended::of(
+        &Command::new(env!("CARGO_BIN_EXE_cellblock"))
+            .args(["rootfs", "recipes"])
+            .output()
+            .unwrap(),
+    );
+    for name in [
+        "shell",
+        "python",
+        "python-data",
+        "node",
+        "r",
+        "java",
+        "full",
+    ] {
+        assert!(
+            recipes.stdout.lines().any(|line| line.starts_with(name)),
+            "{name}"
+        );
+    }
+}
