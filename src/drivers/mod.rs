@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
+pub use crate::plan::{CHANNEL_FD, ChannelForm};
+use crate::spec::Bytes;
 
 pub mod frames;
+mod javascript;
 mod python;
+mod r;
 mod shell;
 
 /// Where the files of cellblock's own appear inside a cell, read-only.
 pub const DIRECTORY: &str = "/run/cellblock";
-
-/// The descriptor on which a shim finds its end of the channel: a connected
-/// `AF_UNIX` stream socket, in blocking mode.
-pub const CHANNEL_FD: i32 = 3;
 
 /// One language. Plain data: see [`TABLE`].
 #[derive(Debug)]
@@ -45,6 +45,15 @@ pub struct Driver {
     pub files: &'static [DriverFile],
     /// How the code gets to the interpreter.
     pub delivery: Delivery,
+    /// What the channel is inside the cell, where there is one.
+    pub channel: ChannelForm,
+    /// Arguments, before all others, by which the interpreter itself keeps
+    /// within this much memory for all of the cell: it can say what happened,
+    /// and whoever stops it cannot.
+    pub memory_flags: fn(Bytes) -> Vec<String>,
+    /// What the interpreter writes to stderr, itself, before it aborts for want
+    /// of memory.
+    pub out_of_memory: &'static [&'static str],
     /// The policy profile that serves it when the caller names none.
     pub profile: &'static str,
     /// The prepared rootfs that serves it, where the store has one and the
@@ -83,13 +92,32 @@ pub enum Delivery {
 }
 
 /// Every language.
-pub static TABLE: &[&Driver] = &[&python::DRIVER, &shell::DRIVER];
+pub static TABLE: &[&Driver] = &[
+    &python::DRIVER,
+    &javascript::JAVASCRIPT,
+    &javascript::TYPESCRIPT,
+    &r::DRIVER,
+    &shell::DRIVER,
+];
+
+/// [`Driver::memory_flags`] of interpreters that have none.
+fn no_memory_flags(_: Bytes) -> Vec<String> {
+    Vec::new()
+}
 
 impl Driver {
     /// The program's argument vector. The caller's `args` are part of it only
     /// where the code is a file: on a channel they travel with the request.
-    pub fn argv(&self, interpreter: &Path, args: &[RawText]) -> Vec<RawText> {
+    /// `memory` is the limit for the cell, if it has one.
+    pub fn argv(
+        &self,
+        interpreter: &Path,
+        args: &[RawText],
+        memory: Option<Bytes>,
+    ) -> Vec<RawText> {
         let mut argv = vec![RawText::from(interpreter)];
+        let memory = memory.map(self.memory_flags).unwrap_or_default();
+        argv.extend(memory.into_iter().map(RawText::from));
         argv.extend(self.flags.iter().copied().map(RawText::from));
         match self.delivery {
             Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
@@ -119,9 +147,12 @@ impl Driver {
         }
     }
 
-    /// Whether the program is to be given the channel.
-    pub const fn uses_channel(&self) -> bool {
-        matches!(self.delivery, Delivery::Channel(_))
+    /// The channel that the program is to be given.
+    pub const fn channel(&self) -> Option<ChannelForm> {
+        match self.delivery {
+            Delivery::Channel(_) => Some(self.channel),
+            Delivery::File(_) => None,
+        }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -210,7 +241,14 @@ mod tests {
 
     #[test]
     fn aliases_find_their_language() {
-        for (alias, name) in [("py", "python"), ("python3", "python"), ("sh", "bash")] {
+        for (alias, name) in [
+            ("py", "python"),
+            ("python3", "python"),
+            ("js", "javascript"),
+            ("node", "javascript"),
+            ("ts", "typescript"),
+            ("sh", "bash"),
+        ] {
             assert_eq!(find(alias).unwrap().name, name);
         }
     }
@@ -246,9 +284,11 @@ mod tests {
     #[test]
     fn arguments_follow_a_file_but_not_a_shim() {
         let argv = |name: &str| {
-            let argv = find(name)
-                .unwrap()
-                .argv(Path::new("/bin/x"), &["a b".into()]);
+            let argv = find(name).unwrap().argv(
+                Path::new("/bin/x"),
+                &["a b".into()],
+                Some(Bytes(1 << 30)),
+            );
             argv.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(

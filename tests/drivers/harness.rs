@@ -115,7 +115,7 @@ impl Bench {
         for (path, content) in self.driver.files_for(&code) {
             std::fs::write(self.outside(&path), content.as_bytes()).unwrap();
         }
-        let argv = self.driver.argv(&self.interpreter, args);
+        let argv = self.driver.argv(&self.interpreter, args, None);
         let argv =
             argv.iter().map(
                 |arg| match Path::new(arg.as_os_str()).strip_prefix(DIRECTORY) {
@@ -145,9 +145,10 @@ impl Bench {
             name: "main.py",
             directory: &self.workspace(),
             args,
+            memory: None,
             parts: self.driver.parts(),
         };
-        if self.driver.uses_channel() {
+        if self.driver.channel().is_some() {
             let request = request.encode().unwrap();
             let mut channel = ours.try_clone().unwrap();
             // A program that never reads it ends this thread with EPIPE.
