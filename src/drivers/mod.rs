@@ -12,12 +12,15 @@
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
 pub use crate::plan::{CHANNEL_FD, ChannelForm};
 use crate::spec::Bytes;
 
 pub mod frames;
+mod java;
 mod javascript;
 mod python;
 mod r;
@@ -54,6 +57,8 @@ pub struct Driver {
     /// What the interpreter writes to stderr, itself, before it aborts for want
     /// of memory.
     pub out_of_memory: &'static [&'static str],
+    /// Where a prepared rootfs may have the shim compiled.
+    pub compiled: Option<Compiled>,
     /// The policy profile that serves it when the caller names none.
     pub profile: &'static str,
     /// The prepared rootfs that serves it, where the store has one and the
@@ -80,6 +85,18 @@ pub struct Part {
     pub content: &'static str,
 }
 
+/// A shim whose interpreter starts faster when it need not compile it.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiled {
+    /// The directory inside the cell; see [`Driver::compiled_stem`].
+    pub directory: &'static str,
+    /// How the file with the compiled shim ends.
+    pub ending: &'static str,
+    /// The arguments instead of the shim's path; they get the file's path
+    /// without its ending.
+    pub arguments: fn(&str) -> Vec<String>,
+}
+
 /// How the code gets to the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -97,6 +114,7 @@ pub static TABLE: &[&Driver] = &[
     &javascript::JAVASCRIPT,
     &javascript::TYPESCRIPT,
     &r::DRIVER,
+    &java::DRIVER,
     &shell::DRIVER,
 ];
 
@@ -108,17 +126,25 @@ fn no_memory_flags(_: Bytes) -> Vec<String> {
 impl Driver {
     /// The program's argument vector. The caller's `args` are part of it only
     /// where the code is a file: on a channel they travel with the request.
-    /// `memory` is the limit for the cell, if it has one.
+    /// `memory` is the limit for the cell, if it has one; `is_compiled` says
+    /// whether [`Driver::compiled_file`] is there.
     pub fn argv(
         &self,
         interpreter: &Path,
         args: &[RawText],
         memory: Option<Bytes>,
+        is_compiled: bool,
     ) -> Vec<RawText> {
         let mut argv = vec![RawText::from(interpreter)];
         let memory = memory.map(self.memory_flags).unwrap_or_default();
         argv.extend(memory.into_iter().map(RawText::from));
-        argv.extend(self.flags.iter().copied().map(RawText::from));
+        match (self.compiled, self.flags.split_last(), self.compiled_stem()) {
+            (Some(compiled), Some((_, flags)), Some(stem)) if is_compiled => {
+                argv.extend(flags.iter().copied().map(RawText::from));
+                argv.extend((compiled.arguments)(&stem).into_iter().map(RawText::from));
+            }
+            _ => argv.extend(self.flags.iter().copied().map(RawText::from)),
+        }
         match self.delivery {
             Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
             Delivery::File(path) => {
@@ -127,6 +153,25 @@ impl Driver {
             }
         }
         argv
+    }
+
+    /// Where the compiled shim is, without its ending. The name tells which source
+    /// it is of: one of another version is not used.
+    pub fn compiled_stem(&self) -> Option<String> {
+        let compiled = self.compiled?;
+        let source = self.files.first()?.content;
+        let digest = Sha256::digest(source.as_bytes());
+        let digest: String = digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Some(format!("{}/{digest}", compiled.directory))
+    }
+
+    /// The file with the compiled shim.
+    pub fn compiled_file(&self) -> Option<PathBuf> {
+        let ending = self.compiled?.ending;
+        Some(format!("{}.{ending}", self.compiled_stem()?).into())
     }
 
     /// What to put into the cell, read-only, below [`DIRECTORY`].
@@ -288,6 +333,7 @@ mod tests {
                 Path::new("/bin/x"),
                 &["a b".into()],
                 Some(Bytes(1 << 30)),
+                false,
             );
             argv.iter().map(ToString::to_string).collect::<Vec<_>>()
         };

@@ -79,9 +79,12 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
     match (&spec.command, driver) {
         (Command::Run { code, args, .. }, Some(driver)) => {
             let interpreter = interpreter(tree, driver)?;
+            let is_compiled = driver
+                .compiled_file()
+                .is_some_and(|path| tree.has_file(&path));
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
-                argv: driver.argv(&interpreter, args, spec.limits.memory),
+                argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
                 channel: driver.channel(),
                 files: driver.files_for(code),
             })

@@ -115,7 +115,7 @@ impl Bench {
         for (path, content) in self.driver.files_for(&code) {
             std::fs::write(self.outside(&path), content.as_bytes()).unwrap();
         }
-        let argv = self.driver.argv(&self.interpreter, args, None);
+        let argv = self.driver.argv(&self.interpreter, args, None, false);
         let argv =
             argv.iter().map(
                 |arg| match Path::new(arg.as_os_str()).strip_prefix(DIRECTORY) {

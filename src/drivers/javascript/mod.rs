@@ -84,6 +84,7 @@ pub(super) static JAVASCRIPT: Driver = Driver {
     channel: ChannelForm::Socket,
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
+    compiled: None,
     profile: "javascript",
 };
 
@@ -99,6 +100,7 @@ pub(super) static TYPESCRIPT: Driver = Driver {
     channel: ChannelForm::Socket,
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
+    compiled: None,
     profile: "javascript",
 };
 

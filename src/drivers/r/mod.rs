@@ -55,5 +55,6 @@ pub(super) static DRIVER: Driver = Driver {
     channel: ChannelForm::Pipes,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
+    compiled: None,
     profile: "r",
 };
