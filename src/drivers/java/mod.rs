@@ -71,8 +71,7 @@ pub(super) static DRIVER: Driver = Driver {
         "-XX:-UsePerfData",
         // Not into the workspace, whose new files the record lists.
         "-XX:ErrorFile=/tmp/hs_err_pid%p.log",
-        // The virtual machine's own words are not the program's output.
-        "-XX:+DisplayVMOutputToStderr",
+        // Warnings would go to stdout.
         "-Xlog:disable",
         "-Djava.awt.headless=true",
         "-Dfile.encoding=UTF-8",
