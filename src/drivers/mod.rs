@@ -54,8 +54,8 @@ pub struct Driver {
     /// within this much memory for all of the cell: it can say what happened,
     /// and whoever stops it cannot.
     pub memory_flags: fn(Bytes) -> Vec<String>,
-    /// What the interpreter writes to stderr, itself, before it aborts for want
-    /// of memory.
+    /// What the interpreter itself writes to a standard stream before it aborts
+    /// for want of memory.
     pub out_of_memory: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
     pub compiled: Option<Compiled>,

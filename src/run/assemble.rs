@@ -49,7 +49,7 @@ pub(super) struct Parts<'a> {
     pub(super) outputs: Outputs,
     pub(super) said: Said,
     pub(super) warnings: Vec<String>,
-    /// What the interpreter writes to stderr when it aborts for want of memory.
+    /// What the interpreter writes when it aborts for want of memory.
     pub(super) out_of_memory: &'static [&'static str],
     pub(super) began_ns: u64,
 }
@@ -84,10 +84,10 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
         oom_kills: cgroup.as_ref().and_then(|c| c.usage.oom_kills).unwrap_or(0),
         pids_limit_hits: refused_forks(&observed, cell, cgroup.as_ref()),
-        aborted_for_memory: stderr.as_ref().is_some_and(|stderr| {
+        aborted_for_memory: [&stdout, &stderr].into_iter().flatten().any(|stream| {
             out_of_memory
                 .iter()
-                .any(|words| stderr.text.mentions(words))
+                .any(|words| stream.text.mentions(words))
         }),
         full: full.clone(),
         denied: &denied,

@@ -44,7 +44,7 @@ pub struct Evidence<'a> {
     /// How often the limit on processes refused one (`pids.events`); `None`
     /// where nothing counts that.
     pub pids_limit_hits: Option<u64>,
-    /// Whether the interpreter's last words on stderr are that it lacks memory.
+    /// Whether the interpreter's last words are that it lacks memory.
     /// The code can say the same; then it fails for another reason than it did.
     pub aborted_for_memory: bool,
     /// The cell's tmpfs that were full at the end.

@@ -102,6 +102,7 @@ pub(super) static DRIVER: Driver = Driver {
             ]
         },
     }),
+    rootfs: "java",
     profile: "java",
 };
 

@@ -217,7 +217,7 @@ function evaluate(code, end, fail) {
   const expression = `${code}\n//# sourceURL=${shim.file}`;
   let isParsing = true;
   session.post('Runtime.evaluate', { expression, replMode: true }, (failure, answer) => {
-    if (failure) return fail(new Error(failure.message));
+    if (failure) return; // The process is on its way out.
     const { result, exceptionDetails: details } = answer;
     const value = valueOf(session, details?.exception ?? result);
     // Nothing else is known before the code has run.

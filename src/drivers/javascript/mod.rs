@@ -85,6 +85,7 @@ pub(super) static JAVASCRIPT: Driver = Driver {
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
     compiled: None,
+    rootfs: "node",
     profile: "javascript",
 };
 
@@ -101,6 +102,7 @@ pub(super) static TYPESCRIPT: Driver = Driver {
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
     compiled: None,
+    rootfs: "node",
     profile: "javascript",
 };
 

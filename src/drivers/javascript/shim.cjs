@@ -2,9 +2,11 @@
 // cell of a notebook. mod.rs says what is in the parts that come with it.
 'use strict';
 (() => {
+  const { Buffer } = require('node:buffer');
   const fs = require('node:fs');
   const Module = require('node:module');
   const path = require('node:path');
+  const process = require('node:process');
   const util = require('node:util');
   const vm = require('node:vm');
   const { readSync, writeSync } = fs;
@@ -69,9 +71,9 @@
 
   /** Calls a function of another part of the shim. */
   function call(part, name, ...values) {
-    loaded[part] ??= compileFunction(text(part), ['shim', 'require'], {
+    loaded[part] ??= compileFunction(text(part), ['shim', 'require', 'process', 'Buffer'], {
       filename: `/run/cellblock/${part}`,
-    })(shim, require);
+    })(shim, require, process, Buffer);
     return loaded[part][name](...values);
   }
 
@@ -156,8 +158,11 @@
     // A handler of the program's own takes care of it, as without the shim.
     if (process.listenerCount('uncaughtException') === 1) leave(error);
   });
-  process.on('exit', (code) => {
-    if (!waits || code !== 0) return;
+  // Only an end that nobody asked for comes by this.
+  let isDrained = false;
+  process.on('beforeExit', () => (isDrained = true));
+  process.on('exit', () => {
+    if (!waits || !isDrained) return;
     const error = new Error('an await at the top level waits for something that never happens');
     error.stack = `${error}`;
     call('errors.js', 'report', error);

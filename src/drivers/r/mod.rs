@@ -56,5 +56,6 @@ pub(super) static DRIVER: Driver = Driver {
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
     compiled: None,
+    rootfs: "r",
     profile: "r",
 };
