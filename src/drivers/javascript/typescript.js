@@ -24,7 +24,8 @@ function withMap(code) {
 
 /** The error, with the place that stands before it in the stack. */
 function placed(error) {
-  const found = /^[^\n]*?:(\d+)\n[^\n]*\n([ \t]*)\^/.exec(error.stack ?? '');
+  // The line's number, some lines of code up to that one, and a mark.
+  const found = /^[^\n]*?:(\d+)\n(?:[^\n]*\n){1,3}?([ \t]*)\^/.exec(error.stack ?? '');
   error.place = found ? { line: Number(found[1]), column: found[2].length + 1 } : {};
   return error;
 }
