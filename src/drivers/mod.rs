@@ -211,7 +211,8 @@ impl Driver {
 /// Names the known languages, and the one that looks most like `name`.
 pub fn find(name: &str) -> Result<&'static Driver> {
     let known = || TABLE.iter().copied();
-    if let Some(driver) = known().find(|driver| driver.names().any(|known| known == name)) {
+    let is_it = |known: &str| known.eq_ignore_ascii_case(name);
+    if let Some(driver) = known().find(|driver| driver.names().any(is_it)) {
         return Ok(driver);
     }
     let nearest = known()
@@ -241,15 +242,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_languages_share_a_name_extension_or_interpreter() {
+    fn no_two_languages_share_a_name_or_an_extension() {
         for field in [
             |d: &'static Driver| d.names().collect::<Vec<_>>(),
             |d: &'static Driver| d.extensions.to_vec(),
-            |d: &'static Driver| d.interpreters.to_vec(),
         ] {
             let mut seen = BTreeSet::new();
             for value in TABLE.iter().copied().flat_map(field) {
-                assert!(seen.insert(value), "{value} stands twice");
+                let value = value.to_lowercase();
+                assert!(seen.insert(value.clone()), "{value} stands twice");
             }
         }
     }
@@ -292,6 +293,9 @@ mod tests {
             ("js", "javascript"),
             ("node", "javascript"),
             ("ts", "typescript"),
+            ("R", "r"),
+            ("Rscript", "r"),
+            ("jshell", "java"),
             ("sh", "bash"),
         ] {
             assert_eq!(find(alias).unwrap().name, name);
@@ -318,11 +322,13 @@ mod tests {
         );
         assert_eq!(
             error.hint.as_deref(),
-            Some("did you mean `python`? cellblock speaks python, bash")
+            Some(
+                "did you mean `python`? cellblock speaks python, javascript, typescript, r, java, bash"
+            )
         );
         assert_eq!(
             find("cobol").unwrap_err().hint.as_deref(),
-            Some("cellblock speaks python, bash")
+            Some("cellblock speaks python, javascript, typescript, r, java, bash")
         );
     }
 

@@ -39,8 +39,8 @@ const SHIM: &str = "/run/cellblock/r.R";
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
     name: "r",
-    aliases: &["R", "rscript", "Rscript"],
-    extensions: &["R", "r"],
+    aliases: &["rscript"],
+    extensions: &["R"],
     interpreters: &[
         "/usr/bin/Rscript",
         "/usr/local/bin/Rscript",
