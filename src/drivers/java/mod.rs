@@ -89,6 +89,7 @@ pub(super) static DRIVER: Driver = Driver {
     out_of_memory: &[
         "insufficient memory for the Java Runtime Environment",
         "Could not reserve enough space for",
+        "Error occurred during initialization of VM",
     ],
     compiled: Some(Compiled {
         directory: DIRECTORY,
