@@ -257,10 +257,13 @@ mod tests {
         assert_eq!(
             text,
             "profiles (--policy):\n  \
-               default  what every cell gets unless told otherwise\n  \
-               python   Python for data: numpy, pandas and matplotlib feel at home\n  \
-               shell    shell scripts: many short processes, little memory\n  \
-               strict   as little as a small program can live with, and no fallbacks\n\n\
+               default     what every cell gets unless told otherwise\n  \
+               java        Java, as JShell runs it\n  \
+               javascript  JavaScript and TypeScript by Node.js\n  \
+               python      Python for data: numpy, pandas and matplotlib feel at home\n  \
+               r           R: statistics and plots\n  \
+               shell       shell scripts: many short processes, little memory\n  \
+               strict      as little as a small program can live with, and no fallbacks\n\n\
              system call policies (--seccomp):\n  \
                default  most programs\n  \
                x        few\n"
@@ -336,7 +339,7 @@ mod tests {
              p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
              p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
              p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \
-               hint: built in: default, python, shell, strict; a file of your own has a `/` in \
+               hint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in \
              its path or ends in .toml\n\
              p.toml:seccomp: there is no such seccomp policy\n  \
                hint: one of: default, strict\n"

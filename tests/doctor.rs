@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use cellblock::doctor::{Check, Report, SCHEMA, Status};
 
 /// Every check, in order.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 31] = [
     "kernel",
     "plan",
     "user-namespace",
@@ -35,6 +35,10 @@ const NAMES: [&str; 27] = [
     "seccomp-notify",
     "cgroup",
     "interpreter-python",
+    "interpreter-javascript",
+    "interpreter-typescript",
+    "interpreter-r",
+    "interpreter-java",
     "interpreter-bash",
     "cell",
 ];

@@ -43,8 +43,8 @@ pub struct Prepared<'a> {
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
-    /// The driver's end of its channel.
-    pub channel: Option<OwnedFd>,
+    /// The driver's end of its channel: its descriptors, in their order.
+    pub channel: Vec<OwnedFd>,
     /// The system call filter.
     pub filter: Option<&'a Filter>,
 }
@@ -65,6 +65,11 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
     // so init's own must be out of the way.
     if let Ok(high) = sys::process::duplicate_above(&cell.report, program::RESERVED) {
         cell.report = high;
+    }
+    for fd in &mut cell.channel {
+        if let Ok(high) = sys::process::duplicate_above(fd, program::RESERVED) {
+            *fd = high;
+        }
     }
     let report = Reporter::new(&cell.report, cell.progress);
     let status = match set_up(&cell, &report) {

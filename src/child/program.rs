@@ -16,7 +16,7 @@ use super::report::Reporter;
 use super::{Prepared, attempt};
 use crate::bytes::RawText;
 use crate::error::Step;
-use crate::plan::{Program, Rlimit, RlimitKind};
+use crate::plan::{CHANNEL_FD, Program, Rlimit, RlimitKind};
 use crate::sys;
 
 /// Numbers that the program's own descriptors may have.
@@ -100,7 +100,7 @@ fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
             attempt(dup, || sys::process::place(fd, number))?;
         }
     }
-    if let (Some(fd), Some(number)) = (&cell.channel, cell.plan.program.channel) {
+    for (number, fd) in (CHANNEL_FD..).zip(&cell.channel) {
         attempt(dup, || sys::process::place(fd, number))?;
         last = number;
     }

@@ -12,19 +12,22 @@
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
+pub use crate::plan::{CHANNEL_FD, ChannelForm};
+use crate::spec::Bytes;
 
 pub mod frames;
+mod java;
+mod javascript;
 mod python;
+mod r;
 mod shell;
 
 /// Where the files of cellblock's own appear inside a cell, read-only.
 pub const DIRECTORY: &str = "/run/cellblock";
-
-/// The descriptor on which a shim finds its end of the channel: a connected
-/// `AF_UNIX` stream socket, in blocking mode.
-pub const CHANNEL_FD: i32 = 3;
 
 /// One language. Plain data: see [`TABLE`].
 #[derive(Debug)]
@@ -45,6 +48,17 @@ pub struct Driver {
     pub files: &'static [DriverFile],
     /// How the code gets to the interpreter.
     pub delivery: Delivery,
+    /// What the channel is inside the cell, where there is one.
+    pub channel: ChannelForm,
+    /// Arguments, before all others, by which the interpreter itself keeps
+    /// within this much memory for all of the cell: it can say what happened,
+    /// and whoever stops it cannot.
+    pub memory_flags: fn(Bytes) -> Vec<String>,
+    /// What the interpreter itself writes to a standard stream before it aborts
+    /// for want of memory.
+    pub out_of_memory: &'static [&'static str],
+    /// Where a prepared rootfs may have the shim compiled.
+    pub compiled: Option<Compiled>,
     /// The policy profile that serves it when the caller names none.
     pub profile: &'static str,
     /// The prepared rootfs that serves it, where the store has one and the
@@ -71,6 +85,18 @@ pub struct Part {
     pub content: &'static str,
 }
 
+/// A shim whose interpreter starts faster when it need not compile it.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiled {
+    /// The directory inside the cell; see [`Driver::compiled_stem`].
+    pub directory: &'static str,
+    /// How the file with the compiled shim ends.
+    pub ending: &'static str,
+    /// The arguments instead of the shim's path; they get the file's path
+    /// without its ending.
+    pub arguments: fn(&str) -> Vec<String>,
+}
+
 /// How the code gets to the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -83,14 +109,42 @@ pub enum Delivery {
 }
 
 /// Every language.
-pub static TABLE: &[&Driver] = &[&python::DRIVER, &shell::DRIVER];
+pub static TABLE: &[&Driver] = &[
+    &python::DRIVER,
+    &javascript::JAVASCRIPT,
+    &javascript::TYPESCRIPT,
+    &r::DRIVER,
+    &java::DRIVER,
+    &shell::DRIVER,
+];
+
+/// [`Driver::memory_flags`] of interpreters that have none.
+fn no_memory_flags(_: Bytes) -> Vec<String> {
+    Vec::new()
+}
 
 impl Driver {
     /// The program's argument vector. The caller's `args` are part of it only
     /// where the code is a file: on a channel they travel with the request.
-    pub fn argv(&self, interpreter: &Path, args: &[RawText]) -> Vec<RawText> {
+    /// `memory` is the limit for the cell, if it has one; `is_compiled` says
+    /// whether [`Driver::compiled_file`] is there.
+    pub fn argv(
+        &self,
+        interpreter: &Path,
+        args: &[RawText],
+        memory: Option<Bytes>,
+        is_compiled: bool,
+    ) -> Vec<RawText> {
         let mut argv = vec![RawText::from(interpreter)];
-        argv.extend(self.flags.iter().copied().map(RawText::from));
+        let memory = memory.map(self.memory_flags).unwrap_or_default();
+        argv.extend(memory.into_iter().map(RawText::from));
+        match (self.compiled, self.flags.split_last(), self.compiled_stem()) {
+            (Some(compiled), Some((_, flags)), Some(stem)) if is_compiled => {
+                argv.extend(flags.iter().copied().map(RawText::from));
+                argv.extend((compiled.arguments)(&stem).into_iter().map(RawText::from));
+            }
+            _ => argv.extend(self.flags.iter().copied().map(RawText::from)),
+        }
         match self.delivery {
             Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
             Delivery::File(path) => {
@@ -99,6 +153,25 @@ impl Driver {
             }
         }
         argv
+    }
+
+    /// Where the compiled shim is, without its ending. The name tells which source
+    /// it is of: one of another version is not used.
+    pub fn compiled_stem(&self) -> Option<String> {
+        let compiled = self.compiled?;
+        let source = self.files.first()?.content;
+        let digest = Sha256::digest(source.as_bytes());
+        let digest: String = digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Some(format!("{}/{digest}", compiled.directory))
+    }
+
+    /// The file with the compiled shim.
+    pub fn compiled_file(&self) -> Option<PathBuf> {
+        let ending = self.compiled?.ending;
+        Some(format!("{}.{ending}", self.compiled_stem()?).into())
     }
 
     /// What to put into the cell, read-only, below [`DIRECTORY`].
@@ -119,9 +192,12 @@ impl Driver {
         }
     }
 
-    /// Whether the program is to be given the channel.
-    pub const fn uses_channel(&self) -> bool {
-        matches!(self.delivery, Delivery::Channel(_))
+    /// The channel that the program is to be given.
+    pub const fn channel(&self) -> Option<ChannelForm> {
+        match self.delivery {
+            Delivery::Channel(_) => Some(self.channel),
+            Delivery::File(_) => None,
+        }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -135,7 +211,8 @@ impl Driver {
 /// Names the known languages, and the one that looks most like `name`.
 pub fn find(name: &str) -> Result<&'static Driver> {
     let known = || TABLE.iter().copied();
-    if let Some(driver) = known().find(|driver| driver.names().any(|known| known == name)) {
+    let is_it = |known: &str| known.eq_ignore_ascii_case(name);
+    if let Some(driver) = known().find(|driver| driver.names().any(is_it)) {
         return Ok(driver);
     }
     let nearest = known()
@@ -165,15 +242,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_languages_share_a_name_extension_or_interpreter() {
+    fn no_two_languages_share_a_name_or_an_extension() {
         for field in [
             |d: &'static Driver| d.names().collect::<Vec<_>>(),
             |d: &'static Driver| d.extensions.to_vec(),
-            |d: &'static Driver| d.interpreters.to_vec(),
         ] {
             let mut seen = BTreeSet::new();
             for value in TABLE.iter().copied().flat_map(field) {
-                assert!(seen.insert(value), "{value} stands twice");
+                let value = value.to_lowercase();
+                assert!(seen.insert(value.clone()), "{value} stands twice");
             }
         }
     }
@@ -210,7 +287,17 @@ mod tests {
 
     #[test]
     fn aliases_find_their_language() {
-        for (alias, name) in [("py", "python"), ("python3", "python"), ("sh", "bash")] {
+        for (alias, name) in [
+            ("py", "python"),
+            ("python3", "python"),
+            ("js", "javascript"),
+            ("node", "javascript"),
+            ("ts", "typescript"),
+            ("R", "r"),
+            ("Rscript", "r"),
+            ("jshell", "java"),
+            ("sh", "bash"),
+        ] {
             assert_eq!(find(alias).unwrap().name, name);
         }
     }
@@ -235,20 +322,25 @@ mod tests {
         );
         assert_eq!(
             error.hint.as_deref(),
-            Some("did you mean `python`? cellblock speaks python, bash")
+            Some(
+                "did you mean `python`? cellblock speaks python, javascript, typescript, r, java, bash"
+            )
         );
         assert_eq!(
             find("cobol").unwrap_err().hint.as_deref(),
-            Some("cellblock speaks python, bash")
+            Some("cellblock speaks python, javascript, typescript, r, java, bash")
         );
     }
 
     #[test]
     fn arguments_follow_a_file_but_not_a_shim() {
         let argv = |name: &str| {
-            let argv = find(name)
-                .unwrap()
-                .argv(Path::new("/bin/x"), &["a b".into()]);
+            let argv = find(name).unwrap().argv(
+                Path::new("/bin/x"),
+                &["a b".into()],
+                Some(Bytes(1 << 30)),
+                false,
+            );
             argv.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(

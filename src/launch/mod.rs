@@ -17,10 +17,12 @@ use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
 
 pub mod cgroup;
+mod channel;
 mod rehearse;
 mod translate;
 
 use cgroup::CellCgroup;
+pub use channel::ChannelEnd;
 pub use rehearse::rehearse;
 pub use translate::in_words;
 
@@ -41,7 +43,7 @@ pub struct Running {
     /// Read ends of stdout and stderr, where they are captured.
     pub output: [Option<OwnedFd>; 2],
     /// The supervisor's end of the driver's channel.
-    pub channel: Option<OwnedFd>,
+    pub channel: Option<ChannelEnd>,
     /// The cell's cgroup, if there is one.
     pub cgroup: Option<CellCgroup>,
     /// Limits that no cgroup holds.
@@ -68,9 +70,8 @@ pub fn launch(
         SockFlag::SOCK_CLOEXEC,
     )
     .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
-    let channel = plan.program.channel.map(|_| channel_pair()).transpose()?;
-    let (channel, program_channel) =
-        channel.map_or((None, None), |(ours, theirs)| (Some(ours), Some(theirs)));
+    let (channel, program_channel) = plan.program.channel.map(channel::open).transpose()?.unzip();
+    let program_channel = program_channel.unwrap_or_default();
     let (output, stdio) = stdio(plan)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     // SAFETY: this process has one thread, as just checked.
@@ -128,19 +129,6 @@ fn require_one_thread() -> Result<()> {
             .on("/proc/self/task")
             .hint("mount /proc")),
     }
-}
-
-fn channel_pair() -> Result<(OwnedFd, OwnedFd)> {
-    let failed = |call: &'static str| move |e| SetupError::os(Step::Clone, call, e);
-    let (ours, theirs) = socketpair(
-        AddressFamily::Unix,
-        SockType::Stream,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )
-    .map_err(failed("socketpair"))?;
-    set_nonblocking(&ours)?;
-    Ok((ours, theirs))
 }
 
 fn set_nonblocking(fd: &OwnedFd) -> Result<()> {

@@ -47,7 +47,7 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
                 progress: &progress,
                 inputs: Vec::new(),
                 stdio: [None, None, None],
-                channel: None,
+                channel: Vec::new(),
                 filter,
             };
             child::rehearse(&cell, last)

@@ -8,6 +8,21 @@ use serde::Serialize;
 use crate::bytes::RawText;
 use crate::spec::{Spec, Stdin};
 
+/// The first descriptor of a driver's channel.
+pub const CHANNEL_FD: i32 = 3;
+
+/// What a driver's channel is inside the cell; blocking in either form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelForm {
+    /// A connected `AF_UNIX` stream socket, at [`CHANNEL_FD`].
+    Socket,
+    /// Two pipes, for programs that can only open files: one to read from at
+    /// [`CHANNEL_FD`], and one to write to at the next number. Opening their
+    /// names in `/proc/self/fd` works, which for a socket it does not.
+    Pipes,
+}
+
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
 pub struct Program {
@@ -19,8 +34,8 @@ pub struct Program {
     pub env: BTreeMap<String, RawText>,
     /// Its working directory.
     pub cwd: PathBuf,
-    /// The descriptor on which a driver talks to the supervisor.
-    pub channel: Option<i32>,
+    /// What a driver talks to the supervisor on.
+    pub channel: Option<ChannelForm>,
     /// Whether stdin is the caller's, or empty.
     pub stdin: Stdin,
 }
@@ -32,8 +47,8 @@ pub struct Request {
     pub program: RawText,
     /// Its argument vector.
     pub argv: Vec<RawText>,
-    /// The descriptor on which a driver talks to the supervisor.
-    pub channel: Option<i32>,
+    /// What a driver talks to the supervisor on.
+    pub channel: Option<ChannelForm>,
     /// Files to place below [`super::mounts::RUN_DIR`].
     pub files: Vec<(PathBuf, RawText)>,
 }

@@ -87,6 +87,16 @@ impl Text {
         let is_whole = self.0.gap == 0 && self.0.tail.is_empty();
         is_whole.then(|| std::str::from_utf8(&self.0.head).ok())?
     }
+
+    /// Whether `phrase` occurs in it.
+    pub fn mentions(&self, phrase: &str) -> bool {
+        let occurs = |bytes: &Vec<u8>| {
+            bytes
+                .windows(phrase.len().max(1))
+                .any(|window| window == phrase.as_bytes())
+        };
+        occurs(&self.0.head) || occurs(&self.0.tail)
+    }
 }
 
 impl From<String> for Text {

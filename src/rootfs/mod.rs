@@ -115,27 +115,33 @@ impl Tree {
     /// Whether `path`, absolute inside the cell, leads to something executable
     /// within the tree. Links are followed as they would be inside.
     pub fn has_program(&self, path: &Path) -> bool {
+        self.mode_of_file(path)
+            .is_some_and(|mode| mode & 0o111 != 0)
+    }
+
+    /// Whether `path`, absolute inside the cell, leads to a file in the tree.
+    pub fn has_file(&self, path: &Path) -> bool {
+        self.mode_of_file(path).is_some()
+    }
+
+    fn mode_of_file(&self, path: &Path) -> Option<u32> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let covered = |entry: &Entry| relative.starts_with(&entry.path);
         if !self.entries.iter().any(covered) {
-            return false;
+            return None;
         }
         let beneath = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-        let Ok(base) = nix::fcntl::open(
+        let base = nix::fcntl::open(
             &self.base,
             OFlag::O_PATH | OFlag::O_CLOEXEC,
             nix::sys::stat::Mode::empty(),
-        ) else {
-            return false;
-        };
-        let Ok(file) = openat2(&base, relative, beneath) else {
-            return false;
-        };
-        nix::sys::stat::fstat(&file).is_ok_and(|stat| {
-            stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0
-        })
+        )
+        .ok()?;
+        let file = openat2(&base, relative, beneath).ok()?;
+        let mode = nix::sys::stat::fstat(&file).ok()?.st_mode;
+        (mode & libc::S_IFMT == libc::S_IFREG).then_some(mode)
     }
 }
 

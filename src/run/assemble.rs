@@ -49,6 +49,8 @@ pub(super) struct Parts<'a> {
     pub(super) outputs: Outputs,
     pub(super) said: Said,
     pub(super) warnings: Vec<String>,
+    /// What the interpreter writes when it aborts for want of memory.
+    pub(super) out_of_memory: &'static [&'static str],
     pub(super) began_ns: u64,
 }
 
@@ -64,6 +66,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         outputs,
         said,
         mut warnings,
+        out_of_memory,
         began_ns,
     } = parts;
     let denied = denied(&observed, filter);
@@ -71,6 +74,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     let usage = usage(&observed, cgroup.as_ref());
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
+    let [stdout, stderr] =
+        std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
     let verdict = judge(&Evidence {
         end: end(&observed),
         stopped: observed
@@ -79,6 +84,11 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
         oom_kills: cgroup.as_ref().and_then(|c| c.usage.oom_kills).unwrap_or(0),
         pids_limit_hits: refused_forks(&observed, cell, cgroup.as_ref()),
+        aborted_for_memory: [&stdout, &stderr].into_iter().flatten().any(|stream| {
+            out_of_memory
+                .iter()
+                .any(|words| stream.text.mentions(words))
+        }),
         full: full.clone(),
         denied: &denied,
         error: said.error.as_ref(),
@@ -88,8 +98,6 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     note_oddities(&observed, &mut warnings);
     warnings.extend(said.notes);
     let mut truncated = outputs.truncated;
-    let [stdout, stderr] =
-        std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
             stream
@@ -148,6 +156,7 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
         stopped: None,
         oom_kills: 0,
         pids_limit_hits: None,
+        aborted_for_memory: false,
         full: Vec::new(),
         denied: &[],
         error: None,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::bytes::RawText;
 use crate::child::Filter;
 use crate::drivers::frames::Request;
-use crate::drivers::{self, CHANNEL_FD, Driver};
+use crate::drivers::{self, Driver};
 use crate::error::{Result, SetupError, Step};
 use crate::launch::cgroup::{self, CellCgroup};
 use crate::launch::launch;
@@ -79,10 +79,13 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
     match (&spec.command, driver) {
         (Command::Run { code, args, .. }, Some(driver)) => {
             let interpreter = interpreter(tree, driver)?;
+            let is_compiled = driver
+                .compiled_file()
+                .is_some_and(|path| tree.has_file(&path));
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
-                argv: driver.argv(&interpreter, args),
-                channel: driver.uses_channel().then_some(CHANNEL_FD),
+                argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
+                channel: driver.channel(),
                 files: driver.files_for(code),
             })
         }
@@ -197,6 +200,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
             .map(|conversation| conversation.said)
             .unwrap_or_default(),
         warnings,
+        out_of_memory: driver.map_or(&[], |driver| driver.out_of_memory),
         began_ns,
     }))
 }
@@ -208,13 +212,14 @@ fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversat
                 code, name, args, ..
             },
             Some(driver),
-        ) if driver.uses_channel() => {
+        ) if driver.channel().is_some() => {
             let directory = Path::new(crate::spec::WORKSPACE);
             let request = Request {
                 code,
                 name,
                 directory,
                 args: args as &[RawText],
+                memory: spec.limits.memory,
                 parts: driver.parts(),
             };
             Ok(Some(Conversation::new(request.encode()?)))

@@ -22,7 +22,9 @@ pub struct Language<'a> {
 
 impl Language<'_> {
     fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.aliases.contains(&name)
+        std::iter::once(&self.name)
+            .chain(self.aliases)
+            .any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
@@ -37,12 +39,13 @@ pub fn choose<'a>(
     known: &'a [Language<'a>],
 ) -> Result<&'a Language<'a>> {
     let hint = || format!("languages here: {}", listed(known.iter().map(|l| l.name)));
+    let names = || {
+        let of = |l: &Language<'a>| std::iter::once(l.name).chain(l.aliases.iter().copied());
+        known.iter().flat_map(of)
+    };
     if let Some(name) = named {
         return known.iter().find(|l| l.is_called(name)).ok_or_else(|| {
-            let names = known
-                .iter()
-                .flat_map(|l| std::iter::once(&l.name).chain(l.aliases));
-            let near = did_you_mean(name, names.copied());
+            let near = did_you_mean(name, names());
             SetupError::new(Step::Spec, format!("unknown language `{name}`{near}"))
                 .on("language")
                 .hint(hint())
@@ -53,7 +56,8 @@ pub fn choose<'a>(
         .and_then(Path::extension)
         .and_then(|e| e.to_str());
     if let Some(ending) = ending {
-        let language = known.iter().find(|l| l.extensions.contains(&ending));
+        let is_its = |known: &&str| known.eq_ignore_ascii_case(ending);
+        let language = known.iter().find(|l| l.extensions.iter().any(is_its));
         if let Some(language) = language {
             return Ok(language);
         }
@@ -70,7 +74,10 @@ pub fn choose<'a>(
         }
     }
     let why = match (ending, interpreter) {
-        (_, Some(interpreter)) => format!("nothing here runs code for `{interpreter}`"),
+        (_, Some(interpreter)) => {
+            let near = did_you_mean(&interpreter, names());
+            format!("nothing here runs code for `{interpreter}`{near}")
+        }
         (Some(ending), None) => format!("nothing here runs files that end in `.{ending}`"),
         (None, None) => "nothing tells which language the code is in".to_owned(),
     };
@@ -86,7 +93,10 @@ fn interpreter(code: &[u8]) -> Option<String> {
     let mut words = line.split_ascii_whitespace().map(base_name);
     let program = words.next()?;
     let program = if program == "env" {
-        words.find(|word| !word.starts_with('-') && !word.contains('='))?
+        // `-S` may stand by itself or before what it splits (env(1)).
+        words
+            .map(|word| word.strip_prefix("-S").unwrap_or(word))
+            .find(|word| !word.is_empty() && !word.starts_with('-') && !word.contains('='))?
     } else {
         program
     };

@@ -37,7 +37,15 @@ macro_rules! built_in {
 }
 
 /// All built-in profiles, the base first.
-pub const BUILT_IN: [BuiltIn; 4] = built_in!["default", "python", "shell", "strict"];
+pub const BUILT_IN: [BuiltIn; 7] = built_in![
+    "default",
+    "java",
+    "javascript",
+    "python",
+    "r",
+    "shell",
+    "strict"
+];
 
 impl BuiltIn {
     /// What it is for, in one line.

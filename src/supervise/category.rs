@@ -243,12 +243,13 @@ const DECISIVE_PHRASES: [(Category, &str); 5] = [
 
 /// Messages of classes that say nothing, such as R's `simpleError`, Node's
 /// `Error` and Java's `IOException`.
-const PHRASES: [(Category, &str); 28] = [
+const PHRASES: [(Category, &str); 29] = [
     (Category::Disk, "no space left on device"),
     (Category::Disk, "disk quota exceeded"),
     (Category::Disk, "file too large"),
     (Category::Memory, "cannot allocate memory"),
     (Category::Memory, "cannot allocate vector"),
+    (Category::Memory, "vector memory exhausted"),
     (Category::Processes, "resource temporarily unavailable"),
     (Category::Permission, "permission denied"),
     (Category::Permission, "operation not permitted"),

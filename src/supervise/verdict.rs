@@ -44,6 +44,9 @@ pub struct Evidence<'a> {
     /// How often the limit on processes refused one (`pids.events`); `None`
     /// where nothing counts that.
     pub pids_limit_hits: Option<u64>,
+    /// Whether the interpreter's last words are that it lacks memory.
+    /// The code can say the same; then it fails for another reason than it did.
+    pub aborted_for_memory: bool,
     /// The cell's tmpfs that were full at the end.
     pub full: Vec<FullTmpfs>,
     /// What the policy denied.
@@ -263,7 +266,7 @@ fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
 
 fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     let exit_code = signal_code(signal);
-    if evidence.oom_kills > 0 {
+    if evidence.oom_kills > 0 || evidence.aborted_for_memory {
         return memory(exit_code, evidence.limits);
     }
     match Signal::try_from(signal) {
@@ -336,7 +339,7 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
 
 fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
     let exit_code = i32::from(status);
-    if evidence.oom_kills > 0 {
+    if evidence.oom_kills > 0 || evidence.aborted_for_memory {
         return memory(exit_code, evidence.limits);
     }
     if counted_process_refusals(evidence) {

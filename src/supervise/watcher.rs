@@ -69,7 +69,10 @@ enum Slot {
     Init,
     Signals,
     Output(usize),
-    Channel,
+    /// Frames come.
+    Frames,
+    /// Room for requests.
+    Requests,
     Listener,
 }
 
@@ -116,13 +119,14 @@ impl<'a> Watcher<'a> {
     /// Waits for something to happen and deals with it.
     pub(super) fn step(&mut self, signals: &SignalFd) -> Result<()> {
         let ready = self.wait(signals)?;
-        for (slot, events) in ready {
+        for slot in ready {
             match slot {
                 Slot::Report => self.on_message(),
                 Slot::Init => self.on_init_gone(),
                 Slot::Signals => self.on_signal(signals),
                 Slot::Output(index) => self.on_output(index),
-                Slot::Channel => self.on_channel(events),
+                Slot::Frames => self.on_frames(),
+                Slot::Requests => self.on_requests(),
                 Slot::Listener => self.on_denial(),
             }
         }
@@ -130,7 +134,7 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    fn wait(&self, signals: &SignalFd) -> Result<Vec<(Slot, PollFlags)>> {
+    fn wait(&self, signals: &SignalFd) -> Result<Vec<Slot>> {
         let slots = self.slots(signals);
         let mut fds: Vec<PollFd<'_>> = slots
             .iter()
@@ -143,7 +147,7 @@ impl<'a> Watcher<'a> {
         let happened = |(slot, fd): (&(Slot, BorrowedFd<'_>, PollFlags), &PollFd<'_>)| {
             fd.revents()
                 .filter(|events| !events.is_empty())
-                .map(|events| (slot.0, events))
+                .map(|_| slot.0)
         };
         Ok(slots.iter().zip(&fds).filter_map(happened).collect())
     }
@@ -164,12 +168,13 @@ impl<'a> Watcher<'a> {
                 slots.push((Slot::Output(index), fd.as_fd(), PollFlags::POLLIN));
             }
         }
-        if let (Some(fd), Some(channel), true) =
+        if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &self.channel, self.channel_open)
         {
-            let mut flags = PollFlags::POLLIN;
-            flags.set(PollFlags::POLLOUT, !channel.pending().is_empty());
-            slots.push((Slot::Channel, fd.as_fd(), flags));
+            slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
+            if !channel.pending().is_empty() {
+                slots.push((Slot::Requests, end.to.as_fd(), PollFlags::POLLOUT));
+            }
         }
         if let Some(listener) = &self.listener
             && self.seen.denials.may_answer()
@@ -292,27 +297,30 @@ impl<'a> Watcher<'a> {
         status == ReadStatus::More
     }
 
-    fn on_channel(&mut self, events: PollFlags) {
-        let (Some(fd), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
+    fn on_requests(&mut self) {
+        let (Some(end), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
             return;
         };
-        if events.contains(PollFlags::POLLOUT) {
-            match nix::unistd::write(fd, channel.pending()) {
-                Ok(count) => channel.sent(count),
-                Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Err(_) => self.channel_open = false,
-            }
+        match nix::unistd::write(&end.to, channel.pending()) {
+            Ok(count) => channel.sent(count),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            // Nobody reads: what is left is not sent.
+            Err(_) => channel.sent(channel.pending().len()),
         }
-        if events.intersects(PollFlags::POLLIN | PollFlags::POLLHUP) {
-            match read_channel(fd, &mut **channel) {
-                ChannelState::Open => {}
-                ChannelState::Closed => self.channel_open = false,
-                ChannelState::Broken => {
-                    self.channel_open = false;
-                    self.seen.channel_broken = true;
-                    // Nobody reads on: a writer must not wait for that.
-                    let _ = shutdown(fd.as_raw_fd(), Shutdown::Both);
-                }
+    }
+
+    fn on_frames(&mut self) {
+        let (Some(end), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
+            return;
+        };
+        match read_channel(&end.from, &mut **channel) {
+            ChannelState::Open => {}
+            ChannelState::Closed => self.channel_open = false,
+            ChannelState::Broken => {
+                self.seen.channel_broken = true;
+                // A writer must not wait for a reader that takes nothing in: a
+                // socket is shut, and from a pipe all is read and left aside.
+                let _ = shutdown(end.from.as_raw_fd(), Shutdown::Both);
             }
         }
     }
@@ -404,11 +412,13 @@ impl<'a> Watcher<'a> {
         for index in 0..2 {
             while self.output_open[index] && self.read_output(index) {}
         }
-        if let (Some(fd), Some(channel), true) =
+        if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &mut self.channel, self.channel_open)
         {
-            self.seen.channel_broken |=
-                matches!(read_channel(fd, &mut **channel), ChannelState::Broken);
+            self.seen.channel_broken |= matches!(
+                read_channel(&end.from, &mut **channel),
+                ChannelState::Broken
+            );
         }
         if self.seen.ended_ns == 0 {
             self.seen.ended_ns = crate::sys::process::monotonic_ns();

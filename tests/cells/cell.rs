@@ -59,10 +59,17 @@ impl<'s> Cell<'s> {
         cell
     }
 
-    pub(crate) fn python(stage: &'s Stage, code: &str) -> Self {
+    pub(crate) fn code(stage: &'s Stage, language: &str, code: &str) -> Self {
         let mut cell = Self::new(stage, "run");
-        cell.operands = ["--lang", "python", "-"].map(OsString::from).to_vec();
+        cell.operands = ["--lang", language, "-"].map(OsString::from).to_vec();
         cell.stdin(code)
+    }
+
+    /// Arguments of the code's.
+    #[must_use]
+    pub(crate) fn arguments<const N: usize>(mut self, words: [&str; N]) -> Self {
+        self.operands.extend(words.map(OsString::from));
+        self
     }
 
     /// Any option of cellblock's.

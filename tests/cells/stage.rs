@@ -77,9 +77,14 @@ impl Stage {
         Cell::exec(self, argv).ro(&self.probe, Path::new("/probe"))
     }
 
-    /// A cell that interprets code.
+    /// A cell that interprets Python code.
     pub(crate) fn python(&self, code: &str) -> Cell<'_> {
-        Cell::python(self, code)
+        self.code("python", code)
+    }
+
+    /// A cell that interprets code.
+    pub(crate) fn code(&self, language: &str, code: &str) -> Cell<'_> {
+        Cell::code(self, language, code)
     }
 
     /// The same probe without a cell.

@@ -207,6 +207,7 @@ fn a_request_that_is_too_long_says_so() {
         name: "a",
         directory: Path::new("/"),
         args: &[],
+        memory: None,
         parts: &[],
     };
     let error = request.encode().unwrap_err().to_string();

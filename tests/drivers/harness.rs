@@ -1,5 +1,6 @@
 //! Runs a driver as a cell would, without the cell.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cellblock::bytes::RawText;
 use cellblock::drivers::frames::{Frame, FrameReader, Request};
-use cellblock::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
+use cellblock::drivers::{CHANNEL_FD, ChannelForm, DIRECTORY, Driver, find};
 use cellblock::record::{CodeError, ResultItem};
 use tempfile::TempDir;
 
@@ -49,6 +50,18 @@ pub(crate) fn python() -> Option<Bench> {
 
 pub(crate) fn bash() -> Option<Bench> {
     bench(find("bash").unwrap(), None)
+}
+
+/// As [`python`] for another language; `CELLBLOCK_TEST_NODE`,
+/// `CELLBLOCK_TEST_RSCRIPT` and `CELLBLOCK_TEST_JAVA` name other interpreters.
+pub(crate) fn other(language: &str) -> Option<Bench> {
+    let variable = match language {
+        "javascript" | "typescript" => "CELLBLOCK_TEST_NODE",
+        "r" => "CELLBLOCK_TEST_RSCRIPT",
+        _ => "CELLBLOCK_TEST_JAVA",
+    };
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    bench(find(language).unwrap(), named)
 }
 
 fn bench(driver: &'static Driver, named: Option<PathBuf>) -> Option<Bench> {
@@ -110,12 +123,69 @@ impl Bench {
     }
 
     /// Starts a run; its request is already on its way.
-    pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, UnixStream) {
+    pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, Line) {
         let code = RawText::from(code.to_vec());
         for (path, content) in self.driver.files_for(&code) {
             std::fs::write(self.outside(&path), content.as_bytes()).unwrap();
         }
-        let argv = self.driver.argv(&self.interpreter, args);
+        let name = format!("main.{}", self.driver.extensions[0]);
+        let directory = self.workspace();
+        let request = Request {
+            code: &code,
+            name: &name,
+            directory: &directory,
+            args,
+            memory: None,
+            parts: self.driver.parts(),
+        };
+        let request = match self.driver.channel() {
+            Some(_) => request.encode().unwrap(),
+            None => Vec::new(),
+        };
+        match self.driver.channel() {
+            Some(ChannelForm::Pipes) => self.start_on_pipes(args, request),
+            _ => self.start_on_socket(args, request),
+        }
+    }
+
+    fn start_on_socket(&self, args: &[RawText], request: Vec<u8>) -> (Child, Line) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // The shell puts the channel where a cell would have it.
+        let redirect = format!("{CHANNEL_FD}<&0 </dev/null");
+        let child = self.spawn(args, &redirect, OwnedFd::from(theirs).into());
+        let mut channel = ours.try_clone().unwrap();
+        // A program that never reads it ends this thread with EPIPE.
+        thread::spawn(move || channel.write_all(&request));
+        let from = File::from(OwnedFd::from(ours.try_clone().unwrap()));
+        let (socket, to) = (Some(ours), None);
+        (child, Line { from, to, socket })
+    }
+
+    fn start_on_pipes(&self, args: &[RawText], request: Vec<u8>) -> (Child, Line) {
+        let [requests, frames] = ["requests", "frames"].map(|name| {
+            let path = self.directory.path().join(name);
+            let _ = std::fs::remove_file(&path);
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            path
+        });
+        let redirect = format!(
+            "{CHANNEL_FD}<'{}' {}>'{}'",
+            requests.display(),
+            CHANNEL_FD + 1,
+            frames.display()
+        );
+        let child = self.spawn(args, &redirect, Stdio::null());
+        // Opening one end waits for the other, in the order of the shell's.
+        let to = File::options().write(true).open(requests).unwrap();
+        let mut requests = to.try_clone().unwrap();
+        let from = File::open(frames).unwrap();
+        thread::spawn(move || requests.write_all(&request));
+        let (socket, to) = (None, Some(to));
+        (child, Line { from, to, socket })
+    }
+
+    fn spawn(&self, args: &[RawText], redirect: &str, stdin: Stdio) -> Child {
+        let argv = self.driver.argv(&self.interpreter, args, None, false);
         let argv =
             argv.iter().map(
                 |arg| match Path::new(arg.as_os_str()).strip_prefix(DIRECTORY) {
@@ -123,37 +193,17 @@ impl Bench {
                     Err(_) => arg.as_os_str().to_owned(),
                 },
             );
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        // The shell puts the channel where a cell would have it.
-        let child = Command::new("/bin/sh")
-            .args([
-                "-c",
-                &format!("exec \"$@\" {CHANNEL_FD}<&0 </dev/null"),
-                "sh",
-            ])
+        Command::new("/bin/sh")
+            .args(["-c", &format!("exec \"$@\" {redirect}"), "sh"])
             .args(argv)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .current_dir(self.workspace())
-            .stdin(OwnedFd::from(theirs))
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
-        let request = Request {
-            code: &code,
-            name: "main.py",
-            directory: &self.workspace(),
-            args,
-            parts: self.driver.parts(),
-        };
-        if self.driver.uses_channel() {
-            let request = request.encode().unwrap();
-            let mut channel = ours.try_clone().unwrap();
-            // A program that never reads it ends this thread with EPIPE.
-            thread::spawn(move || channel.write_all(&request));
-        }
-        (child, ours)
+            .unwrap()
     }
 
     fn outside(&self, inside: &Path) -> PathBuf {
@@ -161,13 +211,21 @@ impl Bench {
     }
 }
 
+/// This side's end of a driver's channel.
+pub(crate) struct Line {
+    from: File,
+    // Who opens a pipe to read from waits for somebody who writes.
+    to: Option<File>,
+    socket: Option<UnixStream>,
+}
+
 /// Waits for the end of a run and collects what it did.
-pub(crate) fn finish(mut child: Child, mut channel: UnixStream) -> Run {
+pub(crate) fn finish(mut child: Child, line: Line) -> Run {
     let mut stdout = child.stdout.take().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let stdout = thread::spawn(move || read_all(&mut stdout));
     let stderr = thread::spawn(move || read_all(&mut stderr));
-    let end = channel.try_clone().unwrap();
+    let mut channel = line.from;
     let frames = thread::spawn(move || {
         let mut reader = FrameReader::new();
         let mut frames = Vec::new();
@@ -191,7 +249,10 @@ pub(crate) fn finish(mut child: Child, mut channel: UnixStream) -> Run {
         }
         thread::sleep(Duration::from_millis(2));
     };
-    let _ = end.shutdown(Shutdown::Write);
+    drop(line.to);
+    if let Some(socket) = line.socket {
+        let _ = socket.shutdown(Shutdown::Write);
+    }
     let mut run = Run {
         status,
         stdout: stdout.join().unwrap(),

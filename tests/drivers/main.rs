@@ -5,4 +5,8 @@ mod bash;
 mod frames;
 mod harness;
 mod hostile;
+mod java;
+mod javascript;
 mod python;
+mod r;
+mod typescript;

@@ -6,6 +6,7 @@ mod crowd;
 mod disk;
 mod ends;
 mod exit_codes;
+mod languages;
 mod memory;
 mod output;
 mod record;
@@ -29,4 +30,5 @@ pub(crate) const SUITES: &[&Suite] = &[
     &record::SUITE,
     &truth::SUITE,
     &crowd::SUITE,
+    &languages::SUITE,
 ];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! supervisor                              shim (in the cell)
-//!     │ ── request ─────────────────────► │  code, name, directory, argument…, parts of the shim
+//!     │ ── request ─────────────────────► │  code, name, directory, argument…, memory, parts of the shim
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
 //!     │ ◄───────────────────────── result │  any number of times
 //!     │ ◄────────────────────────── error │  the code raised
@@ -49,6 +49,7 @@ use std::path::Path;
 use super::Part;
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
+use crate::spec::Bytes;
 
 /// The most that the code and its arguments may come to, in bytes.
 pub const REQUEST_CAP: usize = 64 << 20;
@@ -64,6 +65,8 @@ pub struct Request<'a> {
     pub directory: &'a Path,
     /// Arguments that the code sees.
     pub args: &'a [RawText],
+    /// The cell's limit on memory, for interpreters that keep one themselves.
+    pub memory: Option<Bytes>,
     /// Parts of the shim; a field each.
     pub parts: &'a [Part],
 }
@@ -81,6 +84,9 @@ impl Request<'_> {
         fields::write(&mut message, "directory", directory.as_bytes());
         for argument in self.args {
             fields::write(&mut message, "argument", argument.as_bytes());
+        }
+        if let Some(limit) = self.memory {
+            fields::write(&mut message, "memory", limit.0.to_string().as_bytes());
         }
         for part in self.parts {
             fields::write(&mut message, part.name, part.content.as_bytes());

@@ -2,7 +2,7 @@
 //! other shells are not substitutes, since scripts for Bash fail in them late
 //! and oddly.
 
-use super::{Delivery, Driver};
+use super::{ChannelForm, Delivery, Driver};
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -13,6 +13,10 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &[],
     files: &[],
     delivery: Delivery::File("/run/cellblock/main.sh"),
+    channel: ChannelForm::Socket,
+    memory_flags: super::no_memory_flags,
+    out_of_memory: &[],
+    compiled: None,
     profile: "shell",
     rootfs: "shell",
 };

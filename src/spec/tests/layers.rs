@@ -240,6 +240,15 @@ fn languages_are_told_by_name_ending_or_first_line() {
             "python",
         ),
         (None, None, "#! /usr/local/bin/bash", "shell"),
+        (None, None, "#!/usr/bin/env -Spython3 -I\n", "python"),
+        (
+            None,
+            None,
+            "#!/usr/bin/env -S -i /opt/bin/python3\n",
+            "python",
+        ),
+        (Some("PyThon"), None, "", "python"),
+        (None, Some("A.PY"), "", "python"),
     ] {
         let what = Partial {
             code: Some(code.into()),
@@ -267,6 +276,12 @@ fn languages_are_told_by_name_ending_or_first_line() {
             Some("a"),
             "#!/usr/bin/perl\n",
             "nothing here runs code for `perl`\nhint: name it with --lang; languages here: python, shell",
+        ),
+        (
+            None,
+            None,
+            "#!/usr/bin/env pyhton3\n",
+            "nothing here runs code for `pyhton3`; did you mean `python3`?\nhint: name it with --lang; languages here: python, shell",
         ),
         (
             None,

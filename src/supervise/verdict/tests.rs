@@ -28,6 +28,7 @@ fn ended(end: End) -> Evidence<'static> {
         end,
         stopped: None,
         oom_kills: 0,
+        aborted_for_memory: false,
         pids_limit_hits: Some(0),
         full: vec![],
         denied: &[],
@@ -163,6 +164,7 @@ fn signals() {
         (signal(Signal::SIGTERM), Outcome::Signal, Category::Killed, 143, Some("SIGTERM"), true, "ended by SIGTERM"),
         (ended(End::Signaled(40)), Outcome::Signal, Category::Killed, 168, Some("signal 40"), true, "signal 40"),
         (signal(Signal::SIGKILL), Outcome::Signal, Category::Killed, 137, Some("SIGKILL"), true, "did not send it"),
+        (Evidence { aborted_for_memory: true, ..signal(Signal::SIGABRT) }, Outcome::Memory, Category::Memory, 134, Some("SIGABRT"), true, "256M"),
         (Evidence { oom_kills: 1, ..signal(Signal::SIGKILL) }, Outcome::Memory, Category::Memory, 137, Some("SIGKILL"), true, "256M"),
         (signal(Signal::SIGXCPU), Outcome::Timeout, Category::Timeout, 124, Some("SIGXCPU"), true, "CPU time than its limit of 1s"),
         (signal(Signal::SIGXFSZ), Outcome::Disk, Category::Disk, 153, Some("SIGXFSZ"), true, "16M"),
@@ -386,6 +388,7 @@ proptest! {
     ) {
         let full = if is_full { full(Exhausted::Space(Bytes(1))) } else { vec![] };
         let verdict = judge(&Evidence {
+            aborted_for_memory: false,
             end: end.clone(), stopped, oom_kills, pids_limit_hits, full,
             denied: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS,
         });

@@ -1,0 +1,233 @@
+// A cell of a notebook, with what plain scripts lack: await at the top level,
+// import statements, the value of the last expression and of no other statement.
+// V8 itself is the parser: it is asked whether pieces parse, and where not.
+'use strict';
+const { Script } = shim.vm;
+
+// Names that code is rewritten to; as long as what they stand for, so that
+// columns stay.
+const IMPORT = '\u0131mport';
+const META = 'import_meta';
+
+function parses(code) {
+  const limit = Error.stackTraceLimit;
+  try {
+    Error.stackTraceLimit = 0;
+    return Boolean(new Script(code));
+  } catch {
+    return false;
+  } finally {
+    Error.stackTraceLimit = limit;
+  }
+}
+
+const isStatements = (code) => parses(`(async () => {${code}\n})`);
+const isExpression = (code) => parses(`(async () => {(${code}\n)})`);
+/** Whether what follows `code` is neither comment, string nor regular expression. */
+const isAtEnd = (code) => isStatements(code) && !isStatements(`${code}\x01`);
+
+// Pieces tried. A last statement with more lines counts as one without a value.
+const TRIES = 1000;
+const TRIVIA = /^(?:[;\s]|\/\/.*|\/\*[^]*?\*\/)*$/;
+const DECLARATION = /^(?:(?:async\s+)?function|class)\b/;
+
+/** Where the last statement begins. */
+function lastStatement(code) {
+  let tries = TRIES;
+  for (let start = code.length - 1; start >= 0 && tries > 0; start--) {
+    if (/[\s;})\]]/.test(code[start])) continue;
+    const gap = /\s*$/.exec(code.slice(Math.max(0, start - 200), start))[0];
+    const before = code[start - gap.length - 1] ?? ';';
+    const isApart = before === ';' || before === '}';
+    // On a new line, these go on with the statement before it.
+    if (!isApart && (!/[\n\r\u2028\u2029]/.test(gap) || /^(?:[([`/]|\+(?!\+)|-(?!-))/.test(code.slice(start, start + 2)))) continue;
+    const piece = code.slice(start);
+    if (TRIVIA.test(piece)) continue;
+    tries--;
+    if (!isStatements(piece) && !isExpression(piece)) continue;
+    if (isAtEnd(code.slice(0, start))) return start;
+  }
+  return undefined;
+}
+
+/** Whether the last statement is an expression. */
+function hasValue(code) {
+  // TypeScript's transformation declares what it made at the end.
+  if (shim.request['typescript.js']) code = code.replace(/(?:\s*var [\w$]+;)+\s*$/, '');
+  const start = lastStatement(code);
+  if (start === undefined || DECLARATION.test(code.slice(start)) || code[start] === '{') return false;
+  if (isExpression(code.slice(start))) return true;
+  // Before a semicolon, behind which there may be comments with semicolons.
+  let at = code.length;
+  for (let seen = 0; seen < 8; seen++) {
+    at = code.lastIndexOf(';', at - 1);
+    if (at <= start) return false;
+    if (TRIVIA.test(code.slice(at)) && isExpression(code.slice(start, at))) return true;
+  }
+  return false;
+}
+
+/** The code with parentheses around an object literal that ends it, which
+ * would be a block otherwise. */
+function literal(code) {
+  const start = lastStatement(code);
+  if (start === undefined || code[start] !== '{' || !isExpression(code.slice(start))) return code;
+  return `${code.slice(0, start)}${start === 0 ? '' : ';'}(${code.slice(start)})`;
+}
+
+/** Where V8 finds the code at fault: offset and message. */
+function fault(session, code) {
+  const head = '(async () => {';
+  let found;
+  const options = { expression: `${head}${code}\n})`, sourceURL: '', persistScript: false };
+  session.post('Runtime.compileScript', options, (_, { exceptionDetails: details } = {}) => {
+    if (!details) return;
+    const { lineNumber: line, columnNumber: column, exception } = details;
+    const breaks = [...code.matchAll(/\r\n|[\n\r\u2028\u2029]/g)];
+    const begin = line === 0 ? -head.length : breaks[line - 1].index + breaks[line - 1][0].length;
+    found = { at: begin + column, message: exception?.description?.split('\n')[0] ?? '' };
+  });
+  return found;
+}
+
+const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*`;
+const STRING = String.raw`'(?:[^'\\\n]|\\[^])*'|"(?:[^"\\\n]|\\[^])*"`;
+const GAP = String.raw`(?:\s|\/\/.*|\/\*[^]*?\*\/)`;
+const STATEMENT = new RegExp(
+  String.raw`import${GAP}*(?:(?:(${NAME})${GAP}*)?(?:,${GAP}*)?(?:\*${GAP}*as${GAP}+(${NAME})${GAP}*|(\{[^}]*\})${GAP}*)?from${GAP}*)?(${STRING})(?:${GAP}*(?:with|assert)${GAP}*(\{[^}]*\}))?`,
+  'uy',
+);
+const IN_LIST = new RegExp(String.raw`\/\/.*|\/\*[^]*?\*\/|(${STRING}|${NAME})(?:(${GAP}+)as(${GAP}+)(${NAME}))?`, 'gu');
+
+/** An import statement as a declaration that awaits the module. */
+function declaration(statement) {
+  STATEMENT.lastIndex = 0;
+  const [all, standard, namespace, list, module, attributes] = STATEMENT.exec(statement) ?? [];
+  if (all === undefined) return undefined;
+  const names = [];
+  const pattern = list?.replace(IN_LIST, (item, name, left, right, local) => {
+    if (!name) return item;
+    names.push(/^['"]/.test(name) ? name : `'${name}'`);
+    return local ? `${name}${left}:${right}${local}` : item;
+  });
+  const options = attributes ? `{with: ${attributes}}` : 'undefined';
+  if (standard) names.push("'default'");
+  const loaded = `await ${IMPORT}(${module}, ${options}, [${names}])`;
+  let code = loaded;
+  if (namespace) {
+    code = `const ${namespace} = ${loaded}`;
+    if (standard) code += `, {default: ${standard}} = ${namespace}`;
+  } else if (standard || pattern) {
+    const first = standard ? `default: ${standard}, ` : '';
+    code = `const {${first}${pattern?.slice(1) ?? '}'} = ${loaded}`;
+  }
+  const breaks = (text) => text.split('\n').length;
+  return { all, code: `${code}${'\n'.repeat(Math.max(0, breaks(all) - breaks(code)))};` };
+}
+
+/** Takes what only modules may say at `at` out of the code. */
+function rewritten(code, { at, message }) {
+  const head = code.slice(0, at);
+  const tail = code.slice(at);
+  if (message.includes('import statement')) {
+    const made = declaration(tail);
+    return made && head + made.code + tail.slice(made.all.length);
+  }
+  if (message.includes("'import.meta'")) {
+    const begin = code.lastIndexOf('import', at);
+    const meta = /import\s*\.\s*meta/y;
+    meta.lastIndex = begin;
+    const found = meta.exec(code)?.[0];
+    return found && code.slice(0, begin) + META.padEnd(found.length) + code.slice(begin + found.length);
+  }
+  if (message.includes("'export'")) {
+    const word = /^export(?:\s+default\b|(?=\s+(?:async|function|class|const|let|var)\b)|\s*(?:\{[^}]*\}|\*)(?:\s*from\s*(?:'.*?'|".*?"))?)/;
+    const found = word.exec(tail)?.[0];
+    return found && head + found.replace(/\S/g, ' ') + tail.slice(found.length);
+  }
+  return undefined;
+}
+
+/** The code with import() of our own, which V8 cannot resolve in such code. */
+function withImports(session, code) {
+  const words = [...code.matchAll(/\bimport(?=\s*(?:\/\*[^]*?\*\/\s*)?\()/g)];
+  for (const { index } of words) {
+    if (/(?:^|[^.])\.\s*$/.test(code.slice(0, index))) continue;
+    // What V8 does not stumble over is text: a string's or a comment's.
+    const probe = `${code.slice(0, index)}\x01mport${code.slice(index + 6)}`;
+    if (fault(session, probe)?.at === index) {
+      code = code.slice(0, index) + IMPORT + code.slice(index + 6);
+    }
+  }
+  return code;
+}
+
+/** The code without what only modules may say. */
+function withoutModule(session, code) {
+  session.post('Runtime.enable');
+  for (let wrong; (wrong = fault(session, code)); ) {
+    const next = rewritten(code, wrong);
+    if (next === undefined) break;
+    code = next;
+  }
+  code = withImports(session, code);
+  session.post('Runtime.disable');
+  return code;
+}
+
+/** Puts import() and import.meta where rewritten code finds them. */
+function provide() {
+  const load = shim.script('(specifier, options) => import(specifier, options)').runInThisContext();
+  const url = require('node:url').pathToFileURL(shim.file).href;
+  async function importing(specifier, options, names = []) {
+    const module = await load(specifier, options);
+    const missing = names.find((name) => !(name in module));
+    if (missing === undefined) return module;
+    throw new SyntaxError(`The requested module '${specifier}' does not provide an export named '${missing}'`);
+  }
+  const meta = { __proto__: null, url, filename: shim.file, dirname: __dirname };
+  for (const [name, value] of [[IMPORT, importing], [META, meta]]) {
+    Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
+  }
+}
+
+/** The value that V8 describes, itself. */
+function valueOf(session, description) {
+  const { objectId, type, value, unserializableValue: odd } = description;
+  if (!objectId) return odd === undefined ? value : type === 'bigint' ? BigInt(odd.slice(0, -1)) : Number(odd);
+  const key = '\0cellblock';
+  let taken;
+  globalThis[key] = (value) => (taken = value);
+  const functionDeclaration = `function () { 'use strict'; globalThis['\\0cellblock'](this) }`;
+  session.post('Runtime.callFunctionOn', { objectId, functionDeclaration, silent: true });
+  delete globalThis[key];
+  return taken;
+}
+
+/** Evaluates the code as V8's console does: declarations stay for later cells,
+ * and await works. */
+function evaluate(code, end, fail) {
+  const { Session } = require('node:inspector');
+  const session = new Session();
+  session.connect();
+  if (/\b(?:import|export)\b/.test(code)) code = withoutModule(session, code);
+  if (/\}\s*$/.test(code)) code = literal(code);
+  if (code.includes(IMPORT) || code.includes(META)) provide();
+  const isShown = hasValue(code);
+  const expression = `${code}\n//# sourceURL=${shim.file}`;
+  let isParsing = true;
+  session.post('Runtime.evaluate', { expression, replMode: true }, (failure, answer) => {
+    if (failure) return; // The process is on its way out.
+    const { result, exceptionDetails: details } = answer;
+    const value = valueOf(session, details?.exception ?? result);
+    // Nothing else is known before the code has run.
+    const place = isParsing && { line: details?.lineNumber + 1, column: details?.columnNumber + 1 };
+    session.disconnect();
+    if (!details) end(value, isShown);
+    else if (isParsing) fail(value, place);
+    else fail(value);
+  });
+  isParsing = false;
+}
+
+return { literal, hasValue, evaluate };

@@ -1,0 +1,208 @@
+// Takes the request from the channel (see frames/mod.rs) and runs its code as a
+// cell of a notebook. mod.rs says what is in the parts that come with it.
+'use strict';
+(() => {
+  const { Buffer } = require('node:buffer');
+  const fs = require('node:fs');
+  const Module = require('node:module');
+  const path = require('node:path');
+  const process = require('node:process');
+  const util = require('node:util');
+  const vm = require('node:vm');
+  const { readSync, writeSync } = fs;
+  const { Script, compileFunction } = vm;
+  const { inspect } = util;
+
+  const channel = Number(process.argv[2]);
+
+  function read(length) {
+    const bytes = Buffer.allocUnsafe(length);
+    for (let at = 0; at < length; ) {
+      const count = readSync(channel, bytes, at, length - at, null);
+      if (count === 0) throw new Error('cellblock: the request ends early');
+      at += count;
+    }
+    return bytes;
+  }
+
+  /** The next request: each key with its values. */
+  function receive() {
+    const body = read(read(4).readUInt32BE(0));
+    const request = { __proto__: null };
+    for (let at = 0; at < body.length; ) {
+      const middle = at + 6 + body[at + 1];
+      const end = middle + body.readUInt32BE(at + 2);
+      (request[body.latin1Slice(at + 6, middle)] ??= []).push(body.subarray(middle, end));
+      at = end;
+    }
+    return request;
+  }
+
+  /** Writes a frame; its fields are [type, key, value]. */
+  function say(kind, fields = []) {
+    const parts = [];
+    let length = 0;
+    for (const [type, key, value] of [['t', 'kind', kind], ...fields]) {
+      const name = Buffer.from(key);
+      const bytes = Buffer.from(value);
+      const head = Buffer.alloc(6);
+      head[0] = type.charCodeAt(0);
+      head[1] = name.length;
+      head.writeUInt32BE(bytes.length, 2);
+      parts.push(head, name, bytes);
+      length += 6 + name.length + bytes.length;
+    }
+    const head = Buffer.alloc(4);
+    head.writeUInt32BE(length);
+    const frame = Buffer.concat([head, ...parts]);
+    try {
+      for (let at = 0; at < frame.length; ) at += writeSync(channel, frame, at);
+    } catch {
+      // The program closed the channel: it goes on without.
+    }
+  }
+
+  const request = receive();
+  const text = (key) => request[key][0].toString();
+  const directory = text('directory');
+  const file = path.resolve(directory, text('name'));
+  const source = text('code').replace(/^\uFEFF/, '');
+  const loaded = { __proto__: null };
+
+  /** Calls a function of another part of the shim. */
+  function call(part, name, ...values) {
+    loaded[part] ??= compileFunction(text(part), ['shim', 'require', 'process', 'Buffer'], {
+      filename: `/run/cellblock/${part}`,
+    })(shim, require, process, Buffer);
+    return loaded[part][name](...values);
+  }
+
+  const shim = { say, call, request, file, source, script, vm, inspect, withoutShim };
+  /** Whether an await at the top level still waits. */
+  let waits = false;
+
+  /** Code with the user's file for its name, and for what it imports. */
+  function script(code) {
+    return new Script(code, {
+      filename: file,
+      importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+    });
+  }
+
+  const HIDDEN = /^\s+at .*(?:\/run\/cellblock\/|node:(?:inspector|vm|internal\/(?:process|vm|modules|main|timers))\b)/;
+
+  /** The text without frames of the shim, and of what of Node it runs on. */
+  function withoutShim(text) {
+    const lines = [];
+    for (const line of text.split('\n')) {
+      if (!HIDDEN.test(line) && !line.includes(__filename)) lines.push(line);
+      // The properties of an error follow its last frame.
+      else if (line.endsWith(' {')) lines.push(`${lines.pop() ?? ''} {`);
+    }
+    return lines.join('\n');
+  }
+
+  /** Says nothing of what the shim itself uses and Node calls experimental. */
+  function quiet() {
+    const { emitWarning } = process;
+    process.emitWarning = function (warning, ...rest) {
+      if (/^(?:vm\.USE_MAIN|stripTypeScriptTypes)/.test(warning)) return;
+      Reflect.apply(emitWarning, this, [warning, ...rest]);
+    };
+  }
+
+  /** Makes the process look as if Node had been started with the user's file. */
+  function disguise() {
+    delete require.cache[__filename];
+    const module = new Module(file, null);
+    module.filename = file;
+    module.paths = Module._nodeModulePaths(directory);
+    process.mainModule = module;
+    process.argv.splice(1, Infinity, file, ...(request.argument ?? []).map(String));
+    const own = Module.createRequire(file);
+    own.main = module;
+    const globals = {
+      require: own,
+      module,
+      exports: module.exports,
+      __filename: file,
+      __dirname: directory,
+      display: (value, type) => call('results.js', 'display', value, type),
+    };
+    for (const [name, value] of Object.entries(globals)) {
+      Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
+    }
+  }
+
+  /** Shows the value of a last expression. */
+  function end(value, isShown) {
+    waits = false;
+    if (value !== undefined && isShown) call('results.js', 'show', value, true);
+    say('done');
+  }
+
+  /** What Node does with an error that nothing caught. */
+  function fail(error, syntax) {
+    waits = false;
+    if (syntax) leave(error, syntax);
+    else process.emit('uncaughtException', error, 'uncaughtException');
+    say('done');
+  }
+
+  function leave(error, syntax) {
+    call('errors.js', 'report', error, syntax);
+    process.exit(1);
+  }
+
+  process.on('uncaughtException', (error) => {
+    // A handler of the program's own takes care of it, as without the shim.
+    if (process.listenerCount('uncaughtException') === 1) leave(error);
+  });
+  // Only an end that nobody asked for comes by this.
+  let isDrained = false;
+  process.on('beforeExit', () => (isDrained = true));
+  process.on('exit', () => {
+    if (!waits || !isDrained) return;
+    const error = new Error('an await at the top level waits for something that never happens');
+    error.stack = `${error}`;
+    call('errors.js', 'report', error);
+    process.exitCode = 13;
+  });
+
+  function run() {
+    let code = source.replace(/^#!/, '//');
+    if (request['typescript.js']) {
+      try {
+        code = call('typescript.js', 'convert', code);
+      } catch (error) {
+        return leave(error, error.place ?? {});
+      }
+    }
+    // Where the word occurs, plain parsing could take it for a variable's name.
+    if (!/\bawait\b/.test(code)) {
+      const whole = /\}\s*$/.test(code) ? call('cell.js', 'literal', code) : code;
+      let compiled;
+      try {
+        compiled = script(whole);
+      } catch {
+        // An import, or an error, whose place only the other way tells.
+      }
+      if (compiled) {
+        let value;
+        try {
+          value = compiled.runInThisContext({ displayErrors: false });
+        } catch (error) {
+          return fail(error);
+        }
+        return end(value, value !== undefined && call('cell.js', 'hasValue', whole));
+      }
+    }
+    waits = true;
+    call('cell.js', 'evaluate', code, end, fail);
+  }
+
+  disguise();
+  quiet();
+  say('started');
+  run();
+})();

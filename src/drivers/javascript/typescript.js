@@ -1,0 +1,95 @@
+// TypeScript: the code as JavaScript, by what the rootfs has for that. Types are
+// blanked out where that is enough, so that every place stays; where code is
+// generated (enums, namespaces, parameter properties), a source map leads back.
+'use strict';
+const Module = require('node:module');
+
+function remember(map) {
+  const places = new Module.SourceMap(map);
+  shim.original = (line, column) => {
+    const entry = places.findEntry(line - 1, column - 1);
+    if (entry.originalLine === undefined) return { line, column };
+    return { line: entry.originalLine + 1, column: entry.originalColumn + 1 };
+  };
+}
+
+const MAP = /\n\/\/# sourceMappingURL=data:application\/json;(?:charset=utf-8;)?base64,(.*)\s*$/;
+
+function withMap(code) {
+  const map = MAP.exec(code);
+  if (!map) return code;
+  remember(JSON.parse(Buffer.from(map[1], 'base64').toString()));
+  return code.slice(0, map.index);
+}
+
+/** The error, with the place that stands before it in the stack. */
+function placed(error) {
+  // The line's number, some lines of code up to that one, and a mark.
+  const found = /^[^\n]*?:(\d+)\n(?:[^\n]*\n){1,3}?([ \t]*)\^/.exec(error.stack ?? '');
+  error.place = found ? { line: Number(found[1]), column: found[2].length + 1 } : {};
+  return error;
+}
+
+function byNode(source) {
+  const convert = Module.stripTypeScriptTypes;
+  try {
+    return convert(source, { mode: 'strip' });
+  } catch (error) {
+    if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw placed(error);
+  }
+  try {
+    return withMap(convert(source, { mode: 'transform', sourceMap: true, sourceUrl: shim.file }));
+  } catch (error) {
+    throw placed(error);
+  }
+}
+
+function byCompiler(ts, source) {
+  const { outputText, diagnostics = [] } = ts.transpileModule(source, {
+    fileName: shim.file,
+    reportDiagnostics: true,
+    compilerOptions: {
+      target: ts.ScriptTarget.ES2022,
+      module: ts.ModuleKind.ESNext,
+      inlineSourceMap: true,
+      experimentalDecorators: true,
+    },
+  });
+  const [first] = diagnostics;
+  if (first) {
+    const error = new SyntaxError(ts.flattenDiagnosticMessageText(first.messageText, '\n'));
+    const at = first.file?.getLineAndCharacterOfPosition(first.start);
+    error.place = at ? { line: at.line + 1, column: at.character + 1 } : {};
+    throw error;
+  }
+  // It makes modules of files that import nothing, too.
+  return withMap(outputText).replace(/\bexport \{\};\s*$/, '');
+}
+
+/** Where Node and distributions keep packages for everybody. */
+const SHARED = ['/usr/lib/node_modules/', '/usr/local/lib/node_modules/', '/usr/share/nodejs/', '/usr/share/node_modules/'];
+
+function compiler() {
+  for (const place of [shim.file, ...SHARED]) {
+    try {
+      return Module.createRequire(place)('typescript');
+    } catch (error) {
+      if (error.code !== 'MODULE_NOT_FOUND') throw error;
+    }
+  }
+  return undefined;
+}
+
+function convert(source) {
+  if (Module.stripTypeScriptTypes) return byNode(source);
+  const ts = compiler();
+  if (ts) return byCompiler(ts, source);
+  const error = new Error(
+    `cannot find package 'typescript', and Node ${process.version} cannot strip types by itself: ` +
+      'build a rootfs with a newer Node (cellblock rootfs build node) and run with --rootfs node',
+  );
+  error.place = { isMissing: true };
+  throw error;
+}
+
+return { convert };

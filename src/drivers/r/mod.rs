@@ -1,0 +1,61 @@
+//! R 4.2 and later, by `Rscript`. Nothing but base R is needed.
+//!
+//! What the shim does for the code, beyond running it in a global environment
+//! that is empty:
+//!
+//! * The code is parsed as a whole, then evaluated expression by expression. As
+//!   in IRkernel, every visible value of the top level is a result, in order, and
+//!   the last expression's is the main one: as `print` shows it, and a data frame
+//!   also as HTML (60 rows) and as JSON (`columns`, `data` row by row, and
+//!   `rows`, how many there are in all; at most 1000 rows or 20000 values).
+//!   Values that are printed by `print` or `cat` are plain output.
+//! * What is drawn without a device of the program's own becomes results, one
+//!   for each page, when the page is done: when the next one begins, or at the
+//!   end. As PNG by cairo; without libpng as SVG, and without cairo as PDF.
+//! * Messages and warnings go to stderr at once (`warn = 1`).
+//! * An uncaught error becomes an error frame with the calls that led to it, and
+//!   exit status 1. `quit(status =)` is plain R's, and so is `.Last`.
+//! * `commandArgs()` has the caller's arguments.
+//!
+//! # The channel
+//!
+//! R reads and writes files by name, and a socket cannot be opened by name: so
+//! its channel is two pipes, which `/proc/self/fd` names. The shim opens them for
+//! each message, and no connection of R's that code could list refers to them.
+//! Code that opens these names reaches the channel, as do its child processes,
+//! which inherit the descriptors; what comes of it is a broken channel, or
+//! results of its own making.
+//!
+//! # Memory
+//!
+//! R asks for memory by malloc(3) and raises an error when there is none. In a
+//! cgroup there always is, until the kernel kills; so the shim sets R's own
+//! limit on vectors a little below the cell's (`mem.maxVSize`).
+
+use super::{ChannelForm, Delivery, Driver, DriverFile};
+
+const SHIM: &str = "/run/cellblock/r.R";
+
+/// See the module's documentation.
+pub(super) static DRIVER: Driver = Driver {
+    name: "r",
+    aliases: &["rscript"],
+    extensions: &["R"],
+    interpreters: &[
+        "/usr/bin/Rscript",
+        "/usr/local/bin/Rscript",
+        "/opt/R/bin/Rscript",
+    ],
+    flags: &["--vanilla", SHIM],
+    files: &[DriverFile {
+        path: SHIM,
+        content: include_str!("shim.R"),
+    }],
+    delivery: Delivery::Channel(&[]),
+    channel: ChannelForm::Pipes,
+    memory_flags: super::no_memory_flags,
+    out_of_memory: &[],
+    compiled: None,
+    rootfs: "r",
+    profile: "r",
+};

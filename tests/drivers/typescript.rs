@@ -1,0 +1,87 @@
+//! What TypeScript code gets from its driver, where Node or the package
+//! `typescript` can take types out.
+
+use crate::harness::{Bench, other};
+
+/// A bench; `None`, and a word about it, where nothing takes types out. Then
+/// the error must say what would.
+fn typescript() -> Option<Bench> {
+    let bench = other("typescript")?;
+    let run = bench.run("const n: number = 1; n");
+    if run.error.is_none() {
+        return Some(bench);
+    }
+    let message = &run.error().message;
+    assert!(message.contains("cellblock rootfs build node"), "{run:?}");
+    eprintln!("skipped: {message}");
+    None
+}
+
+#[test]
+fn types_vanish_and_enums_work() {
+    let Some(typescript) = typescript() else {
+        return;
+    };
+    for (code, text) in [
+        (
+            "interface P { x: number }\nconst p: P = { x: 3 }\np.x as number",
+            "=3",
+        ),
+        ("enum Axis { X, Y }\n[Axis.Y, Axis[0]]", "=[ 1, 'X' ]"),
+        (
+            "function id<T>(value: T): T { return value }\nid<string>('a')",
+            "='a'",
+        ),
+        (
+            "class P { constructor(private x: number) {} get() { return this.x } }\nnew P(4).get()",
+            "=4",
+        ),
+        ("namespace N { export const a = 1 }\nN.a", "=1"),
+        (
+            "import type { Stats } from 'fs'; import fs from 'fs'\nconst n: number = await Promise.resolve(3)\nn + typeof fs.statSync.length",
+            "='3number'",
+        ),
+        (
+            "export interface Q { a?: string }\nconst q: Q = {}\nq satisfies Q",
+            "={}",
+        ),
+    ] {
+        let run = typescript.run(code);
+        assert!(run.error.is_none(), "{code}\n{run:?}");
+        assert_eq!(run.texts(), [text], "{code}");
+        assert_eq!(run.stderr, "", "{code}");
+    }
+}
+
+#[test]
+fn lines_are_the_codes_own() {
+    let Some(typescript) = typescript() else {
+        return;
+    };
+    for (code, name, line, is_syntax) in [
+        (
+            "type A = { x: number }\n\nfunction g(a: A): number { return (a as any).y.z }\ng({ x: 1 })",
+            "TypeError",
+            3,
+            false,
+        ),
+        // Code is generated here, and lines move.
+        (
+            "enum E { A, B }\n\ninterface Q {\n  a: number\n}\nfunction f(q: Q): never {\n  throw new Error('bad')\n}\nf({ a: E.A })",
+            "Error",
+            7,
+            false,
+        ),
+        ("let a = 1\nlet x: = 5", "SyntaxError", 2, true),
+    ] {
+        let run = typescript.run(code);
+        let error = run.error();
+        assert_eq!(
+            (error.name.as_str(), error.line, run.is_syntax),
+            (name, Some(line), is_syntax),
+            "{code}\n{run:?}"
+        );
+        let source = code.lines().nth(line as usize - 1).unwrap();
+        assert_eq!(error.traceback[1], source, "{run:?}");
+    }
+}

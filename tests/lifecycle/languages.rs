@@ -1,0 +1,137 @@
+//! Languages other than Python, in cells: what only a cell shows, such as memory
+//! limits and a channel of two pipes between two users.
+
+use crate::cells::cell::Run;
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "languages",
+    covers: &[30],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "javascript-has-values-files-and-arguments",
+            needs: &[Need::Program("node")],
+            run: |stage| {
+                let code = "require('fs').writeFileSync('out.txt', 'x'); await 1; {a: 1}";
+                let run = stage.code("js", code).run()?.ended(Outcome::Ok)?;
+                assert_eq!(texts(&run), ["{ a: 1 }"]);
+                assert_eq!(run.record.files[0].path.to_string(), "out.txt");
+                Ok(())
+            },
+        },
+        Scene {
+            name: "javascript-that-fills-its-heap-is-out-of-memory",
+            needs: &[Need::Program("node")],
+            run: |stage| {
+                let code = "const all = []; for (;;) all.push(new Array(1e5).fill(0.5))";
+                out_of_memory(stage, "js", code)
+            },
+        },
+        Scene {
+            name: "javascript-that-spoils-the-channel-spoils-its-results",
+            needs: &[Need::Program("node")],
+            run: |stage| {
+                let code = "require('fs').writeSync(3, 'x'.repeat(1 << 16)); console.log(1); 5";
+                spoils(stage, "js", code)
+            },
+        },
+        Scene {
+            name: "r-draws-and-computes",
+            needs: &[Need::Program("Rscript")],
+            run: |stage| {
+                let code = "plot(1:3)\nmean(c(2, 4, 6))";
+                let run = stage.code("R", code).run()?.ended(Outcome::Ok)?;
+                let shown: Vec<_> = (run.record.results.iter())
+                    .map(|result| result.formats.keys().next().cloned().unwrap_or_default())
+                    .collect();
+                assert!(shown.contains(&"text/plain".to_owned()), "{shown:?}");
+                assert!(
+                    shown
+                        .iter()
+                        .any(|form| form.contains('/') && form != "text/plain")
+                );
+                assert!(run.record.files.is_empty(), "{}", run.json);
+                Ok(())
+            },
+        },
+        Scene {
+            name: "r-that-fills-its-heap-is-out-of-memory",
+            needs: &[Need::Program("Rscript")],
+            run: |stage| {
+                let code = "all <- list(); repeat all[[length(all) + 1]] <- numeric(1e6)";
+                out_of_memory(stage, "r", code)
+            },
+        },
+        Scene {
+            name: "r-that-spoils-the-channel-spoils-its-results",
+            needs: &[Need::Program("Rscript")],
+            run: |stage| {
+                let code = "to <- file('/proc/self/fd/4', 'wb', raw = TRUE); writeBin(as.raw(rep(255, 2^20)), to); close(to); cat('1\\n'); 5";
+                spoils(stage, "r", code)
+            },
+        },
+        Scene {
+            name: "java-has-values",
+            needs: &[Need::Program("javac")],
+            run: |stage| {
+                let code = "int x = 40;\nSystem.out.println(args[0]);\nx + 2";
+                let run = stage.code("jshell", code).arguments(["a b"]).run()?;
+                let run = run.ended(Outcome::Ok)?;
+                assert_eq!(
+                    (texts(&run), run.stdout()),
+                    (vec!["42".to_owned()], "a b\n")
+                );
+                Ok(())
+            },
+        },
+        Scene {
+            name: "java-that-fills-its-heap-is-out-of-memory",
+            needs: &[Need::Program("javac")],
+            run: |stage| {
+                let code =
+                    "List<int[]> all = new ArrayList<>(); while (true) all.add(new int[1 << 20]);";
+                out_of_memory(stage, "java", code)
+            },
+        },
+        Scene {
+            name: "java-with-no-memory-at-all-is-out-of-memory",
+            needs: &[Need::Program("javac")],
+            run: |stage| {
+                let run = stage.code("java", "1").limit("memory", "48M").run()?;
+                run.ended(Outcome::Memory)?;
+                Ok(())
+            },
+        },
+    ],
+    actors: &[],
+};
+
+fn texts(run: &Run) -> Vec<String> {
+    let text = |result: &cellblock::record::ResultItem| result.text.clone().unwrap_or_default();
+    run.record.results.iter().map(text).collect()
+}
+
+/// It says so, whoever noticed first, and there was room before.
+fn out_of_memory(stage: &Stage, language: &str, code: &str) -> Check {
+    let wall = stage.duration(60_000);
+    let run = stage
+        .code(language, code)
+        .limit("memory", "512M")
+        .limit("wall", &wall)
+        .run()?
+        .ended(Outcome::Memory)?;
+    let context = run.record.context.as_deref().unwrap_or_default();
+    assert!(context.contains("512M"), "{context}");
+    Ok(())
+}
+
+/// No writer waits for the supervisor, which says what happened.
+fn spoils(stage: &Stage, language: &str, code: &str) -> Check {
+    let run = stage.code(language, code).run()?;
+    assert_eq!(run.stdout(), "1\n", "{}", run.json);
+    assert!(run.record.results.is_empty(), "{}", run.json);
+    let warnings = run.record.warnings.join("\n");
+    assert!(warnings.contains("not the protocol"), "{warnings}");
+    Ok(())
+}
