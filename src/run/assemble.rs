@@ -13,7 +13,7 @@ use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
 use crate::plan::Plan;
-use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Truncation, Usage};
+use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
 use crate::spec::{Command, Limits, Spec, TmpfsLimit, WORKSPACE};
 use crate::supervise::Observed;
 use crate::supervise::capture::{Capture, Captured};
@@ -86,7 +86,6 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         limits: &plan.limits,
     });
     note_oddities(&observed, &mut warnings);
-    warnings.extend(said.notes);
     let mut truncated = outputs.truncated;
     let [stdout, stderr] =
         std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
@@ -98,15 +97,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
                 .map(|cut| (name.to_owned(), cut)),
         );
     }
-    if said.results_total > said.results.len() as u64 {
-        let cut = Truncation {
-            total: said.results_total,
-            kept: said.results.len() as u64,
-            part: "head".into(),
-            head: None,
-        };
-        truncated.insert("results".to_owned(), cut);
-    }
+    let (results, cut) = said.results.finish();
+    truncated.extend(cut.map(|cut| ("results".to_owned(), cut)));
     let limits = limits::Evidence {
         plan,
         cell,
@@ -125,7 +117,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .map(|error| crate::hints::complete(error, plan))
             .or(lost),
         execution_time: usage.wall_ms / 1000.0,
-        results: said.results,
+        results,
         error: said.error,
         files: outputs.files,
         files_skipped: outputs.skipped,

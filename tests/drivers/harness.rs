@@ -34,6 +34,9 @@ pub(crate) struct Run {
     pub(crate) started: bool,
     pub(crate) done: bool,
     pub(crate) results: Vec<ResultItem>,
+    pub(crate) updates: Vec<ResultItem>,
+    /// For each, how many results there were, and whether it waits.
+    pub(crate) clears: Vec<(usize, bool)>,
     pub(crate) notes: Vec<String>,
     pub(crate) error: Option<CodeError>,
     pub(crate) is_syntax: bool,
@@ -199,6 +202,8 @@ pub(crate) fn finish(mut child: Child, mut channel: UnixStream) -> Run {
         started: false,
         done: false,
         results: Vec::new(),
+        updates: Vec::new(),
+        clears: Vec::new(),
         notes: Vec::new(),
         error: None,
         is_syntax: false,
@@ -210,6 +215,11 @@ pub(crate) fn finish(mut child: Child, mut channel: UnixStream) -> Run {
                 run.results.push(item);
                 run.notes.extend(notes);
             }
+            Frame::Update { item, notes } => {
+                run.updates.push(item);
+                run.notes.extend(notes);
+            }
+            Frame::Clear { wait } => run.clears.push((run.results.len(), wait)),
             Frame::Error { error, is_syntax } => {
                 run.error = Some(error);
                 run.is_syntax = is_syntax;
