@@ -50,6 +50,24 @@ pub(crate) fn python() -> Option<Bench> {
     bench(driver, named)
 }
 
+/// A bench for a Python that has these packages; `None`, and a word about it,
+/// where there is none. `CELLBLOCK_TEST_PYTHON_DATA` names its interpreter.
+pub(crate) fn python_with(packages: &[&str]) -> Option<Bench> {
+    let named = std::env::var_os("CELLBLOCK_TEST_PYTHON_DATA").map(PathBuf::from);
+    let bench = named.map_or_else(python, |named| bench(find("python").unwrap(), Some(named)))?;
+    let has = |package: &&&str| bench.plain(&format!("import {package}")).status.success();
+    let missing: Vec<_> = packages.iter().filter(|name| !has(name)).collect();
+    if missing.is_empty() {
+        return Some(bench);
+    }
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    let interpreter = bench.interpreter.display();
+    eprintln!(
+        "skipped: {test}: {interpreter} has no {missing:?}; CELLBLOCK_TEST_PYTHON_DATA may name one that has"
+    );
+    None
+}
+
 pub(crate) fn bash() -> Option<Bench> {
     bench(find("bash").unwrap(), None)
 }
@@ -137,6 +155,7 @@ impl Bench {
             .args(argv)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
+            .env("TMPDIR", self.directory.path())
             .current_dir(self.workspace())
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::piped())

@@ -6,3 +6,4 @@ mod frames;
 mod harness;
 mod hostile;
 mod python;
+mod rich;
