@@ -14,11 +14,11 @@ use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
 use crate::plan::Plan;
 use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
-use crate::spec::{Command, Limits, Spec, TmpfsLimit, WORKSPACE};
+use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit, WORKSPACE};
 use crate::supervise::Observed;
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
-use crate::supervise::verdict::{End, Evidence, Exhausted, FullTmpfs, Stop, Verdict, judge};
+use crate::supervise::verdict::{End, Evidence, Exhausted, FullTmpfs, Place, Stop, Verdict, judge};
 
 /// What the cell's cgroup said before it was removed.
 #[derive(Debug)]
@@ -84,6 +84,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         error: said.error.as_ref(),
         broken_syntax: said.is_syntax,
         limits: &plan.limits,
+        place: place(spec, plan),
     });
     note_oddities(&observed, &mut warnings);
     let mut truncated = outputs.truncated;
@@ -145,10 +146,22 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
         error: None,
         broken_syntax: false,
         limits: &limits,
+        place: Place::default(),
     });
     Record {
         setup_error: Some(error),
         ..outline(spec, verdict, None, None, String::new())
+    }
+}
+
+fn place<'a>(spec: &'a Spec, plan: &'a Plan) -> Place<'a> {
+    Place {
+        language: match &spec.command {
+            Command::Run { language, .. } => Some(language),
+            Command::Exec { .. } => None,
+        },
+        rootfs: &plan.rootfs,
+        has_network: spec.network != Network::None,
     }
 }
 
