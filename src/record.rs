@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::bytes::RawText;
 use crate::error::SetupError;
@@ -184,7 +185,7 @@ pub enum Category {
 }
 
 /// One value that the code produced, in Jupyter's terms a mimebundle.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultItem {
     /// Whether it is the value of the last expression.
     pub is_main_result: bool,
@@ -192,6 +193,25 @@ pub struct ResultItem {
     pub text: Option<String>,
     /// Its forms by media type; binary ones as base64.
     pub formats: BTreeMap<String, serde_json::Value>,
+    /// The data behind a plot: `type` (`line`, `scatter`, `bar`, `pie`,
+    /// `box_and_whisker`, `superchart` of several, or `unknown`), `title`,
+    /// axes with labels, units, scales and ticks, and `elements`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub chart: Option<Value>,
+    /// A table as `columns` and `rows`, with `total_rows` and `total_columns`
+    /// where it was cut; an `index` where it says more than the row's number.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub data: Option<Value>,
+    /// What the code says about the forms, by media type.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub metadata: Option<Value>,
+    /// The name under which the code may have replaced the forms later; they
+    /// are the last ones.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub display_id: Option<String>,
+    /// Which forms are missing or cut, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
 }
 
 /// An exception that ended the code.

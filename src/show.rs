@@ -15,11 +15,13 @@ use crate::record::{
 };
 use page::{Page, Tone};
 use quantity::{bytes, in_unit, milliseconds};
+use result::result;
 
 pub use page::Style;
 
 mod page;
 pub(crate) mod quantity;
+mod result;
 
 /// Lines of one part that [`render`] shows.
 const PART: Option<usize> = Some(40);
@@ -58,8 +60,8 @@ pub fn read(path: &Path) -> Result<Record> {
 pub fn render_run(record: &Record, style: Style) -> String {
     let mut page = Page::new(style);
     page.block("", &text(record.stdout.as_ref()), None);
-    for result in &record.results {
-        page.block("", &result_text(result), None);
+    for item in &record.results {
+        result(&mut page, "", item, None);
     }
     page.block("", &text(record.stderr.as_ref()), None);
     if let Some(error) = &record.error {
@@ -180,25 +182,16 @@ fn stream_heading(record: &Record, name: &str, text: &str) -> String {
     }
 }
 
-/// A result as text: its own form, or the names of those it has.
-fn result_text(result: &ResultItem) -> String {
-    let forms = || {
-        let names: Vec<&str> = result.formats.keys().map(String::as_str).collect();
-        format!("[{}]", names.join(", "))
-    };
-    result.text.clone().unwrap_or_else(forms)
-}
-
 fn results(page: &mut Page, results: &[ResultItem]) {
-    for (index, result) in results.iter().enumerate() {
-        let main = if result.is_main_result {
+    for (index, item) in results.iter().enumerate() {
+        let main = if item.is_main_result {
             ", the last expression"
         } else {
             ""
         };
-        let forms: Vec<&str> = result.formats.keys().map(String::as_str).collect();
+        let forms: Vec<&str> = item.formats.keys().map(String::as_str).collect();
         page.heading(&format!("result {}{main}: {}", index + 1, forms.join(", ")));
-        page.block("  ", result.text.as_deref().unwrap_or_default(), PART);
+        result(page, "  ", item, PART);
     }
 }
 

@@ -14,7 +14,7 @@ use cellblock::show::{self, Style};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const SAMPLES: [&str; 5] = ["ok", "error", "cut", "hostile", "setup"];
+const SAMPLES: [&str; 6] = ["ok", "rich", "error", "cut", "hostile", "setup"];
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -89,11 +89,13 @@ fn records_are_shown_in_full_and_in_brief() {
 
 #[test]
 fn a_terminal_gets_no_control_sequence_of_the_cell() {
-    let record: Record = serde_json::from_str(&sample("hostile").unwrap()).unwrap();
-    for shown in [
-        show::render(&record, Style::COLOURED),
-        show::render_run(&record, Style::COLOURED),
-    ] {
+    let record = |name| serde_json::from_str::<Record>(&sample(name).unwrap()).unwrap();
+    for shown in ["hostile", "rich"].into_iter().flat_map(|name| {
+        [
+            show::render(&record(name), Style::COLOURED),
+            show::render_run(&record(name), Style::COLOURED),
+        ]
+    }) {
         let without_colours = ["0", "1", "2", "33", "1;31", "1;32"]
             .iter()
             .fold(shown, |text, code| {

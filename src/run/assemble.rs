@@ -13,12 +13,12 @@ use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
 use crate::plan::Plan;
-use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Truncation, Usage};
-use crate::spec::{Command, Limits, Spec, TmpfsLimit, WORKSPACE};
+use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
+use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit, WORKSPACE};
 use crate::supervise::Observed;
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
-use crate::supervise::verdict::{End, Evidence, Exhausted, FullTmpfs, Stop, Verdict, judge};
+use crate::supervise::verdict::{End, Evidence, Exhausted, FullTmpfs, Place, Stop, Verdict, judge};
 
 /// What the cell's cgroup said before it was removed.
 #[derive(Debug)]
@@ -94,9 +94,9 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         error: said.error.as_ref(),
         broken_syntax: said.is_syntax,
         limits: &plan.limits,
+        place: place(spec, plan),
     });
     note_oddities(&observed, &mut warnings);
-    warnings.extend(said.notes);
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -106,15 +106,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
                 .map(|cut| (name.to_owned(), cut)),
         );
     }
-    if said.results_total > said.results.len() as u64 {
-        let cut = Truncation {
-            total: said.results_total,
-            kept: said.results.len() as u64,
-            part: "head".into(),
-            head: None,
-        };
-        truncated.insert("results".to_owned(), cut);
-    }
+    let (results, cut) = said.results.finish();
+    truncated.extend(cut.map(|cut| ("results".to_owned(), cut)));
     let limits = limits::Evidence {
         plan,
         cell,
@@ -133,7 +126,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .map(|error| crate::hints::complete(error, plan))
             .or(lost),
         execution_time: usage.wall_ms / 1000.0,
-        results: said.results,
+        results,
         error: said.error,
         files: outputs.files,
         files_skipped: outputs.skipped,
@@ -162,10 +155,22 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
         error: None,
         broken_syntax: false,
         limits: &limits,
+        place: Place::default(),
     });
     Record {
         setup_error: Some(error),
         ..outline(spec, verdict, None, None, String::new())
+    }
+}
+
+fn place<'a>(spec: &'a Spec, plan: &'a Plan) -> Place<'a> {
+    Place {
+        language: match &spec.command {
+            Command::Run { language, .. } => Some(language),
+            Command::Exec { .. } => None,
+        },
+        rootfs: &plan.rootfs,
+        has_network: spec.network != Network::None,
     }
 }
 

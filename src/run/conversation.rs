@@ -1,16 +1,11 @@
 //! What a driver and the supervisor say to each other.
 
-use serde_json::Value;
-
 use crate::drivers::frames::{Frame, FrameReader};
-use crate::record::{CodeError, ResultItem};
+use crate::record::CodeError;
 use crate::supervise::Channel;
 use crate::sys::process::monotonic_ns;
 
-/// Results kept of one run; what comes after them is counted.
-const RESULTS_CAP: usize = 1000;
-/// Bytes of them.
-const RESULT_BYTES_CAP: usize = 64 << 20;
+use super::results::Results;
 
 /// One request, and what came back.
 #[derive(Debug)]
@@ -26,12 +21,9 @@ pub(super) struct Conversation {
 pub(super) struct Said {
     /// When the interpreter began with the code (monotonic, ns).
     pub(super) started_ns: Option<u64>,
-    pub(super) results: Vec<ResultItem>,
-    pub(super) results_total: u64,
-    results_size: usize,
+    pub(super) results: Results,
     pub(super) error: Option<CodeError>,
     pub(super) is_syntax: bool,
-    pub(super) notes: Vec<String>,
 }
 
 impl Conversation {
@@ -68,16 +60,9 @@ impl Said {
     fn take(&mut self, frame: Frame) {
         match frame {
             Frame::Started => self.started_ns = self.started_ns.or_else(|| Some(monotonic_ns())),
-            Frame::Result { item, notes } => {
-                self.results_total += 1;
-                let size = size_of_item(&item);
-                if self.results.len() < RESULTS_CAP && self.results_size + size <= RESULT_BYTES_CAP
-                {
-                    self.results_size += size;
-                    self.results.push(item);
-                    self.notes.extend(notes);
-                }
-            }
+            Frame::Result { item, notes } => self.results.add(item, notes),
+            Frame::Update { item, notes } => self.results.update(item, notes),
+            Frame::Clear { wait } => self.results.clear(wait),
             Frame::Error { error, is_syntax } => {
                 self.error = Some(error);
                 self.is_syntax = is_syntax;
@@ -85,16 +70,4 @@ impl Said {
             Frame::Done => {}
         }
     }
-}
-
-/// About how many bytes a result takes in the record.
-fn size_of_item(item: &ResultItem) -> usize {
-    let text = item.text.as_ref().map_or(0, String::len);
-    let format = |(name, value): (&String, &Value)| {
-        name.len()
-            + value
-                .as_str()
-                .map_or_else(|| value.to_string().len(), str::len)
-    };
-    text + item.formats.iter().map(format).sum::<usize>()
 }

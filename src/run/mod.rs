@@ -27,6 +27,7 @@ mod inputs;
 mod isolation;
 mod limits;
 mod measures;
+mod results;
 
 use conversation::Conversation;
 pub use filter::Policy as FilterPolicy;

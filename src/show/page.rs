@@ -143,6 +143,11 @@ impl Page {
             return;
         }
         self.heading(title);
+        self.grid(header, rows);
+    }
+
+    /// Rows whose columns are aligned.
+    pub(super) fn grid(&mut self, header: &[&str], rows: &[Vec<String>]) {
         let escape = |cell: &str| {
             let mut page = Self::new(Style::PLAIN);
             if page.push_escaped(cell, WIDEST_CELL) > 0 {

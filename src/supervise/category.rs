@@ -14,6 +14,8 @@ pub(super) fn of_exception(error: &CodeError) -> Category {
         .or_else(|| by_class(&error.name))
         .or_else(|| error.errno.and_then(by_errno))
         .or_else(|| by_phrase(&PHRASES, &message))
+        // Python's; an error number says that it was the network.
+        .or_else(|| (class(&error.name) == "TimeoutError").then_some(Category::Timeout))
         .unwrap_or(Category::Runtime)
 }
 
@@ -56,7 +58,7 @@ fn by_class(name: &str) -> Option<Category> {
 
 /// Classes that tell the category by themselves: of Python and its common
 /// packages, JavaScript, Java, and R's condition classes.
-const CLASSES: [(Category, &[&str]); 9] = [
+const CLASSES: [(Category, &[&str]); 10] = [
     (
         Category::Syntax,
         &["SyntaxError", "IndentationError", "TabError", "parseError"],
@@ -86,7 +88,14 @@ const CLASSES: [(Category, &[&str]); 9] = [
     ),
     (
         Category::Type,
-        &["TypeError", "ClassCastException", "ArrayStoreException"],
+        &[
+            "TypeError",
+            "UFuncTypeError",
+            "UFuncNoLoopError",
+            "DTypePromotionError",
+            "ClassCastException",
+            "ArrayStoreException",
+        ],
     ),
     (
         Category::Value,
@@ -108,6 +117,12 @@ const CLASSES: [(Category, &[&str]); 9] = [
             "LinAlgError",
             "EmptyDataError",
             "ParserError",
+            "ColumnNotFoundError",
+            "IntCastingNaNError",
+            "InvalidIndexError",
+            "MergeError",
+            "OutOfBoundsDatetime",
+            "AxisError",
             "RangeError",
             "URIError",
             "ArithmeticException",
@@ -131,6 +146,10 @@ const CLASSES: [(Category, &[&str]); 9] = [
             "FileExistsError",
             "IsADirectoryError",
             "NotADirectoryError",
+            "BadZipFile",
+            "InvalidFileException",
+            "UnidentifiedImageError",
+            "UnsupportedOperation",
             "NoSuchFileException",
             "FileAlreadyExistsException",
             "DirectoryNotEmptyException",
@@ -181,6 +200,7 @@ const CLASSES: [(Category, &[&str]); 9] = [
             "HttpConnectTimeoutException",
         ],
     ),
+    (Category::Timeout, &["TimeoutExpired", "TimeoutException"]),
     (Category::Processes, &["BlockingIOError"]),
 ];
 

@@ -4,24 +4,34 @@ use std::borrow::Cow;
 
 use nix::sys::signal::Signal;
 
-use super::verdict::{Exhausted, FullTmpfs};
+use super::verdict::{Exhausted, FullTmpfs, Place};
+use super::{category, modules};
 use crate::record::{Category, CodeError, Denied};
 
 /// What went wrong with an exception of this category.
-pub(super) fn exception_context(error: &CodeError, category: Category) -> String {
+pub(super) fn exception_context(
+    error: &CodeError,
+    category: Category,
+    place: &Place<'_>,
+) -> String {
     let advice = match category {
         Category::Syntax => "the code does not parse; correct it there",
         Category::Name => {
             "it uses a name or attribute that does not exist; define it, or correct its spelling"
         }
-        Category::Import => "a module is missing; use one that the rootfs has",
+        Category::Import => &import_advice(error, place),
         Category::Type => "a value has the wrong type there",
         Category::Value => "a value, key or index is not what that operation takes",
         Category::File => {
             "a file is missing or not of the right kind; relative paths start in the working directory, and only files that were passed in exist"
         }
         Category::Permission => "the cell forbids that; write only below /workspace or /tmp",
-        Category::Network => "the network of the cell does not reach that; pass data in as files",
+        Category::Network if category::network_answered(error) => {
+            "nobody listens there, or the connection was cut"
+        }
+        Category::Network if place.has_network => "the network does not reach that",
+        Category::Network => "the cell has no network; pass data in as files",
+        Category::Timeout => "something took longer than the code itself allows it",
         _ => "the traceback shows where",
     };
     let line = error
@@ -31,6 +41,14 @@ pub(super) fn exception_context(error: &CodeError, category: Category) -> String
         "the code raised {}{line}: {advice}",
         shown_class(&error.name)
     )
+}
+
+fn import_advice(error: &CodeError, place: &Place<'_>) -> String {
+    if error.message.starts_with("cannot import name ") {
+        return "the module that is there has no such name; correct its spelling, or do as that version wants".to_owned();
+    }
+    modules::advice(&error.message, place)
+        .unwrap_or_else(|| "a module is missing; use one that the rootfs has".to_owned())
 }
 
 /// An exception's class as a part of a sentence. It comes from the cell: it can

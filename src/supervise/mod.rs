@@ -17,6 +17,7 @@ mod category;
 mod denials;
 mod explain;
 mod meter;
+mod modules;
 pub mod outputs;
 mod signals;
 pub mod verdict;

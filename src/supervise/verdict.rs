@@ -57,6 +57,19 @@ pub struct Evidence<'a> {
     pub broken_syntax: bool,
     /// The limits that were asked for.
     pub limits: &'a Limits,
+    /// Where the code ran.
+    pub place: Place<'a>,
+}
+
+/// What the code found around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place<'a> {
+    /// The language; `None` for a program.
+    pub language: Option<&'a str>,
+    /// The rootfs, as in the record.
+    pub rootfs: &'a str,
+    /// Whether there is more of a network than loopback.
+    pub has_network: bool,
 }
 
 /// How the program ended.
@@ -332,7 +345,7 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
             Outcome::Error,
             category,
             RAISED,
-            exception_context(error, category),
+            exception_context(error, category, &evidence.place),
         ),
     }
 }

@@ -74,6 +74,71 @@ fn a_result_keeps_text_bytes_and_json_apart() {
 }
 
 #[test]
+fn what_goes_with_a_result_is_json_objects() {
+    let nested = format!(r#"{{"a": [{}]}}"#, vec!["[]"; 70_000].join(","));
+    let long = format!(r#"{{"a": "{}"}}"#, "x".repeat(3 << 20));
+    let Frame::Result { item, notes } = one(vec![
+        (b't', "kind", b"result"),
+        (b't', "display_id", b"a \xff"),
+        (b't', "metadata", b"{\"image/png\": {\"width\": 3}}"),
+        (b'j', "chart", nested.as_bytes()),
+        (b'j', "data", b"[1]"),
+    ]) else {
+        panic!("no result")
+    };
+    assert_eq!(item.display_id.as_deref(), Some("a \u{fffd}"));
+    assert_eq!(item.metadata, Some(json!({"image/png": {"width": 3}})));
+    assert_eq!((item.chart, item.data), (None, None));
+    assert_eq!(
+        notes,
+        [
+            "chart: not JSON of at most 65536 values",
+            "data: not a JSON object"
+        ]
+    );
+    let many: Fields<'_> = std::iter::once((b't', "kind", &b"result"[..]))
+        .chain(std::iter::repeat_n((b'j', "data", long.as_bytes()), 3))
+        .chain(std::iter::repeat_n((b'j', "chart", &b"{"[..]), 100))
+        .collect();
+    let Frame::Result { notes, .. } = one(many) else {
+        panic!("no result")
+    };
+    assert_eq!(notes.len(), 32);
+    assert_eq!(notes[0], "data: more than 2097152 bytes");
+}
+
+#[test]
+fn updates_and_clears_are_told_apart() {
+    let Frame::Update { item, notes } = one(vec![
+        (b't', "kind", b"update"),
+        (b't', "main", b"1"),
+        (b't', "text/plain", b"new"),
+        (b't', "display_id", b"a"),
+        (b't', "failed", b"text/html: no"),
+    ]) else {
+        panic!("no update")
+    };
+    assert_eq!((item.text.as_deref(), notes.len()), (Some("new"), 1));
+    assert!(!item.is_main_result, "only the code's value is that");
+    for (fields, waits) in [
+        (vec![(b't', "kind", &b"clear"[..])], false),
+        (
+            vec![(b't', "kind", &b"clear"[..]), (b't', "wait", b"1")],
+            true,
+        ),
+    ] {
+        let Frame::Clear { wait } = one(fields) else {
+            panic!("no clear")
+        };
+        assert_eq!(wait, waits);
+    }
+    // Of nothing.
+    let (frames, end, unknown) =
+        read([&message(&[(b't', "kind", b"update"), (b't', "text/plain", b"x")])[..]]);
+    assert_eq!((frames.len(), end, unknown), (0, None, 1));
+}
+
+#[test]
 fn an_errors_numbers_are_numbers_or_absent() {
     for (digits, line, errno) in [
         (&b"17"[..], Some(17), Some(17)),
@@ -218,12 +283,17 @@ fn a_request_that_is_too_long_says_so() {
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let key = prop_oneof![
         "(main|failed|name|message|traceback|line|errno|syntax|text/plain|image/png)",
+        "(display_id|metadata|chart|data|wait)",
         "[a-z/]{0,12}",
     ];
-    let field = ("[tbjx]", key, proptest::collection::vec(any::<u8>(), 0..40));
+    let value = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..40),
+        r#"\{("[a-z]":(null|\[1,-2e9\]|"é"))?\}"#.prop_map(String::into_bytes),
+    ];
+    let field = ("[tbjx]", key, value);
     let frame =
         (
-            "(started|result|error|done|zzz)",
+            "(started|result|update|clear|error|done|zzz)",
             proptest::collection::vec(field, 0..6),
         )
             .prop_map(|(kind, fields)| {
@@ -263,9 +333,11 @@ proptest! {
     fn whatever_is_read_is_valid_json(bytes in stream()) {
         let _ = FrameReader::new().feed(&bytes, |frame| {
             let text = match frame {
-                Frame::Result { item, .. } => serde_json::to_string(&item),
+                Frame::Result { item, .. } | Frame::Update { item, .. } => {
+                    serde_json::to_string(&item)
+                }
                 Frame::Error { error, .. } => serde_json::to_string(&error),
-                Frame::Started | Frame::Done => return,
+                Frame::Started | Frame::Done | Frame::Clear { .. } => return,
             };
             serde_json::from_str::<serde_json::Value>(&text.unwrap()).unwrap();
         });

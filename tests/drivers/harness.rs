@@ -35,6 +35,9 @@ pub(crate) struct Run {
     pub(crate) started: bool,
     pub(crate) done: bool,
     pub(crate) results: Vec<ResultItem>,
+    pub(crate) updates: Vec<ResultItem>,
+    /// For each, how many results there were, and whether it waits.
+    pub(crate) clears: Vec<(usize, bool)>,
     pub(crate) notes: Vec<String>,
     pub(crate) error: Option<CodeError>,
     pub(crate) is_syntax: bool,
@@ -46,6 +49,24 @@ pub(crate) fn python() -> Option<Bench> {
     let driver = find("python").unwrap();
     let named = std::env::var_os("CELLBLOCK_TEST_PYTHON").map(PathBuf::from);
     bench(driver, named)
+}
+
+/// A bench for a Python that has these packages; `None`, and a word about it,
+/// where there is none. `CELLBLOCK_TEST_PYTHON_DATA` names its interpreter.
+pub(crate) fn python_with(packages: &[&str]) -> Option<Bench> {
+    let named = std::env::var_os("CELLBLOCK_TEST_PYTHON_DATA").map(PathBuf::from);
+    let bench = named.map_or_else(python, |named| bench(find("python").unwrap(), Some(named)))?;
+    let has = |package: &&&str| bench.plain(&format!("import {package}")).status.success();
+    let missing: Vec<_> = packages.iter().filter(|name| !has(name)).collect();
+    if missing.is_empty() {
+        return Some(bench);
+    }
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    let interpreter = bench.interpreter.display();
+    eprintln!(
+        "skipped: {test}: {interpreter} has no {missing:?}; CELLBLOCK_TEST_PYTHON_DATA may name one that has"
+    );
+    None
 }
 
 pub(crate) fn bash() -> Option<Bench> {
@@ -198,6 +219,7 @@ impl Bench {
             .args(argv)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
+            .env("TMPDIR", self.directory.path())
             .current_dir(self.workspace())
             .stdin(stdin)
             .stdout(Stdio::piped())
@@ -260,6 +282,8 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
         started: false,
         done: false,
         results: Vec::new(),
+        updates: Vec::new(),
+        clears: Vec::new(),
         notes: Vec::new(),
         error: None,
         is_syntax: false,
@@ -271,6 +295,11 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
                 run.results.push(item);
                 run.notes.extend(notes);
             }
+            Frame::Update { item, notes } => {
+                run.updates.push(item);
+                run.notes.extend(notes);
+            }
+            Frame::Clear { wait } => run.clears.push((run.results.len(), wait)),
             Frame::Error { error, is_syntax } => {
                 run.error = Some(error);
                 run.is_syntax = is_syntax;

@@ -9,4 +9,5 @@ mod java;
 mod javascript;
 mod python;
 mod r;
+mod rich;
 mod typescript;

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::{Bench, Run, finish, python};
 
 /// Runs code that is to succeed.
-fn ok(python: &Bench, code: &str) -> Run {
+pub(crate) fn ok(python: &Bench, code: &str) -> Run {
     let run = python.run(code);
     assert!(
         run.error.is_none() && run.status.success(),
@@ -62,7 +62,7 @@ fn display_makes_further_results() {
     let Some(python) = python() else { return };
     let run = ok(&python, "for n in range(3):\n    display(n * n)\n'last'");
     assert_eq!(run.texts(), ["0", "1", "4", "='last'"]);
-    let run = ok(&python, "display(1, [2], display_id='x', metadata={})");
+    let run = ok(&python, "display(1, [2], display_id='x', metadata={});");
     assert_eq!(run.texts(), ["1", "[2]"]);
     let run = ok(
         &python,

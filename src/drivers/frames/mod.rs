@@ -4,7 +4,7 @@
 //! supervisor                              shim (in the cell)
 //!     │ ── request ─────────────────────► │  code, name, directory, argument…, memory, parts of the shim
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
-//!     │ ◄───────────────────────── result │  any number of times
+//!     │ ◄───────── result, update, clear │  any number of times
 //!     │ ◄────────────────────────── error │  the code raised
 //!     │ ◄─────────────────────────── done │  the code ended; threads may go on
 //! ```
@@ -24,7 +24,9 @@
 //! | kind | fields |
 //! |---|---|
 //! | `started` | |
-//! | `result` | `main` if it is the last expression's value; each media type with its data; `failed`: why a form is missing |
+//! | `result` | `main` if it is the last expression's value; each media type with its data; `failed`: why a form is missing; `display_id`: a name for updates; `metadata`, `chart`, `data`: JSON objects, as in the record |
+//! | `update` | as for `result`: new forms for those that were displayed under `display_id` |
+//! | `clear` | takes back what was displayed so far; with `wait`, once there is a new result |
 //! | `error` | `name`, `message`, `traceback` (one per line), `line`, `errno`, `syntax` if the code does not parse |
 //! | `done` | |
 //!

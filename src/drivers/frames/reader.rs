@@ -1,7 +1,5 @@
 //! Frames, out of whatever bytes come from a cell.
 
-use std::collections::BTreeMap;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
@@ -20,6 +18,10 @@ const FORMAT_CAP: usize = 8 << 20;
 const FORMATS_CAP: usize = 32;
 /// Values in the JSON of one format.
 const NODES_CAP: usize = 1 << 16;
+/// Bytes of the JSON of a chart, of a table, and values in it.
+const DATA_CAP: usize = 2 << 20;
+/// Bytes of the JSON about a result's formats, and values in it.
+const METADATA_CAP: usize = 64 << 10;
 /// Bytes of a name, of a media type, of a note.
 const NAME_CAP: usize = 256;
 /// Bytes of an error's message.
@@ -40,6 +42,19 @@ pub enum Frame {
         item: ResultItem,
         /// Why forms are missing or cut, in words.
         notes: Vec<String>,
+    },
+    /// The code has new forms for the results that it displayed before under
+    /// [`ResultItem::display_id`].
+    Update {
+        /// The forms, and the name, which is there.
+        item: ResultItem,
+        /// Why forms are missing or cut, in words.
+        notes: Vec<String>,
+    },
+    /// The code takes back what it displayed so far.
+    Clear {
+        /// Not before it displays something new.
+        wait: bool,
     },
     /// The code raised an exception that nothing caught.
     Error {
@@ -155,7 +170,11 @@ fn parse(body: &[u8]) -> Result<Option<Frame>, Violation> {
         _ => return Err(Violation::Kind),
     };
     let frame = match kind {
-        b"result" => return result(fields).map(Some),
+        b"result" => {
+            return result(fields).map(|(item, notes)| Some(Frame::Result { item, notes }));
+        }
+        b"update" => return update(fields),
+        b"clear" => return clear(fields).map(Some),
         b"error" => return error(fields).map(Some),
         b"started" => Some(Frame::Started),
         b"done" => Some(Frame::Done),
@@ -165,36 +184,71 @@ fn parse(body: &[u8]) -> Result<Option<Frame>, Violation> {
     Ok(frame)
 }
 
-fn result(fields: Fields<'_>) -> Result<Frame, Violation> {
-    let mut formats = BTreeMap::new();
+fn result(fields: Fields<'_>) -> Result<(ResultItem, Vec<String>), Violation> {
+    let mut item = ResultItem::default();
     let mut notes = Vec::new();
-    let mut is_main_result = false;
     for field in fields {
         let field = field?;
         match field.key {
-            b"main" => is_main_result = true,
+            b"main" => item.is_main_result = true,
             b"failed" if notes.len() < FORMATS_CAP => notes.push(text(field.value, NAME_CAP)),
-            key if is_media_type(key) && formats.len() < FORMATS_CAP => {
+            b"display_id" => item.display_id = Some(text(field.value, NAME_CAP)),
+            b"metadata" => item.metadata = object(&field, METADATA_CAP, &mut notes),
+            b"chart" => item.chart = object(&field, DATA_CAP, &mut notes),
+            b"data" => item.data = object(&field, DATA_CAP, &mut notes),
+            key if is_media_type(key) && item.formats.len() < FORMATS_CAP => {
                 let key = text(key, NAME_CAP);
                 if field.value.len() > FORMAT_CAP {
-                    notes.push(format!("{key}: more than {FORMAT_CAP} bytes"));
+                    note(&mut notes, format!("{key}: more than {FORMAT_CAP} bytes"));
                 } else {
-                    formats.insert(key, value(&field));
+                    item.formats.insert(key, value(&field));
                 }
             }
             _ => {}
         }
     }
-    let text = match formats.get("text/plain") {
+    item.text = match item.formats.get("text/plain") {
         Some(Value::String(text)) => Some(text.clone()),
         _ => None,
     };
-    let item = ResultItem {
-        is_main_result,
-        text,
-        formats,
+    Ok((item, notes))
+}
+
+/// An update without a name is for nothing.
+fn update(fields: Fields<'_>) -> Result<Option<Frame>, Violation> {
+    let (mut item, notes) = result(fields)?;
+    item.is_main_result = false;
+    Ok((item.display_id.is_some()).then_some(Frame::Update { item, notes }))
+}
+
+fn clear(fields: Fields<'_>) -> Result<Frame, Violation> {
+    let mut wait = false;
+    for field in fields {
+        wait |= field?.key == b"wait";
+    }
+    Ok(Frame::Clear { wait })
+}
+
+/// The JSON object in a field of at most `cap` bytes; nothing else, and not
+/// one of so many values that it would take many times its length.
+fn object(field: &Field<'_>, cap: usize, notes: &mut Vec<String>) -> Option<Value> {
+    let reason = if field.value.len() > cap {
+        format!("more than {cap} bytes")
+    } else {
+        match json(field.value, NODES_CAP) {
+            Some(value @ Value::Object(_)) => return Some(value),
+            Some(_) => "not a JSON object".to_owned(),
+            None => format!("not JSON of at most {NODES_CAP} values"),
+        }
     };
-    Ok(Frame::Result { item, notes })
+    note(notes, format!("{}: {reason}", text(field.key, NAME_CAP)));
+    None
+}
+
+fn note(notes: &mut Vec<String>, text: String) {
+    if notes.len() < FORMATS_CAP {
+        notes.push(text);
+    }
 }
 
 fn value(field: &Field<'_>) -> Value {

@@ -21,6 +21,39 @@ def user_frames(trace):
     return trace
 
 
+def without_own(trace):
+    """A traceback without the shim's frames, through which code goes that
+    displays something."""
+    while trace and is_own(trace.tb_frame):
+        trace = trace.tb_next
+    last = trace
+    while last:
+        following = last.tb_next
+        while following and is_own(following.tb_frame):
+            following = following.tb_next
+        if following is not last.tb_next:
+            last.tb_next = following
+        last = following
+    return trace
+
+
+def is_own(frame):
+    return frame.f_globals is parts or frame.f_globals is call.__globals__
+
+
+def hide_own_frames(value):
+    """In all exceptions that a traceback shows with this one."""
+    group = getattr(builtins, "BaseExceptionGroup", ())
+    seen, left = set(), [value]
+    while left and len(seen) < 1000:
+        error = left.pop()
+        if isinstance(error, BaseException) and id(error) not in seen:
+            seen.add(id(error))
+            error.__traceback__ = without_own(error.__traceback__)
+            left += (error.__cause__, error.__context__)
+            left += error.exceptions if isinstance(error, group) else ()
+
+
 def fail(kind, value, trace, is_syntax):
     """Reports an exception and ends the program as Python would."""
     trace = user_frames(trace)
@@ -38,6 +71,8 @@ def fail(kind, value, trace, is_syntax):
     if not send("error", *fields):
         value.__traceback__ = trace
         raise value
+    if "figures.py" in parts:
+        call("figures.py", "show_rest")
     send("done")
     if sys.excepthook is not excepthook:
         try:
@@ -74,6 +109,8 @@ def traceback(kind, value, trace):
     import linecache
     import traceback
 
+    hide_own_frames(value)
+    trace = without_own(trace)
     lines = call("code.py", "decoded").splitlines(True)
     linecache.cache[name] = (len(source), None, lines, name)
     if isinstance(value, SyntaxError) and value.filename == name and value.text is None:

@@ -58,23 +58,26 @@ use super::{ChannelForm, Delivery, Driver, DriverFile, Part};
 
 const SHIM: &str = "/run/cellblock/python.py";
 
+/// A part that is the file of this name beside this one.
+macro_rules! part {
+    ($name:literal) => {
+        Part {
+            name: $name,
+            content: include_str!($name),
+        }
+    };
+}
+
 const PARTS: &[Part] = &[
-    Part {
-        name: "results.py",
-        content: include_str!("results.py"),
-    },
-    Part {
-        name: "rich.py",
-        content: include_str!("rich.py"),
-    },
-    Part {
-        name: "errors.py",
-        content: include_str!("errors.py"),
-    },
-    Part {
-        name: "code.py",
-        content: include_str!("code.py"),
-    },
+    part!("results.py"),
+    part!("rich.py"),
+    part!("display.py"),
+    part!("tables.py"),
+    part!("hooks.py"),
+    part!("figures.py"),
+    part!("ipython.py"),
+    part!("errors.py"),
+    part!("code.py"),
 ];
 
 /// See the module's documentation.

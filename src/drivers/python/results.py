@@ -38,9 +38,9 @@ def text(value, limit):
     return str.encode(str.__getitem__(value, slice(0, limit)), "utf-8", "surrogatepass")
 
 
-def show(value, main=False, raw=False):
+def show(value, main=False):
     fields = None
-    if type(value) in PLAIN and not raw:
+    if type(value) in PLAIN:
         try:
             plain = text(repr(value), LIMIT)
         except Exception:
@@ -49,10 +49,13 @@ def show(value, main=False, raw=False):
             fields = [(b"t", "text/plain", plain)]
             if main:
                 fields.append((b"t", "main", b"1"))
-    if not send("result", *(fields or call("rich.py", "fields", value, main, raw))):
+    fields = fields or call("rich.py", "fields", value, main)
+    if fields and not send("result", *fields):
         print(repr(value))
 
 
-def show_all(*values, raw=False, **_):
+def show_all(*values, **options):
+    if options:
+        return call("display.py", "display_with", values, **options)
     for value in values:
-        show(value, raw=raw and isinstance(value, dict))
+        show(value)

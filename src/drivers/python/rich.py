@@ -1,7 +1,7 @@
 # Results that are more than a repr: compiled when there is the first of them,
 # in the globals that all parts of the shim share.
 
-BUDGET = 15 << 20  # bytes of all formats of one result
+BUDGET = 13 << 20  # bytes of all formats of one result
 
 FORMS = (
     ("html", "text/html"),
@@ -15,14 +15,36 @@ FORMS = (
     ("javascript", "application/javascript"),
 )
 
+# Classes of packages whose objects say more, or less, than is wanted here, and
+# who knows better. Nothing is imported for it.
+KINDS = (
+    ("matplotlib.figure", "Figure", "figures.py", "figure_forms"),
+    ("pandas", "DataFrame", "tables.py", "pandas_forms"),
+    ("pandas", "Series", "tables.py", "pandas_forms"),
+    ("pandas.io.formats.style", "Styler", "tables.py", "styler_forms"),
+    ("polars", "DataFrame", "tables.py", "polars_forms"),
+    ("polars", "Series", "tables.py", "polars_forms"),
+    ("plotly.basedatatypes", "BaseFigure", "hooks.py", "plotly_forms"),
+    ("PIL.Image", "Image", "rich.py", "picture_forms"),
+)
 
-def fields(value, main, raw):
-    """The fields of a result frame."""
-    failed = {}
-    bundle = dict(value) if raw else describe(value, failed)
+
+def fields(value, main=False, raw=False, metadata=None, include=None, exclude=None):
+    """The fields of a result frame; none if the object displays itself."""
+    failed, about = {}, {}
+    if raw:
+        bundle = dict(value)
+    else:
+        bundle = describe(value, failed, about)
+        if bundle is None:
+            return None
+    if metadata:
+        about.update(metadata)
     fields, budget = [(b"t", "main", b"1")] if main else [], BUDGET
     for key, data in bundle.items():
-        if data is None or type(key) is not str or len(key) > 100:
+        if type(key) is not str or len(key) > 100 or data is None:
+            continue
+        if (include and key not in include) or (exclude and key in exclude):
             continue
         try:
             field = pack(key, data, failed)
@@ -32,24 +54,35 @@ def fields(value, main, raw):
             fields.append(field)
         except Exception as error:
             failed[key] = complaint(error)
+    if about:
+        try:
+            about = {key: about[key] for key in about if type(key) is str and about[key]}
+            fields.append((b"j", "metadata", dumped(about, 64 << 10)))
+        except Exception as error:
+            failed["metadata"] = complaint(error)
     for key, reason in failed.items():
         fields.append((b"t", "failed", text(key, 100) + b": " + reason))
     return fields
 
 
-def describe(value, failed):
-    """Media types and data, by the conventions of Jupyter."""
+def describe(value, failed, about):
+    """Media types and data, by the conventions of Jupyter, and `chart` and
+    `data`; None if the object has displayed itself."""
     bundle = {}
     # A class's methods are not for the class itself, and an object that has
     # every attribute has none that means anything.
     canary = "_ipython_canary_method_should_not_exist_"
-    if not isinstance(value, type) and ask(value, canary, {}, "") is None:
-        data = ask(value, "_repr_mimebundle_", failed, "mimebundle", include=None, exclude=None)
-        if isinstance(data, dict):
-            bundle.update(data)
+    if not isinstance(value, type) and ask(value, canary, {}, "", {}) is None:
+        if not known_forms(value, bundle, failed):
+            if ask(value, "_ipython_display_", failed, "_ipython_display_", {}, True) is SHOWN:
+                return None
+            wanted = dict(include=None, exclude=None)
+            data = ask(value, "_repr_mimebundle_", failed, "mimebundle", about, False, **wanted)
+            if isinstance(data, dict):
+                bundle.update(data)
         for method, key in FORMS:
             if key not in bundle:
-                bundle[key] = ask(value, "_repr_%s_" % method, failed, key)
+                bundle[key] = ask(value, "_repr_%s_" % method, failed, key, about)
     if "text/plain" not in bundle:
         try:
             bundle["text/plain"] = repr(value)
@@ -59,26 +92,55 @@ def describe(value, failed):
     return bundle
 
 
-def ask(value, method, failed, key, **keywords):
-    """What a `_repr_*_` method gives, without its metadata."""
+def known_forms(value, bundle, failed):
+    """Adds the forms of an object of one of the KINDS; whether it is one."""
+    for module, name, part, function in KINDS:
+        kind = getattr(sys.modules.get(module), name, None)
+        try:
+            if isinstance(kind, type) and issubclass(type(value), kind):
+                call(part, function, value, bundle, failed)
+                return True
+        except Exception as error:
+            failed[name] = complaint(error)
+    return False
+
+
+SHOWN = object()
+
+
+def ask(value, method, failed, key, about, shows=False, **keywords):
+    """What a `_repr_*_` method gives; its metadata go to `about`."""
     try:
         function = getattr(value, method, None)
-        data = None if function is None else function(**keywords)
-        return data[0] if type(data) is tuple and len(data) == 2 else data
+        if function is None:
+            return None
+        data = function(**keywords)
+        if shows:
+            return SHOWN
+        if type(data) is tuple and len(data) == 2:
+            data, more = data
+            if isinstance(more, dict) and more:
+                about.update(more if key == "mimebundle" else {key: more})
+        return data
     except Exception as error:
         failed[key] = complaint(error)
 
 
 def pack(key, data, failed):
     """The field of one format."""
+    if key in ("chart", "data"):
+        return b"j", key, dumped(data, 1 << 20)
     if isinstance(data, str):
         form, value = b"t", text(data, LIMIT + 1)
     elif isinstance(data, (bytes, bytearray, memoryview)):
-        form, value = b"b", bytes.join(b"", [data])
+        if memoryview(data).nbytes > LIMIT:
+            raise ValueError("more than %d bytes" % LIMIT)
+        is_text = key.startswith("text/") or key == "image/svg+xml"
+        form, value = b"t" if is_text else b"b", bytes.join(b"", [data])
+    elif key.startswith("application/") or "json" in key:
+        form, value = b"j", dumped(data, LIMIT)
     else:
-        import json
-
-        form, value = b"j", text(json.dumps(data, allow_nan=False), LIMIT + 1)
+        raise TypeError("%s, and not text or bytes" % type(data).__name__)
     if len(value) > LIMIT:
         if key != "text/plain":
             raise ValueError("more than %d bytes" % LIMIT)
@@ -87,5 +149,28 @@ def pack(key, data, failed):
     return form, key, value
 
 
+def dumped(data, limit):
+    """JSON of at most that many bytes."""
+    value = text(imported("json").dumps(data, allow_nan=False), limit + 1)
+    if len(value) > limit:
+        raise ValueError("more than %d bytes" % limit)
+    return value
+
+
+def imported(module):
+    """A module of Python's own, whatever lies in the workspace."""
+    users, sys.path = sys.path, path
+    try:
+        __import__(module)
+        return sys.modules[module]
+    finally:
+        sys.path = users
+
+
 def complaint(error):
     return text(type(error).__name__, 100) + b": " + call("errors.py", "clipped", error, 300)
+
+
+def picture_forms(image, bundle, failed):
+    """A picture of PIL's is a PNG; as a JPEG it would be there twice."""
+    bundle["image/jpeg"] = None

@@ -44,7 +44,12 @@ def start():
 
     def display(*values, **options):
         """Shows each value as a result of its own, in its richest forms."""
-        call("results.py", "show_all", *values, **options)
+        return call("results.py", "show_all", *values, **options)
+
+    def find_spec(self, module, *where):
+        """Asked first for whatever is imported: some packages want a hand."""
+        if module.partition(".")[0] in {"IPython", "PIL", "matplotlib", "plotly"}:
+            return call("hooks.py", "find", self, module, *where)
 
     def show_main(value):
         if value is not None:
@@ -122,7 +127,7 @@ def start():
         module = type(sys)("__main__")
         space = vars(module)
         file = os.path.join(directory, name)
-        space.update(__builtins__=builtins, __file__=file, __loader__=Loader())
+        space.update(__builtins__=builtins, __file__=file, __loader__=loader)
         sys.modules["__main__"] = module
         sys.argv = [name, *map(os.fsdecode, request.get("argument", ()))]
         builtins.display = display
@@ -150,6 +155,8 @@ def start():
             gc.unfreeze()
             if not issubclass(kind, SystemExit):
                 call("errors.py", "fail", kind, value, trace, False)
+        if "figures.py" in parts:
+            parts["show_rest"]()
         if "results.py" in parts:
             parts["send"]("done")
         else:
@@ -165,7 +172,9 @@ def start():
             gc.unfreeze()
 
     # linecache and inspect ask it for the code, which no file holds.
-    Loader = type("Loader", (), {"get_source": lambda *_: call("code.py", "decoded")})
+    source_of = lambda *_: call("code.py", "decoded")
+    loader = type("Loader", (), {"get_source": source_of, "find_spec": find_spec})()
+    sys.meta_path.insert(0, loader)
     modules = sys.modules.keys() - {"gc"}
     del sys.modules["gc"]
     parts.update(locals())

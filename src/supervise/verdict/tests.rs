@@ -35,6 +35,11 @@ fn ended(end: End) -> Evidence<'static> {
         error: None,
         broken_syntax: false,
         limits: &LIMITS,
+        place: Place {
+            language: Some("python"),
+            rootfs: "host",
+            has_network: false,
+        },
     }
 }
 
@@ -206,9 +211,11 @@ fn exceptions() {
         (error("KeyError", None), Outcome::Error, Category::Value, true, "key"),
         (error("FileNotFoundError", Some(Errno::ENOENT)), Outcome::Error, Category::File, true, "a file is missing"),
         (error("OSError", Some(Errno::EROFS)), Outcome::Error, Category::Permission, true, "/workspace or /tmp"),
-        (error("OSError", Some(Errno::ENETUNREACH)), Outcome::Error, Category::Network, false, "does not reach"),
-        (error("gaierror", None), Outcome::Error, Category::Network, false, "does not reach"),
-        (error("ConnectionRefusedError", Some(Errno::ECONNREFUSED)), Outcome::Error, Category::Network, true, "network"),
+        (error("OSError", Some(Errno::ENETUNREACH)), Outcome::Error, Category::Network, false, "the cell has no network"),
+        (error("gaierror", None), Outcome::Error, Category::Network, false, "the cell has no network"),
+        (error("ConnectionRefusedError", Some(Errno::ECONNREFUSED)), Outcome::Error, Category::Network, true, "nobody listens"),
+        (error("TimeoutError", None), Outcome::Error, Category::Timeout, true, "longer than the code"),
+        (error("UFuncTypeError", None), Outcome::Error, Category::Type, true, "wrong type"),
         (error("RecursionError", None), Outcome::Error, Category::Runtime, true, "traceback"),
         (error("MemoryError", None), Outcome::Memory, Category::Memory, true, "256M"),
         (error("OSError", Some(Errno::ENOSPC)), Outcome::Disk, Category::Disk, true, "out of disk space"),
@@ -390,7 +397,7 @@ proptest! {
         let verdict = judge(&Evidence {
             aborted_for_memory: false,
             end: end.clone(), stopped, oom_kills, pids_limit_hits, full,
-            denied: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS,
+            denied: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
         });
         let ok = verdict.outcome == Outcome::Ok;
         prop_assert_eq!(verdict.is_error, !ok);

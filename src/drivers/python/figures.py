@@ -1,0 +1,281 @@
+# matplotlib's figures, as pictures and as the data behind them: compiled when
+# pyplot is imported, in the globals that all parts of the shim share.
+
+call("results.py", "text", "", 0)  # loads it
+call("tables.py", "clip", "", None)
+boxes = call("rich.py", "imported", "weakref").WeakKeyDictionary()  # by their axes
+box_lines = imported("weakref").WeakSet()  # what they are drawn with
+
+# Of a figure: axes, and lines of each; points of all lines, and of one; bars.
+SERIES, POINTS, LINE, BARS = 50, 8000, 1000, 1000
+drawn = []  # weak references to figures that were shown and may not have changed
+
+
+def show_figures(*_, **__):
+    """What `plt.show()` does: the figures are results, and are closed."""
+    show_open()
+    pyplot_figures().destroy_all()
+
+
+def show_figure(figure, *_, **__):
+    """What `Figure.show()` does."""
+    show(figure)
+    for manager in pyplot_figures().get_all_fig_managers():
+        if manager.canvas.figure is figure:
+            pyplot_figures().destroy(manager.num)
+
+
+def show_open():
+    """Shows the open figures that were not shown as they are."""
+    for manager in pyplot_figures().get_all_fig_managers():
+        figure = manager.canvas.figure
+        is_empty = not figure.axes and not figure.lines and not figure.texts
+        is_shown = not figure.stale and any(old() is figure for old in drawn)
+        if not is_empty and not is_shown:
+            show(figure)
+
+
+def show_rest():
+    """Shows the open figures at the end of the code, come what may."""
+    try:
+        show_open()
+    except Exception:
+        pass
+
+
+def pyplot_figures():
+    return sys.modules["matplotlib._pylab_helpers"].Gcf
+
+
+def figure_forms(figure, bundle, failed):
+    bundle["image/png"] = picture(figure)
+    try:
+        bundle["chart"] = chart(figure)
+    except Exception as error:
+        failed["chart"] = complaint(error)
+    drawn[:] = [old for old in drawn if old() is not None]
+    drawn.append(imported("weakref").ref(figure))
+    figure.stale = False
+
+
+def picture(figure):
+    if figure.canvas is None:
+        sys.modules["matplotlib.backend_bases"].FigureCanvasBase(figure)
+    file = imported("io").BytesIO()
+    figure.canvas.print_figure(
+        file,
+        format="png",
+        dpi=figure.dpi,
+        facecolor=figure.get_facecolor(),
+        edgecolor=figure.get_edgecolor(),
+        bbox_inches="tight",
+    )
+    return file.getvalue()
+
+
+def chart(figure):
+    """The data behind a figure, in the terms of E2B's charts."""
+    left = [POINTS]
+    charts = []
+    for axes in figure.axes[:SERIES]:
+        # A colour bar belongs to other axes.
+        if axes.get_visible() and getattr(axes, "_colorbar", None) is None:
+            charts += charts_of(axes, left)
+    title = getattr(figure, "_suptitle", None)
+    title = title.get_text() if title else ""
+    if len(charts) == 1:
+        charts[0]["title"] = charts[0]["title"] or title
+        return charts[0]
+    return {"type": "superchart", "title": clip(title, None), "elements": charts}
+
+
+def charts_of(axes, left):
+    """What is drawn in the same axes, by its type."""
+    found = {"pie": [], "box_and_whisker": [], "bar": [], "scatter": [], "line": []}
+    if not hasattr(axes, "get_zlim"):
+        found["pie"] = slices(axes)
+        found["box_and_whisker"] = boxes.get(axes, [])
+        found["bar"] = bars(axes)
+        for line in axes.get_lines():
+            add_line(axes, line, line.get_label(), found, left)
+        for container in axes.containers:
+            line = getattr(container, "markerline", getattr(container, "lines", (None,))[0])
+            if line is not None:
+                add_line(axes, line, container.get_label(), found, left)
+        for dots in axes.collections:
+            if type(dots).__name__ == "PathCollection":
+                x, y = dots.get_offsets().T
+                add_series(found["scatter"], dots.get_label(), x, y, left, axes)
+    frame = {"title": clip(axes.get_title() or axes.get_title("left"), None)}
+    frame.update(axis_of(axes.xaxis, "x"))
+    frame.update(axis_of(axes.yaxis, "y"))
+    charts = []
+    for kind, elements in found.items():
+        if elements:
+            charts.append(dict(type=kind, **frame, elements=elements[:BARS]))
+            if len(elements) > BARS:
+                charts[-1]["total_elements"] = len(elements)
+    return charts or [dict(type="unknown", **frame, elements=[])]
+
+
+def axis_of(axis, name):
+    label = clip(axis.get_label_text(), None)
+    low, high = sorted(axis.get_view_interval())
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels())
+    ticks = [(at, text.get_text()) for at, text in ticks if low <= at <= high][:100]
+    return {
+        name + "_label": label,
+        name + "_unit": unit(label),
+        name + "_scale": scale(axis),
+        name + "_ticks": [plain(at) for at in on_axis(axis, [at for at, _ in ticks])],
+        name + "_tick_labels": [tick_label(text) for _, text in ticks],
+    }
+
+
+def tick_label(text):
+    if text.startswith("$\\mathdefault{") and text.endswith("}$"):
+        text = text[14:-2]
+    return clip(text, None)
+
+
+def unit(label):
+    """The `km` of `distance (km)` or `distance [km]`."""
+    label = label.rstrip()
+    for opening, closing in ("()", "[]"):
+        if label.endswith(closing) and opening in label[1:]:
+            return label[label.rindex(opening) + 1 : -1].strip() or None
+    return None
+
+
+def scale(axis):
+    if type(getattr(axis, "units", None)).__name__ == "UnitData":
+        return "categorical"
+    locator = axis.get_major_locator()
+    # Those of pandas have a `freq`.
+    if type(locator).__module__ == "matplotlib.dates" or hasattr(locator, "freq"):
+        return "datetime"
+    return axis.get_scale()
+
+
+def on_axis(axis, values):
+    """Numbers as what they stand for on that axis."""
+    kind, values = scale(axis), list(values)
+    if kind == "datetime":
+        values = [date(axis, value) if is_number(value) else value for value in values]
+    if kind == "categorical":
+        names = {at: name for name, at in axis.units._mapping.items()}
+        values = [names.get(value, value) for value in values]
+    return values
+
+
+def is_number(value):
+    return isinstance(value, (int, float, sys.modules["numpy"].number))
+
+
+def date(axis, number):
+    freq = getattr(axis.get_major_locator(), "freq", None)
+    if freq is not None:  # pandas counts periods
+        return sys.modules["pandas"].Period(ordinal=int(number), freq=freq).to_timestamp()
+    return sys.modules["matplotlib.dates"].num2date(number).replace(tzinfo=None)
+
+
+def label_of(label):
+    label = str(label)
+    return None if label.startswith("_") else clip(label, None)
+
+
+def add_line(axes, line, label, found, left):
+    # Not those across the whole axes, nor the parts of boxes, error bars and
+    # stems, which have no label that anybody is to read.
+    is_part = line in box_lines or label == "_nolegend_"
+    if is_part or line.get_transform() is not axes.transData:
+        return
+    dots = line.get_linestyle() in ("None", "none", " ", "")
+    xs, ys = line.get_xdata(orig=True), line.get_ydata(orig=True)
+    add_series(found["scatter" if dots else "line"], label, xs, ys, left, axes)
+
+
+def add_series(elements, label, xs, ys, left, axes):
+    count = min(len(xs), len(ys))
+    if not count or len(elements) == SERIES:
+        return
+    step = -(-count // max(1, min(LINE, left[0])))
+    xs = on_axis(axes.xaxis, xs[:count:step])
+    ys = on_axis(axes.yaxis, ys[:count:step])
+    left[0] -= len(xs)
+    points = [[plain(x), plain(y)] for x, y in zip(xs, ys)]
+    elements.append({"label": label_of(label), "points": points})
+    if step > 1:
+        elements[-1]["total_points"] = count
+
+
+def bars(axes):
+    elements = []
+    for container in axes.containers:
+        if type(container).__name__ != "BarContainer":
+            continue
+        lies = getattr(container, "orientation", None) == "horizontal"
+        axis = axes.yaxis if lies else axes.xaxis
+        spans = []
+        for bar in container.patches:
+            x, y = (bar.get_x(), bar.get_width()), (bar.get_y(), bar.get_height())
+            (start, width), (_, value) = (y, x) if lies else (x, y)
+            spans.append((start, start + width, value))
+        labels = bar_labels(axis, spans)
+        group = label_of(container.get_label())
+        for label, (_, _, value) in zip(labels, spans):
+            elements.append({"label": label, "group": group, "value": plain(value)})
+    return elements
+
+
+def bar_labels(axis, spans):
+    width = max((abs(end - start) for start, end, _ in spans), default=0)
+    if len(spans) > 1 and scale(axis) == "linear":
+        # Those of a histogram touch.
+        ends = zip(spans, spans[1:])
+        if all(abs(one[1] - two[0]) < width * 1e-6 for one, two in ends):
+            return ["%g – %g" % span[:2] for span in spans]
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels())
+    ticks = [(at, text.get_text()) for at, text in ticks if text.get_text()]
+    labels = []
+    for start, end, _ in spans:
+        inside = [(abs(at - (start + end) / 2), text) for at, text in ticks if start <= at <= end]
+        labels.append(clip(min(inside)[1] if inside else "%g" % ((start + end) / 2), None))
+    return labels
+
+
+def slices(axes):
+    return [
+        {
+            "label": label_of(wedge.get_label()),
+            "angle": plain(wedge.theta2 - wedge.theta1),
+            "radius": plain(wedge.r),
+        }
+        for wedge in axes.patches
+        if type(wedge).__name__ == "Wedge"
+    ]
+
+
+def note_boxes(bxp):
+    """Keeps the numbers that a box plot is drawn from."""
+
+    def noting(self, stats, *arguments, **keywords):
+        artists = bxp(self, stats, *arguments, **keywords)
+        try:
+            boxes.setdefault(self, []).extend(map(box, stats[:BARS]))
+            for lines in artists.values():
+                box_lines.update(lines)
+        except Exception:
+            pass  # there is no chart then
+        return artists
+
+    return imported("functools").wraps(bxp)(noting)
+
+
+def box(stats):
+    names = ("whislo", "q1", "med", "q3", "whishi")
+    keys = ("min", "first_quartile", "median", "third_quartile", "max")
+    numbers = {key: plain(stats[name]) for key, name in zip(keys, names)}
+    outliers = [plain(value) for value in list(stats.get("fliers", ()))[:100]]
+    return {"label": clip(str(stats.get("label", "")), None), **numbers, "outliers": outliers}
+

@@ -1,0 +1,121 @@
+# A hand for packages that want a window, a browser or a notebook: compiled when
+# the first of them is imported, in the globals that all parts of the shim share.
+
+
+def find(own, module, *where):
+    """The spec of a module that is to be patched, or stood in for."""
+    if module not in PATCHES and module not in IPYTHON:
+        return None
+    for finder in sys.meta_path:
+        find_spec = None if finder is own else getattr(finder, "find_spec", None)
+        spec = find_spec and find_spec(module, *where)
+        if spec is not None:
+            break
+    else:
+        root = sys.modules.get("IPython")
+        if module == "IPython" or hasattr(root, "__path__") and root.__path__ == []:
+            return call("ipython.py", "stand_in", module)
+        return None
+    patch = PATCHES.get(module)
+    if patch and spec.loader is not None:
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            steps = patch(module)
+            step(steps)
+            execute(module)
+            step(steps)
+
+        spec.loader.exec_module = exec_module
+    return spec
+
+
+def step(steps):
+    try:
+        next(steps, None)
+    except Exception:
+        pass  # another version; it has to do without
+
+
+def matplotlib(module):
+    # It looks for a directory that it can write to, and complains without one.
+    os.environ.setdefault("MPLCONFIGDIR", os.environ.get("TMPDIR", "/tmp") + "/.matplotlib")
+    yield
+
+
+def pyplot(module):
+    def backend(name):
+        is_drawing = isinstance(name, str) and name.lower() in DRAWING
+        return name if is_drawing else "agg"
+
+    settings = sys.modules["matplotlib"].rcParams
+    settings["backend"] = backend(dict.get(settings, "backend"))
+    yield
+    switch = module.switch_backend
+    module.switch_backend = lambda newbackend: switch(backend(newbackend))
+    call("figures.py", "label_of", "")  # loads it
+    module.show = show_figures
+    figure = sys.modules["matplotlib.figure"].Figure
+    figure.show = show_figure
+    axes = sys.modules["matplotlib.axes"].Axes
+    axes.bxp = note_boxes(axes.bxp)
+
+
+# Those that draw without a window; all others become `agg`.
+DRAWING = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
+
+
+def real_ipython(module):
+    """IPython's own display() prints when no shell of IPython's runs."""
+    yield
+    call("display.py", "new_id")  # loads it
+    for name in ("display", "update_display", "publish_display_data", "clear_output"):
+        if hasattr(module, name):
+            setattr(module, name, display if name == "display" else parts[name])
+
+
+def image_show(module):
+    yield
+
+    def show_image(image, title=None, **_):
+        call("results.py", "show", image)
+        return True
+
+    module.show = show_image
+
+
+def plotly(module):
+    yield
+    original = module.show
+
+    def show_plot(fig, *arguments, **options):
+        base = sys.modules["plotly.basedatatypes"].BaseFigure
+        if isinstance(fig, base) and not arguments and "renderer" not in options:
+            call("results.py", "show", fig)
+        else:
+            original(fig, *arguments, **options)
+
+    module.show = show_plot
+
+
+def plotly_forms(figure, bundle, failed):
+    json = imported("json").loads(figure.to_json())
+    bundle["application/vnd.plotly.v1+json"] = json
+    bundle["text/html"] = figure.to_html(full_html=False, include_plotlyjs="cdn")
+
+
+IPYTHON = {
+    "IPython",
+    "IPython.core",
+    "IPython.core.display",
+    "IPython.core.display_functions",
+    "IPython.display",
+}
+PATCHES = {
+    "IPython.core.display": real_ipython,
+    "IPython.core.display_functions": real_ipython,
+    "PIL.ImageShow": image_show,
+    "matplotlib": matplotlib,
+    "matplotlib.pyplot": pyplot,
+    "plotly.io._renderers": plotly,
+}

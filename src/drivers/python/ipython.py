@@ -1,0 +1,270 @@
+# What `from IPython.display import …` gives where IPython is not installed:
+# compiled when it is first imported, in the globals that all parts of the shim
+# share.
+
+call("display.py", "new_id")  # loads it
+
+
+class DisplayObject:
+    """Data of one media type, given as such, or by a file's name or an URL."""
+
+    mime = "text/plain"
+    binary = False
+
+    def __init__(self, data=None, url=None, filename=None, metadata=None):
+        if data is not None and not isinstance(data, (str, bytes)) and hasattr(data, "__fspath__"):
+            filename, data = os.fspath(data), None
+        elif isinstance(data, str) and data.startswith("http") and not url:
+            url, data = data, None
+        elif isinstance(data, str) and len(data) < 4096 and "\0" not in data:
+            if not filename and os.path.isfile(data):
+                filename, data = data, None
+        self.data, self.url, self.filename = data, url, filename
+        self.metadata = dict(metadata or {})
+        self.reload()
+
+    def reload(self):
+        if self.filename is not None:
+            with open(self.filename, "rb") as file:
+                self.data = file.read()
+        elif self.url is not None:
+            with imported("urllib.request").urlopen(self.url) as answer:
+                self.data = answer.read()
+        if isinstance(self.data, bytes) and not self.binary:
+            self.data = self.data.decode("utf-8", "replace")
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        bundle = {"text/plain": repr(self)}
+        if self.data is not None:
+            bundle[self.mime] = self.data
+        return bundle, {self.mime: self.metadata} if self.metadata else {}
+
+    def __repr__(self):
+        return "<IPython.core.display.%s object>" % type(self).__name__
+
+
+class TextDisplayObject(DisplayObject):
+    pass
+
+
+class Pretty(TextDisplayObject):
+    def __repr__(self):
+        return str(self.data)
+
+
+class HTML(TextDisplayObject):
+    mime = "text/html"
+
+    def __html__(self):
+        return self.data
+
+
+class Markdown(TextDisplayObject):
+    mime = "text/markdown"
+
+
+class Latex(TextDisplayObject):
+    mime = "text/latex"
+
+
+class Math(Latex):
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        formula = "$\\displaystyle %s$" % self.data.strip("$")
+        return {"text/plain": repr(self), "text/latex": formula}, {}
+
+
+class SVG(DisplayObject):
+    mime = "image/svg+xml"
+
+
+class Javascript(TextDisplayObject):
+    mime = "application/javascript"
+
+    def __init__(self, data=None, url=None, filename=None, lib=None, css=None):
+        super().__init__(data, url, filename)
+
+
+class JSON(DisplayObject):
+    mime = "application/json"
+
+    def __init__(
+        self, data=None, url=None, filename=None, expanded=False, metadata=None, root="root", **_
+    ):
+        metadata = {"expanded": expanded, "root": root, **(metadata or {})}
+        super().__init__(data, url, filename, metadata)
+        if isinstance(self.data, str):
+            self.data = imported("json").loads(self.data)
+
+
+class GeoJSON(JSON):
+    mime = "application/geo+json"
+
+
+class Image(DisplayObject):
+    binary = True
+    KINDS = (
+        (b"\x89PNG", "image/png"),
+        (b"\xff\xd8", "image/jpeg"),
+        (b"GIF8", "image/gif"),
+        (b"RIFF", "image/webp"),
+    )
+
+    def __init__(
+        self,
+        data=None,
+        url=None,
+        filename=None,
+        format=None,
+        embed=None,
+        width=None,
+        height=None,
+        retina=False,
+        unconfined=False,
+        metadata=None,
+        alt=None,
+    ):
+        size = {"width": width, "height": height, "alt": alt, **(metadata or {})}
+        size = {name: value for name, value in size.items() if value is not None}
+        super().__init__(data, url, filename, size)
+        start = bytes(self.data[:4]) if isinstance(self.data, (bytes, bytearray)) else b""
+        kinds = [kind for magic, kind in self.KINDS if start.startswith(magic)]
+        self.mime = kinds[0] if kinds else "image/" + (format or "png").replace("jpg", "jpeg")
+
+    def reload(self):
+        # A page may load it where this cell has no network.
+        if self.url is None or self.filename is not None:
+            super().reload()
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        if self.data is None and self.url:
+            return {"text/plain": repr(self), "text/html": tag("img", src=self.url)}, {}
+        return super()._repr_mimebundle_()
+
+
+class IFrame:
+    def __init__(self, src, width, height, extras=None, **params):
+        self.src, self.width, self.height = src, width, height
+        if params:
+            self.src += "?" + imported("urllib.parse").urlencode(params)
+
+    def _repr_html_(self):
+        return tag("iframe", src=self.src, width=self.width, height=self.height, end=True)
+
+
+class YouTubeVideo(IFrame):
+    def __init__(self, id, width=400, height=300, **params):
+        super().__init__("https://www.youtube.com/embed/" + id, width, height, **params)
+
+
+class Media(DisplayObject):
+    binary = True
+
+    def __init__(self, data=None, url=None, filename=None, mimetype=None, **_):
+        if data is not None and not isinstance(data, (str, bytes)):
+            raise TypeError("without IPython, the data of %s are bytes" % type(self).__name__)
+        super().__init__(data, url, filename)
+        self.mimetype = mimetype or self.usual
+
+    def reload(self):
+        if self.filename is not None:
+            super().reload()
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        source = self.url
+        if self.data is not None:
+            data = imported("base64").b64encode(self.data).decode()
+            source = "data:%s;base64,%s" % (self.mimetype, data)
+        html = tag(self.element, src=source, controls="controls", end=True)
+        return {"text/plain": repr(self), "text/html": html}, {}
+
+
+class Audio(Media):
+    element, usual = "audio", "audio/wav"
+
+    def __init__(self, data=None, filename=None, url=None, embed=None, rate=None, **_):
+        super().__init__(data, url, filename)
+
+
+class Video(Media):
+    element, usual = "video", "video/mp4"
+
+
+class FileLink:
+    def __init__(self, path, *_, **__):
+        self.path = str(path)
+
+    def __repr__(self):
+        return self.path
+
+    def _repr_html_(self):
+        return tag("a", href=self.path) + imported("html").escape(self.path) + "</a>"
+
+
+class Code(TextDisplayObject):
+    def __init__(self, data=None, url=None, filename=None, language=None):
+        super().__init__(data, url, filename)
+
+    def __repr__(self):
+        return str(self.data)
+
+    def _repr_html_(self):
+        return "<pre>%s</pre>" % imported("html").escape(str(self.data))
+
+
+def tag(name, end=False, **attributes):
+    escape = imported("html").escape
+    written = ['%s="%s"' % (key, escape(str(value))) for key, value in attributes.items()]
+    return "<%s %s>" % (name, " ".join(written)) + ("</%s>" % name if end else "")
+
+
+def displays(kind):
+    def display_kind(*objects, raw=False, metadata=None):
+        for item in objects:
+            if raw:
+                display_with(({kind.mime: item},), raw=True, metadata=metadata)
+            else:
+                display_with((item,), include=[kind.mime, "text/plain"], metadata=metadata)
+
+    return display_kind
+
+
+def no_settings(*_, **__):
+    """Settings of notebooks that mean nothing here."""
+
+
+OBJECTS = (Audio, Code, DisplayHandle, DisplayObject, FileLink, GeoJSON, HTML, IFrame, Image)
+OBJECTS += (JSON, Javascript, Latex, Markdown, Math, Pretty, SVG, TextDisplayObject, Video)
+OBJECTS += (YouTubeVideo,)
+NAMES = {kind.__name__: kind for kind in OBJECTS}
+NAMES.update(
+    display=display,
+    clear_output=clear_output,
+    publish_display_data=publish_display_data,
+    update_display=update_display,
+    set_matplotlib_close=no_settings,
+    set_matplotlib_formats=no_settings,
+)
+for kind in (HTML, JSON, Javascript, Latex, Markdown, Pretty, SVG):
+    NAMES["display_" + kind.__name__.lower()] = displays(kind)
+for kind in OBJECTS:
+    kind.__module__ = "IPython.core.display"
+
+
+class StandIn:
+    """The loader of IPython's modules where there is none."""
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        space = vars(module)
+        if module.__name__ == "IPython":
+            space.update(__version__="0", version_info=(0, 0), display=display)
+            space.update(get_ipython=lambda: None)
+        elif module.__name__ != "IPython.core":
+            space.update(NAMES, __all__=sorted(NAMES))
+
+
+def stand_in(module):
+    spec = sys.modules["_frozen_importlib"].ModuleSpec
+    return spec(module, StandIn(), is_package=module in ("IPython", "IPython.core"))

@@ -1,0 +1,157 @@
+//! Results for people at a terminal.
+
+use serde_json::Value;
+
+use super::page::{Page, Tone};
+use super::quantity::bytes;
+use crate::record::ResultItem;
+
+/// Rows and columns of a table that are shown.
+const ROWS: usize = 20;
+const COLUMNS: usize = 12;
+
+/// What a result is, its text shortened to `most` lines.
+pub(super) fn result(page: &mut Page, indent: &str, result: &ResultItem, most: Option<usize>) {
+    match (readable(result), &result.data) {
+        (Some(text), _) => page.block(indent, text, most),
+        (None, Some(data)) => table(page, data),
+        (None, None) => {
+            let names = result.formats.keys().map(String::as_str);
+            let names: Vec<&str> = names.filter(|name| !is_picture(name)).collect();
+            if !names.is_empty() {
+                page.block(indent, &format!("[{}]", names.join(", ")), most);
+            }
+        }
+    }
+    let facts: Vec<String> = (pictures(result).into_iter())
+        .chain(result.chart.as_ref().map(chart))
+        .collect();
+    if !facts.is_empty() {
+        page.put(Tone::Faint, &format!("{indent}[{}]", facts.join(" · ")));
+        page.end_line();
+    }
+    for note in &result.notes {
+        page.put(Tone::Caution, &format!("{indent}left out: "));
+        page.put(Tone::Plain, note);
+        page.end_line();
+    }
+}
+
+/// The form that says most as text, if one says more than that there is an
+/// object.
+fn readable(result: &ResultItem) -> Option<&str> {
+    let text = result.text.as_deref();
+    let is_empty = |text: &str| {
+        text.starts_with('<')
+            && text.ends_with('>')
+            && text.contains(" object")
+            && !text.contains('\n')
+    };
+    let written = ["text/markdown", "text/latex"]
+        .iter()
+        .find_map(|form| result.formats.get(*form)?.as_str());
+    match text {
+        Some(text) if !is_empty(text) => Some(text),
+        _ if written.is_some() => written,
+        _ if result.data.is_some() => None,
+        text => text,
+    }
+}
+
+fn is_picture(name: &str) -> bool {
+    name.starts_with("image/") || name.starts_with("audio/") || name == "application/pdf"
+}
+
+/// The forms that no terminal shows, and their sizes.
+fn pictures(result: &ResultItem) -> Vec<String> {
+    (result.formats.iter())
+        .filter(|(name, _)| is_picture(name))
+        .filter_map(|(name, form)| Some((name, form.as_str()?)))
+        .map(|(name, form)| {
+            let size = match name.as_str() {
+                "image/svg+xml" => form.len(),
+                _ => form.trim_end_matches('=').len() * 3 / 4,
+            };
+            format!("{name}, {}", bytes(size as u64))
+        })
+        .collect()
+}
+
+/// A plot in a line.
+fn chart(chart: &Value) -> String {
+    let text = |key: &str| chart.get(key).and_then(Value::as_str).unwrap_or_default();
+    let parts = chart.get("elements").and_then(Value::as_array);
+    let mut line = format!("chart: {}", text("type"));
+    if !text("title").is_empty() {
+        line += &format!(" “{}”", text("title"));
+    }
+    let axes: Vec<&str> = [text("x_label"), text("y_label")]
+        .into_iter()
+        .filter(|label| !label.is_empty())
+        .collect();
+    if !axes.is_empty() {
+        line += &format!(", {}", axes.join(" × "));
+    }
+    let names: Vec<&str> = (parts.into_iter().flatten())
+        .filter_map(|part| part.get("label").or(part.get("type"))?.as_str())
+        .filter(|name| !name.is_empty())
+        .take(COLUMNS)
+        .collect();
+    if !names.is_empty() {
+        line += &format!(": {}", names.join(", "));
+    }
+    line
+}
+
+/// The first rows of a table.
+fn table(page: &mut Page, data: &Value) {
+    let list = |key: &str| {
+        let list = data.get(key).and_then(Value::as_array);
+        list.map_or(&[][..], Vec::as_slice)
+    };
+    let rows = list("rows");
+    let index = list("index");
+    let cells = |cells: &[Value]| cells.iter().take(COLUMNS).map(cell).collect::<Vec<_>>();
+    let mut header = cells(list("columns"));
+    let columns = header.len();
+    if !index.is_empty() {
+        header.insert(0, String::new());
+    }
+    let lines: Vec<Vec<String>> = (rows.iter().take(ROWS).enumerate())
+        .map(|(at, row)| {
+            let mut line = cells(row.as_array().map_or(&[], Vec::as_slice));
+            if !index.is_empty() {
+                line.insert(0, index.get(at).map_or_else(String::new, cell));
+            }
+            line
+        })
+        .collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    page.grid(&header, &lines);
+    let count = |key: &str, listed: usize| {
+        let total = data.get(key).and_then(Value::as_u64);
+        total.unwrap_or(0).max(listed as u64)
+    };
+    let left_out = [
+        (count("total_rows", rows.len()), lines.len(), "rows"),
+        (
+            count("total_columns", list("columns").len()),
+            columns,
+            "columns",
+        ),
+    ];
+    for (total, shown, what) in left_out {
+        if total > shown as u64 {
+            page.put(Tone::Faint, &format!("  … {total} {what} in all"));
+            page.end_line();
+        }
+    }
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
