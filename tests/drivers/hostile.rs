@@ -264,3 +264,36 @@ fn exceptions_that_fight_back_are_still_reported() {
         assert_eq!((run.status.code(), run.done), (Some(1), true), "{body}");
     }
 }
+
+/// The channel is at hand: its number is easily guessed.
+#[test]
+fn forged_frames_are_no_more_than_their_words() {
+    let Some(python) = python() else { return };
+    let run = python.run(
+        r#"import os
+def frame(kind, *fields):
+    body = b""
+    for form, key, value in ((b"t", b"kind", kind), *fields):
+        body += form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
+    os.write(3, len(body).to_bytes(4, "big") + body)
+deep = b"[" * 100_000
+frame(b"result", (b"j", b"chart", deep), (b"j", b"data", b"nan"), (b"b", b"metadata", b"\0"))
+frame(b"result", (b"t", b"display_id", b"\xff" * 5000), (b"j", b"data", b"{}"), (b"j", b"data", b"[]"))
+frame(b"update", (b"t", b"display_id", b""), (b"t", b"main", b"1"), (b"j", b"chart", b'{"type": 1e999}'))
+frame(b"clear", (b"j", b"wait", deep))
+display('after')"#,
+    );
+    assert!(run.done && run.error.is_none(), "{run:#?}");
+    let first = &run.results[0];
+    assert!(first.chart.is_none() && first.data.is_none() && first.metadata.is_none());
+    let second = &run.results[1];
+    assert_eq!(second.display_id.as_deref().unwrap().chars().count(), 256);
+    assert_eq!(second.data, None, "the last word counts");
+    assert_eq!(run.updates.len(), 1);
+    assert!(!run.updates[0].is_main_result && run.updates[0].chart.is_none());
+    assert_eq!(
+        (run.clears.as_slice(), run.texts()[2].as_str()),
+        (&[(2, true)][..], "'after'")
+    );
+    assert_eq!(run.notes.len(), 5, "{:?}", run.notes);
+}

@@ -9,21 +9,32 @@
 //! What the shim does for the code, beyond running it as a fresh `__main__`:
 //!
 //! * The value of a last expression is the main result, unless it is `None` or a
-//!   semicolon follows. `display(…)` makes further results. Both ask an object
-//!   for `_repr_mimebundle_` and for `_repr_html_` and its kin, as Jupyter does.
-//!   A form that raises or exceeds 8 MiB is left out with a note; the code goes
-//!   on.
+//!   semicolon follows. `display(…)` makes further results, and handles to
+//!   update them by. Both ask an object for `_ipython_display_`,
+//!   `_repr_mimebundle_` and for `_repr_html_` and its kin, as Jupyter does.
+//!   A form that raises, is of the wrong type or exceeds 8 MiB is left out with
+//!   a note; the code goes on.
+//! * Where IPython is not installed, `from IPython.display import …` gives a
+//!   stand-in; where it is, its functions display here.
+//! * matplotlib draws without a window, whatever the code asks for.
+//!   `plt.show()` and the end of the code show every open figure that is not
+//!   shown already as it is, with the data behind it (`chart`) in the terms of
+//!   E2B's charts. Frames and series of pandas and polars have a `data` form.
+//!   pyplot, plotly and PIL show what they would open a window or a browser
+//!   for.
 //! * `await` works at the top level.
 //! * An uncaught exception becomes an error frame and exit status 1 (130 for
-//!   `KeyboardInterrupt`). Its traceback is *not* written to stderr as well:
+//!   `KeyboardInterrupt`). Frames of the shim are not in its traceback, nor in
+//!   those of exceptions that it is chained to or groups. It is *not* written to stderr as well:
 //!   stderr is what the code wrote. A `sys.excepthook` that the code has set is
 //!   called, and Python's own message appears where the code has closed the
 //!   channel, or in a child that it forked.
 //! * stdout is line-buffered, so that a killed run leaves its output.
 //! * `sys.exit`, `atexit` and threads are plain Python's.
 //!
-//! Not there: display ids and metadata, `_ipython_display_`, and
-//! `multiprocessing` by `spawn`, which wants to import `__main__` from a file.
+//! Not there: IPython's magics and shell, and `multiprocessing` by `spawn`, which
+//! wants to import `__main__` from a file. `clear_output()` takes back results,
+//! not what was printed.
 //!
 //! # Why the shim looks like that
 //!
@@ -32,11 +43,25 @@
 //! the search for who could import it, a tenth of a millisecond; but Python 3.13
 //! then imports `linecache`, from the workspace if there is one.) The other parts
 //! come with the request and are compiled when they are first called for,
-//! all in one namespace: `results.py` when there is a value to show, `rich.py`
-//! when its repr is not all, `errors.py` for an exception, `code.py` for code
-//! that is not read the short way. By then they are bytes in the shim's own
-//! hands, whatever the program did to files, descriptors and modules. A further
-//! part is a file here and a line in [`PARTS`].
+//! all in one namespace. By then they are bytes in the shim's own hands, whatever
+//! the program did to files, descriptors and modules. A further part is a file
+//! here and a line in [`PARTS`].
+//!
+//! | part | when |
+//! |---|---|
+//! | `results.py` | there is a value to show |
+//! | `rich.py` | its repr is not all |
+//! | `display.py` | `display()` has options; updates and clears |
+//! | `tables.py` | the value is a table, or a figure, whose numbers it makes JSON |
+//! | `hooks.py` | IPython, matplotlib, PIL or plotly is imported |
+//! | `figures.py` | pyplot is imported, or a figure shown |
+//! | `ipython.py` | IPython is imported and not there |
+//! | `errors.py` | there is an exception |
+//! | `code.py` | code is not read the short way |
+//!
+//! Packages are noticed by a finder in `sys.meta_path` that a plain run only
+//! pays for by having it. Nothing of them is imported for a result: an object of
+//! a class that `sys.modules` does not know cannot be there.
 //!
 //! Three more things that a bare start does not pay for are avoided:
 //!
