@@ -606,6 +606,17 @@ plt.xlim(0.5, 200)",
         (Some("superchart"), Some("all"))
     );
     assert_eq!(kinds, ["pie", "bar", "line"]);
+    let many = "for n in range(60): plt.plot(range(300))\nplt.bar(range(3000), range(3000))";
+    let chart = &charts(&python, many)[0];
+    for (at, kind, total) in [(0, "bar", 3000.0), (1, "line", 60.0)] {
+        let part = &chart["elements"][at];
+        assert_eq!(
+            (&part["type"], &part["total_elements"]),
+            (&json!(kind), &json!(total))
+        );
+        let kept = part["elements"].as_array().unwrap().len();
+        assert!(kept > 20 && (kept as f64) < total, "{kind}: {kept}");
+    }
     let long = &charts(&python, "plt.plot(range(100_000))\nplt.title('x' * 10_000)")[0];
     let line = &long["elements"][0];
     assert_eq!(

@@ -6,8 +6,8 @@ call("tables.py", "clip", "", None)
 boxes = call("rich.py", "imported", "weakref").WeakKeyDictionary()  # by their axes
 box_lines = imported("weakref").WeakSet()  # what they are drawn with
 
-# Of a figure: axes, and lines of each; points of all lines, and of one; bars.
-SERIES, POINTS, LINE, BARS = 50, 8000, 1000, 1000
+# Of a figure: axes, and lines of each; points of all lines, and of one line.
+SERIES, POINTS, LINE = 50, 8000, 1000
 drawn = []  # weak references to figures that were shown and may not have changed
 
 
@@ -75,7 +75,7 @@ def picture(figure):
 
 def chart(figure):
     """The data behind a figure, in the terms of E2B's charts."""
-    left = [POINTS]
+    left = [POINTS, POINTS]  # for points, for all else
     charts = []
     for axes in figure.axes[:SERIES]:
         # A colour bar belongs to other axes.
@@ -86,7 +86,10 @@ def chart(figure):
     if len(charts) == 1:
         charts[0]["title"] = charts[0]["title"] or title
         return charts[0]
-    return {"type": "superchart", "title": clip(title, None), "elements": charts}
+    chart = {"type": "superchart", "title": clip(title, None), "elements": charts}
+    if len(figure.axes) > SERIES:
+        chart["total_axes"] = len(figure.axes)
+    return chart
 
 
 def charts_of(axes, left):
@@ -111,11 +114,21 @@ def charts_of(axes, left):
     frame.update(axis_of(axes.yaxis, "y"))
     charts = []
     for kind, elements in found.items():
+        kept = [element for element in elements if fits(element, left)]
         if elements:
-            charts.append(dict(type=kind, **frame, elements=elements[:BARS]))
-            if len(elements) > BARS:
-                charts[-1]["total_elements"] = len(elements)
+            charts.append(dict(type=kind, **frame, elements=kept))
+        if len(kept) < len(elements):
+            charts[-1]["total_elements"] = len(elements)
     return charts or [dict(type="unknown", **frame, elements=[])]
+
+
+def fits(element, left):
+    """Whether there is room for an element. Points were counted when they were
+    taken; a series for which there was no room is none."""
+    if element is None or "points" in element:
+        return element is not None
+    left[1] -= 3 + len(element.get("outliers", ()))
+    return left[1] >= 0
 
 
 def axis_of(axis, name):
@@ -197,7 +210,10 @@ def add_line(axes, line, label, found, left):
 
 def add_series(elements, label, xs, ys, left, axes):
     count = min(len(xs), len(ys))
-    if not count or len(elements) == SERIES:
+    if not count:
+        return
+    if len(elements) >= SERIES or left[0] <= 0:
+        elements.append(None)  # left out, but counted
         return
     step = -(-count // max(1, min(LINE, left[0])))
     xs = on_axis(axes.xaxis, xs[:count:step])
@@ -262,7 +278,7 @@ def note_boxes(bxp):
     def noting(self, stats, *arguments, **keywords):
         artists = bxp(self, stats, *arguments, **keywords)
         try:
-            boxes.setdefault(self, []).extend(map(box, stats[:BARS]))
+            boxes.setdefault(self, []).extend(map(box, stats[:POINTS]))
             for lines in artists.values():
                 box_lines.update(lines)
         except Exception:

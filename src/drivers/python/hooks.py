@@ -17,8 +17,8 @@ def find(own, module, *where):
             return call("ipython.py", "stand_in", module)
         return None
     patch = PATCHES.get(module)
-    if patch and spec.loader is not None:
-        execute = spec.loader.exec_module
+    execute = getattr(spec.loader, "exec_module", None)
+    if patch and execute:
 
         def exec_module(module):
             steps = patch(module)

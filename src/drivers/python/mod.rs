@@ -25,8 +25,8 @@
 //! * `await` works at the top level.
 //! * An uncaught exception becomes an error frame and exit status 1 (130 for
 //!   `KeyboardInterrupt`). Frames of the shim are not in its traceback, nor in
-//!   those of exceptions that it is chained to or groups. It is *not* written to stderr as well:
-//!   stderr is what the code wrote. A `sys.excepthook` that the code has set is
+//!   those of exceptions that it is chained to or groups. It is *not* written to
+//!   stderr as well: stderr is what the code wrote. A `sys.excepthook` that the code has set is
 //!   called, and Python's own message appears where the code has closed the
 //!   channel, or in a child that it forked.
 //! * stdout is line-buffered, so that a killed run leaves its output.

@@ -74,7 +74,7 @@ def describe(value, failed, about):
     canary = "_ipython_canary_method_should_not_exist_"
     if not isinstance(value, type) and ask(value, canary, {}, "", {}) is None:
         if not known_forms(value, bundle, failed):
-            if ask(value, "_ipython_display_", failed, "_ipython_display_", {}, True) is SHOWN:
+            if ask(value, "_ipython_display_", failed, "_ipython_display_", {}, True):
                 return None
             wanted = dict(include=None, exclude=None)
             data = ask(value, "_repr_mimebundle_", failed, "mimebundle", about, False, **wanted)
@@ -105,9 +105,6 @@ def known_forms(value, bundle, failed):
     return False
 
 
-SHOWN = object()
-
-
 def ask(value, method, failed, key, about, shows=False, **keywords):
     """What a `_repr_*_` method gives; its metadata go to `about`."""
     try:
@@ -116,7 +113,7 @@ def ask(value, method, failed, key, about, shows=False, **keywords):
             return None
         data = function(**keywords)
         if shows:
-            return SHOWN
+            return True
         if type(data) is tuple and len(data) == 2:
             data, more = data
             if isinstance(more, dict) and more:
@@ -159,6 +156,8 @@ def dumped(data, limit):
 
 def imported(module):
     """A module of Python's own, whatever lies in the workspace."""
+    if module in sys.modules:
+        return sys.modules[module]
     users, sys.path = sys.path, path
     try:
         __import__(module)
