@@ -22,12 +22,12 @@
 //!
 //! ```text
 //! javac -d classes Shim.java
-//! jar --create --file STEM.jar -C classes .
-//! java -XX:+UseSerialGC -XX:ArchiveClassesAtExit=STEM.jsa -cp STEM.jar Shim --warm
+//! jar --create --file DIRECTORY/DIGEST.jar -C classes .
 //! ```
 //!
-//! The last line is optional: it archives the classes that a run loads, and
-//! takes another sixth off. An archive of another JDK is ignored.
+//! The digest is the first 16 digits of the source's SHA-256. The recipe `java`
+//! does that, and has the compiler's classes in the archive that every virtual
+//! machine maps at its start (class-data sharing).
 //!
 //! The C1 compiler and the serial collector are what starts fastest on one CPU;
 //! `JDK_JAVA_OPTIONS` in the cell's environment can say otherwise
@@ -96,7 +96,6 @@ pub(super) static DRIVER: Driver = Driver {
         ending: "jar",
         arguments: |stem| {
             vec![
-                format!("-XX:SharedArchiveFile={stem}.jsa"),
                 "-cp".to_owned(),
                 format!("{stem}.jar"),
                 "Shim".to_owned(),

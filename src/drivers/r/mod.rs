@@ -47,10 +47,16 @@ pub(super) static DRIVER: Driver = Driver {
         "/opt/R/bin/Rscript",
     ],
     flags: &["--vanilla", SHIM],
-    files: &[DriverFile {
-        path: SHIM,
-        content: include_str!("shim.R"),
-    }],
+    files: &[
+        DriverFile {
+            path: SHIM,
+            content: include_str!("shim.R"),
+        },
+        DriverFile {
+            path: "/run/cellblock/cell.R",
+            content: include_str!("cell.R"),
+        },
+    ],
     delivery: Delivery::Channel(&[]),
     channel: ChannelForm::Pipes,
     memory_flags: super::no_memory_flags,

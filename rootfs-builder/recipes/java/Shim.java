@@ -1,0 +1,1 @@
+../../../src/drivers/java/Shim.java
