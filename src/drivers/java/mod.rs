@@ -94,13 +94,7 @@ pub(super) static DRIVER: Driver = Driver {
     compiled: Some(Compiled {
         directory: DIRECTORY,
         ending: "jar",
-        arguments: |stem| {
-            vec![
-                "-cp".to_owned(),
-                format!("{stem}.jar"),
-                "Shim".to_owned(),
-            ]
-        },
+        arguments: |stem| vec!["-cp".to_owned(), format!("{stem}.jar"), "Shim".to_owned()],
     }),
     rootfs: "java",
     profile: "java",
