@@ -93,7 +93,7 @@ const NOT_IN_CELLS: [&str; 8] = [
 ];
 
 /// What the recipe `python-data` brings.
-const PYTHON_DATA: [&str; 36] = [
+const PYTHON_DATA: [&str; 35] = [
     "PIL",
     "aiohttp",
     "attr",
@@ -124,7 +124,6 @@ const PYTHON_DATA: [&str; 36] = [
     "requests",
     "scipy",
     "seaborn",
-    "six",
     "sklearn",
     "sympy",
     "urllib3",

@@ -574,7 +574,7 @@ plt.xlim(0.5, 200)",
         (
             "plt.boxplot([[1, 2, 3, 10]])",
             "box_and_whisker",
-            json!([{"label": "", "min": 1, "first_quartile": 1.75, "median": 2.5, "third_quartile": 4.75, "max": 4.75, "outliers": [10]}]),
+            json!([{"label": "1", "min": 1, "first_quartile": 1.75, "median": 2.5, "third_quartile": 4.75, "max": 4.75, "outliers": [10]}]),
         ),
         (
             "import datetime as d\nplt.plot([d.date(2024, 1, 1), d.date(2024, 1, 2)], [1, 2])",
@@ -627,6 +627,24 @@ plt.xlim(0.5, 200)",
         (1000, &json!(100_000.0))
     );
     assert_eq!(long["title"].as_str().unwrap().chars().count(), 2001);
+}
+
+#[test]
+fn seaborn_draws_as_ever() {
+    let Some(python) = python_with(&["seaborn"]) else {
+        return;
+    };
+    let code = "import seaborn as sns, pandas as pd
+df = pd.DataFrame({'k': ['a', 'b', 'a', 'b'], 'v': [1, 2, 3, 4]})
+for draw in sns.boxplot, sns.barplot, sns.lineplot, sns.scatterplot:
+    draw(data=df, x='k', y='v'); plt.show()
+sns.heatmap([[1, 2]]); plt.show()
+sns.pairplot(df)";
+    let charts = charts(&python, code);
+    let kinds: Vec<_> = charts.iter().map(|chart| chart["type"].clone()).collect();
+    assert_eq!(kinds[..4], ["box_and_whisker", "bar", "line", "scatter"]);
+    assert_eq!(charts[0]["elements"][1]["label"], "b");
+    assert_eq!(kinds.len(), 6, "{kinds:?}");
 }
 
 #[test]

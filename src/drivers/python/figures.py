@@ -97,7 +97,7 @@ def charts_of(axes, left):
     found = {"pie": [], "box_and_whisker": [], "bar": [], "scatter": [], "line": []}
     if not hasattr(axes, "get_zlim"):
         found["pie"] = slices(axes)
-        found["box_and_whisker"] = boxes.get(axes, [])
+        found["box_and_whisker"] = box_elements(axes)
         found["bar"] = bars(axes)
         for line in axes.get_lines():
             add_line(axes, line, line.get_label(), found, left)
@@ -109,6 +109,9 @@ def charts_of(axes, left):
             if type(dots).__name__ == "PathCollection":
                 x, y = dots.get_offsets().T
                 add_series(found["scatter"], dots.get_label(), x, y, left, axes)
+    if found["bar"]:
+        # How sure their values are, as seaborn draws it.
+        found["line"] = [line for line in found["line"] if not line or not is_mark(line)]
     frame = {"title": clip(axes.get_title() or axes.get_title("left"), None)}
     frame.update(axis_of(axes.xaxis, "x"))
     frame.update(axis_of(axes.yaxis, "y"))
@@ -120,6 +123,12 @@ def charts_of(axes, left):
         if len(kept) < len(elements):
             charts[-1]["total_elements"] = len(elements)
     return charts or [dict(type="unknown", **frame, elements=[])]
+
+
+def is_mark(line):
+    """Whether nobody named it, and it only goes up or across."""
+    xs, ys = zip(*line["points"])
+    return line["label"] is None and (len(set(xs)) == 1 or len(set(ys)) == 1)
 
 
 def fits(element, left):
@@ -251,13 +260,22 @@ def bar_labels(axis, spans):
         ends = zip(spans, spans[1:])
         if all(abs(one[1] - two[0]) < width * 1e-6 for one, two in ends):
             return ["%g – %g" % span[:2] for span in spans]
-    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels())
-    ticks = [(at, text.get_text()) for at, text in ticks if text.get_text()]
-    labels = []
+    ticks, labels = labelled_ticks(axis), []
     for start, end, _ in spans:
-        inside = [(abs(at - (start + end) / 2), text) for at, text in ticks if start <= at <= end]
-        labels.append(clip(min(inside)[1] if inside else "%g" % ((start + end) / 2), None))
+        middle = (start + end) / 2
+        labels.append(nearest(ticks, middle, start, end) or "%g" % middle)
     return labels
+
+
+def labelled_ticks(axis):
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels())
+    return [(at, tick_label(text.get_text())) for at, text in ticks][:POINTS]
+
+
+def nearest(ticks, at, low, high):
+    """The label of the nearest tick between those two, or none."""
+    near = [(abs(at - tick), label) for tick, label in ticks if low <= tick <= high]
+    return min(near)[1] if near else ""
 
 
 def slices(axes):
@@ -275,10 +293,16 @@ def slices(axes):
 def note_boxes(bxp):
     """Keeps the numbers that a box plot is drawn from."""
 
-    def noting(self, stats, *arguments, **keywords):
-        artists = bxp(self, stats, *arguments, **keywords)
+    def noting(self, *arguments, **options):
+        artists = bxp(self, *arguments, **options)
         try:
-            boxes.setdefault(self, []).extend(map(box, stats[:POINTS]))
+            stats = list(arguments[0] if arguments else options["bxpstats"])[:POINTS]
+            at = arguments[1] if len(arguments) > 1 else options.get("positions")
+            at = range(1, len(stats) + 1) if at is None else list(at)
+            lies = options.get("orientation") == "horizontal" or options.get("vert") is False
+            boxes.setdefault(self, []).extend(
+                (box(stat), position, lies) for stat, position in zip(stats, at)
+            )
             for lines in artists.values():
                 box_lines.update(lines)
         except Exception:
@@ -286,6 +310,16 @@ def note_boxes(bxp):
         return artists
 
     return imported("functools").wraps(bxp)(noting)
+
+
+def box_elements(axes):
+    elements = []
+    for element, at, lies in boxes.get(axes, ()):
+        if not element["label"]:
+            axis = axes.yaxis if lies else axes.xaxis
+            element["label"] = nearest(labelled_ticks(axis), at, at - 0.5, at + 0.5)
+        elements.append(element)
+    return elements
 
 
 def box(stats):
