@@ -73,12 +73,13 @@ fn tables_have_three_forms() {
     );
     let forms = &run.results[0].formats;
     assert_eq!(
-        forms["application/json"],
-        json!({
+        run.results[0].data,
+        Some(json!({
             "columns": ["city", "pop", "ok", "day"],
-            "data": [["Lyon", 522.0, true, "2024-01-02"], ["Graz <b>\n", 292.5, null, "2024-01-02"]],
-            "rows": 2,
-        })
+            "types": ["character", "numeric", "logical", "Date"],
+            "rows": [["Lyon", 522.0, true, "2024-01-02"], ["Graz <b>\n", 292.5, null, "2024-01-02"]],
+            "total_rows": 2, "total_columns": 4,
+        }))
     );
     let html = forms["text/html"].as_str().unwrap();
     assert!(
@@ -86,17 +87,20 @@ fn tables_have_three_forms() {
         "{html}"
     );
     let run = ok(&r, "data.frame(n = 1:5000)");
-    let forms = &run.results[0].formats;
-    assert_eq!(
-        forms["application/json"]["data"].as_array().unwrap().len(),
-        1000
-    );
-    assert_eq!(forms["application/json"]["rows"], 5000);
+    let data = run.results[0].data.as_ref().unwrap();
+    assert_eq!(data["rows"].as_array().unwrap().len(), 1000);
+    assert_eq!(data["total_rows"], 5000);
+    let html = run.results[0].formats["text/html"].as_str().unwrap();
+    assert!(html.contains("5000 rows in all"), "{html}");
+    let run = ok(&r, "head(mtcars, 2)[1:2]");
+    let data = run.results[0].data.as_ref().unwrap();
+    assert_eq!(data["index"], json!(["Mazda RX4", "Mazda RX4 Wag"]));
+    let run = ok(&r, "data.frame(x = strrep('y', 1:1000 * 5))");
+    let data = run.results[0].data.as_ref().unwrap();
     assert!(
-        forms["text/html"]
-            .as_str()
-            .unwrap()
-            .contains("5000 rows in all")
+        data.to_string().len() <= 768 << 10,
+        "{}",
+        data.to_string().len()
     );
     let run = ok(&r, "data.frame()");
     assert_eq!(run.results[0].formats.len(), 1);

@@ -60,8 +60,13 @@ say <- function(kind, ...) {
 # ------------------------------------------------------------------- results
 
 FORM <- 8 * 2^20 # the supervisor's limit for one form
-ROWS <- c(html = 60, json = 1000)
+HTML_ROWS <- 60
+# Of a table as data, as for Python's: rows, columns, values, characters, bytes.
+ROWS <- 1000
+COLUMNS <- 100
 CELLS <- 20000
+TEXT <- 2000
+TABLE <- 768 * 2^10
 
 send <- function(forms, main) {
   fields <- if (main) field("t", "main", "")
@@ -76,14 +81,14 @@ send <- function(forms, main) {
       fields <- c(fields, field("t", "failed", failure))
       next
     }
-    form <- if (is.raw(value)) "b" else if (grepl("json$", type)) "j" else "t"
+    form <- if (is.raw(value)) "b" else if (type == "data") "j" else "t"
     fields <- c(fields, field(form, type, value))
   }
   say("result", fields)
 }
 
 quoted <- function(text) {
-  text <- enc2utf8(as.character(text))
+  text <- substr(enc2utf8(as.character(text)), 1, TEXT)
   text <- gsub("\\", "\\\\", text, fixed = TRUE)
   text <- gsub("\"", "\\\"", text, fixed = TRUE)
   for (code in intersect(unique(utf8ToInt(paste(text, collapse = ""))), 1:31)) {
@@ -115,13 +120,26 @@ json_values <- function(column) {
 is_table <- function(value) is.data.frame(value) && ncol(value) > 0 &&
   all(vapply(value, function(column) is.null(dim(column)), NA))
 
-as_json <- function(table) {
-  rows <- min(nrow(table), ROWS[["json"]], max(1, CELLS %/% ncol(table)))
-  columns <- lapply(unclass(utils::head(table, rows)), json_values)
-  data <- if (rows > 0) do.call(paste, c(unname(columns), sep = ","))
-  sprintf("{\"columns\":[%s],\"data\":[%s],\"rows\":%d}",
-    paste(quoted(names(table)), collapse = ","),
-    paste(sprintf("[%s]", data), collapse = ","), nrow(table))
+# The table as data, with as many of its first rows as fit.
+as_data <- function(table) {
+  width <- min(ncol(table), COLUMNS)
+  rows <- min(nrow(table), ROWS, max(1, CELLS %/% width))
+  list_of <- function(values) sprintf("[%s]", paste(values, collapse = ","))
+  repeat {
+    part <- utils::head(table, rows)[seq_len(width)]
+    values <- if (rows > 0) do.call(paste, c(unname(lapply(unclass(part), json_values)), sep = ","))
+    names <- rownames(part)
+    fields <- c(
+      columns = list_of(quoted(names(part))),
+      types = list_of(quoted(vapply(part, function(column) class(column)[1], ""))),
+      rows = list_of(if (rows > 0) sprintf("[%s]", values)),
+      total_rows = format(nrow(table), scientific = FALSE),
+      total_columns = format(ncol(table), scientific = FALSE),
+      index = if (!identical(names, as.character(seq_along(names)))) list_of(quoted(names)))
+    data <- sprintf("{%s}", paste0("\"", names(fields), "\":", fields, collapse = ","))
+    if (rows <= 1 || nchar(data, "bytes") <= TABLE) return(data)
+    rows <- rows %/% 2
+  }
 }
 
 escaped <- function(text) {
@@ -130,7 +148,7 @@ escaped <- function(text) {
 }
 
 as_html <- function(table) {
-  part <- utils::head(table, ROWS[["html"]])
+  part <- utils::head(table, HTML_ROWS)
   row <- function(tag, cells) sprintf("<tr>%s</tr>", paste0("<", tag, ">", cells, "</", tag, ">", collapse = ""))
   columns <- lapply(unclass(part), function(column) escaped(shown(column)))
   body <- vapply(seq_len(nrow(part)), function(i) {
@@ -154,7 +172,7 @@ show_value <- function(value, main) {
   if (length(text) > 0) forms[["text/plain"]] <- paste(text, collapse = "\n")
   if (is_table(value)) {
     forms[["text/html"]] <- tryCatch(as_html(value), error = function(e) NULL)
-    forms[["application/json"]] <- tryCatch(as_json(value), error = function(e) NULL)
+    forms[["data"]] <- tryCatch(as_data(value), error = function(e) NULL)
   }
   if (length(forms) > 0) send(forms, main)
 }

@@ -6,8 +6,8 @@
 //! * The code is parsed as a whole, then evaluated expression by expression. As
 //!   in IRkernel, every visible value of the top level is a result, in order, and
 //!   the last expression's is the main one: as `print` shows it, and a data frame
-//!   also as HTML (60 rows) and as JSON (`columns`, `data` row by row, and
-//!   `rows`, how many there are in all; at most 1000 rows or 20000 values).
+//!   also as HTML (60 rows) and as the record's `data` (as many of its first rows
+//!   as fit, and how many there are).
 //!   Values that are printed by `print` or `cat` are plain output.
 //! * What is drawn without a device of the program's own becomes results, one
 //!   for each page, when the page is done: when the next one begins, or at the
