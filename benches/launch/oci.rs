@@ -104,6 +104,11 @@ fn entry(mount: &Mount, rootfs: &Path) -> Result<Option<Value>> {
             fs::create_dir_all(inside)?;
             mounted("proc", "proc", &[])
         }
+        // Where the runtimes make their devices.
+        What::Directory if target == "/dev" => {
+            fs::create_dir_all(inside)?;
+            mounted("tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"])
+        }
         What::Directory => {
             fs::create_dir_all(inside)?;
             return Ok(None);
