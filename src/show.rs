@@ -18,6 +18,7 @@ use quantity::{bytes, in_unit, milliseconds};
 use result::result;
 
 pub use page::Style;
+pub(crate) use page::escaped;
 
 mod page;
 pub(crate) mod quantity;

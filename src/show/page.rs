@@ -212,6 +212,13 @@ impl Page {
     }
 }
 
+/// One line in which no character is left that a terminal would obey.
+pub(crate) fn escaped(line: &str) -> String {
+    let mut page = Page::new(Style::PLAIN);
+    page.push_escaped(line, usize::MAX);
+    page.text
+}
+
 /// Characters that are not seen but change how others are: the direction of
 /// writing, line separators, tags.
 fn is_deceptive(character: char) -> bool {

@@ -73,7 +73,9 @@ const TYPES: Part = Part {
 };
 
 /// See the module's documentation.
-pub(super) static JAVASCRIPT: Driver = Driver {
+pub(super) static JAVASCRIPT: Driver = NODE;
+
+const NODE: Driver = Driver {
     name: "javascript",
     aliases: &["js", "node", "nodejs"],
     extensions: &["js", "mjs", "cjs"],
@@ -89,21 +91,13 @@ pub(super) static JAVASCRIPT: Driver = Driver {
     profile: "javascript",
 };
 
-/// JavaScript with one more part.
+/// The same interpreter and shim, with one more part.
 pub(super) static TYPESCRIPT: Driver = Driver {
     name: "typescript",
     aliases: &["ts", "ts-node", "tsx"],
     extensions: &["ts", "mts", "cts"],
-    interpreters: INTERPRETERS,
-    flags: &[SHIM],
-    files: FILES,
     delivery: Delivery::Channel(&[CELL, RESULTS, ERRORS, TYPES]),
-    channel: ChannelForm::Socket,
-    memory_flags: heap,
-    out_of_memory: LAST_WORDS,
-    compiled: None,
-    rootfs: "node",
-    profile: "javascript",
+    ..NODE
 };
 
 const INTERPRETERS: &[&str] = &[

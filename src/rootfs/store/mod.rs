@@ -14,25 +14,25 @@
 //! it ends; a tree without a name and without a lock is nobody's, and the next
 //! call that changes the store sweeps it.
 
-use std::collections::BTreeSet;
-use std::ffi::{CString, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 
 use crate::error::{Result, SetupError, Step};
-use crate::rootfs::draft::Draft;
 use crate::rootfs::manifest::Manifest;
 use crate::spec::read::did_you_mean;
-use crate::tree::erase;
+
+pub use lock::Lease;
+pub(in crate::rootfs) use lock::create_locked;
+
+mod change;
+mod lock;
 
 /// The variable that names a store.
 pub const VARIABLE: &str = "CELLBLOCK_STORE";
@@ -42,13 +42,6 @@ const SYSTEM: &str = "/var/lib/cellblock/rootfs";
 
 /// The directory of a store in which the trees are.
 pub(in crate::rootfs) const TREES: &str = ".trees";
-
-/// The file of a store that is locked while names and trees are matched.
-const LOCK: &str = ".lock";
-
-/// The start of a tree's name while it is being removed. No name of a rootfs
-/// begins with a dot.
-const GONE: &str = ".gone-";
 
 /// Names that mean something else where a rootfs is named.
 const RESERVED: [&str; 2] = ["auto", "host"];
@@ -83,10 +76,6 @@ pub struct Listed {
     /// What the tree says of itself, or why it cannot be used.
     pub manifest: Result<Manifest>,
 }
-
-/// Keeps a tree from being removed for as long as it exists.
-#[derive(Debug)]
-pub struct Lease(Flock<File>);
 
 impl Store {
     /// The store to use: `explicit` (`--store`), or what `$CELLBLOCK_STORE` names,
@@ -216,124 +205,6 @@ impl Store {
         self.names().into_iter().map(describe).collect()
     }
 
-    /// Begins a tree that will get the name `name`. Trees that nobody needs any
-    /// more are removed first.
-    ///
-    /// # Errors
-    /// The name is no name, the store cannot be written, or another process is
-    /// making a tree of this name.
-    pub fn begin(&self, name: &str) -> Result<Draft> {
-        check_name(name)?;
-        let trees = self.path.join(TREES);
-        make_directory(&trees).map_err(|e| self.failed("mkdir", &e, &trees))?;
-        // Others may look, whatever the caller's umask.
-        for path in [&self.path, &trees] {
-            let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o755));
-        }
-        self.sweep()?;
-        let lock = self.lock()?;
-        if self.is_being_made(name)? {
-            return Err(SetupError::new(
-                Step::Store,
-                "another process is making a rootfs of this name",
-            )
-            .on(name)
-            .hint("wait for it to end, or choose another name or --store"));
-        }
-        let draft = Draft::create(self, name, &trees);
-        drop(lock);
-        draft
-    }
-
-    /// Removes the rootfs with this name. Cells that run on it keep it: its tree
-    /// goes with the first call that changes the store after they have ended.
-    ///
-    /// # Errors
-    /// There is none in this store, or it cannot be removed.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        check_name(name)?;
-        let link = self.path.join(name);
-        let kind = match fs::symlink_metadata(&link) {
-            Ok(found) => found.file_type(),
-            Err(e) if is_absent(&e) => return Err(self.not_here(name)),
-            Err(e) => return Err(self.failed("stat", &e, &link)),
-        };
-        let lock = self.lock()?;
-        if !kind.is_dir() {
-            fs::remove_file(&link).map_err(|e| self.failed("unlink", &e, &link))?;
-        } else {
-            // Put here by hand.
-            let trees = self.path.join(TREES);
-            make_directory(&trees).map_err(|e| self.failed("mkdir", &e, &trees))?;
-            let gone = trees.join(format!("{GONE}{}", fresh_id()));
-            fs::rename(&link, &gone).map_err(|e| self.failed("rename", &e, &link))?;
-        }
-        drop(lock);
-        self.sweep()
-    }
-
-    /// Removes every tree that has no name, is not being made, and has no cell.
-    ///
-    /// # Errors
-    /// The store cannot be read or written.
-    pub fn sweep(&self) -> Result<()> {
-        let trees = self.path.join(TREES);
-        if fs::symlink_metadata(&trees).is_err_and(|e| is_absent(&e)) {
-            return Ok(());
-        }
-        let lock = self.lock()?;
-        let named = self.named_trees()?;
-        let mut gone = Vec::new();
-        for tree in entries(&trees).map_err(|e| self.failed("readdir", &e, &trees))? {
-            if named.contains(&tree) {
-                continue;
-            }
-            let path = trees.join(&tree);
-            let Some(held) = try_lock(&path, FlockArg::LockExclusiveNonblock)
-                .map_err(|e| self.failed("flock", &e, &path))?
-            else {
-                continue;
-            };
-            // A name of its own says that this is not being made.
-            let name = OsString::from(format!("{GONE}{}", fresh_id()));
-            let to = trees.join(&name);
-            fs::rename(&path, &to).map_err(|e| self.failed("rename", &e, &path))?;
-            gone.push((name, held));
-        }
-        drop(lock);
-        let dir = File::open(&trees).map_err(|e| self.failed("open", &e, &trees))?;
-        for (name, held) in gone {
-            let path = trees.join(&name);
-            let name = CString::new(name.into_vec()).unwrap_or_default();
-            erase(&dir, &name).map_err(|e| self.failed("unlink", &e.into(), &path))?;
-            drop(held);
-        }
-        Ok(())
-    }
-
-    /// Gives the tree `.trees/tree` the name `name`, in one step, whatever had
-    /// it before.
-    pub(in crate::rootfs) fn name_tree(&self, name: &str, tree: &str) -> Result<()> {
-        let _lock = self.lock()?;
-        let link = self.path.join(name);
-        // A tree that was put there by hand: a link cannot take its place.
-        if fs::symlink_metadata(&link).is_ok_and(|found| found.is_dir()) {
-            let gone = self.path.join(TREES).join(format!("{GONE}{}", fresh_id()));
-            fs::rename(&link, &gone).map_err(|e| self.failed("rename", &e, &link))?;
-        }
-        let fresh = self.path.join(format!(".{tree}"));
-        let target = Path::new(TREES).join(tree);
-        std::os::unix::fs::symlink(target, &fresh)
-            .map_err(|e| self.failed("symlink", &e, &fresh))?;
-        fs::rename(&fresh, &link).map_err(|e| {
-            let _ = fs::remove_file(&fresh);
-            self.failed("rename", &e, &link)
-        })?;
-        File::open(&self.path)
-            .and_then(|dir| dir.sync_all())
-            .map_err(|e| self.failed("fsync", &e, &self.path))
-    }
-
     /// A failure to change this store.
     pub(in crate::rootfs) fn failed(
         &self,
@@ -364,8 +235,8 @@ impl Store {
     }
 
     /// Every name and its path; the first store that has a name counts.
-    fn names(&self) -> std::collections::BTreeMap<String, PathBuf> {
-        let mut found = std::collections::BTreeMap::new();
+    fn names(&self) -> BTreeMap<String, PathBuf> {
+        let mut found = BTreeMap::new();
         for store in self.stores() {
             for name in entries(store).unwrap_or_default() {
                 let path = store.join(&name);
@@ -377,89 +248,6 @@ impl Store {
             }
         }
         found
-    }
-
-    /// The names in `.trees` that a link of the store leads to.
-    fn named_trees(&self) -> Result<BTreeSet<OsString>> {
-        let names = entries(&self.path).map_err(|e| self.failed("readdir", &e, &self.path))?;
-        let targets = names
-            .iter()
-            .filter(|name| name.to_str().is_some_and(|name| check_name(name).is_ok()))
-            .filter_map(|name| fs::read_link(self.path.join(name)).ok());
-        let inside = targets.filter_map(|target| {
-            let tree = target.strip_prefix(TREES).ok()?;
-            Some(tree.as_os_str().to_owned())
-        });
-        Ok(inside.collect())
-    }
-
-    /// Whether a draft of this name is held by a process. With [`Store::lock`].
-    fn is_being_made(&self, name: &str) -> Result<bool> {
-        let trees = self.path.join(TREES);
-        let named = self.named_trees()?;
-        for tree in entries(&trees).map_err(|e| self.failed("readdir", &e, &trees))? {
-            let is_of_name = tree
-                .to_str()
-                .and_then(|tree| tree.rsplit_once('.'))
-                .is_some_and(|(of, _)| of == name);
-            if !is_of_name || named.contains(&tree) {
-                continue;
-            }
-            let path = trees.join(&tree);
-            // A cell that still runs on an old tree shares its lock.
-            if try_lock(&path, FlockArg::LockSharedNonblock)
-                .map_err(|e| self.failed("flock", &e, &path))?
-                .is_none()
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Waits for the store's own lock, which nobody holds for long.
-    fn lock(&self) -> Result<Flock<File>> {
-        let path = self.path.join(LOCK);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .open(&path)
-            .map_err(|e| self.failed("open", &e, &path))?;
-        flock(file, FlockArg::LockExclusive).map_err(|e| self.failed("flock", &e.into(), &path))
-    }
-
-    fn not_here(&self, name: &str) -> SetupError {
-        let error = SetupError::new(
-            Step::Store,
-            format!("there is no such rootfs in {}", self.path.display()),
-        )
-        .on(name);
-        match &self.behind {
-            Some(system) if fs::symlink_metadata(system.join(name)).is_ok() => error.hint(format!(
-                "the one in {0} is the administrator's: `cellblock rootfs remove --store {0} {name}`",
-                system.display()
-            )),
-            _ => error.hint("`cellblock rootfs list` says what there is"),
-        }
-    }
-}
-
-impl Lease {
-    /// Waits for whoever is making or removing the tree at `path`.
-    fn take(path: &Path) -> io::Result<Self> {
-        let file = open_directory(path)?;
-        Ok(Self(flock(file, FlockArg::LockShared)?))
-    }
-
-    /// Whether `link` leads to the tree.
-    fn is_of(&self, link: &Path) -> bool {
-        let identity = |found: fs::Metadata| (found.dev(), found.ino());
-        match (self.0.metadata(), fs::metadata(link)) {
-            (Ok(own), Ok(found)) => identity(own) == identity(found),
-            _ => false,
-        }
     }
 }
 
@@ -499,55 +287,6 @@ fn described(path: &Path) -> Result<Manifest> {
         Err(_) => return Err(broken("its tree is missing or not yours to read")),
     }
     Manifest::read(path)?.ok_or_else(|| broken("it has no manifest"))
-}
-
-/// A new exclusively locked directory, which no sweep takes for a left-over one:
-/// made with [`Store::lock`].
-pub(in crate::rootfs) fn create_locked(path: &Path) -> io::Result<Flock<File>> {
-    // Nobody else comes in before owners and modes are settled.
-    DirBuilder::new().mode(0o700).create(path)?;
-    Ok(flock(
-        open_directory(path)?,
-        FlockArg::LockExclusiveNonblock,
-    )?)
-}
-
-/// `None` when somebody else's lock is in the way, or the directory is gone.
-fn try_lock(path: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
-    let file = match open_directory(path) {
-        Err(e) if is_absent(&e) => return Ok(None),
-        // A draft to which nobody may enter is no one's.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-            open_directory(path)?
-        }
-        other => other?,
-    };
-    match flock(file, how) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(Errno::EWOULDBLOCK) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn flock(file: File, how: FlockArg) -> nix::Result<Flock<File>> {
-    let mut file = file;
-    loop {
-        match Flock::lock(file, how) {
-            Ok(lock) => return Ok(lock),
-            Err((again, Errno::EINTR)) => file = again,
-            Err((_, errno)) => return Err(errno),
-        }
-    }
-}
-
-fn open_directory(path: &Path) -> io::Result<File> {
-    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
-}
-
-fn make_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
 /// The names in a directory, in order; nothing for one that is missing.

@@ -2,29 +2,26 @@
 //! still the same, and how it comes in and goes.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::archive::{Options, Report};
+use crate::archive::Options;
 use crate::builder;
 use crate::bytes::RawText;
 use crate::cli::{self, InStore, RootfsAction};
 use crate::error::{Result, SetupError, Step};
-use crate::import::{self, Request};
+use crate::import::Request;
 use crate::rootfs::{Difference, Manifest, Prepared, Store, verify};
 use crate::show::quantity;
+use import::import;
+use text::{eprint_line, print, print_json, table};
+
+mod import;
+mod text;
 
 /// Exit status of `rootfs verify` when something differs.
 const DIFFERS: u8 = 1;
-
-/// Lines about what an import left out; the rest is counted, or in the JSON.
-const MOST_LINES: usize = 20;
-
-/// Time between two lines of progress.
-const PROGRESS: Duration = Duration::from_millis(200);
 
 /// Does what `cellblock rootfs` was asked to; returns the exit status.
 ///
@@ -267,104 +264,6 @@ fn verdict(name: &str, manifest: &Manifest, differences: &[Difference]) -> Strin
     text
 }
 
-/// What `rootfs import --json` prints.
-#[derive(Serialize)]
-struct ImportDocument<'a> {
-    manifest: &'a Manifest,
-    left_out: Vec<LeftOut>,
-    left_out_in_all: u64,
-    stripped: u64,
-}
-
-#[derive(Serialize)]
-struct LeftOut {
-    path: RawText,
-    reason: String,
-}
-
-fn import(store: &Store, request: &Request, json: bool) -> Result<u8> {
-    let mut progress = Progress::new();
-    let imported = import::import(store, request, &mut |doing, report| {
-        progress.tell(doing, report);
-    });
-    progress.end();
-    let imported = imported?;
-    let (manifest, report) = (&imported.manifest, imported.report);
-    if json {
-        return print_json(&ImportDocument {
-            manifest,
-            left_out_in_all: report.skipped_in_all,
-            stripped: report.stripped,
-            left_out: report
-                .skipped
-                .into_iter()
-                .map(|skipped| LeftOut {
-                    path: skipped.path,
-                    reason: skipped.reason,
-                })
-                .collect(),
-        });
-    }
-    for skipped in report.skipped.iter().take(MOST_LINES) {
-        eprint_line(&format!("left out: {} {}", skipped.path, skipped.reason));
-    }
-    let more = report.skipped_in_all.saturating_sub(MOST_LINES as u64);
-    if more > 0 {
-        eprint_line(&format!("left out: {more} more; --json lists them"));
-    }
-    let found = match interpreters(manifest) {
-        found if found.is_empty() => "no interpreter".to_owned(),
-        found => found.join(", "),
-    };
-    print(&format!(
-        "{}: {} in {} files, {found}\n",
-        manifest.label(),
-        quantity::bytes(manifest.size_bytes),
-        manifest.files
-    ))
-}
-
-/// Tells on standard error what is being done: on a terminal in one line that
-/// changes, otherwise in a line when something else begins.
-struct Progress {
-    is_terminal: bool,
-    last: Option<(String, Instant)>,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self {
-            is_terminal: io::stderr().is_terminal(),
-            last: None,
-        }
-    }
-
-    fn tell(&mut self, doing: &str, report: &Report) {
-        let is_new = self.last.as_ref().is_none_or(|(last, _)| last != doing);
-        let is_time = self
-            .last
-            .as_ref()
-            .is_none_or(|(_, at)| at.elapsed() >= PROGRESS);
-        let shows_more = self.is_terminal && is_time;
-        if !(is_new || shows_more) {
-            return;
-        }
-        self.last = Some((doing.to_owned(), Instant::now()));
-        if self.is_terminal {
-            let done = quantity::bytes(report.bytes);
-            let _ = write!(io::stderr(), "\r\x1b[K{doing}: {done}");
-        } else {
-            eprint_line(doing);
-        }
-    }
-
-    fn end(&self) {
-        if self.is_terminal && self.last.is_some() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
 /// A rootfs and what it says of itself.
 fn described(store: &Store, name: &str) -> Result<(Prepared, Manifest)> {
     let found = store.require(name)?;
@@ -385,70 +284,4 @@ fn interpreters(manifest: &Manifest) -> Vec<String> {
 /// The day of a time in RFC 3339.
 fn day(time: &str) -> String {
     time.split('T').next().unwrap_or_default().to_owned()
-}
-
-/// Rows in columns; the last column is as wide as it is.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let rows: Vec<[String; N]> = rows
-        .iter()
-        .map(|row| row.each_ref().map(|c| escaped(c)))
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(widths);
-        let line = cells.fold(String::new(), |line, (cell, width)| {
-            line + &format!("{cell:width$}  ")
-        });
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// Names come from archives: a terminal must not obey them.
-fn escaped(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars() {
-        match c.is_control() {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
-fn eprint_line(line: &str) {
-    let _ = writeln!(io::stderr(), "{}", escaped(line));
-}
-
-/// Prints lines, none of which may hold a control character.
-fn print(text: &str) -> Result<u8> {
-    let lines: String = text.lines().map(|line| escaped(line) + "\n").collect();
-    let mut stdout = io::stdout();
-    stdout
-        .write_all(lines.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on("standard output"))?;
-    Ok(0)
-}
-
-fn print_json(value: &impl Serialize) -> Result<u8> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| {
-        SetupError::new(Step::Outputs, format!("the answer does not serialise: {e}"))
-    })?;
-    print(&text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_they_must_be() {
-        let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
-        let text = table(&[row("a", "x"), row("long", "\x1b[2J"), row("", "")]);
-        assert_eq!(text, "a     x\nlong  \\u{1b}[2J\n\n");
-    }
 }
