@@ -123,6 +123,24 @@ impl Bench {
         self.run_with(code.as_ref(), &[])
     }
 
+    /// Runs code that is to succeed.
+    pub(crate) fn ok(&self, code: &str) -> Run {
+        let run = self.run(code);
+        assert!(
+            run.error.is_none() && run.status.success(),
+            "{code}\n{run:#?}"
+        );
+        assert!(run.started && run.done, "{run:#?}");
+        run
+    }
+
+    /// Runs code that is to succeed without a word on stderr.
+    pub(crate) fn quiet(&self, code: &str) -> Run {
+        let run = self.ok(code);
+        assert_eq!(run.stderr, "", "{code}");
+        run
+    }
+
     pub(crate) fn run_with(&self, code: &[u8], args: &[RawText]) -> Run {
         let (child, channel) = self.start(code, args);
         finish(child, channel)

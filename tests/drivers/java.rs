@@ -1,20 +1,9 @@
 //! What Java code gets from its driver.
 
-use crate::harness::{Bench, Run, other};
+use crate::harness::{Bench, other};
 
 fn java() -> Option<Bench> {
     other("java")
-}
-
-fn ok(java: &Bench, code: &str) -> Run {
-    let run = java.run(code);
-    assert!(
-        run.error.is_none() && run.status.success(),
-        "{code}\n{run:#?}"
-    );
-    assert!(run.started && run.done, "{run:#?}");
-    assert_eq!(run.stderr, "", "{code}");
-    run
 }
 
 #[test]
@@ -40,7 +29,7 @@ fn the_last_expression_is_the_main_result() {
             Some("=\"é\\\"\\n\""),
         ),
     ] {
-        let run = ok(&java, code);
+        let run = java.quiet(code);
         assert_eq!(
             (run.stdout.as_str(), run.texts().first().map(String::as_str)),
             (stdout, text),

@@ -2,22 +2,10 @@
 
 use serde_json::json;
 
-use crate::harness::{Bench, Run, other};
+use crate::harness::{Bench, other};
 
 fn node() -> Option<Bench> {
     other("javascript")
-}
-
-/// Runs code that is to succeed.
-fn ok(node: &Bench, code: &str) -> Run {
-    let run = node.run(code);
-    assert!(
-        run.error.is_none() && run.status.success(),
-        "{code}\n{run:#?}"
-    );
-    assert!(run.started && run.done, "{run:#?}");
-    assert_eq!(run.stderr, "", "{code}");
-    run
 }
 
 #[test]
@@ -65,7 +53,7 @@ fn the_last_expression_is_the_main_result() {
             None,
         ),
     ] {
-        let run = ok(&node, code);
+        let run = node.quiet(code);
         let texts = run.texts();
         assert_eq!(texts.first().map(String::as_str), text, "{code}");
     }
@@ -117,9 +105,9 @@ fn await_and_modules_work_at_the_top_level() {
         ("await -0", "=-0"),
         ("await Symbol('s')", "=Symbol(s)"),
     ] {
-        assert_eq!(ok(&node, code).texts(), [text], "{code}");
+        assert_eq!(node.quiet(code).texts(), [text], "{code}");
     }
-    let run = ok(&node, "import('./m.mjs').then((m) => console.log(m.v)); 0");
+    let run = node.quiet("import('./m.mjs').then((m) => console.log(m.v)); 0");
     assert_eq!(run.stdout, "7\n");
 }
 
@@ -127,7 +115,7 @@ fn await_and_modules_work_at_the_top_level() {
 fn results_have_their_forms() {
     let Some(node) = node() else { return };
     let forms = |code: &str| {
-        let run = ok(&node, code);
+        let run = node.quiet(code);
         serde_json::to_value(&run.results.last().unwrap().formats).unwrap()
     };
     for (code, expected) in [
@@ -162,15 +150,12 @@ fn results_have_their_forms() {
     ] {
         assert_eq!(forms(code), expected, "{code}");
     }
-    let run = ok(&node, "for (let n = 0; n < 3; n++) display(n); 'last'");
+    let run = node.quiet("for (let n = 0; n < 3; n++) display(n); 'last'");
     assert_eq!(run.texts(), ["0", "1", "2", "='last'"]);
-    let run = ok(&node, "'x'.repeat(9 << 20)");
+    let run = node.quiet("'x'.repeat(9 << 20)");
     assert_eq!(run.texts()[0].len(), 1 + (8 << 20));
     assert_eq!(run.notes, ["text/plain: cut to 8388608 bytes"]);
-    let run = ok(
-        &node,
-        "({get [Symbol.toStringTag]() { throw new Error('no') }})",
-    );
+    let run = node.quiet("({get [Symbol.toStringTag]() { throw new Error('no') }})");
     assert_eq!(run.results.len(), 1);
 }
 
@@ -387,14 +372,9 @@ fn a_program_that_breaks_the_process_is_still_reported() {
 #[test]
 fn children_do_not_get_the_channel() {
     let Some(node) = node() else { return };
-    let run = ok(
-        &node,
-        "require('child_process').spawnSync('sh', ['-c', 'echo x >&3']).status === 0",
-    );
+    let run =
+        node.quiet("require('child_process').spawnSync('sh', ['-c', 'echo x >&3']).status === 0");
     assert_eq!(run.texts(), ["=false"]);
-    let run = ok(
-        &node,
-        "[...process.argv, ...Object.values(process.env)].includes('3')",
-    );
+    let run = node.quiet("[...process.argv, ...Object.values(process.env)].includes('3')");
     assert_eq!(run.texts(), ["=false"]);
 }

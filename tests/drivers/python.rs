@@ -4,19 +4,7 @@ use std::io::{BufRead as _, BufReader};
 
 use serde_json::json;
 
-use crate::harness::{Bench, Run, finish, python};
-
-/// Runs code that is to succeed.
-pub(crate) fn ok(python: &Bench, code: &str) -> Run {
-    let run = python.run(code);
-    assert!(
-        run.error.is_none() && run.status.success(),
-        "{code}\n{run:#?}"
-    );
-    assert!(run.started && run.done, "{run:#?}");
-    assert_eq!(run.stderr, "", "{code}");
-    run
-}
+use crate::harness::{finish, python};
 
 #[test]
 fn the_last_expression_is_the_main_result() {
@@ -51,7 +39,7 @@ fn the_last_expression_is_the_main_result() {
         ("5  # not ;", "", &["=5"]),
         ("';'", "", &["=';'"]),
     ] {
-        let run = ok(&python, code);
+        let run = python.quiet(code);
         assert_eq!(run.stdout, stdout, "{code}");
         assert_eq!(run.texts(), texts, "{code}");
     }
@@ -60,14 +48,11 @@ fn the_last_expression_is_the_main_result() {
 #[test]
 fn display_makes_further_results() {
     let Some(python) = python() else { return };
-    let run = ok(&python, "for n in range(3):\n    display(n * n)\n'last'");
+    let run = python.quiet("for n in range(3):\n    display(n * n)\n'last'");
     assert_eq!(run.texts(), ["0", "1", "4", "='last'"]);
-    let run = ok(&python, "display(1, [2], display_id='x', metadata={});");
+    let run = python.quiet("display(1, [2], display_id='x', metadata={});");
     assert_eq!(run.texts(), ["1", "[2]"]);
-    let run = ok(
-        &python,
-        "display({'text/plain': 'raw', 'text/html': '<b>'}, raw=True)",
-    );
+    let run = python.quiet("display({'text/plain': 'raw', 'text/html': '<b>'}, raw=True)");
     assert_eq!(run.texts(), ["raw"]);
     assert_eq!(run.results[0].formats["text/html"], "<b>");
 }
@@ -76,10 +61,9 @@ fn display_makes_further_results() {
 fn results_carry_jupyters_forms() {
     let Some(python) = python() else { return };
     let formats = |body: &str| {
-        let run = ok(
-            &python,
-            &format!("class Badge:\n{body}\n    def __repr__(self): return 'badge'\nBadge()"),
-        );
+        let run = python.quiet(&format!(
+            "class Badge:\n{body}\n    def __repr__(self): return 'badge'\nBadge()"
+        ));
         assert_eq!(run.texts(), ["=badge"], "{body}");
         (
             serde_json::to_value(&run.results[0].formats).unwrap(),
@@ -118,10 +102,7 @@ fn results_carry_jupyters_forms() {
     ] {
         assert_eq!(formats(body), (expected, vec![]), "{body}");
     }
-    let run = ok(
-        &python,
-        "class A:\n    def _repr_html_(self): return '<b>'\nA",
-    );
+    let run = python.quiet("class A:\n    def _repr_html_(self): return '<b>'\nA");
     assert_eq!(run.texts(), ["=<class '__main__.A'>"]);
     assert_eq!(run.results[0].formats.len(), 1);
 }
@@ -129,8 +110,7 @@ fn results_carry_jupyters_forms() {
 #[test]
 fn a_broken_form_is_missing_and_the_rest_is_there() {
     let Some(python) = python() else { return };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "class Badge:
     def __repr__(self): raise ValueError('no')
     def _repr_html_(self): return '<b>' * (3 << 20)
@@ -156,13 +136,10 @@ Badge()",
             ["application/json", "TypeError"],
         ]
     );
-    let run = ok(&python, "'x' * (9 << 20)");
+    let run = python.quiet("'x' * (9 << 20)");
     assert_eq!(run.texts()[0].len(), 1 + (8 << 20));
     assert_eq!(run.notes, ["text/plain: cut to 8388608 bytes"]);
-    let run = ok(
-        &python,
-        "display({f'text/{n}': 'x' * (4 << 20) for n in range(5)}, raw=True)",
-    );
+    let run = python.quiet("display({f'text/{n}': 'x' * (4 << 20) for n in range(5)}, raw=True)");
     assert_eq!((run.results[0].formats.len(), run.notes.len()), (3, 2));
 }
 
@@ -551,7 +528,7 @@ fn a_last_expression_is_found_however_it_is_written() {
         ("", &[]),
     ];
     for (code, expected) in ways {
-        assert_eq!(ok(&python, code).texts(), expected, "{code:?}");
+        assert_eq!(python.quiet(code).texts(), expected, "{code:?}");
     }
 }
 
@@ -560,10 +537,8 @@ fn a_last_expression_is_found_however_it_is_written() {
 fn code_is_the_same_whichever_way_it_is_read() {
     let Some(python) = python() else { return };
     for last in ["show()", "x = show()"] {
-        let run = ok(
-            &python,
-            &format!(
-                "'no docstring'
+        let run = python.quiet(&format!(
+            "'no docstring'
 import sys
 def f():
     return [sys._getframe().f_code for _ in [0]][0]
@@ -573,8 +548,7 @@ def show():
         print(code.co_filename, code.co_name, code.co_firstlineno, code.co_flags & ~0x1040)
     print(frame.f_lineno, sys.getprofile(), sys._getframe(1).f_globals['__doc__'])
 {last}"
-            ),
-        );
+        ));
         let lines: Vec<&str> = run.stdout.lines().collect();
         assert_eq!(lines[1], "main.py show 5 3", "{run:#?}");
         assert!(lines[2].starts_with("main.py <module> "), "{run:#?}");
@@ -592,8 +566,7 @@ def show():
 #[test]
 fn await_works_at_the_top_level() {
     let Some(python) = python() else { return };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "import asyncio
 async def work(n):
     await asyncio.sleep(0.01)
@@ -606,10 +579,7 @@ async with asyncio.Lock():
     );
     assert_eq!(run.texts(), ["=[3, 2]"]);
     // Without one there is no loop, and the code may run its own.
-    let run = ok(
-        &python,
-        "import asyncio\nasync def f(): return 4\nasyncio.run(f())",
-    );
+    let run = python.quiet("import asyncio\nasync def f(): return 4\nasyncio.run(f())");
     assert_eq!(run.texts(), ["=4"]);
 }
 
@@ -617,7 +587,7 @@ async with asyncio.Lock():
 fn code_of_any_size_and_encoding_arrives() {
     let Some(python) = python() else { return };
     let long = format!("x = '{}'\nlen(x)", "y".repeat(20 << 20));
-    assert_eq!(ok(&python, &long).texts(), ["=20971520"]);
+    assert_eq!(python.quiet(&long).texts(), ["=20971520"]);
     let latin1 = b"# -*- coding: latin-1 -*-\n'\xe9'";
     assert_eq!(python.run(latin1).texts(), ["='é'"]);
     assert_eq!(python.run(b"\xef\xbb\xbf'bom'").texts(), ["='bom'"]);
@@ -626,12 +596,9 @@ fn code_of_any_size_and_encoding_arrives() {
         (run.error().name.as_str(), run.is_syntax),
         ("SyntaxError", true)
     );
-    let run = ok(&python, "'\\ud800\\0\\u2028é'");
+    let run = python.quiet("'\\ud800\\0\\u2028é'");
     assert_eq!(run.texts(), ["='\\ud800\\x00\\u2028é'"]);
-    let run = ok(
-        &python,
-        "class R:\n    def __repr__(self): return '\\ud800\\0\\u2028é'\nR()",
-    );
+    let run = python.quiet("class R:\n    def __repr__(self): return '\\ud800\\0\\u2028é'\nR()");
     assert_eq!(run.texts(), ["=\\ud800\0\u{2028}é"]);
 }
 

@@ -2,20 +2,10 @@
 
 use serde_json::json;
 
-use crate::harness::{Bench, Run, other};
+use crate::harness::{Bench, other};
 
 fn r() -> Option<Bench> {
     other("r")
-}
-
-fn ok(r: &Bench, code: &str) -> Run {
-    let run = r.run(code);
-    assert!(
-        run.error.is_none() && run.status.success(),
-        "{code}\n{run:#?}"
-    );
-    assert!(run.started && run.done, "{run:#?}");
-    run
 }
 
 #[test]
@@ -53,7 +43,7 @@ fn visible_values_are_results_and_the_last_is_the_main_one() {
         ("ls()", "", &["=character(0)"]),
         ("commandArgs(TRUE)", "", &["=character(0)"]),
     ] {
-        let run = ok(&r, code);
+        let run = r.ok(code);
         assert_eq!(
             (run.stdout.as_str(), run.texts()),
             (stdout, texts.iter().map(ToString::to_string).collect()),
@@ -67,9 +57,7 @@ fn visible_values_are_results_and_the_last_is_the_main_one() {
 #[test]
 fn tables_have_three_forms() {
     let Some(r) = r() else { return };
-    let run = ok(
-        &r,
-        "data.frame(city = c('Lyon', 'Graz <b>\\n'), pop = c(522, 292.5), ok = c(TRUE, NA), day = as.Date('2024-01-02'))",
+    let run = r.ok("data.frame(city = c('Lyon', 'Graz <b>\\n'), pop = c(522, 292.5), ok = c(TRUE, NA), day = as.Date('2024-01-02'))",
     );
     let forms = &run.results[0].formats;
     assert_eq!(
@@ -86,23 +74,23 @@ fn tables_have_three_forms() {
         html.contains("<td>Graz &lt;b&gt;") && html.contains("<th>pop</th>"),
         "{html}"
     );
-    let run = ok(&r, "data.frame(n = 1:5000)");
+    let run = r.ok("data.frame(n = 1:5000)");
     let data = run.results[0].data.as_ref().unwrap();
     assert_eq!(data["rows"].as_array().unwrap().len(), 1000);
     assert_eq!(data["total_rows"], 5000);
     let html = run.results[0].formats["text/html"].as_str().unwrap();
     assert!(html.contains("5000 rows in all"), "{html}");
-    let run = ok(&r, "head(mtcars, 2)[1:2]");
+    let run = r.ok("head(mtcars, 2)[1:2]");
     let data = run.results[0].data.as_ref().unwrap();
     assert_eq!(data["index"], json!(["Mazda RX4", "Mazda RX4 Wag"]));
-    let run = ok(&r, "data.frame(x = strrep('y', 1:1000 * 5))");
+    let run = r.ok("data.frame(x = strrep('y', 1:1000 * 5))");
     let data = run.results[0].data.as_ref().unwrap();
     assert!(
         data.to_string().len() <= 768 << 10,
         "{}",
         data.to_string().len()
     );
-    let run = ok(&r, "data.frame()");
+    let run = r.ok("data.frame()");
     assert_eq!(run.results[0].formats.len(), 1);
 }
 
@@ -250,10 +238,7 @@ fn errors_are_reported_with_the_codes_own_lines() {
 #[test]
 fn streams_and_exits_are_plain_rs() {
     let Some(r) = r() else { return };
-    let run = ok(
-        &r,
-        "message('hi'); x <- log(-1); warning('w'); cat('out\\n')",
-    );
+    let run = r.ok("message('hi'); x <- log(-1); warning('w'); cat('out\\n')");
     assert_eq!(run.stdout, "out\n");
     assert_eq!(
         run.stderr,

@@ -7,7 +7,6 @@ use cellblock::record::ResultItem;
 use serde_json::{Value, json};
 
 use crate::harness::{Bench, finish, python, python_with};
-use crate::python::ok;
 
 /// The forms of each result, without text.
 fn forms(results: &[ResultItem]) -> Vec<Vec<&str>> {
@@ -28,7 +27,7 @@ fn is_png(item: &ResultItem) -> bool {
 /// The charts of the results of code that draws with `plt`, `np` and `pd`.
 fn charts(python: &Bench, code: &str) -> Vec<Value> {
     let imports = "import matplotlib.pyplot as plt\n";
-    let run = ok(python, &format!("{imports}{code}"));
+    let run = python.quiet(&format!("{imports}{code}"));
     assert_eq!(run.notes, Vec::<String>::new(), "{code}");
     let charts = run.results.iter().filter(|item| is_png(item));
     let plain = |item: &ResultItem| floats(item.chart.clone().unwrap());
@@ -52,8 +51,7 @@ fn floats(value: Value) -> Value {
 #[test]
 fn a_handle_updates_what_it_stands_for() {
     let Some(python) = python() else { return };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "h = display(1, display_id=True)
 h.update(2)
 h.display(3)
@@ -86,8 +84,7 @@ print(repr(h) == f'<DisplayHandle display_id={h.display_id}>', len(h.display_id)
 #[test]
 fn clears_come_between_results() {
     let Some(python) = python() else { return };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "from IPython.display import clear_output
 display(1)
 clear_output()
@@ -102,8 +99,7 @@ display(3, clear=True)",
 #[test]
 fn metadata_goes_with_its_form() {
     let Some(python) = python() else { return };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "class A:
     def _repr_mimebundle_(self, include=None, exclude=None):
         return {'text/html': '<b>'}, {'text/html': {'isolated': True}}
@@ -136,8 +132,7 @@ A()",
 #[test]
 fn an_object_may_display_itself() {
     let Some(python) = python() else { return };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "class A:
     def _ipython_display_(self): display('mine', 'too')
 class B:
@@ -164,9 +159,7 @@ fn ipythons_objects_are_there_without_ipython() {
         return;
     }
     python.write("page.html", "<i>");
-    let run = ok(
-        &python,
-        "from IPython.display import *
+    let run = python.quiet("from IPython.display import *
 from IPython.core.display import HTML as Same, display_html
 from IPython import get_ipython, display as shown
 import IPython.display as d
@@ -241,8 +234,7 @@ fn an_ipython_that_is_there_is_used() {
         "IPython/display.py",
         "from IPython.core.display_functions import *\nclass HTML:\n    def _repr_html_(self): return 'real'\n",
     );
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "from IPython.display import display, HTML, clear_output\ndisplay(HTML())\nclear_output()",
     );
     assert_eq!((run.stdout.as_str(), run.clears.len()), ("", 1));
@@ -316,10 +308,9 @@ fn a_broken_object_breaks_nothing_else() {
             &["text/html: ZeroDivisionError"],
         ),
     ] {
-        let run = ok(
-            &python,
-            &format!("class A:\n    {body}\ndisplay(A())\ndisplay(A(), metadata={{}})\n'after'"),
-        );
+        let run = python.quiet(&format!(
+            "class A:\n    {body}\ndisplay(A())\ndisplay(A(), metadata={{}})\n'after'"
+        ));
         assert_eq!(run.texts(), [text, text, "='after'"], "{body}");
         let expected: Vec<&str> = notes.iter().chain(notes).copied().collect();
         let noted: Vec<String> = (run.notes.iter())
@@ -458,7 +449,7 @@ fn every_open_figure_is_shown_once() {
             "M",
         ),
     ] {
-        let run = ok(&python, &format!("import matplotlib.pyplot as plt\n{code}"));
+        let run = python.quiet(&format!("import matplotlib.pyplot as plt\n{code}"));
         let shown: String = (run.results.iter())
             .filter(|item| is_png(item))
             .map(|item| if item.is_main_result { 'M' } else { 'P' })
@@ -490,7 +481,7 @@ fn every_open_figure_is_shown_once() {
         ),
     ] {
         let show = "plt.plot([1]); plt.show(); print(plt.get_backend().lower())";
-        let run = ok(&python, &format!("{code}\n{show}"));
+        let run = python.quiet(&format!("{code}\n{show}"));
         assert_eq!(
             (run.stdout.trim(), run.results.len()),
             (backend, 1),
@@ -652,15 +643,11 @@ fn a_chart_that_fails_leaves_the_picture() {
     let Some(python) = python_with(&["matplotlib"]) else {
         return;
     };
-    let run = ok(
-        &python,
-        "import matplotlib.pyplot as plt\nline, = plt.plot([1])\nline.get_xdata = lambda **k: 1 / 0\nplt.show()",
+    let run = python.quiet("import matplotlib.pyplot as plt\nline, = plt.plot([1])\nline.get_xdata = lambda **k: 1 / 0\nplt.show()",
     );
     assert!(is_png(&run.results[0]) && run.results[0].chart.is_none());
     assert_eq!(run.notes, ["chart: ZeroDivisionError: division by zero"]);
-    let run = ok(
-        &python,
-        "import matplotlib.pyplot as plt\nfig = plt.figure(figsize=(9000, 9000))\nfig.add_subplot()\nplt.show()\n'on'",
+    let run = python.quiet("import matplotlib.pyplot as plt\nfig = plt.figure(figsize=(9000, 9000))\nfig.add_subplot()\nplt.show()\n'on'",
     );
     assert_eq!(run.texts().last().unwrap(), "='on'");
     assert!(
@@ -675,7 +662,7 @@ fn frames_come_as_tables_too() {
         return;
     };
     let data = |code: &str| {
-        let run = ok(&python, &format!("import pandas as pd, decimal\n{code}"));
+        let run = python.quiet(&format!("import pandas as pd, decimal\n{code}"));
         assert_eq!(run.notes, Vec::<String>::new(), "{code}");
         let item = run.results.into_iter().next().unwrap();
         (item.data.unwrap(), item.formats)
@@ -753,8 +740,7 @@ fn an_unreadable_table_is_still_a_frame() {
     let Some(python) = python_with(&["pandas"]) else {
         return;
     };
-    let run = ok(
-        &python,
+    let run = python.quiet(
         "import pandas as pd
 class A:
     def __str__(self): raise KeyError('no')
@@ -775,9 +761,7 @@ fn polars_frames_come_as_tables_too() {
     let Some(python) = python_with(&["polars"]) else {
         return;
     };
-    let run = ok(
-        &python,
-        "import polars as pl\ndisplay(pl.Series('s', [1, None]))\npl.DataFrame({'a': [1, 2], 'l': [[1], None]})",
+    let run = python.quiet("import polars as pl\ndisplay(pl.Series('s', [1, None]))\npl.DataFrame({'a': [1, 2], 'l': [[1], None]})",
     );
     let rows = |n: usize| run.results[n].data.as_ref().unwrap()["rows"].clone();
     assert_eq!(rows(0), json!([[1], [null]]));
@@ -834,7 +818,7 @@ fn stylers_pictures_formulas_and_arrays_have_their_forms() {
         let Some(python) = python_with(packages) else {
             continue;
         };
-        let run = ok(&python, code);
+        let run = python.quiet(code);
         assert_eq!(forms(&run.results), [expected], "{code}");
         assert_eq!(run.results[0].data.is_some(), has_data, "{code}");
         assert_eq!(run.notes, Vec::<String>::new(), "{code}");
