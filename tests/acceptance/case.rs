@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 /// One case: a code and what its record must show, or several steps.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) id: String,
@@ -96,14 +96,32 @@ pub(crate) fn all() -> Vec<Case> {
     file.case
 }
 
+impl Step {
+    /// A code of which nothing is expected.
+    pub(crate) fn plain(code: String) -> Self {
+        Self {
+            code,
+            context: None,
+            timeout: None,
+            expect: None,
+        }
+    }
+}
+
 impl Case {
+    /// A case that names its language and nothing else.
+    pub(crate) fn plain(language: &str) -> Self {
+        Self {
+            language: language.to_owned(),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn steps(&self) -> Vec<Step> {
         match &self.code {
             Some(code) => vec![Step {
-                code: code.clone(),
-                context: None,
-                timeout: None,
                 expect: self.expect.clone(),
+                ..Step::plain(code.clone())
             }],
             None => self.steps.clone(),
         }

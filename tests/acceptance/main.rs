@@ -1,5 +1,5 @@
-//! The acceptance cases of `cases.toml`, run by the `cellblock` executable as a
-//! caller would.
+//! The acceptance cases of `cases.toml` and the golden records of each language,
+//! by the `cellblock` executable as a caller would run it.
 //!
 //!     cargo test --test acceptance -- [--language NAME]... [--host] [CASE]...
 //!
@@ -11,10 +11,12 @@
 
 mod case;
 mod check;
+mod golden;
 
 use std::process::ExitCode;
 
 use case::{Case, Step};
+use golden::Golden;
 
 /// What to run.
 #[derive(Default)]
@@ -37,36 +39,73 @@ impl Wanted {
         wanted
     }
 
-    fn includes(&self, case: &Case) -> bool {
-        let language = self.languages.is_empty() || self.languages.contains(&case.language);
-        let part = |part: &String| case.id.contains(part.as_str());
+    fn includes(&self, language: &str, id: &str) -> bool {
+        let is_named = |name: &String| name == language;
+        let language = self.languages.is_empty() || self.languages.iter().any(is_named);
+        let part = |part: &String| id.contains(part.as_str());
         language && (self.parts.is_empty() || self.parts.iter().any(part))
+    }
+}
+
+/// What came of the cases so far.
+#[derive(Default)]
+struct Tally {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl Tally {
+    fn skip(&mut self, id: &str, why: &str) {
+        println!("skipped {id}: {why}");
+        self.skipped += 1;
+    }
+
+    fn count(&mut self, id: &str, ended: Result<(), String>) {
+        match ended {
+            Ok(()) => {
+                println!("ok {id}");
+                self.passed += 1;
+            }
+            Err(why) => {
+                println!("FAILED {id}: {why}");
+                self.failed += 1;
+            }
+        }
     }
 }
 
 fn main() -> ExitCode {
     let wanted = Wanted::parse(std::env::args().skip(1));
-    let cases = case::all();
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for case in cases.iter().filter(|case| wanted.includes(case)) {
-        if case.needs_a_context() {
-            println!("skipped {}: contexts are not built yet", case.id);
-            skipped += 1;
+    let mut tally = Tally::default();
+    for case in case::all() {
+        if !wanted.includes(&case.language, &case.id) {
             continue;
         }
-        match run(case, wanted.on_host) {
-            Ok(()) => {
-                println!("ok {}", case.id);
-                passed += 1;
-            }
-            Err(why) => {
-                println!("FAILED {}: {why}", case.id);
-                failed += 1;
-            }
+        match case.needs_a_context() {
+            true => tally.skip(&case.id, "contexts are not built yet"),
+            false => tally.count(&case.id, run(&case, wanted.on_host)),
         }
     }
+    for golden in golden::all().filter(|golden| wanted.includes(golden.language, &golden.id)) {
+        match wanted.on_host {
+            true => tally.skip(&golden.id, "it is of the prepared root file systems"),
+            false => tally.count(&golden.id, compare(&golden)),
+        }
+    }
+    let Tally {
+        passed,
+        failed,
+        skipped,
+    } = tally;
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     ExitCode::from(u8::from(failed > 0 || passed == 0))
+}
+
+fn compare(golden: &Golden) -> Result<(), String> {
+    let case = Case::plain(golden.language);
+    let step = Step::plain(golden.code()?);
+    golden.check(execute(&case, &step, false)?.json)
 }
 
 fn run(case: &Case, on_host: bool) -> Result<(), String> {

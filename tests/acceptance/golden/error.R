@@ -1,0 +1,6 @@
+f <- function(x) {
+  stop("no ", x)
+}
+
+cat("before\n")
+f("luck")

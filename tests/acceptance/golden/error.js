@@ -1,0 +1,6 @@
+function f(x) {
+  return x.missing.field;
+}
+
+console.log('before');
+f({});

@@ -1,0 +1,3 @@
+echo before
+f() { return 3; }
+f

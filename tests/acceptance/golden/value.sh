@@ -1,0 +1,3 @@
+echo kept > out.txt
+echo "sum: $((1 + 2))"
+echo 'a word' >&2
