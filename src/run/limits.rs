@@ -120,7 +120,10 @@ impl Evidence<'_> {
             .cgroup
             .and_then(|c| c.usage.forks_refused)
             .is_some_and(|count| count > 0);
-        let hit = refused || self.verdict.outcome == Outcome::Processes;
+        // Without a cgroup nothing counts what was refused.
+        let peak = self.observed.watched.processes;
+        let reached = peak.is_some_and(|peak| peak as f64 >= processes);
+        let hit = refused || reached || self.verdict.outcome == Outcome::Processes;
         Some(match self.cell.fallback.processes {
             Some(count) => row(
                 "processes",

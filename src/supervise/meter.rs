@@ -34,6 +34,8 @@ pub struct Peaks {
 pub struct Meter<'a> {
     cgroup: Option<&'a CellCgroup>,
     init: Pid,
+    /// Whether no cgroup counts processes.
+    counts: bool,
     cpu_time: Option<Duration>,
     memory: Option<u64>,
     cpu_left: Option<Duration>,
@@ -50,6 +52,7 @@ impl<'a> Meter<'a> {
         Self {
             cgroup: cell.cgroup.as_ref(),
             init: cell.pid,
+            counts: cell.cgroup.is_none() || cell.fallback.processes.is_some(),
             cpu_time: plan.watch.cpu_time,
             memory: cell.fallback.memory.map(|bytes| bytes.0),
             cpu_left: plan.watch.cpu_time,
@@ -73,13 +76,15 @@ impl<'a> Meter<'a> {
 
     /// Looks, and says which limit is exceeded.
     pub fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
-        let processes = if self.cgroup.is_none() || self.memory.is_some() {
+        let processes = if self.counts || self.memory.is_some() {
             self.processes()
         } else {
             Vec::new()
         };
-        if self.cgroup.is_none() {
-            peaks.processes = peaks.processes.max(Some(processes.len() as u64));
+        if self.counts {
+            // Init, the first of them, is cellblock's own.
+            let count = processes.len().saturating_sub(1) as u64;
+            peaks.processes = peaks.processes.max(Some(count));
         }
         if let Some(limit) = self.cpu_time {
             let used = self.cpu_used(&processes);

@@ -86,6 +86,8 @@ const ACTORS: &[Actor] = &[
                 count += 1;
             }
             println!("{count} {:?}", Errno::last());
+            // Long enough for a watchdog to see them.
+            std::thread::sleep(Duration::from_millis(300));
             0
         },
     },
@@ -179,6 +181,9 @@ fn process_limit(stage: &Stage) -> Check {
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
     assert_eq!((limit.requested, limit.enforced), (20.0, Some(20.0)));
+    assert!(limit.hit, "{}", run.json);
+    let peak = run.record.usage.processes_peak;
+    assert!(matches!(peak, Some(19 | 20)), "{peak:?}");
     assert!(
         ["cgroup", "rlimit"].contains(&limit.by.as_str()),
         "{}",
