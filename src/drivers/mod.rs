@@ -57,6 +57,9 @@ pub struct Driver {
     /// What the interpreter itself writes to a standard stream before it aborts
     /// for want of memory.
     pub out_of_memory: &'static [&'static str],
+    /// System calls that the interpreter tries whatever the code does, and does
+    /// without. That one of them was denied explains no failure.
+    pub probes: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
     pub compiled: Option<Compiled>,
     /// The policy profile that serves it when the caller names none.

@@ -9,6 +9,7 @@ use super::conversation::Said;
 use super::isolation::isolation;
 use super::limits;
 use super::measures::{timing, usage};
+use crate::drivers::Driver;
 use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
@@ -49,8 +50,7 @@ pub(super) struct Parts<'a> {
     pub(super) outputs: Outputs,
     pub(super) said: Said,
     pub(super) warnings: Vec<String>,
-    /// What the interpreter writes when it aborts for want of memory.
-    pub(super) out_of_memory: &'static [&'static str],
+    pub(super) driver: Option<&'static Driver>,
     pub(super) began_ns: u64,
 }
 
@@ -66,10 +66,11 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         outputs,
         said,
         mut warnings,
-        out_of_memory,
+        driver,
         began_ns,
     } = parts;
     let denied = denied(&observed, filter);
+    let blamed = blamed(&denied, driver);
     let full = full_tmpfs(&observed, &plan.limits);
     let usage = usage(&observed, cgroup.as_ref());
     // Results that do not reach the caller are no success.
@@ -85,12 +86,13 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         oom_kills: cgroup.as_ref().and_then(|c| c.usage.oom_kills).unwrap_or(0),
         pids_limit_hits: refused_forks(&observed, cell, cgroup.as_ref()),
         aborted_for_memory: [&stdout, &stderr].into_iter().flatten().any(|stream| {
-            out_of_memory
+            driver
                 .iter()
+                .flat_map(|driver| driver.out_of_memory)
                 .any(|words| stream.text.mentions(words))
         }),
         full: full.clone(),
-        denied: &denied,
+        denied: &blamed,
         error: said.error.as_ref(),
         broken_syntax: said.is_syntax,
         limits: &plan.limits,
@@ -139,6 +141,13 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         warnings,
         ..outline(Some(spec), verdict, stdout, stderr, plan.id.clone())
     }
+}
+
+/// What was denied to the code, rather than to the interpreter for itself.
+fn blamed(denied: &[Denied], driver: Option<&Driver>) -> Vec<Denied> {
+    let probes = driver.map_or(&[][..], |driver| driver.probes);
+    let is_codes = |denied: &&Denied| !probes.contains(&denied.name.as_str());
+    denied.iter().filter(is_codes).cloned().collect()
 }
 
 /// The record of a call whose cell was never launched.

@@ -201,7 +201,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
             .map(|conversation| conversation.said)
             .unwrap_or_default(),
         warnings,
-        out_of_memory: driver.map_or(&[], |driver| driver.out_of_memory),
+        driver,
         began_ns,
     }))
 }

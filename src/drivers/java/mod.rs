@@ -91,6 +91,7 @@ pub(super) static DRIVER: Driver = Driver {
         "Could not reserve enough space for",
         "Error occurred during initialization of VM",
     ],
+    probes: &[],
     compiled: Some(Compiled {
         directory: DIRECTORY,
         ending: "jar",

@@ -86,6 +86,8 @@ const NODE: Driver = Driver {
     channel: ChannelForm::Socket,
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
+    // libuv batches its waiting by it where it can.
+    probes: &["io_uring_setup"],
     compiled: None,
     rootfs: "node",
     profile: "javascript",

@@ -124,6 +124,7 @@ pub(super) static DRIVER: Driver = Driver {
     channel: ChannelForm::Socket,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
+    probes: &[],
     compiled: None,
     profile: "python",
     rootfs: "python",

@@ -61,6 +61,7 @@ pub(super) static DRIVER: Driver = Driver {
     channel: ChannelForm::Pipes,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
+    probes: &[],
     compiled: None,
     rootfs: "r",
     profile: "r",

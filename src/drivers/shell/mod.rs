@@ -16,6 +16,7 @@ pub(super) static DRIVER: Driver = Driver {
     channel: ChannelForm::Socket,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
+    probes: &[],
     compiled: None,
     profile: "shell",
     rootfs: "shell",
