@@ -234,6 +234,10 @@ impl<'a> Watcher<'a> {
             .began_ns(Step::Exec)
             .unwrap_or_else(crate::sys::process::monotonic_ns);
         self.phase = Phase::Running;
+        if self.cell.output.iter().any(Option::is_some) {
+            // Room for output, while the program is still starting.
+            crate::sys::text::let_go();
+        }
         let now = Instant::now();
         self.deadline = self.plan.watch.wall.and_then(|wall| now.checked_add(wall));
         self.next_check = self.meter.next_check(now);

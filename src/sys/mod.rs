@@ -13,6 +13,7 @@ pub mod process;
 pub mod seccomp;
 pub mod shared;
 pub mod survivor;
+pub mod text;
 
 use nix::errno::Errno;
 
