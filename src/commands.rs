@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use crate::cli::{self, Invocation, Options, RecordTo};
 use crate::drivers;
 use crate::error::{Result, SetupError, Step};
+use crate::format::Format;
 use crate::plan::Plan;
 use crate::probe::HostFacts;
 use crate::record::Record;
@@ -46,7 +46,7 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
             finish(plan(Mode::Exec, &exec.options, partial))
         }
         Ok(Invocation::Doctor(doctor)) => finish(crate::doctor::run(doctor.json)),
-        Ok(Invocation::Show(wanted)) => finish(show_record(&wanted.record)),
+        Ok(Invocation::Show(wanted)) => finish(show_record(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
         Ok(Invocation::Rootfs(rootfs)) => finish(crate::prepared::run(&rootfs.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
@@ -60,8 +60,7 @@ fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
     if !error.use_stderr() {
         return 0;
     }
-    let ours = words.iter().take_while(|word| *word != "--");
-    if ours.into_iter().any(|word| word == "--json") {
+    if let Some(format) = cli::wanted(words) {
         let message = error.to_string();
         let first = message
             .lines()
@@ -69,7 +68,7 @@ fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
             .unwrap_or_default()
             .trim_start_matches("error: ");
         let failure = SetupError::new(Step::Spec, first).hint("see cellblock --help");
-        let _ = print_record(&run::refused(failure), &mut io::stdout());
+        let _ = print_record(&run::refused(failure), &format, &mut io::stdout());
     }
     USAGE
 }
@@ -94,8 +93,8 @@ fn complain(error: &SetupError) {
 struct Outlet {
     /// The record's destination and its name, if it has one of its own.
     record: Option<(String, File)>,
-    /// Whether the record goes to stdout.
-    json: bool,
+    /// The format in which the record goes to stdout, if it does.
+    json: Option<Format>,
     /// Whether a view for people goes to stdout.
     view: bool,
 }
@@ -107,7 +106,11 @@ impl Outlet {
         let record = options.record.as_ref().map(open_record).transpose()?;
         let view = mode == Mode::Run && !options.json && io::stdout().is_terminal();
         let json = options.json || (mode == Mode::Run && !view && record.is_none());
-        Ok(Self { record, json, view })
+        Ok(Self {
+            record,
+            json: json.then(|| options.format.clone()),
+            view,
+        })
     }
 }
 
@@ -140,7 +143,8 @@ fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Insta
         Ok(outlet) => outlet,
         Err(error) => {
             if options.json {
-                let _ = print_record(&run::refused(error.clone()), &mut io::stdout());
+                let refused = run::refused(error.clone());
+                let _ = print_record(&refused, &options.format, &mut io::stdout());
             }
             complain(&error);
             return FAILED;
@@ -190,10 +194,10 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
 
 fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
     if let Some((name, mut file)) = outlet.record {
-        print_record(record, &mut file).map_err(|error| error.on(name))?;
+        print_record(record, &Format::default(), &mut file).map_err(|error| error.on(name))?;
     }
-    if outlet.json {
-        print_record(record, &mut io::stdout())?;
+    if let Some(format) = &outlet.json {
+        print_record(record, format, &mut io::stdout())?;
     }
     if outlet.view {
         print(show::render_run(record, show::Style::of_stdout()).as_bytes())?;
@@ -203,9 +207,9 @@ fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
 
 /// Writes the record in pieces: what it holds of the program's output may be
 /// larger in JSON than everything else in memory.
-fn print_record(record: &Record, to: &mut dyn Write) -> Result<()> {
+fn print_record(record: &Record, format: &Format, to: &mut dyn Write) -> Result<()> {
     let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
-    let written = match serde_json::to_writer(&mut to, record) {
+    let written = match format.write(record, &mut to) {
         Err(error) if !error.is_io() => {
             let message = format!("the record does not serialise: {error}");
             return Err(SetupError::new(Step::Outputs, message));
@@ -261,7 +265,12 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
     print(format!("{text}\n").as_bytes()).map(|()| 0)
 }
 
-fn show_record(path: &Path) -> Result<u8> {
-    let record = show::read(path)?;
-    print(show::render(&record, show::Style::of_stdout()).as_bytes()).map(|()| 0)
+fn show_record(wanted: &cli::Show) -> Result<u8> {
+    let record = show::read(&wanted.record)?;
+    match wanted.format() {
+        Some(format) => print_record(&record, &format, &mut io::stdout())?,
+        None if wanted.html => print(show::render_html(&record).as_bytes())?,
+        None => print(show::render(&record, show::Style::of_stdout()).as_bytes())?,
+    }
+    Ok(0)
 }

@@ -38,6 +38,7 @@ pub mod commands;
 pub mod doctor;
 pub mod drivers;
 pub mod error;
+pub mod format;
 pub mod hints;
 pub mod import;
 pub mod launch;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::bytes::RawText;
 use crate::error::SetupError;
 
+pub mod picture;
 pub mod stream;
 
 use stream::{Base64, Text};
@@ -141,6 +142,27 @@ pub enum Outcome {
     Setup,
     /// cellblock itself failed.
     Internal,
+}
+
+impl Outcome {
+    /// Its name, as in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Exit => "exit",
+            Self::Signal => "signal",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::Processes => "processes",
+            Self::Output => "output",
+            Self::Disk => "disk",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+            Self::Setup => "setup",
+            Self::Internal => "internal",
+        }
+    }
 }
 
 /// What kind of failure it was.

@@ -1,4 +1,4 @@
-//! A record for people at a terminal.
+//! A record for people: at a terminal, and as a page for a browser (`html`).
 //!
 //! Most of a record comes out of a cell, and a terminal obeys what is written
 //! to it: everything goes through [`Page`], which lets no control character
@@ -10,19 +10,25 @@ use std::path::Path;
 
 use crate::error::{Result, SetupError, Step};
 use crate::record::stream::Text;
-use crate::record::{
-    Change, CodeError, FileChange, LimitRecord, Outcome, Record, ResultItem, SCHEMA,
+use crate::record::{CodeError, FileChange, Outcome, Record, ResultItem, SCHEMA};
+use facts::{
+    change_word, denied_rows, file_rows, isolation_pairs, limit_rows, shortened, skipped_rows,
+    usage_pairs,
 };
 use page::{Page, Tone};
-use quantity::{bytes, in_unit, milliseconds};
+use quantity::{bytes, milliseconds};
 use result::result;
 
+pub use html::render as render_html;
 pub use page::Style;
 pub(crate) use page::escaped;
 
+pub(crate) mod ends;
+pub(crate) mod facts;
+mod html;
 mod page;
 pub(crate) mod quantity;
-mod result;
+pub(crate) mod result;
 
 /// Lines of one part that [`render`] shows.
 const PART: Option<usize> = Some(40);
@@ -132,22 +138,12 @@ fn text(stream: Option<&Text>) -> String {
 
 /// How it ended, in one line; what to do about it, in another.
 fn status(page: &mut Page, record: &Record) {
-    let (tone, word) = match record.outcome {
-        Outcome::Ok => (Tone::Good, "ok"),
-        Outcome::Error => (Tone::Bad, "error"),
-        Outcome::Exit => (Tone::Bad, "exit"),
-        Outcome::Signal => (Tone::Bad, "signal"),
-        Outcome::Timeout => (Tone::Bad, "timeout"),
-        Outcome::Memory => (Tone::Bad, "memory"),
-        Outcome::Processes => (Tone::Bad, "processes"),
-        Outcome::Output => (Tone::Bad, "output"),
-        Outcome::Disk => (Tone::Bad, "disk"),
-        Outcome::Denied => (Tone::Bad, "denied"),
-        Outcome::Cancelled => (Tone::Caution, "cancelled"),
-        Outcome::Setup => (Tone::Bad, "setup"),
-        Outcome::Internal => (Tone::Bad, "internal"),
+    let tone = match record.outcome {
+        Outcome::Ok => Tone::Good,
+        Outcome::Cancelled => Tone::Caution,
+        _ => Tone::Bad,
     };
-    page.put(tone, word);
+    page.put(tone, record.outcome.name());
     let mut facts = Vec::new();
     facts.extend(record.language.clone());
     facts.extend(record.argv.as_ref().map(|argv| {
@@ -197,28 +193,8 @@ fn results(page: &mut Page, results: &[ResultItem]) {
 }
 
 fn files(page: &mut Page, record: &Record) {
-    let rows: Vec<Vec<String>> = record
-        .files
-        .iter()
-        .map(|file| {
-            vec![
-                change_word(file.change).to_owned(),
-                file.path.to_string(),
-                file.size.map_or_else(String::new, bytes),
-                file.media_type.clone().unwrap_or_default(),
-                file.sha256
-                    .as_deref()
-                    .map_or_else(String::new, |sha256| shortened(sha256, 12)),
-            ]
-        })
-        .collect();
-    page.table("files", &[], &rows);
-    let rows: Vec<Vec<String>> = record
-        .files_skipped
-        .iter()
-        .map(|skipped| vec![skipped.path.to_string(), skipped.reason.clone()])
-        .collect();
-    page.table("files left out", &[], &rows);
+    page.table("files", &[], &file_rows(record));
+    page.table("files left out", &[], &skipped_rows(record));
     for name in ["files", "files_skipped", "results", "denied"] {
         if let Some(cut) = record.truncated.get(name) {
             page.put(
@@ -227,14 +203,6 @@ fn files(page: &mut Page, record: &Record) {
             );
             page.end_line();
         }
-    }
-}
-
-fn change_word(change: Change) -> &'static str {
-    match change {
-        Change::Created => "created",
-        Change::Modified => "modified",
-        Change::Deleted => "deleted",
     }
 }
 
@@ -248,153 +216,34 @@ fn file_facts(file: &FileChange) -> Vec<String> {
 }
 
 fn denied(page: &mut Page, record: &Record) {
-    let rows: Vec<Vec<String>> = record
-        .denied
-        .iter()
-        .map(|denied| {
-            vec![
-                denied.kind.clone(),
-                denied.name.clone(),
-                format!("{} times", denied.count),
-                denied.action.clone(),
-                denied.reason.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
-    page.table("denied", &[], &rows);
+    page.table("denied", &[], &denied_rows(record));
 }
 
 fn limits(page: &mut Page, record: &Record) {
-    let row = |(name, limit): (&String, &LimitRecord)| {
-        vec![
-            name.clone(),
-            in_unit(limit.requested, &limit.unit),
-            limit
-                .enforced
-                .map_or_else(|| "none".to_owned(), |value| in_unit(value, &limit.unit)),
-            limit.by.clone(),
-            if limit.hit { "hit" } else { "" }.to_owned(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = record.limits.iter().map(row).collect();
-    page.table("limits", &["", "requested", "enforced", "by", ""], &rows);
+    let header = ["", "requested", "enforced", "by", ""];
+    page.table("limits", &header, &limit_rows(record));
 }
 
 fn usage(page: &mut Page, record: &Record) {
-    let usage = &record.usage;
     let timing = &record.timing;
-    page.heading("usage");
-    let cpu = match (usage.cpu_user_ms, usage.cpu_system_ms) {
-        (None, None) => String::new(),
-        (user, system) => format!(
-            "{} user, {} system",
-            milliseconds(user.unwrap_or(0.0)),
-            milliseconds(system.unwrap_or(0.0))
-        ),
-    };
     let interpreter = timing.interpreter_ms.map_or_else(String::new, |time| {
         format!("interpreter {}, ", milliseconds(time))
     });
-    page.pairs(&[
-        ("time", milliseconds(usage.wall_ms)),
-        ("cpu", cpu),
-        (
-            "memory",
-            usage.memory_peak_bytes.map_or_else(String::new, bytes),
-        ),
-        (
-            "processes",
-            usage
-                .processes_peak
-                .map_or_else(String::new, |count| count.to_string()),
-        ),
-        (
-            "held back",
-            usage
-                .throttled_ms
-                .filter(|time| *time > 0.0)
-                .map_or_else(String::new, milliseconds),
-        ),
-        ("measured by", usage.by.clone()),
-        (
-            "spent on",
-            format!(
-                "set-up {}, {interpreter}code {}, teardown {}",
-                milliseconds(timing.setup_ms),
-                milliseconds(timing.code_ms),
-                milliseconds(timing.teardown_ms)
-            ),
-        ),
-    ]);
+    let spent = format!(
+        "set-up {}, {interpreter}code {}, teardown {}",
+        milliseconds(timing.setup_ms),
+        milliseconds(timing.code_ms),
+        milliseconds(timing.teardown_ms)
+    );
+    page.heading("usage");
+    let mut pairs = usage_pairs(&record.usage);
+    pairs.push(("spent on", spent));
+    page.pairs(&pairs);
 }
 
 fn isolation(page: &mut Page, record: &Record) {
-    let Some(isolation) = &record.isolation else {
-        return;
-    };
-    page.heading("isolation");
-    let landlock = match isolation.landlock_abi {
-        Some(abi) => format!("ABI {abi}: {}", isolation.landlock_scopes.join(", ")),
-        None => "none".to_owned(),
-    };
-    let id = |id: &crate::record::IdRecord| format!("{} (outside {})", id.inside, id.outside);
-    let cgroup = isolation.cgroup.as_ref().map_or_else(
-        || "none".to_owned(),
-        |cgroup| {
-            format!(
-                "{} ({}): {}",
-                cgroup.path,
-                cgroup.source,
-                cgroup.controllers.join(", ")
-            )
-        },
-    );
-    page.pairs(&[
-        ("profile", isolation.profile.clone()),
-        ("rootfs", isolation.rootfs.clone()),
-        ("namespaces", isolation.namespaces.join(", ")),
-        ("uid", id(&isolation.uid)),
-        ("gid", id(&isolation.gid)),
-        ("capabilities", joined_or_none(&isolation.capabilities)),
-        (
-            "no_new_privs",
-            if isolation.no_new_privs {
-                "set"
-            } else {
-                "not set"
-            }
-            .to_owned(),
-        ),
-        (
-            "seccomp",
-            isolation
-                .seccomp
-                .clone()
-                .unwrap_or_else(|| "none".to_owned()),
-        ),
-        ("landlock", landlock),
-        (
-            "nested",
-            format!("denied by {}", joined_or_none(&isolation.nested_userns)),
-        ),
-        ("network", isolation.network.clone()),
-        ("proc", isolation.proc.clone()),
-        ("cgroup", cgroup),
-        ("given up", isolation.given_up.join(", ")),
-    ]);
-}
-
-fn joined_or_none(names: &[String]) -> String {
-    match names.is_empty() {
-        true => "none".to_owned(),
-        false => names.join(", "),
-    }
-}
-
-/// The first characters, with a mark when there are more.
-fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+    if let Some(isolation) = &record.isolation {
+        page.heading("isolation");
+        page.pairs(&isolation_pairs(isolation));
     }
 }

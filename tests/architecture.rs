@@ -27,6 +27,7 @@ const FLOW: &[&str] = &[
     "import",
     "builder",
     "show",
+    "format",
     "doctor",
     "cli",
     "policy",
@@ -53,9 +54,10 @@ const CONFINED: &[(&str, &[&str])] = &[
     // A plan is pure: it holds facts about the host, and asks for none.
     ("plan", &["bytes", "error", "probe", "rootfs", "spec"]),
     // Syntax only.
-    ("cli", &["bytes", "error", "spec"]),
+    ("cli", &["bytes", "error", "format", "spec"]),
     // A reader of records needs nothing that makes them.
     ("show", &["bytes", "error", "record"]),
+    ("format", &["error", "record", "show"]),
 ];
 
 /// Where `unsafe` may stand: around system calls; inside a cell; and at the one

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _};
 
+use super::format::Shaped;
 use super::values::{
     PathPair, PortList, RecordTo, Variable, layer, path_pair, record_to, variable,
 };
@@ -40,10 +41,12 @@ pub(super) struct Call {
     /// it
     #[arg(long, help_heading = "Record")]
     pub json: bool,
+    #[command(flatten)]
+    pub shaped: Shaped,
 }
 
 impl Group for Call {
-    const NAMES: &[&str] = &["spec", "policy", "record", "json"];
+    const NAMES: &[&str] = &["spec", "policy", "record", "json", "format", "tool-call-id"];
 }
 
 /// What the cell sees of the file system.

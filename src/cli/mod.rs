@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
+pub use format::{Show, wanted};
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
@@ -16,6 +17,7 @@ use options::Needed;
 use crate::error::Result;
 use crate::spec::Partial;
 
+mod format;
 mod groups;
 mod options;
 mod rootfs;
@@ -110,14 +112,6 @@ pub struct Doctor {
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Show a record for people
-#[derive(Args, Debug)]
-pub struct Show {
-    /// File that holds the record, or - for standard input
-    #[arg(value_name = "RECORD")]
-    pub record: PathBuf,
 }
 
 /// List, show and check policies
@@ -261,7 +255,11 @@ const COMMANDS: [Entry; 8] = [
         "Say what this host supports, what is missing, and how to fix it",
         Doctor::augment_args,
     ),
-    ("show", "Show a record for people", Show::augment_args),
+    (
+        "show",
+        "Show a record for people, or print it in another shape",
+        Show::augment_args,
+    ),
     (
         "policy",
         "List, show and check policies",

@@ -11,6 +11,7 @@ use super::groups::{Call, Environment, Files, Group, Limits, Networking, Securit
 use super::values::{PathPair, RecordTo};
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
+use crate::format::{Format, Shape};
 use crate::spec::partial::{
     Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialTmpfs,
 };
@@ -25,8 +26,10 @@ pub struct Options {
     pub policy: Option<String>,
     /// Where the record goes.
     pub record: Option<RecordTo>,
-    /// Whether the record goes to standard output.
+    /// Whether the record goes to standard output, in `format`.
     pub json: bool,
+    /// In which format.
+    pub format: Format,
     /// What the cell sees of the file system.
     pub files: Files,
     /// What the program finds around itself.
@@ -107,12 +110,15 @@ impl Options {
             policy,
             record,
             json,
+            shaped,
         } = Call::from_arg_matches_mut(matches)?;
+        let format = shaped.format().unwrap_or_default();
         Ok(Self {
             spec,
             policy,
             record,
-            json,
+            json: json || format.shape != Shape::Record,
+            format,
             files: given(matches, "Files")?,
             environment: given(matches, "Environment")?,
             network: given(matches, "Networking")?,

@@ -195,17 +195,9 @@ impl Page {
     fn push_escaped(&mut self, text: &str, most: usize) -> usize {
         let mut characters = text.chars();
         for character in characters.by_ref().take(most) {
-            match character {
-                '\t' => self.text.push('\t'),
-                '\n' => self.text.push_str("\\n"),
-                '\r' => self.text.push_str("\\r"),
-                _ if u32::from(character) < 0x100 && character.is_control() => {
-                    let _ = write!(self.text, "\\x{:02x}", u32::from(character));
-                }
-                _ if is_deceptive(character) => {
-                    let _ = write!(self.text, "\\u{{{:x}}}", u32::from(character));
-                }
-                _ => self.text.push(character),
+            match escape(character) {
+                Some(escape) => self.text.push_str(&escape),
+                None => self.text.push(character),
             }
         }
         characters.count()
@@ -217,6 +209,21 @@ pub(crate) fn escaped(line: &str) -> String {
     let mut page = Page::new(Style::PLAIN);
     page.push_escaped(line, usize::MAX);
     page.text
+}
+
+/// What is shown of a character that a terminal obeys, or that is not seen but
+/// changes how others are; `None` for the rest.
+pub(super) fn escape(character: char) -> Option<String> {
+    match character {
+        '\t' => None,
+        '\n' => Some("\\n".to_owned()),
+        '\r' => Some("\\r".to_owned()),
+        _ if u32::from(character) < 0x100 && character.is_control() => {
+            Some(format!("\\x{:02x}", u32::from(character)))
+        }
+        _ if is_deceptive(character) => Some(format!("\\u{{{:x}}}", u32::from(character))),
+        _ => None,
+    }
 }
 
 /// Characters that are not seen but change how others are: the direction of

@@ -22,7 +22,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A time.
-pub(super) fn milliseconds(ms: f64) -> String {
+pub(crate) fn milliseconds(ms: f64) -> String {
     match ms {
         _ if ms < 1.0 => format!("{ms:.2} ms"),
         _ if ms < 1000.0 => format!("{ms:.1} ms"),

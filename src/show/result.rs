@@ -39,23 +39,28 @@ pub(super) fn result(page: &mut Page, indent: &str, result: &ResultItem, most: O
 
 /// The form that says most as text, if one says more than that there is an
 /// object.
-fn readable(result: &ResultItem) -> Option<&str> {
+pub(crate) fn readable(result: &ResultItem) -> Option<&str> {
     let text = result.text.as_deref();
-    let is_empty = |text: &str| {
-        text.starts_with('<')
-            && text.ends_with('>')
-            && text.contains(" object")
-            && !text.contains('\n')
-    };
     let written = ["text/markdown", "text/latex"]
         .iter()
         .find_map(|form| result.formats.get(*form)?.as_str());
     match text {
-        Some(text) if !is_empty(text) => Some(text),
+        Some(text) if !names_an_object(text) => Some(text),
         _ if written.is_some() => written,
         _ if result.data.is_some() => None,
         text => text,
     }
+}
+
+/// Whether a text says no more than that there is an object.
+fn names_an_object(text: &str) -> bool {
+    is_a_tag(text) && text.contains(" object")
+}
+
+/// Whether a text is a name in angle brackets, which says little beside a
+/// picture of the same thing.
+pub(crate) fn is_a_tag(text: &str) -> bool {
+    text.starts_with('<') && text.ends_with('>') && !text.contains('\n')
 }
 
 fn is_picture(name: &str) -> bool {
@@ -78,7 +83,7 @@ fn pictures(result: &ResultItem) -> Vec<String> {
 }
 
 /// A plot in a line.
-fn chart(chart: &Value) -> String {
+pub(crate) fn chart(chart: &Value) -> String {
     let text = |key: &str| chart.get(key).and_then(Value::as_str).unwrap_or_default();
     let parts = chart.get("elements").and_then(Value::as_array);
     let mut line = format!("chart: {}", text("type"));
@@ -148,7 +153,7 @@ fn table(page: &mut Page, data: &Value) {
     }
 }
 
-fn cell(value: &Value) -> String {
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -1,0 +1,178 @@
+//! The `Execution` of E2B's code interpreter, as its SDKs hold it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::record::stream::Text;
+use crate::record::{Record, ResultItem, picture};
+
+/// The result of a run.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Execution")]
+pub struct Execution<'a> {
+    /// Values that the code produced, in order.
+    results: Vec<Item<'a>>,
+    /// What it wrote.
+    logs: Logs<'a>,
+    /// The exception that ended the code. Other failures have the record's
+    /// outcome as their name and its context as their value.
+    error: Option<ExecutionError<'a>>,
+    /// How many runs this one is counted as: each has a cell of its own.
+    execution_count: Option<u64>,
+}
+
+/// One value; the forms that it does not have are left out.
+#[derive(Default, Serialize, JsonSchema)]
+#[schemars(title = "Result")]
+pub struct Item<'a> {
+    /// Its `text/plain` form.
+    text: Option<&'a str>,
+    /// Its other forms: `html`, `markdown`, `svg`, `png`, `jpeg`, `pdf`, `latex`
+    /// and `javascript`; binary ones as base64.
+    #[serde(flatten)]
+    forms: BTreeMap<&'static str, Cow<'a, str>>,
+    /// Its `application/json` form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<&'a Value>,
+    /// A table, as lists of values by the columns' names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Map<String, Value>>,
+    /// The data behind a plot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chart: Option<&'a Value>,
+    /// Whether it is the value of the last expression.
+    is_main_result: bool,
+    /// Forms of other media types, and as `notes` what was left out and why.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    extra: Map<String, Value>,
+}
+
+/// What the code wrote, each stream in one piece where there is any.
+#[derive(Serialize, JsonSchema)]
+pub struct Logs<'a> {
+    /// To stdout.
+    #[schemars(with = "Vec<String>")]
+    stdout: Vec<&'a Text>,
+    /// To stderr.
+    #[schemars(with = "Vec<String>")]
+    stderr: Vec<&'a Text>,
+}
+
+/// What ended the code.
+#[derive(Serialize, JsonSchema)]
+pub struct ExecutionError<'a> {
+    /// The exception's class.
+    name: &'a str,
+    /// Its message.
+    value: &'a str,
+    /// Its traceback.
+    traceback: String,
+}
+
+impl<'a> Execution<'a> {
+    /// The record in this shape.
+    pub fn of(record: &'a Record) -> Self {
+        let stream = |text: &'a Option<Text>| {
+            let written = text.as_ref().filter(|text| text.as_str() != Some(""));
+            written.into_iter().collect()
+        };
+        Self {
+            results: record.results.iter().map(item).collect(),
+            logs: Logs {
+                stdout: stream(&record.stdout),
+                stderr: stream(&record.stderr),
+            },
+            error: error(record),
+            execution_count: Some(1),
+        }
+    }
+}
+
+fn error(record: &Record) -> Option<ExecutionError<'_>> {
+    match &record.error {
+        Some(error) => Some(ExecutionError {
+            name: &error.name,
+            value: &error.message,
+            traceback: error.traceback.join("\n"),
+        }),
+        None => record.is_error.then(|| ExecutionError {
+            name: record.outcome.name(),
+            value: record.context.as_deref().unwrap_or_default(),
+            traceback: String::new(),
+        }),
+    }
+}
+
+/// E2B's name for the text of a media type.
+fn name_of(media_type: &str) -> Option<&'static str> {
+    Some(match media_type {
+        "text/html" => "html",
+        "text/markdown" => "markdown",
+        "image/svg+xml" => "svg",
+        "image/png" => "png",
+        "image/jpeg" => "jpeg",
+        "application/pdf" => "pdf",
+        "text/latex" => "latex",
+        "application/javascript" => "javascript",
+        _ => return None,
+    })
+}
+
+fn item(result: &ResultItem) -> Item<'_> {
+    let mut item = Item {
+        text: result.text.as_deref(),
+        chart: result.chart.as_ref(),
+        is_main_result: result.is_main_result,
+        ..Item::default()
+    };
+    let mut notes = result.notes.clone();
+    for (media_type, form) in &result.formats {
+        match (media_type.as_str(), name_of(media_type), form.as_str()) {
+            ("text/plain", ..) => {}
+            ("application/json", ..) => item.json = Some(form),
+            ("image/png" | "image/jpeg", Some(name), _) => match picture::read(media_type, form) {
+                Ok(picture) => drop(item.forms.insert(name, picture.base64)),
+                Err(complaint) => notes.push(complaint),
+            },
+            (_, Some(name), Some(text)) => drop(item.forms.insert(name, text.into())),
+            _ => drop(item.extra.insert(media_type.clone(), form.clone())),
+        }
+    }
+    item.data = result
+        .data
+        .as_ref()
+        .and_then(|data| table(data, &mut notes));
+    if !notes.is_empty() {
+        item.extra.insert("notes".to_owned(), json!(notes));
+    }
+    item
+}
+
+/// A table by columns.
+fn table(data: &Value, notes: &mut Vec<String>) -> Option<Map<String, Value>> {
+    let columns = data.get("columns")?.as_array()?;
+    let rows = data.get("rows")?.as_array()?;
+    let rows: Vec<&Vec<Value>> = rows.iter().filter_map(Value::as_array).collect();
+    let total = data.get("total_rows").and_then(Value::as_u64);
+    if let Some(total) = total.filter(|total| *total > rows.len() as u64) {
+        notes.push(format!("data: {} of {total} rows", rows.len()));
+    }
+    let mut by_column = Map::new();
+    for (index, column) in columns.iter().enumerate() {
+        let name = match column {
+            Value::String(name) => name.clone(),
+            other => other.to_string(),
+        };
+        let values = rows
+            .iter()
+            .map(|row| row.get(index).cloned().unwrap_or_default());
+        if by_column.insert(name, values.collect()).is_some() {
+            notes.push("data: of columns with the same name, the last".to_owned());
+        }
+    }
+    Some(by_column)
+}

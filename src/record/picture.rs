@@ -1,0 +1,117 @@
+//! Pictures that code made, or says that it made.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use super::ResultItem;
+
+/// What every reader of pictures takes, the best first.
+const MEDIA_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+
+/// A picture whose bytes begin as its media type wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture<'a> {
+    /// `image/png`, `image/jpeg`, `image/webp` or `image/gif`.
+    pub media_type: &'static str,
+    /// Its bytes, without white space between.
+    pub base64: Cow<'a, str>,
+    /// How many bytes it has.
+    pub size: u64,
+}
+
+/// The best picture of a result, and why others are none.
+pub fn of(item: &ResultItem) -> (Option<Picture<'_>>, Vec<String>) {
+    let mut complaints = Vec::new();
+    for media_type in MEDIA_TYPES {
+        match item
+            .formats
+            .get(media_type)
+            .map(|form| read(media_type, form))
+        {
+            Some(Ok(picture)) => return (Some(picture), complaints),
+            Some(Err(complaint)) => complaints.push(complaint),
+            None => {}
+        }
+    }
+    (None, complaints)
+}
+
+/// A form of one of these media types as a picture.
+///
+/// # Errors
+/// Why it is none.
+pub fn read<'a>(media_type: &str, form: &'a Value) -> Result<Picture<'a>, String> {
+    let known = MEDIA_TYPES.into_iter().find(|known| *known == media_type);
+    let media_type = known.ok_or_else(|| format!("{media_type}: it is no picture for all"))?;
+    let text = form
+        .as_str()
+        .ok_or_else(|| format!("{media_type}: it is no base64 text"))?;
+    let base64 = match text.contains(|c: char| c.is_ascii_whitespace()) {
+        true => Cow::Owned(text.split_ascii_whitespace().collect()),
+        false => Cow::Borrowed(text),
+    };
+    let bytes = BASE64
+        .decode(base64.as_bytes())
+        .map_err(|_| format!("{media_type}: it is not valid base64"))?;
+    match infer::get(&bytes).is_some_and(|kind| kind.mime_type() == media_type) {
+        true => Ok(Picture {
+            media_type,
+            base64,
+            size: bytes.len() as u64,
+        }),
+        false => Err(format!("{media_type}: its bytes are none")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn item(forms: &[(&str, Value)]) -> ResultItem {
+        let forms = forms
+            .iter()
+            .map(|(name, form)| ((*name).to_owned(), form.clone()));
+        ResultItem {
+            formats: forms.collect(),
+            ..ResultItem::default()
+        }
+    }
+
+    #[test]
+    fn the_first_picture_that_is_one_is_taken() {
+        let item = item(&[
+            ("image/png", json!("iVBORw0KGgo=")),
+            ("image/jpeg", json!("/9j/4AAQ\n")),
+            ("text/plain", json!("x")),
+        ]);
+        let (picture, complaints) = of(&item);
+        let picture = picture.unwrap();
+        assert_eq!((picture.media_type, picture.size), ("image/png", 8));
+        assert_eq!(complaints, [""; 0]);
+    }
+
+    #[test]
+    fn what_only_claims_to_be_a_picture_is_none() {
+        let item = item(&[
+            ("image/png", json!("<script>")),
+            ("image/jpeg", json!("iVBORw0KGgo=")),
+            ("image/webp", json!({"a": 1})),
+            ("image/gif", json!("R0lGODlh\nAQAB AA==\n")),
+        ]);
+        let (picture, complaints) = of(&item);
+        assert_eq!(picture.unwrap().base64, "R0lGODlhAQABAA==");
+        assert_eq!(
+            complaints,
+            [
+                "image/png: it is not valid base64",
+                "image/jpeg: its bytes are none",
+                "image/webp: it is no base64 text",
+            ]
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! The parts of a record that every view shows, as rows of tables and as pairs.
+
+use super::quantity::{bytes, in_unit, milliseconds};
+use crate::record::{Change, IdRecord, Isolation, LimitRecord, Record, Usage};
+
+/// The rows of a table.
+pub(super) type Rows = Vec<Vec<String>>;
+
+pub(super) fn file_rows(record: &Record) -> Rows {
+    let files = record.files.iter();
+    files
+        .map(|file| {
+            vec![
+                change_word(file.change).to_owned(),
+                file.path.to_string(),
+                file.size.map_or_else(String::new, bytes),
+                file.media_type.clone().unwrap_or_default(),
+                file.sha256
+                    .as_deref()
+                    .map_or_else(String::new, |sha256| shortened(sha256, 12)),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn skipped_rows(record: &Record) -> Rows {
+    let skipped = record.files_skipped.iter();
+    skipped
+        .map(|skipped| vec![skipped.path.to_string(), skipped.reason.clone()])
+        .collect()
+}
+
+pub(super) fn denied_rows(record: &Record) -> Rows {
+    let denied = record.denied.iter();
+    denied
+        .map(|denied| {
+            vec![
+                denied.kind.clone(),
+                denied.name.clone(),
+                format!("{} times", denied.count),
+                denied.action.clone(),
+                denied.reason.clone().unwrap_or_default(),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn limit_rows(record: &Record) -> Rows {
+    let row = |(name, limit): (&String, &LimitRecord)| {
+        vec![
+            name.clone(),
+            in_unit(limit.requested, &limit.unit),
+            limit
+                .enforced
+                .map_or_else(|| "none".to_owned(), |value| in_unit(value, &limit.unit)),
+            limit.by.clone(),
+            if limit.hit { "hit" } else { "" }.to_owned(),
+        ]
+    };
+    record.limits.iter().map(row).collect()
+}
+
+pub(super) fn usage_pairs(usage: &Usage) -> Vec<(&'static str, String)> {
+    let cpu = match (usage.cpu_user_ms, usage.cpu_system_ms) {
+        (None, None) => String::new(),
+        (user, system) => format!(
+            "{} user, {} system",
+            milliseconds(user.unwrap_or(0.0)),
+            milliseconds(system.unwrap_or(0.0))
+        ),
+    };
+    let memory = usage.memory_peak_bytes.map_or_else(String::new, bytes);
+    let processes = usage.processes_peak.map(|count| count.to_string());
+    let throttled = usage.throttled_ms.filter(|time| *time > 0.0);
+    vec![
+        ("time", milliseconds(usage.wall_ms)),
+        ("cpu", cpu),
+        ("memory", memory),
+        ("processes", processes.unwrap_or_default()),
+        (
+            "held back",
+            throttled.map_or_else(String::new, milliseconds),
+        ),
+        ("measured by", usage.by.clone()),
+    ]
+}
+
+pub(super) fn isolation_pairs(isolation: &Isolation) -> Vec<(&'static str, String)> {
+    let landlock = match isolation.landlock_abi {
+        Some(abi) => format!("ABI {abi}: {}", isolation.landlock_scopes.join(", ")),
+        None => "none".to_owned(),
+    };
+    let id = |id: &IdRecord| format!("{} (outside {})", id.inside, id.outside);
+    let cgroup = isolation.cgroup.as_ref().map_or_else(
+        || "none".to_owned(),
+        |cgroup| {
+            format!(
+                "{} ({}): {}",
+                cgroup.path,
+                cgroup.source,
+                cgroup.controllers.join(", ")
+            )
+        },
+    );
+    vec![
+        ("profile", isolation.profile.clone()),
+        ("rootfs", isolation.rootfs.clone()),
+        ("namespaces", isolation.namespaces.join(", ")),
+        ("uid", id(&isolation.uid)),
+        ("gid", id(&isolation.gid)),
+        ("capabilities", joined_or_none(&isolation.capabilities)),
+        (
+            "no_new_privs",
+            if isolation.no_new_privs {
+                "set"
+            } else {
+                "not set"
+            }
+            .to_owned(),
+        ),
+        (
+            "seccomp",
+            isolation
+                .seccomp
+                .clone()
+                .unwrap_or_else(|| "none".to_owned()),
+        ),
+        ("landlock", landlock),
+        (
+            "nested",
+            format!("denied by {}", joined_or_none(&isolation.nested_userns)),
+        ),
+        ("network", isolation.network.clone()),
+        ("proc", isolation.proc.clone()),
+        ("cgroup", cgroup),
+        ("given up", isolation.given_up.join(", ")),
+    ]
+}
+
+pub(crate) fn change_word(change: Change) -> &'static str {
+    match change {
+        Change::Created => "created",
+        Change::Modified => "modified",
+        Change::Deleted => "deleted",
+    }
+}
+
+fn joined_or_none(names: &[String]) -> String {
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+/// The first characters, with a mark when there are more.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

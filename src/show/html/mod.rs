@@ -1,0 +1,140 @@
+//! A record as one page of HTML that needs nothing else.
+//!
+//! Most of a record comes out of a cell, and whoever opens the page has more to
+//! lose than a terminal. So there are three walls. Everything goes through
+//! [`Markup`], which escapes it. The page's policy allows no script, no
+//! connection, no frame and no form. HTML that the code made, the only thing that
+//! is let through, is shown in a frame without any right (`foreign.rs`).
+
+use crate::record::{CodeError, Outcome, Record};
+use markup::Markup;
+
+use super::ends::ends;
+use super::quantity::{bytes, milliseconds};
+use super::{facts, stream_heading};
+
+mod foreign;
+mod markup;
+mod measures;
+mod results;
+
+/// No script, no connection: data: pictures and the page's own style are all.
+const POLICY: &str = include_str!("policy.txt");
+/// Bytes of a stream that are shown.
+const STREAM: usize = 1 << 20;
+
+/// The whole page.
+pub fn render(record: &Record) -> String {
+    let mut page = Markup::default();
+    page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta");
+    page.attribute("http-equiv", "Content-Security-Policy");
+    page.attribute("content", POLICY.trim_end());
+    page.raw(
+        ">\n<meta http-equiv=\"x-dns-prefetch-control\" content=\"off\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n",
+    );
+    page.raw("<title>");
+    page.text(&format!("{}: {}", record.outcome.name(), what_ran(record)));
+    page.raw("</title>\n<style>\n");
+    page.raw(include_str!("style.css"));
+    page.raw("</style>\n</head>\n<body>\n<main>\n");
+    header(&mut page, record);
+    failure(&mut page, record);
+    results::section(&mut page, record);
+    for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
+        let text = super::text(stream.as_ref());
+        if !text.is_empty() {
+            heading(&mut page, &stream_heading(record, name, &text));
+            page.block(name, &shortened(text));
+        }
+    }
+    measures::files(&mut page, record);
+    measures::denied(&mut page, record);
+    measures::time(&mut page, record);
+    measures::usage(&mut page, record);
+    measures::limits(&mut page, record);
+    measures::isolation(&mut page, record);
+    if !record.warnings.is_empty() {
+        heading(&mut page, "Warnings");
+    }
+    for warning in &record.warnings {
+        page.element("<p class=\"note\">", warning, "</p>\n");
+    }
+    page.raw("</main>\n<footer>");
+    page.text(&format!(
+        "cellblock {} · record {}",
+        record.version, record.id
+    ));
+    page.raw("</footer>\n</body>\n</html>\n");
+    page.into_text()
+}
+
+fn heading(page: &mut Markup, title: &str) {
+    page.element("<h2>", title, "</h2>\n");
+}
+
+/// The language, or the program and its arguments.
+fn what_ran(record: &Record) -> String {
+    let program = record.argv.as_ref().map(|argv| {
+        let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
+        facts::shortened(&words.join(" "), 120)
+    });
+    let what = program.or_else(|| record.language.clone());
+    what.unwrap_or_else(|| "no code ran".to_owned())
+}
+
+fn header(page: &mut Markup, record: &Record) {
+    page.raw("<header>\n<p class=\"outcome ");
+    page.raw(match record.outcome {
+        Outcome::Ok => "good",
+        Outcome::Cancelled => "caution",
+        _ => "bad",
+    });
+    page.element("\">", record.outcome.name(), "</p>\n");
+    page.element("<h1>", &what_ran(record), "</h1>\n");
+    let mut facts = vec![format!("exit code {}", record.exit_code)];
+    facts.extend(record.signal.clone());
+    facts.push(milliseconds(record.execution_time * 1000.0));
+    facts.extend(
+        record
+            .usage
+            .memory_peak_bytes
+            .map(|most| format!("{} of memory", bytes(most))),
+    );
+    page.element("<p class=\"facts\">", &facts.join(" · "), "</p>\n");
+    if let Some(context) = &record.context {
+        page.element("<p class=\"context\">", context, "</p>\n");
+    }
+    page.raw("</header>\n");
+}
+
+fn failure(page: &mut Markup, record: &Record) {
+    if let Some(error) = &record.setup_error {
+        heading(page, "Set-up error");
+        page.pairs(&[
+            ("what", error.to_string()),
+            ("hint", error.hint.clone().unwrap_or_default()),
+        ]);
+    }
+    if let Some(error) = &record.error {
+        heading(page, "Error");
+        page.block("Error", &traceback(error));
+    }
+}
+
+fn traceback(error: &CodeError) -> String {
+    match error.traceback.is_empty() {
+        true => format!("{}: {}", error.name, error.message),
+        false => error.traceback.join("\n"),
+    }
+}
+
+/// A text without its middle, if it is long.
+fn shortened(text: String) -> String {
+    match ends(&text, STREAM) {
+        Some((head, gap, tail)) => format!("{head}\n[… {gap} not shown here …]\n{tail}"),
+        None => text,
+    }
+}

@@ -1,0 +1,152 @@
+//! What the code produced: pictures, tables, texts.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use super::markup::Markup;
+use super::{foreign, heading};
+use crate::record::{Record, ResultItem, picture};
+use crate::show::quantity::bytes;
+use crate::show::result::{cell, chart, is_a_tag, readable};
+
+/// Rows and columns of a table that are shown.
+const ROWS: usize = 500;
+const COLUMNS: usize = 60;
+const SVG: &str = "image/svg+xml";
+/// Forms that are shown, or are another shape of one that is.
+const SHOWN: [&str; 10] = [
+    "text/plain",
+    "text/html",
+    "text/markdown",
+    "text/latex",
+    "application/json",
+    "image/png",
+    "image/jpeg",
+    "image/webp",
+    "image/gif",
+    SVG,
+];
+
+pub(super) fn section(page: &mut Markup, record: &Record) {
+    if record.results.is_empty() {
+        return;
+    }
+    heading(page, "Results");
+    for item in &record.results {
+        page.raw("<article>\n");
+        result(page, item);
+        page.raw("</article>\n");
+    }
+    if let Some(cut) = record.truncated.get("results") {
+        let note = format!("{} of {} results are in the record", cut.kept, cut.total);
+        page.element("<p class=\"note\">", &note, "</p>\n");
+    }
+}
+
+fn result(page: &mut Markup, item: &ResultItem) {
+    let (has_picture, complaints) = figure(page, item);
+    let has_table = item.data.as_ref().is_some_and(|data| table(page, data));
+    let text = readable(item).filter(|text| !(has_table || has_picture && is_a_tag(text)));
+    let html = item.formats.get("text/html").and_then(Value::as_str);
+    match text {
+        // Beside HTML, a name in angle brackets is noise.
+        Some(text) if !(html.is_some() && is_a_tag(text)) => page.block("Result", text),
+        _ => {}
+    }
+    if let Some(html) = html {
+        let is_all = !has_picture && !has_table;
+        page.raw(if is_all {
+            "<details open>"
+        } else {
+            "<details>"
+        });
+        page.raw("<summary>As HTML</summary>\n");
+        foreign::frame(page, html);
+        page.raw("</details>\n");
+    }
+    if let Some(json) = item.formats.get("application/json") {
+        page.raw("<details><summary>As JSON</summary>\n");
+        page.block(
+            "JSON",
+            &serde_json::to_string_pretty(json).unwrap_or_default(),
+        );
+        page.raw("</details>\n");
+    }
+    let others = item.formats.iter();
+    for (name, form) in others.filter(|(name, _)| !SHOWN.contains(&name.as_str())) {
+        let size = bytes(form.as_str().map_or(0, str::len) as u64);
+        let note = format!("Not shown here: {name}, {size} in the record");
+        page.element("<p class=\"note\">", &note, "</p>\n");
+    }
+    for note in item.notes.iter().chain(&complaints) {
+        page.element("<p class=\"note\">", &format!("Left out: {note}"), "</p>\n");
+    }
+}
+
+/// A picture and what is known of it; says whether there is one, and why not.
+fn figure(page: &mut Markup, item: &ResultItem) -> (bool, Vec<String>) {
+    let (picture, complaints) = picture::of(item);
+    let raster = picture.map(|picture| (picture.media_type, picture.base64.into_owned()));
+    // An SVG in an image element runs no scripts and loads nothing.
+    let vector = || {
+        let svg = item.formats.get(SVG)?.as_str()?;
+        Some((SVG, BASE64.encode(svg)))
+    };
+    let caption = item.chart.as_ref().map(chart);
+    let Some((media_type, base64)) = raster.or_else(vector) else {
+        if let Some(caption) = caption {
+            page.element("<p class=\"note\">", &caption, "</p>\n");
+        }
+        return (false, complaints);
+    };
+    page.raw("<figure><img");
+    let described = caption.as_deref().unwrap_or("picture that the code made");
+    page.attribute("alt", described);
+    page.attribute("src", &format!("data:{media_type};base64,{base64}"));
+    page.raw(">");
+    if let Some(caption) = &caption {
+        page.element("<figcaption>", caption, "</figcaption>");
+    }
+    page.raw("</figure>\n");
+    (true, complaints)
+}
+
+/// The first rows of a table; says whether there is any.
+fn table(page: &mut Markup, data: &Value) -> bool {
+    let list = |key: &str| {
+        let list = data.get(key).and_then(Value::as_array);
+        list.map_or(&[][..], Vec::as_slice)
+    };
+    let (columns, rows, index) = (list("columns"), list("rows"), list("index"));
+    let lines: Vec<Vec<String>> = (rows.iter().take(ROWS).enumerate())
+        .filter_map(|(at, row)| Some((at, row.as_array()?)))
+        .map(|(at, row)| {
+            let number = || at.to_string();
+            let head = index.get(at).map_or_else(number, cell);
+            [head]
+                .into_iter()
+                .chain(row.iter().take(COLUMNS).map(cell))
+                .collect()
+        })
+        .collect();
+    let names: Vec<String> = columns.iter().take(COLUMNS).map(cell).collect();
+    let header: Vec<&str> = [""]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    page.table("Table", &header, &lines);
+    let totals = [
+        ("total_rows", "rows", lines.len(), rows.len()),
+        ("total_columns", "columns", names.len(), columns.len()),
+    ];
+    for (key, what, shown, listed) in totals {
+        let total = data.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let total = total.max(listed as u64);
+        if !lines.is_empty() && total > shown as u64 {
+            let note = format!("{shown} of {total} {what}");
+            page.element("<p class=\"note\">", &note, "</p>\n");
+        }
+    }
+    !lines.is_empty()
+}

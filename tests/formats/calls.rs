@@ -1,0 +1,135 @@
+//! The executable answers in the shape that was asked for.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use cellblock::format::Shape;
+use cellblock::record::Record;
+use serde_json::{Value, json};
+
+use crate::{complaints, sample, shaped};
+
+fn cellblock(words: &[&str], input: &str) -> (i32, String, String) {
+    use std::io::Write as _;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cellblock"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap_or(-1),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn show_prints_a_stored_record_in_each_shape() {
+    let stored = serde_json::to_string(&sample("rich")).unwrap();
+    for shape in Shape::ALL {
+        let (status, stdout, _) = cellblock(
+            &[
+                "show",
+                "-",
+                "--format",
+                shape.name(),
+                "--tool-call-id",
+                "call-1",
+            ],
+            &stored,
+        );
+        assert_eq!(status, 0, "{}", shape.name());
+        let value: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(value, shaped(shape, &sample("rich")));
+    }
+}
+
+#[test]
+fn a_call_is_answered_only_by_its_id() {
+    for shape in ["anthropic", "openai"] {
+        let (status, stdout, stderr) = cellblock(&["run", "--format", shape, "-c", "1"], "");
+        assert_eq!(status, 2);
+        assert!(stderr.contains("--tool-call-id <ID>"), "{stderr}");
+        let value: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(complaints(Shape::Record, &value), [""; 0]);
+    }
+    let (status, _, stderr) = cellblock(&["show", "x", "--tool-call-id", "a"], "");
+    assert_eq!(status, 2);
+    assert!(stderr.contains("--format <SHAPE>"), "{stderr}");
+    let (status, _, stderr) = cellblock(&["show", "x", "--html", "--format", "tool"], "");
+    assert_eq!(status, 2);
+    assert!(stderr.contains("cannot be used with"), "{stderr}");
+}
+
+/// Real runs: the shape on standard output, the whole record where `--record` says.
+#[test]
+fn runs_are_answered_in_each_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let stored = dir.path().join("record.json");
+    let code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n{'a': 1}['b']";
+    for shape in Shape::ALL {
+        let words = [
+            "run",
+            "--lang",
+            "python",
+            "--record",
+            stored.to_str().unwrap(),
+            "--format",
+            shape.name(),
+            "--tool-call-id",
+            "call-1",
+            "-",
+        ];
+        let (status, stdout, stderr) = cellblock(&words, code);
+        if status == 125 {
+            println!("runs_are_answered_in_each_shape: no cell here: {stderr}");
+            return;
+        }
+        assert_eq!(status, 1, "{stderr}");
+        let record: Record = serde_json::from_slice(&fs::read(&stored).unwrap()).unwrap();
+        assert_eq!(record.error.as_ref().unwrap().name, "KeyError");
+        match shape {
+            // With a destination of its own, the record does not go to stdout.
+            Shape::Record => assert_eq!(stdout, ""),
+            _ => {
+                let value: Value = serde_json::from_str(&stdout).unwrap();
+                assert_eq!(value, shaped(shape, &record));
+            }
+        }
+    }
+    let words = [
+        "exec",
+        "--format",
+        "tool",
+        "--",
+        "sh",
+        "-c",
+        "echo a; exit 3",
+    ];
+    let (status, stdout, _) = cellblock(&words, "");
+    assert_eq!(status, 3);
+    let value: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (&value["stdout"], &value["exit_code"]),
+        (&json!("a\n"), &json!(3))
+    );
+}
+
+#[test]
+fn what_cannot_run_is_answered_in_the_shape_that_was_asked_for() {
+    for words in [
+        ["run", "--format", "tool", "--frob"],
+        ["run", "--format", "tool", "none.py"],
+    ] {
+        let (status, stdout, _) = cellblock(&words, "");
+        assert!([2, 125].contains(&status), "{status}");
+        let value: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(complaints(Shape::Tool, &value), [""; 0]);
+        assert_eq!(value["errorCategory"], "setup");
+    }
+}

@@ -1,0 +1,152 @@
+//! The page in a real browser.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use cellblock::record::{Record, ResultItem};
+use cellblock::show;
+use serde_json::json;
+
+use crate::browser::Browser;
+use crate::{PAYLOADS, hostile, sample};
+
+#[test]
+fn no_script_of_a_cell_runs_in_a_browser() {
+    let Some(browser) = Browser::find("no_script_of_a_cell_runs_in_a_browser") else {
+        return;
+    };
+    // On a page of its own, such a script does run.
+    let bare = format!("<title>bare</title>{}", PAYLOADS[0]);
+    assert!(browser.dom(&bare).contains("<title>owned</title>"));
+    let all = PAYLOADS.concat();
+    let dom = browser.dom(&show::render_html(&hostile(&all)));
+    let (_, title) = dom.split_once("<title>").unwrap();
+    assert!(
+        title.starts_with("ok: &lt;script&gt;document.title"),
+        "{}",
+        &title[..200]
+    );
+    assert!(dom.contains("<footer>cellblock "), "the page is complete");
+    // Each of the three walls around HTML is enough, and without any it does run.
+    let script = "<script>parent.document.title='owned'</script>";
+    let page = show::render_html(&with_html(script));
+    let rights = |page: &str| {
+        page.replace(
+            "sandbox=\"\"",
+            "sandbox=\"allow-scripts allow-same-origin\"",
+        )
+    };
+    let policy = |page: &str| page.replace("default-src &#39;none&#39;; ", "");
+    let names = |page: &str| page.replace("template&gt;", "script&gt;");
+    for (walls, page) in [
+        ("all", page.clone()),
+        ("names", rights(&policy(&page))),
+        ("rights", names(&policy(&page))),
+        ("policy", names(&rights(&page))),
+    ] {
+        assert!(!browser.dom(&page).contains("<title>owned"), "{walls}");
+    }
+    let bare = names(&rights(&policy(&page)));
+    assert!(browser.dom(&bare).contains("<title>owned</title>"));
+}
+
+/// A record whose one result is HTML.
+fn with_html(html: &str) -> Record {
+    let mut record = sample("ok");
+    record.results = vec![ResultItem {
+        formats: [("text/html".to_owned(), json!(html))].into(),
+        ..ResultItem::default()
+    }];
+    record
+}
+
+#[test]
+fn a_page_connects_to_nothing() {
+    let Some(browser) = Browser::find("a_page_connects_to_nothing") else {
+        return;
+    };
+    for (what, html) in [
+        ("a picture", "<img src=\"HERE/a.png\">"),
+        (
+            "a style",
+            "<style>@import url(HERE/a.css); p { background: url(HERE/b.png) }</style><p>x",
+        ),
+        ("a style sheet", "<link rel=stylesheet href=\"HERE/a.css\">"),
+        (
+            "a connection in advance",
+            "<LINK rel=preconnect href=\"HERE\"><img src=x>",
+        ),
+        (
+            "a refresh",
+            "<meta http-equiv=refresh content=\"0;url=HERE/\">",
+        ),
+        ("a frame", "<iframe src=\"HERE/\"></iframe>"),
+        (
+            "an object",
+            "<object data=\"HERE/a\"></object><embed src=\"HERE/b\">",
+        ),
+        (
+            "a video",
+            "<video poster=\"HERE/a.png\" src=\"HERE/v.mp4\" autoplay></video>",
+        ),
+        ("a table", "<table background=\"HERE/a.png\"><td>x</table>"),
+        ("a script", "<script src=\"HERE/a.js\"></script>"),
+        (
+            "a picture in SVG",
+            "<svg><image href=\"HERE/a.png\" width=9 height=9 /></svg>",
+        ),
+    ] {
+        // A busy machine may need more than one attempt to see the browser do it.
+        let does = || browser.connections(|url| html.replace("HERE", url)) > 0;
+        assert!((0..5).any(|_| does()), "{what}, by itself");
+        let made = browser.connections(|url| {
+            let html = html.replace("HERE", url);
+            let mut record = hostile(&html);
+            record.results[0].data = None;
+            record.results[0]
+                .formats
+                .insert("text/html".to_owned(), json!(html));
+            show::render_html(&record)
+        });
+        assert_eq!(made, 0, "{what}");
+    }
+}
+
+fn png_of(colour: [u8; 3]) -> String {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, 120, 80);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_image_data(&colour.repeat(120 * 80)).unwrap();
+    writer.finish().unwrap();
+    BASE64.encode(bytes)
+}
+
+/// Pictures are seen, wide and narrow, and HTML is in its frame.
+#[test]
+fn what_the_code_made_is_seen_in_a_browser() {
+    let Some(browser) = Browser::find("what_the_code_made_is_seen_in_a_browser") else {
+        return;
+    };
+    let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"120\" height=\"80\">\
+               <rect width=\"120\" height=\"80\" fill=\"#00ff01\"/></svg>";
+    let html = "<div style=\"background: #ff0102; width: 120px; height: 80px\"></div>";
+    let mut record = with_html(html);
+    for (media_type, form) in [
+        ("image/png", png_of([255, 0, 255])),
+        ("image/svg+xml", svg.into()),
+    ] {
+        record.results.push(ResultItem {
+            formats: [(media_type.to_owned(), json!(form))].into(),
+            ..ResultItem::default()
+        });
+    }
+    let page = show::render_html(&record);
+    for width in [1200, 500] {
+        let picture = browser.screenshot(&page, width);
+        for colour in [[255, 0, 255], [0, 255, 1], [255, 1, 2]] {
+            let seen = picture.pixels(colour);
+            assert!(seen > 9000, "{colour:?} at {width}: {seen} pixels");
+        }
+        assert!(picture.colours() > 20, "the text is drawn");
+    }
+}
