@@ -50,6 +50,7 @@ pub mod rootfs;
 pub mod run;
 pub mod show;
 pub mod spec;
+pub mod stage;
 pub mod supervise;
 pub mod sys;
 mod tree;
