@@ -59,7 +59,7 @@ impl Trees {
         for file in &plan.files {
             stage.give_way(&file.target)?;
         }
-        stage.check(limit)?;
+        stage.check(limit, plan.limits.memory)?;
         trees.stage = Some(stage);
         Ok(trees)
     }

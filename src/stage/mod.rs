@@ -120,11 +120,12 @@ impl Stage {
         }
     }
 
-    /// Whether a tmpfs with this limit has room for all of it.
+    /// Whether a tmpfs with this limit has room for all of it, and a cell with
+    /// this much memory, which a tmpfs takes from.
     ///
     /// # Errors
     /// It has not.
-    pub fn check(&self, limit: TmpfsLimit) -> Result<()> {
+    pub fn check(&self, limit: TmpfsLimit, memory: Option<Bytes>) -> Result<()> {
         let page = page_size();
         let bytes = |kind: &Kind| match kind {
             Kind::File(piece) => piece.size.div_ceil(page).saturating_mul(page),
@@ -134,6 +135,11 @@ impl Stage {
             .fold(0_u64, |all, entry| all.saturating_add(bytes(&entry.kind)));
         if all > limit.size.0 {
             return Err(too_large(limit.size, "what is put in takes", Bytes(all)));
+        }
+        if let Some(memory) = memory.filter(|memory| all > memory.0) {
+            let message = format!("what is put in takes {all} bytes, but the cell has {memory}");
+            return Err(SetupError::new(Step::Inputs, message)
+                .hint("raise --memory (`limits.memory`), which /workspace is part of"));
         }
         // The workspace itself is one.
         if self.entries.len() as u64 >= limit.inodes {

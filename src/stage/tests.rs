@@ -181,7 +181,7 @@ fn what_is_too_much_names_limit_and_way_out() {
     let refused = |entries: &[(Header, Vec<u8>)]| {
         let mut stage = Stage::default();
         let filled = fill(&mut stage, &archive(entries));
-        let checked = filled.and_then(|_| stage.check(LIMIT));
+        let checked = filled.and_then(|_| stage.check(LIMIT, None));
         complaint(checked.unwrap_err())
     };
     let half = "x".repeat(600 << 10);
@@ -192,9 +192,14 @@ fn what_is_too_much_names_limit_and_way_out() {
     );
     let again = refused(&[file("a", &half), file("a", &half)]);
     assert!(again.contains("1228800 bytes"), "{again}");
-    // One byte takes a page.
-    let small = Stage::default().check(LIMIT);
-    assert_eq!(small, Ok(()));
+    let mut stage = Stage::default();
+    fill(&mut stage, &archive(&[file("a", &half)])).unwrap();
+    assert_eq!(stage.check(LIMIT, Some(Bytes::mib(1))), Ok(()));
+    assert_eq!(
+        complaint(stage.check(LIMIT, Some(Bytes(500 << 10))).unwrap_err()),
+        "open the inputs: what is put in takes 614400 bytes, but the cell has 500K | \
+         raise --memory (`limits.memory`), which /workspace is part of"
+    );
     let many: Vec<_> = (0..100).map(|n| file(&format!("{n}"), "")).collect();
     assert_eq!(
         refused(&many),

@@ -6,22 +6,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::BorrowedFd;
-
-use sha2::{Digest as _, Sha256};
 
 use crate::bytes::RawText;
 use crate::error::{SetupError, Step};
 use crate::record::stream::{Base64, Kept as KeptBytes, Text};
 use crate::record::{Change, FileChange, FileSkipped, Truncation};
 use crate::spec::{Bytes, TmpfsLimit};
+use digest::{Digested, digest, hex};
 use walk::{Found, Walk};
 
 pub use copy_out::OutDir;
+pub use digest::Content;
 pub use keep::Kept;
 
 mod copy_out;
+mod digest;
 mod keep;
 mod media;
 #[cfg(test)]
@@ -36,15 +37,6 @@ pub struct Baseline {
     links: BTreeMap<RawText, Vec<u8>>,
 }
 
-/// Identifies a file's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
-    /// Size in bytes.
-    pub size: u64,
-    /// SHA-256 of the content.
-    pub sha256: [u8; 32],
-}
-
 impl Baseline {
     /// Notes a file: its path below the workspace, and its content.
     pub fn insert(&mut self, path: impl Into<RawText>, content: Content) {
@@ -54,16 +46,6 @@ impl Baseline {
     /// Notes a symbolic link: its path below the workspace, and its text.
     pub fn insert_link(&mut self, path: impl Into<RawText>, text: Vec<u8>) {
         self.links.insert(path.into(), text);
-    }
-}
-
-impl Content {
-    /// Digests what `source` gives.
-    ///
-    /// # Errors
-    /// Those of reading.
-    pub fn of(source: impl Read) -> io::Result<Self> {
-        digest(source, None, None).map(|digested| digested.content)
     }
 }
 
@@ -410,69 +392,6 @@ impl Collector<'_> {
     }
 }
 
-/// What one pass over a file's content gives.
-struct Digested {
-    content: Content,
-    /// Its first bytes, for the media type.
-    start: Vec<u8>,
-    /// Why the copy is not complete.
-    write_error: Option<io::Error>,
-    /// All of them, if that was wanted and possible.
-    bytes: Option<Vec<u8>>,
-}
-
-/// Digests everything that `source` gives, copies it, and keeps it if it is no
-/// more than `room`. A copy that fails does not end the digest.
-fn digest(
-    mut source: impl Read,
-    mut copy: Option<&mut File>,
-    room: Option<u64>,
-) -> io::Result<Digested> {
-    let mut kept = room.map(|_| Vec::new());
-    let mut buffer = vec![0; 128 << 10];
-    let mut hasher = Sha256::new();
-    let mut size = 0;
-    let mut start = Vec::new();
-    let mut write_error = None;
-    loop {
-        let got = match source.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(got) => got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let bytes = &buffer[..got];
-        if size == 0 {
-            start.extend_from_slice(&bytes[..got.min(media::START)]);
-        }
-        size += got as u64;
-        hasher.update(bytes);
-        kept = kept.filter(|_| room.is_some_and(|room| size <= room));
-        if let Some(kept) = &mut kept {
-            kept.extend_from_slice(bytes);
-        }
-        if let Some(file) = &mut copy
-            && let Err(error) = file.write_all(bytes)
-        {
-            write_error = Some(error);
-            copy = None;
-        }
-    }
-    Ok(Digested {
-        content: Content {
-            size,
-            sha256: hasher.finalize().into(),
-        },
-        start,
-        write_error,
-        bytes: kept,
-    })
-}
-
 fn unreadable(error: io::Error) -> String {
     format!("reading it failed: {error}")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
