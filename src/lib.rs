@@ -22,7 +22,8 @@
 //! caller's code) and the *program* (pid 2 and its children).
 //!
 //! Beside it, [`import`] and [`rootfs`] prepare the directory trees that cells
-//! see, from sources that are unpacked by [`archive`].
+//! see, from sources that are unpacked by [`archive`]; [`stage`] reads what a
+//! workspace begins with.
 //!
 //! Dependencies point down this list only; `tests/architecture.rs` checks it.
 
@@ -51,6 +52,7 @@ pub mod rootfs;
 pub mod run;
 pub mod show;
 pub mod spec;
+pub mod stage;
 pub mod supervise;
 pub mod sys;
 mod tree;

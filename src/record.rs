@@ -80,8 +80,8 @@ pub struct Record {
     /// Files that could not be listed or copied out, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub files_skipped: Vec<FileSkipped>,
-    /// What was cut: `stdout`, `stderr`, `files`, `files_skipped`, `results`,
-    /// `denied`.
+    /// What was cut: `stdout`, `stderr`, `files`, `files_skipped`,
+    /// `inline_files`, `results`, `denied`.
     pub truncated: BTreeMap<String, Truncation>,
     /// What the program tried and was not allowed.
     pub denied: Vec<Denied>,
@@ -277,6 +277,14 @@ pub struct FileChange {
     pub sha256: Option<String>,
     /// Media type, from the content and the name; null for a deleted file.
     pub media_type: Option<String>,
+    /// The whole content, when it was asked for, had room, and is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(with = "Option<String>")]
+    pub content: Option<Text>,
+    /// The whole content when it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schemars(with = "Option<String>")]
+    pub content_base64: Option<Base64>,
 }
 
 /// A file that was left out.
@@ -291,11 +299,12 @@ pub struct FileSkipped {
 /// How something was cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncation {
-    /// How much there was, in bytes (for lists: items).
+    /// How much there was, in bytes (for lists and `inline_files`: items).
     pub total: u64,
     /// How much of it the record holds.
     pub kept: u64,
-    /// Which part: `head`, or `head+tail`.
+    /// Which part: `head`, or `head+tail`; for `inline_files`, `whole`: the
+    /// files that fitted in the order of their paths.
     pub part: String,
     /// Bytes of the head, for `head+tail`: the gap is right behind them, in the
     /// text a line that is not the program's, in the base64 form nothing.

@@ -15,6 +15,7 @@ const FLOW: &[&str] = &[
     "sys",
     "tree",
     "archive",
+    "stage",
     "probe",
     "rootfs",
     "plan",
@@ -46,10 +47,11 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("sys", &["error"]),
     ("tree", &["error"]),
     ("archive", &["bytes", "error", "tree"]),
+    ("stage", &["archive", "error", "spec"]),
     // What runs inside knows the prepared plan and the types that it is made of.
     (
         "child",
-        &["bytes", "error", "plan", "rootfs", "spec", "sys"],
+        &["bytes", "error", "plan", "rootfs", "spec", "stage", "sys"],
     ),
     // A plan is pure: it holds facts about the host, and asks for none.
     ("plan", &["bytes", "error", "probe", "rootfs", "spec"]),

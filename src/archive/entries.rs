@@ -6,11 +6,10 @@ use std::rc::Rc;
 
 use tar::{Archive, Entries, Entry, EntryType};
 
-use super::destination::Destination;
 use super::meter::{Meter, is_too_much};
-use super::put::{Meta, Putter, What};
+use super::put::{Meta, Sink, What};
 use super::sparse::Expanded;
-use super::{Member, MemberKind, Options, Report, damaged};
+use super::{Member, MemberKind, Report, Stream, damaged};
 use crate::error::{Result, SetupError, Step};
 
 /// Bytes that the headers of one entry may have, with long names and maps of
@@ -23,23 +22,22 @@ const MOST_MEMBERS: usize = 100_000;
 /// Unpacks plain tar.
 pub(super) fn unpack(
     reader: impl Read,
-    to: &Destination,
-    options: &Options,
+    to: &mut dyn Sink,
+    stream: &Stream<'_>,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
-) -> Result<Report> {
-    let (reader, allowance) = Meter::new(reader, options.max_bytes);
-    let mut putter = Putter::new(to, options);
+) -> Result<()> {
+    let (reader, allowance) = Meter::new(reader, stream.max_bytes);
     let mut archive = Archive::new(reader);
-    let mut entries = archive.entries().map_err(|e| damaged(to.step(), &e))?;
-    let unreadable = |e: &io::Error| unreadable(to.step(), options, e);
+    let mut entries = archive.entries().map_err(|e| damaged(stream.step, &e))?;
+    let unreadable = |e: &io::Error| unreadable(stream, e);
     while let Some(entry) = next(&mut entries, &allowance) {
-        tick(&putter.report)?;
+        tick(to.report())?;
         let mut entry = entry.map_err(|e| unreadable(&e))?;
-        place(&mut putter, &mut entry, &unreadable)?;
+        place(to, &mut entry, &unreadable)?;
         // To the end of its data, which the next header's allowance is not for.
         io::copy(&mut entry, &mut io::sink()).map_err(|e| unreadable(&e))?;
     }
-    Ok(putter.report)
+    Ok(())
 }
 
 /// Lists plain tar without unpacking it, up to the first name that `until`
@@ -49,9 +47,13 @@ pub(super) fn members(
     step: Step,
     until: &dyn Fn(&[u8]) -> bool,
 ) -> Result<Option<Vec<Member>>> {
-    let options = Options::default();
-    let unreadable = |e: &io::Error| unreadable(step, &options, e);
-    let (reader, allowance) = Meter::new(reader, u64::MAX);
+    let stream = Stream {
+        step,
+        max_bytes: u64::MAX,
+        hint: super::TOO_LARGE,
+    };
+    let unreadable = |e: &io::Error| unreadable(&stream, e);
+    let (reader, allowance) = Meter::new(reader, stream.max_bytes);
     let mut archive = Archive::new(reader);
     let mut entries = archive.entries_with_seek().map_err(|e| damaged(step, &e))?;
     let mut members = Vec::new();
@@ -96,7 +98,7 @@ fn next<'a, R: Read>(
 }
 
 fn place(
-    putter: &mut Putter<'_>,
+    to: &mut dyn Sink,
     entry: &mut Entry<'_, impl Read>,
     unreadable: &dyn Fn(&io::Error) -> SetupError,
 ) -> Result<()> {
@@ -133,19 +135,20 @@ fn place(
         EntryType::Fifo => What::Nothing("is a named pipe"),
         _ => What::Nothing("is of a kind that has no place in a tree"),
     };
-    putter.put(&name, meta, what, unreadable)
+    to.put(&name, meta, what, unreadable)
 }
 
-fn unreadable(step: Step, options: &Options, error: &io::Error) -> SetupError {
+fn unreadable(stream: &Stream<'_>, error: &io::Error) -> SetupError {
+    let step = stream.step;
     if is_too_much(error) {
         return SetupError::new(
             step,
             format!(
                 "the archive has more than {} bytes, or a header of more than {LARGEST_HEADER}",
-                options.max_bytes
+                stream.max_bytes
             ),
         )
-        .hint(super::TOO_LARGE);
+        .hint(stream.hint);
     }
     match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged(step, &io::Error::other("it ends too early")),

@@ -3,37 +3,36 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, fstat};
 
-use super::destination::Destination;
-use super::put::{Meta, Putter, What};
-use super::{Options, Report};
-use crate::error::{Result, SetupError};
-use crate::tree::{Entry, each, open_top, shown};
+use super::Report;
+use super::put::{Meta, Sink, What};
+use crate::error::{Result, SetupError, Step};
+use crate::tree::{Entry, each, shown};
 
-/// Copies the directory `from`, with links as links and hard links as such.
+/// Copies the directory `top`, with links as links and hard links as such, but
+/// not the directory with the identity `except`. `from` is its path, for errors.
 pub(super) fn copy(
+    top: &OwnedFd,
     from: &Path,
-    to: &Destination,
-    options: &Options,
+    step: Step,
+    except: Option<(u64, u64)>,
+    to: &mut dyn Sink,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
-) -> Result<Report> {
-    let step = to.step();
-    let top = open_top(from, step)?;
-    let own = fstat(&top).map_err(|e| SetupError::os(step, "fstat", e).on(from.display()))?;
-    let target = to.identity()?;
-    let mut putter = Putter::new(to, options);
+) -> Result<()> {
+    let own = fstat(top).map_err(|e| SetupError::os(step, "fstat", e).on(from.display()))?;
     // By device and inode: the path that the first of several names got.
     let mut linked: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
-    each(&top, step, &mut |entry| {
-        tick(&putter.report)?;
+    each(top, step, &mut |entry| {
+        tick(to.report())?;
         let stat = &entry.stat;
         let identity = (stat.st_dev, stat.st_ino);
         // The store may be in what is imported.
-        if identity == target {
+        if except == Some(identity) {
             return Ok(false);
         }
         let meta = Meta {
@@ -47,11 +46,11 @@ pub(super) fn copy(
             io::ErrorKind::UnexpectedEof => {
                 SetupError::new(step, "the file changed while it was copied")
                     .on(from.join(shown(entry.path)).display())
-                    .hint("import a directory that nobody writes to")
+                    .hint("name a directory that nobody writes to")
             }
             _ => failed("read", e),
         };
-        let mut put = |what| putter.put(entry.path, meta, what, &unreadable);
+        let mut put = |what| to.put(entry.path, meta, what, &unreadable);
         if stat.st_dev != own.st_dev {
             put(What::Nothing("is on another file system"))?;
             return Ok(false);
@@ -81,8 +80,7 @@ pub(super) fn copy(
             _ => put(What::Nothing("is a socket"))?,
         }
         Ok(true)
-    })?;
-    Ok(putter.report)
+    })
 }
 
 fn open(entry: &Entry<'_>) -> io::Result<File> {

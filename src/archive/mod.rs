@@ -9,10 +9,13 @@
 //! rights away are not restored.
 
 use std::io::{Read, Seek};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
+use crate::tree::open_top;
+use put::Putter;
 
 mod compression;
 mod destination;
@@ -25,6 +28,8 @@ mod sparse;
 
 pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
+pub(crate) use names::{check_link, clean};
+pub(crate) use put::{Meta, Sink, What};
 
 /// What an archive may do, and what it is.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +90,7 @@ impl Report {
     /// More names than this are only counted.
     pub const MOST_SKIPPED: usize = 1000;
 
-    fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
+    pub(crate) fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
         self.skipped_in_all += 1;
         if self.skipped.len() < Self::MOST_SKIPPED {
             let path = &path[..path.len().min(names::LONGEST_PATH)];
@@ -121,8 +126,52 @@ pub fn unpack(
     options: &Options,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
-    let plain = decompress(reader).map_err(|e| damaged(to.step(), &e))?;
-    entries::unpack(plain, to, options, tick)
+    let stream = Stream {
+        step: to.step(),
+        max_bytes: options.max_bytes,
+        hint: TOO_LARGE,
+    };
+    let mut putter = Putter::new(to, options);
+    feed(reader, &mut putter, &stream, tick)?;
+    Ok(putter.report)
+}
+
+/// How an archive is read.
+pub(crate) struct Stream<'a> {
+    /// The step that errors name.
+    pub(crate) step: Step,
+    /// Bytes that it may have when it is no longer compressed.
+    pub(crate) max_bytes: u64,
+    /// The way out when it has more.
+    pub(crate) hint: &'a str,
+}
+
+/// Gives `to` what [`unpack`] would unpack.
+///
+/// # Errors
+/// The archive is damaged or too large; those of `to`.
+pub(crate) fn feed(
+    reader: impl Read,
+    to: &mut dyn Sink,
+    stream: &Stream<'_>,
+    tick: &mut dyn FnMut(&Report) -> Result<()>,
+) -> Result<()> {
+    let plain = decompress(reader).map_err(|e| damaged(stream.step, &e))?;
+    entries::unpack(plain, to, stream, tick)
+}
+
+/// Gives `to` what [`copy_directory`] would copy of the open directory `top`,
+/// whose path is `from`.
+///
+/// # Errors
+/// Something cannot be read; those of `to`.
+pub(crate) fn feed_directory(
+    top: &OwnedFd,
+    from: &Path,
+    step: Step,
+    to: &mut dyn Sink,
+) -> Result<()> {
+    folder::copy(top, from, step, None, to, &mut |_| Ok(()))
 }
 
 /// Copies the directory `from` as an archive of it would be unpacked. What is on
@@ -136,7 +185,12 @@ pub fn copy_directory(
     options: &Options,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
-    folder::copy(from, to, options, tick)
+    let step = to.step();
+    let top = open_top(from, step)?;
+    let except = Some(to.identity()?);
+    let mut putter = Putter::new(to, options);
+    folder::copy(&top, from, step, except, &mut putter, tick)?;
+    Ok(putter.report)
 }
 
 /// An entry of an archive that is listed only.

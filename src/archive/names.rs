@@ -11,7 +11,7 @@ const LONGEST_NAME: usize = 255;
 ///
 /// # Errors
 /// Why there can be no such path beneath it.
-pub(super) fn clean(path: &[u8], max_depth: usize) -> Result<Vec<u8>, String> {
+pub(crate) fn clean(path: &[u8], max_depth: usize) -> Result<Vec<u8>, String> {
     if path.contains(&0) {
         return Err("has a NUL byte in its name".to_owned());
     }
@@ -41,7 +41,7 @@ pub(super) fn clean(path: &[u8], max_depth: usize) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// Why it may not.
-pub(super) fn check_link(path: &[u8], text: &[u8]) -> Result<(), String> {
+pub(crate) fn check_link(path: &[u8], text: &[u8]) -> Result<(), String> {
     if text.is_empty() || text.contains(&0) || text.len() > LONGEST_PATH {
         return Err("is a link without a usable text".to_owned());
     }

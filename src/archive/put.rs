@@ -24,7 +24,7 @@ use crate::tree::erase;
 const LATEST: u64 = 1 << 33;
 
 /// What is put somewhere.
-pub(super) enum What<'a> {
+pub(crate) enum What<'a> {
     Directory,
     /// A file's content and its size.
     File(&'a mut dyn Read, u64),
@@ -38,11 +38,30 @@ pub(super) enum What<'a> {
 
 /// What else there is to say of it.
 #[derive(Clone, Copy)]
-pub(super) struct Meta {
+pub(crate) struct Meta {
     /// All mode bits.
-    pub(super) mode: u32,
+    pub(crate) mode: u32,
     /// Seconds since 1970.
-    pub(super) mtime: u64,
+    pub(crate) mtime: u64,
+}
+
+/// Takes the entries of an archive or a directory, one after the other.
+pub(crate) trait Sink {
+    /// Puts `what` at `name`, or reports why not.
+    ///
+    /// # Errors
+    /// What concerns more than this name. A failure to read a file's content is
+    /// what `unreadable` makes of it.
+    fn put(
+        &mut self,
+        name: &[u8],
+        meta: Meta,
+        what: What<'_>,
+        unreadable: &dyn Fn(&io::Error) -> SetupError,
+    ) -> Result<()>;
+
+    /// What was done so far.
+    fn report(&self) -> &Report;
 }
 
 pub(super) struct Putter<'a> {
@@ -60,32 +79,6 @@ impl<'a> Putter<'a> {
             options,
             report: Report::default(),
             own: BTreeSet::new(),
-        }
-    }
-
-    /// Puts `what` at `name`, or reports why not.
-    ///
-    /// # Errors
-    /// What concerns more than this name. A failure to read a file's content is
-    /// what `unreadable` makes of it.
-    pub(super) fn put(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<()> {
-        self.report.entries += 1;
-        if self.report.entries > self.options.max_entries {
-            return Err(self.too_much("entries", self.options.max_entries));
-        }
-        match self.place(name, meta, what, unreadable) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Fail(error)) => Err(error),
-            Err(Refusal::Skip(reason)) => {
-                self.report.skip(name, reason);
-                Ok(())
-            }
         }
     }
 
@@ -326,6 +319,33 @@ impl<'a> Putter<'a> {
     fn too_much(&self, what: &str, most: u64) -> SetupError {
         SetupError::new(self.to.step(), format!("there are more than {most} {what}"))
             .hint(super::TOO_LARGE)
+    }
+}
+
+impl Sink for Putter<'_> {
+    fn put(
+        &mut self,
+        name: &[u8],
+        meta: Meta,
+        what: What<'_>,
+        unreadable: &dyn Fn(&io::Error) -> SetupError,
+    ) -> Result<()> {
+        self.report.entries += 1;
+        if self.report.entries > self.options.max_entries {
+            return Err(self.too_much("entries", self.options.max_entries));
+        }
+        match self.place(name, meta, what, unreadable) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Fail(error)) => Err(error),
+            Err(Refusal::Skip(reason)) => {
+                self.report.skip(name, reason);
+                Ok(())
+            }
+        }
+    }
+
+    fn report(&self) -> &Report {
+        &self.report
     }
 }
 

@@ -8,6 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::plan::Plan;
+use crate::stage::Stage;
 use crate::sys;
 use crate::sys::shared::Progress;
 
@@ -22,6 +23,7 @@ mod program;
 mod rehearsal;
 pub mod report;
 mod tether;
+mod tree;
 
 use fail::{Fail, Verb};
 pub use rehearsal::rehearse;
@@ -40,6 +42,8 @@ pub struct Prepared<'a> {
     pub progress: &'a Progress,
     /// Open input files, in the order of the plan's.
     pub inputs: Vec<Option<OwnedFd>>,
+    /// What the workspace begins with, besides these.
+    pub stage: Option<Stage>,
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
@@ -72,7 +76,8 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
         }
     }
     let report = Reporter::new(&cell.report, cell.progress);
-    let status = match set_up(&cell, &report) {
+    let stage = cell.stage.take();
+    let status = match set_up(&cell, stage, &report) {
         Ok(reaper) => init::reap(&reaper, &cell.report),
         Err(failure) => {
             report.failed(&failure);
@@ -82,7 +87,11 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
     sys::process::exit_now(status)
 }
 
-fn set_up(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<init::Reaper, Fail> {
+fn set_up(
+    cell: &Prepared<'_>,
+    stage: Option<Stage>,
+    report: &Reporter<'_>,
+) -> Result<init::Reaper, Fail> {
     let plan = cell.plan;
     tether::die_with_supervisor(report)?;
     let network = identity::begin_network(plan, report)?;
@@ -93,6 +102,9 @@ fn set_up(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<init::Reaper, Fa
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
+    if let Some(stage) = stage {
+        tree::make(stage, &root, report)?;
+    }
     files::copy_in(plan, &cell.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
     identity::enter_network(network, report)?;

@@ -268,7 +268,7 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
 }
 
 /// How paths are resolved beneath the new root.
-fn beneath(flags: OFlag) -> OpenHow {
+pub(super) fn beneath(flags: OFlag) -> OpenHow {
     OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
         ResolveFlag::RESOLVE_BENEATH
             | ResolveFlag::RESOLVE_NO_SYMLINKS
@@ -280,7 +280,7 @@ fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
+pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
     openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
 }
 

@@ -84,17 +84,46 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub file: Vec<PathPair>,
+    /// Copy what a directory or a tar archive holds into /workspace; the archive
+    /// may be in gzip or zstd, and - is one on standard input, which the program
+    /// then does not get
+    #[arg(long, value_name = "DIR|FILE|-")]
+    pub files_from: Option<PathBuf>,
     /// Copy the files that the run created or modified in /workspace to this
     /// directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Put the content of created and modified files into the record, in the
+    /// order of their paths, as long as all together have no more than SIZE, at
+    /// most 1G [default when given without SIZE: 1M]
+    #[arg(
+        long, value_name = "SIZE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1M"
+    )]
+    pub inline_files: Option<Bytes>,
+    /// Keep /workspace in this directory: it begins with what is in there, and
+    /// however the program ends, what it holds then is written back; made when
+    /// it is missing, and one run's at a time
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
     /// Working directory inside [default: /workspace]
     #[arg(long, value_name = "PATH")]
     pub cwd: Option<PathBuf>,
 }
 
 impl Group for Files {
-    const NAMES: &[&str] = &["rootfs", "store", "ro", "rw", "file", "out", "cwd"];
+    const NAMES: &[&str] = &[
+        "rootfs",
+        "store",
+        "ro",
+        "rw",
+        "file",
+        "files-from",
+        "out",
+        "inline-files",
+        "workspace",
+        "cwd",
+    ];
 }
 
 /// What the program finds around itself.

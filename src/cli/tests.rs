@@ -148,7 +148,7 @@ fn a_bare_variable_is_the_callers() {
 
 #[test]
 fn wrong_command_lines_are_usage_errors() {
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 18] = [
         (&["frob"], "unrecognized subcommand 'frob'"),
         (&["exec"], "<PROG> [ARGS]..."),
         (&["exec", "ls"], "unexpected argument 'ls' found"),
@@ -191,6 +191,11 @@ fn wrong_command_lines_are_usage_errors() {
             &["run", "--record", "fd:x", "x"],
             "wants the number of an open descriptor",
         ),
+        (&["run", "--inline-files=much", "x"], "`much` is not a size"),
+        (
+            &["run", "--workspace", "", "x"],
+            "a value is required for '--workspace <DIR>'",
+        ),
         (
             &["run", "--memory", "1M", "--memory", "2M", "x"],
             "cannot be used multiple times",
@@ -201,6 +206,19 @@ fn wrong_command_lines_are_usage_errors() {
         let error = parse(&words).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{words:?}");
         assert!(error.to_string().contains(wanted), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn the_size_of_inline_files_may_be_left_out() {
+    for (words, wanted) in [
+        (&["--inline-files", "--", "x"][..], Some(Bytes::mib(1))),
+        (&["--inline-files=2K", "--", "x"], Some(Bytes(2048))),
+        (&["--", "x"], None),
+    ] {
+        let words = [&["cellblock", "exec"], words].concat();
+        let partial = exec_of(&words).partial(nothing).unwrap();
+        assert_eq!(partial.inline_files, wanted, "{words:?}");
     }
 }
 

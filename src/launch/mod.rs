@@ -12,6 +12,7 @@ use crate::child::{self, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
 use crate::spec::{Stdin, Stdio};
+use crate::stage::Stage;
 use crate::sys::clone::{Fork, flags, fork_into};
 use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
@@ -50,8 +51,9 @@ pub struct Running {
     pub fallback: Fallback,
 }
 
-/// Starts a cell according to `plan`; `inputs` are the plan's files, open. The caller's signals are expected to be
-/// blocked already.
+/// Starts a cell according to `plan`; `inputs` are the plan's files, open, and
+/// `stage` what else its workspace begins with. The caller's signals are expected
+/// to be blocked already.
 ///
 /// # Errors
 /// The step that failed on this side; what fails inside arrives as a message.
@@ -59,6 +61,7 @@ pub fn launch(
     plan: &Plan,
     filter: Option<&Filter>,
     inputs: Vec<Option<OwnedFd>>,
+    stage: Option<Stage>,
     cgroup: Option<CellCgroup>,
     fallback: Fallback,
 ) -> Result<Running> {
@@ -86,13 +89,14 @@ pub fn launch(
                 report: init_report,
                 progress: &progress,
                 inputs,
+                stage,
                 stdio,
                 channel: program_channel,
                 filter,
             })
         }
         Fork::Parent { pid, pidfd } => {
-            drop((init_report, stdio, program_channel, inputs));
+            drop((init_report, stdio, program_channel, inputs, stage));
             let cell = Running {
                 pid,
                 pidfd,

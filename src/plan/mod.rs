@@ -11,7 +11,9 @@ use crate::bytes::RawText;
 use crate::error::Result;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
-use crate::spec::{Bytes, CgroupChoice, FileSource, Layer, Limits, Network, Spec, Stdio};
+use crate::spec::{
+    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Spec, Stdio,
+};
 
 mod ids;
 mod landlock;
@@ -39,6 +41,8 @@ pub struct Plan {
     pub mounts: Vec<Mount>,
     /// Files copied into `/workspace`.
     pub files: Vec<FileCopy>,
+    /// What `/workspace` begins with besides.
+    pub files_from: Option<FilesFrom>,
     /// What is asked of a cgroup.
     pub cgroup: CgroupPlan,
     /// Limits set by setrlimit(2) in any case.
@@ -178,6 +182,10 @@ pub struct Watch {
     pub stdio: Stdio,
     /// Where changed files go.
     pub out: Option<PathBuf>,
+    /// What keeps `/workspace` from one run to the next.
+    pub workspace: Option<PathBuf>,
+    /// Bytes of changed files that the record holds.
+    pub inline_files: Option<Bytes>,
     /// The environment's names, for the record's readers.
     #[serde(skip)]
     pub env: BTreeMap<String, RawText>,
@@ -209,6 +217,7 @@ impl Plan {
                     target: f.target.clone(),
                 })
                 .collect(),
+            files_from: spec.files_from.clone(),
             cgroup: CgroupPlan {
                 choice: spec.cgroup.clone(),
                 memory: limits.memory,
@@ -232,6 +241,8 @@ impl Plan {
                 kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,
                 stdio: spec.stdio,
                 out: spec.out.clone(),
+                workspace: spec.workspace.clone(),
+                inline_files: spec.inline_files,
                 env: spec.env.clone(),
             },
             rootfs: tree.label.clone(),

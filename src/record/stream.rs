@@ -209,6 +209,13 @@ impl fmt::Debug for Text {
     }
 }
 
+impl PartialEq for Base64 {
+    /// Whether both have the same characters.
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
 impl fmt::Debug for Base64 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.to_string(), f)

@@ -1,6 +1,5 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use crate::probe::HostFacts;
 use crate::record::Record;
 use crate::rootfs::{Lease, Tree};
 use crate::spec::{Command, Spec};
-use crate::supervise::outputs::{Caps, OutDir, Outputs, collect};
+use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Channel, watch};
 
 mod assemble;
@@ -27,11 +26,13 @@ mod inputs;
 mod isolation;
 mod limits;
 mod measures;
+mod outputs;
 mod results;
 
 use conversation::Conversation;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
+use inputs::Trees;
 
 /// A spec resolved against this host, and what the launch needs besides.
 #[derive(Debug)]
@@ -143,10 +144,16 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         lease: _lease,
         ..
     } = resolved;
+    let Trees {
+        stage,
+        kept,
+        warnings: left_out,
+    } = Trees::read(&plan)?;
     let signals = BlockedSignals::block()?;
     let mut conversation = conversation(spec, driver)?;
-    let (inputs, baseline) = inputs::open(&plan.files)?;
+    let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
+    outputs::refuse_same(out.as_ref(), kept.as_ref())?;
     let (cgroup, tried) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
     let mut warnings = tried;
@@ -157,7 +164,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         program: policy.instructions(),
         notify: true,
     });
-    let mut cell = launch(&plan, program.as_ref(), inputs, cgroup, fallback)
+    let mut cell = launch(&plan, program.as_ref(), inputs, stage, cgroup, fallback)
         .map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
     if let Some(cgroup) = &cell.cgroup {
@@ -178,17 +185,8 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         warnings.push(error.to_string());
     }
     let observed = observed?;
-    let outputs = observed
-        .directories
-        .first()
-        .map_or_else(Outputs::default, |workspace| {
-            collect(
-                workspace.as_fd(),
-                &baseline,
-                out.as_ref(),
-                &Caps::of(plan.limits.workspace),
-            )
-        });
+    warnings.extend(left_out);
+    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), kept.as_ref());
     Ok(assemble::record(assemble::Parts {
         spec,
         plan: &plan,

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use super::language;
-use super::partial::{CodeFrom, Partial};
+use super::partial::{CodeFrom, Partial, is_stdin};
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
 use super::resolve::{Ask, Layer, Mode, Origin, resolve};
@@ -37,8 +37,22 @@ pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<S
     }
     // Only the last layer that says what runs is heard, so only its file, or
     // the caller's standard input, is read.
+    let mut from = upper
+        .iter()
+        .rev()
+        .filter_map(|l| l.partial.files_from.as_deref());
+    let stdin_is_taken = from.next().is_some_and(is_stdin);
     let what = upper.iter_mut().rev().find(|l| l.partial.names_command());
     if let Some(what) = what {
+        if stdin_is_taken && what.partial.code_file.as_deref().is_some_and(is_stdin) {
+            return Err(SetupError::new(
+                Step::Spec,
+                "both the code (`-`) and the files (`files_from = \"-\"`, --files-from -) are to \
+                 come from standard input, but only one can",
+            )
+            .on("standard input")
+            .hint("give the code as FILE or with -c, or the files as a directory or an archive's path"));
+        }
         read_code(&mut what.partial, ask.cwd)?;
     }
     let read = |path: &Path| read_text(path);
@@ -83,7 +97,7 @@ fn read_code(what: &mut Partial, cwd: &Path) -> Result<()> {
     let Some(file) = what.code_file.take() else {
         return Ok(());
     };
-    let (bytes, from) = if file == Path::new("-") {
+    let (bytes, from) = if is_stdin(&file) {
         let bytes = read_all(std::io::stdin().lock(), "standard input")?;
         (bytes, CodeFrom::Stdin)
     } else {

@@ -54,8 +54,14 @@ pub struct Spec {
     pub binds: Vec<Bind>,
     /// Files copied in before the start.
     pub files: Vec<InputFile>,
+    /// What `/workspace` begins with, besides `files`.
+    pub files_from: Option<FilesFrom>,
     /// Host directory that gets the files which the run created or modified.
     pub out: Option<PathBuf>,
+    /// Host directory that keeps `/workspace` from one run to the next.
+    pub workspace: Option<PathBuf>,
+    /// Bytes of created and modified files that the record holds.
+    pub inline_files: Option<Bytes>,
     /// The network the program sees.
     pub network: Network,
     /// Bounds on resources.
@@ -144,6 +150,16 @@ pub enum FileSource {
     Host(PathBuf),
     /// Given with the spec.
     Inline(RawText),
+}
+
+/// Where a tree of files comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilesFrom {
+    /// A tar archive on the caller's standard input.
+    Stdin,
+    /// A directory or a tar archive of the host's.
+    Path(PathBuf),
 }
 
 /// The network that the program sees.
@@ -282,7 +298,7 @@ pub enum TcpRule {
 pub enum Stdin {
     /// The caller's.
     Inherit,
-    /// `/dev/null`: the caller's was read for the code.
+    /// `/dev/null`: the caller's was read for the code or for files.
     Null,
 }
 

@@ -87,6 +87,23 @@ pub struct Partial {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out: Option<PathBuf>,
 
+    /// What `/workspace` begins with: a directory, or a tar archive, plain or in
+    /// gzip or zstd; `-` is an archive on standard input. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_from: Option<PathBuf>,
+    /// Host directory that keeps `/workspace` from one run to the next. Spec
+    /// files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// Bytes of created and modified files that the record holds itself: at most
+    /// 1G. Spec files only.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "quantity::write"
+    )]
+    #[schemars(schema_with = "size_schema")]
+    pub inline_files: Option<Bytes>,
+
     /// Bounds on resources.
     #[serde(skip_serializing_if = "PartialLimits::is_empty")]
     pub limits: PartialLimits,
@@ -256,6 +273,7 @@ impl Partial {
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
             args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            files_from, workspace, inline_files,
         );
         self.without.append(&mut later.without);
         self.limits = self.limits.merge(later.limits);
@@ -284,7 +302,11 @@ impl Partial {
                 root(source, cwd);
             }
         }
-        for path in [&mut self.out, &mut self.store].into_iter().flatten() {
+        let paths = [&mut self.out, &mut self.store, &mut self.workspace];
+        for path in paths.into_iter().flatten() {
+            root(path, cwd);
+        }
+        if let Some(path) = self.files_from.as_mut().filter(|path| !is_stdin(path)) {
             root(path, cwd);
         }
     }
@@ -311,6 +333,9 @@ impl Partial {
             ("code_file", self.code_file.is_some()),
             ("args", self.args.is_some()),
             ("out", self.out.is_some()),
+            ("files_from", self.files_from.is_some()),
+            ("workspace", self.workspace.is_some()),
+            ("inline_files", self.inline_files.is_some()),
             ("files", !self.files.is_empty()),
         ];
         let given = fields.into_iter().filter(|(_, given)| *given);
@@ -359,6 +384,11 @@ impl PartialLandlock {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Whether what is to be read is the caller's standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Makes a path absolute. An empty one stays: it is refused later, and must not

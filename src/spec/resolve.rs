@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::language;
-use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs};
+use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs, is_stdin};
 use super::validate::{Fault, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, InputFile, LandlockSpec, Language, Layer as Security,
-    Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Language,
+    Layer as Security, Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
 };
 use crate::bytes::decode_base64;
 use crate::error::{Result, SetupError, Step};
@@ -154,6 +154,10 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
     let landlock = merged.landlock;
     let tcp = TcpRule::from(need(landlock.tcp, "landlock.tcp")?);
     let min_abi = need(landlock.min_abi, "landlock.min_abi")?;
+    let files_from = merged.files_from.map(|path| match is_stdin(&path) {
+        true => FilesFrom::Stdin,
+        false => FilesFrom::Path(path),
+    });
     Ok(Spec {
         command,
         profile,
@@ -165,6 +169,8 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         binds: merged.binds.into_iter().map(bind).collect(),
         files: merged.files.into_iter().map(input).collect::<Result<_>>()?,
         out: merged.out,
+        workspace: merged.workspace,
+        inline_files: merged.inline_files,
         network: need(merged.network, "network")?,
         limits: Limits {
             wall: need(limits.wall, "limits.wall")?.0.map(|span| span.0),
@@ -198,10 +204,11 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
         },
-        stdin: match merged.code_from {
-            Some(CodeFrom::Stdin) => Stdin::Null,
+        stdin: match (merged.code_from, &files_from) {
+            (Some(CodeFrom::Stdin), _) | (_, Some(FilesFrom::Stdin)) => Stdin::Null,
             _ => Stdin::Inherit,
         },
+        files_from,
         without: merged.without,
         seccomp: need(merged.seccomp, "seccomp")?,
         outer_uid: merged.outer_uid,

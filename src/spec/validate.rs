@@ -71,9 +71,17 @@ impl Found {
         if partial.argv.is_some() && (partial.code.is_some() || partial.code_file.is_some()) {
             self.push("argv", "is given next to code, but only one can run");
         }
-        if let Some(out) = &partial.out {
-            self.host_path("out", out);
+        for (field, path) in [
+            ("out", &partial.out),
+            ("files_from", &partial.files_from),
+            ("workspace", &partial.workspace),
+        ] {
+            if let Some(path) = path {
+                self.host_path(field, path);
+            }
         }
+        let inline = Bytes(0)..=Bytes(Bytes::GIB);
+        self.within("inline_files", partial.inline_files, inline, "at most 1G");
     }
 
     fn no_nul(&mut self, field: &str, words: &[RawText]) {

@@ -6,52 +6,46 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::BorrowedFd;
-
-use sha2::{Digest as _, Sha256};
 
 use crate::bytes::RawText;
 use crate::error::{SetupError, Step};
+use crate::record::stream::{Base64, Kept as KeptBytes, Text};
 use crate::record::{Change, FileChange, FileSkipped, Truncation};
 use crate::spec::{Bytes, TmpfsLimit};
+use digest::{Digested, digest, hex};
 use walk::{Found, Walk};
 
 pub use copy_out::OutDir;
+pub use digest::Content;
+pub use keep::Kept;
 
 mod copy_out;
+mod digest;
+mod keep;
 mod media;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod write_back;
 
 /// What was put into the workspace before the run.
 #[derive(Clone, Debug, Default)]
-pub struct Baseline(BTreeMap<RawText, Content>);
-
-/// Identifies a file's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
-    /// Size in bytes.
-    pub size: u64,
-    /// SHA-256 of the content.
-    pub sha256: [u8; 32],
+pub struct Baseline {
+    files: BTreeMap<RawText, Content>,
+    links: BTreeMap<RawText, Vec<u8>>,
 }
 
 impl Baseline {
     /// Notes a file: its path below the workspace, and its content.
     pub fn insert(&mut self, path: impl Into<RawText>, content: Content) {
-        self.0.insert(path.into(), content);
+        self.files.insert(path.into(), content);
     }
-}
 
-impl Content {
-    /// Digests what `source` gives.
-    ///
-    /// # Errors
-    /// Those of reading.
-    pub fn of(source: impl Read) -> io::Result<Self> {
-        digest(source, None).map(|digested| digested.content)
+    /// Notes a symbolic link: its path below the workspace, and its text.
+    pub fn insert_link(&mut self, path: impl Into<RawText>, text: Vec<u8>) {
+        self.links.insert(path.into(), text);
     }
 }
 
@@ -68,6 +62,8 @@ pub struct Caps {
     pub file_bytes: Bytes,
     /// Bytes digested, all files together.
     pub total_bytes: Bytes,
+    /// Bytes of changed files that are put into the list; `None` for none.
+    pub inline_bytes: Option<Bytes>,
 }
 
 impl Caps {
@@ -81,6 +77,7 @@ impl Caps {
             depth: 64,
             file_bytes: limit.size,
             total_bytes: limit.size,
+            inline_bytes: None,
         }
     }
 }
@@ -93,7 +90,8 @@ pub struct Outputs {
     /// What was not listed or not copied out, and why, sorted by path.
     pub skipped: Vec<FileSkipped>,
     /// For the record's `truncated`: `files` and `files_skipped`, when there are
-    /// more than were listed. What is not listed is not copied out.
+    /// more than were listed. What is not listed is not copied out. Besides,
+    /// `inline_files`, when not all that are listed have their content.
     pub truncated: BTreeMap<String, Truncation>,
     /// What stopped the collection or the copying out.
     pub error: Option<SetupError>,
@@ -116,6 +114,7 @@ pub fn collect(
         caps,
         budget: caps.total_bytes.0,
         kept: BTreeSet::new(),
+        inline: caps.inline_bytes.map(|left| Inline { left, held: 0 }),
         changes: 0,
         skips: 0,
         outputs: Outputs::default(),
@@ -132,6 +131,38 @@ pub fn collect(
     collector.finish()
 }
 
+impl Outputs {
+    /// Adds what writing a kept workspace back came to.
+    pub fn add(&mut self, written: Result<Vec<FileSkipped>, SetupError>, caps: &Caps) {
+        let skipped = match written {
+            Ok(skipped) => skipped,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
+        let name = "files_skipped";
+        let known = (self.truncated.get(name)).map_or(self.skipped.len() as u64, |cut| cut.total);
+        let total = known + skipped.len() as u64;
+        self.skipped.extend(skipped);
+        self.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        self.skipped.truncate(caps.listed);
+        let kept = self.skipped.len() as u64;
+        if total > kept {
+            self.truncated.insert(name.to_owned(), head(total, kept));
+        }
+    }
+}
+
+fn head(total: u64, kept: u64) -> Truncation {
+    Truncation {
+        total,
+        kept,
+        part: "head".to_owned(),
+        head: None,
+    }
+}
+
 struct Collector<'a> {
     baseline: &'a Baseline,
     out: Option<&'a OutDir>,
@@ -140,20 +171,37 @@ struct Collector<'a> {
     budget: u64,
     /// Files of the baseline that are still files.
     kept: BTreeSet<RawText>,
+    inline: Option<Inline>,
     changes: u64,
     skips: u64,
     outputs: Outputs,
+}
+
+/// What the list holds of files' content.
+struct Inline {
+    /// Bytes that there is room for.
+    left: Bytes,
+    /// Files that it holds.
+    held: u64,
 }
 
 impl Collector<'_> {
     fn take(&mut self, found: Found) {
         match found {
             Found::Skipped { path, reason } => self.skip(path, reason),
+            Found::Directory { .. } => {}
+            Found::Link { path, text } => {
+                // What was put in is nobody's news.
+                if self.baseline.links.get(&path) != Some(&text) {
+                    self.skip(path, walk::IS_LINK.to_owned());
+                }
+            }
             Found::File {
                 path,
                 mut file,
                 size,
                 allocated,
+                ..
             } => {
                 let taken = self.file(&path, &mut file, size, allocated);
                 if let Err(reason) = taken {
@@ -171,7 +219,7 @@ impl Collector<'_> {
         size: u64,
         allocated: u64,
     ) -> Result<(), String> {
-        let before = self.baseline.0.get(path);
+        let before = self.baseline.files.get(path);
         if before.is_some() {
             self.kept.insert(path.clone());
         }
@@ -182,7 +230,7 @@ impl Collector<'_> {
         }
         self.spend(size, allocated)?;
         if let Some(before) = before.filter(|before| before.size == size) {
-            let digested = digest(&mut *file, None).map_err(unreadable)?;
+            let digested = digest(&mut *file, None, None).map_err(unreadable)?;
             if digested.content == *before {
                 return Ok(());
             }
@@ -192,7 +240,10 @@ impl Collector<'_> {
         if !is_listed {
             return Ok(());
         }
-        let (digested, copied) = self.digest_and_copy(path, file)?;
+        let room = self.inline.as_ref().map(|inline| inline.left.0);
+        let room = room.filter(|room| size <= *room);
+        let (digested, copied) = self.digest_and_copy(path, file, room)?;
+        let (content, content_base64) = self.take_content(digested.bytes).unzip();
         self.outputs.files.push(FileChange {
             path: path.clone(),
             change: match before {
@@ -202,8 +253,21 @@ impl Collector<'_> {
             size: Some(digested.content.size),
             sha256: Some(hex(&digested.content.sha256)),
             media_type: Some(media::type_of(path.as_bytes(), &digested.start).to_owned()),
+            content: content.flatten(),
+            content_base64: content_base64.flatten(),
         });
         copied
+    }
+
+    /// A file's content in the list's form: text, or else base64.
+    fn take_content(&mut self, bytes: Option<Vec<u8>>) -> Option<(Option<Text>, Option<Base64>)> {
+        let (bytes, inline) = (bytes?, self.inline.as_mut()?);
+        inline.left.0 = inline.left.0.saturating_sub(bytes.len() as u64);
+        inline.held += 1;
+        Some(match KeptBytes::whole(bytes, Vec::new()).forms() {
+            (text, None) => (Some(text), None),
+            (_, base64) => (None, base64),
+        })
     }
 
     /// Takes a file's bytes out of the budget.
@@ -223,24 +287,25 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Reads a file once, into the digest and into its copy. The inner result
-    /// is that of the copy.
+    /// Reads a file once, into the digest, its copy, and if there is `room` for
+    /// it memory. The inner result is that of the copy.
     fn digest_and_copy(
         &mut self,
         path: &RawText,
         file: &mut File,
+        room: Option<u64>,
     ) -> Result<(Digested, Result<(), String>), String> {
         let Some(out) = self.out else {
-            return Ok((digest(file, None).map_err(unreadable)?, Ok(())));
+            return Ok((digest(file, None, room).map_err(unreadable)?, Ok(())));
         };
         if self.outputs.error.is_some() {
-            let digested = digest(file, None).map_err(unreadable)?;
+            let digested = digest(file, None, room).map_err(unreadable)?;
             let reason = "not copied out: an earlier failure ended the copying";
             return Ok((digested, Err(reason.to_owned())));
         }
         let (digested, copied) = match out.begin(path) {
             Ok(mut copy) => {
-                let mut digested = digest(file, Some(&mut copy.file)).map_err(unreadable)?;
+                let mut digested = digest(file, Some(&mut copy.file), room).map_err(unreadable)?;
                 let written = match digested.write_error.take() {
                     Some(error) => Err(out.error("write", &error, path)),
                     None => copy
@@ -249,7 +314,7 @@ impl Collector<'_> {
                 };
                 (digested, written)
             }
-            Err(error) => (digest(file, None).map_err(unreadable)?, Err(error)),
+            Err(error) => (digest(file, None, room).map_err(unreadable)?, Err(error)),
         };
         let copied = copied.map_err(|error| {
             let reason = format!("not copied out: {error}");
@@ -271,7 +336,7 @@ impl Collector<'_> {
     /// Lists what was put in and is a file no more. What the walk did not see,
     /// a cap may have hidden: each is looked up by its name.
     fn deletions(&mut self, workspace: BorrowedFd<'_>) {
-        for path in self.baseline.0.keys() {
+        for path in self.baseline.files.keys() {
             if self.kept.contains(path) || walk::is_file(workspace, path) != Ok(false) {
                 continue;
             }
@@ -283,8 +348,27 @@ impl Collector<'_> {
                     size: None,
                     sha256: None,
                     media_type: None,
+                    content: None,
+                    content_base64: None,
                 });
             }
+        }
+    }
+
+    fn note_left_out_content(&mut self) {
+        let Some(inline) = &self.inline else { return };
+        let there = (self.outputs.files.iter()).filter(|file| file.change != Change::Deleted);
+        let total = there.count() as u64;
+        if total > inline.held {
+            let cut = Truncation {
+                total,
+                kept: inline.held,
+                part: "whole".to_owned(),
+                head: None,
+            };
+            self.outputs
+                .truncated
+                .insert("inline_files".to_owned(), cut);
         }
     }
 
@@ -296,72 +380,18 @@ impl Collector<'_> {
         for (name, total, listed) in lists {
             let kept = listed as u64;
             if total > kept {
-                let cut = Truncation {
-                    total,
-                    kept,
-                    part: "head".to_owned(),
-                    head: None,
-                };
-                self.outputs.truncated.insert(name.to_owned(), cut);
+                self.outputs
+                    .truncated
+                    .insert(name.to_owned(), head(total, kept));
             }
         }
+        self.note_left_out_content();
         self.outputs.files.sort_by(|a, b| a.path.cmp(&b.path));
         self.outputs.skipped.sort_by(|a, b| a.path.cmp(&b.path));
         self.outputs
     }
 }
 
-/// What one pass over a file's content gives.
-struct Digested {
-    content: Content,
-    /// Its first bytes, for the media type.
-    start: Vec<u8>,
-    /// Why the copy is not complete.
-    write_error: Option<io::Error>,
-}
-
-/// Digests everything that `source` gives, and copies it. A copy that fails
-/// does not end the digest.
-fn digest(mut source: impl Read, mut copy: Option<&mut File>) -> io::Result<Digested> {
-    let mut buffer = vec![0; 128 << 10];
-    let mut hasher = Sha256::new();
-    let mut size = 0;
-    let mut start = Vec::new();
-    let mut write_error = None;
-    loop {
-        let got = match source.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(got) => got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let bytes = &buffer[..got];
-        if size == 0 {
-            start.extend_from_slice(&bytes[..got.min(media::START)]);
-        }
-        size += got as u64;
-        hasher.update(bytes);
-        if let Some(file) = &mut copy
-            && let Err(error) = file.write_all(bytes)
-        {
-            write_error = Some(error);
-            copy = None;
-        }
-    }
-    Ok(Digested {
-        content: Content {
-            size,
-            sha256: hasher.finalize().into(),
-        },
-        start,
-        write_error,
-    })
-}
-
 fn unreadable(error: io::Error) -> String {
     format!("reading it failed: {error}")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,6 +6,7 @@ mod crowd;
 mod disk;
 mod ends;
 mod exit_codes;
+mod files;
 mod languages;
 mod memory;
 mod output;
@@ -27,6 +28,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &supervisor::SUITE,
     &disk::SUITE,
     &exit_codes::SUITE,
+    &files::SUITE,
     &record::SUITE,
     &truth::SUITE,
     &crowd::SUITE,

@@ -115,6 +115,10 @@ fn behind(name: &str) -> String {
         roff.control("SH", ["EXIT STATUS"]);
         paragraphs(&mut roff, status);
     }
+    if matches!(name, "cellblock-run" | "cellblock-exec") {
+        roff.control("SH", ["FILES IN AND OUT"]);
+        paragraphs(&mut roff, include_str!("run-files.txt"));
+    }
     let examples = match name {
         "cellblock-run" => Some(include_str!("run-examples.txt")),
         "cellblock-exec" => Some(include_str!("exec-examples.txt")),

@@ -43,6 +43,11 @@ impl OutDir {
         })
     }
 
+    /// The open directory.
+    pub fn dir(&self) -> &OwnedFd {
+        &self.dir
+    }
+
     /// Begins the copy of a file, with the directories above it.
     ///
     /// Directories and the file are made as the caller's umask says, the file

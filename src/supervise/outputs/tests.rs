@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::stage::{Source, Stage};
 
 const CAPS: Caps = Caps {
     listed: 100,
@@ -23,6 +24,7 @@ const CAPS: Caps = Caps {
     depth: 64,
     file_bytes: Bytes::mib(1),
     total_bytes: Bytes::mib(2),
+    inline_bytes: None,
 };
 
 /// A workspace, and a directory for what comes out of it.
@@ -132,6 +134,8 @@ fn created_modified_and_deleted_files_are_told_apart() {
             size: Some(3),
             sha256: Some("080a9ed428559ef602668b4c00f114f1a11c3f6b02a435f0bdc154578e4d7f22".into()),
             media_type: Some("application/json".into()),
+            content: None,
+            content_base64: None,
         }
     );
     assert_eq!(outputs.files[0].sha256, None);
@@ -496,6 +500,318 @@ fn a_full_disk_leaves_no_partial_file() {
         reasons[2],
         ("mounted".into(), "it is a mount of another file system")
     );
+}
+
+#[test]
+fn content_is_put_into_the_list_as_long_as_there_is_room() {
+    let mut fixture = Fixture::new();
+    fixture.put_in("a_same", b"before");
+    fixture.put_in("z_gone", b"before");
+    fs::remove_file(fixture.in_workspace("z_gone")).unwrap();
+    fixture.write("b_text", "na\u{ef}ve\n");
+    fixture.write("c_large", [b'x'; 100]);
+    fixture.write("d_bytes", b"\xff\0\x01");
+    fixture.write("e_empty", "");
+    fixture.write("f_no_room_left", "123");
+    let caps = Caps {
+        inline_bytes: Some(Bytes(12)),
+        ..CAPS
+    };
+    let outputs = fixture.collect(&caps);
+    let held = |name: &str| {
+        let file = outputs
+            .files
+            .iter()
+            .find(|file| file.path.to_string() == name);
+        let file = file.unwrap();
+        let text = file.content.as_ref().map(ToString::to_string);
+        (text, file.content_base64.as_ref().map(ToString::to_string))
+    };
+    assert_eq!(held("b_text"), (Some("na\u{ef}ve\n".into()), None));
+    assert_eq!(held("d_bytes"), (None, Some("/wAB".into())));
+    assert_eq!(held("e_empty"), (Some(String::new()), None));
+    for name in ["c_large", "f_no_room_left", "z_gone"] {
+        assert_eq!(held(name), (None, None), "{name}");
+    }
+    let cut = &outputs.truncated["inline_files"];
+    assert_eq!((cut.total, cut.kept, cut.part.as_str()), (5, 3, "whole"));
+
+    let all = Caps {
+        inline_bytes: Some(Bytes::mib(1)),
+        ..CAPS
+    };
+    assert!(fixture.collect(&all).truncated.is_empty());
+    assert!(
+        fixture
+            .collect(&CAPS)
+            .files
+            .iter()
+            .all(|file| file.content.is_none())
+    );
+}
+
+#[test]
+fn links_that_were_put_in_are_not_listed() {
+    let mut fixture = Fixture::new();
+    for (name, text) in [("same", "x"), ("turned", "x"), ("new", "x")] {
+        symlink(text, fixture.in_workspace(name)).unwrap();
+    }
+    fixture.baseline.insert_link("same", b"x".to_vec());
+    fixture.baseline.insert_link("turned", b"y".to_vec());
+    let outputs = fixture.collect(&CAPS);
+    assert_eq!(
+        reasons(&outputs),
+        [
+            ("new".into(), "it is a symbolic link"),
+            ("turned".into(), "it is a symbolic link")
+        ]
+    );
+}
+
+/// What the directory of a kept workspace holds: paths, with content or `/`.
+fn tree(top: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut todo = vec![top.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
+            let kind = fs::symlink_metadata(&path).unwrap().file_type();
+            let shown = if kind.is_dir() {
+                todo.push(path);
+                "/".to_owned()
+            } else if kind.is_symlink() {
+                format!("-> {}", fs::read_link(path).unwrap().display())
+            } else {
+                fs::read_to_string(path).unwrap()
+            };
+            found.push((name, shown));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(a, b)| ((*a).into(), (*b).into()))
+        .collect()
+}
+
+/// Takes the directory `out` as a kept workspace, as far as it is copied in.
+fn take(fixture: &Fixture) -> Kept {
+    let mut kept = Kept::open(fixture.out.path()).unwrap();
+    let limit = TmpfsLimit {
+        size: CAPS.total_bytes,
+        inodes: CAPS.entries,
+    };
+    let mut stage = Stage::default();
+    let source = Source::Directory(kept.dir(), fixture.out.path());
+    stage.fill(source, limit).unwrap();
+    kept.note(&stage);
+    kept
+}
+
+fn write_back(fixture: &Fixture, kept: &Kept) -> Result<Vec<FileSkipped>, SetupError> {
+    let workspace = File::open(fixture.workspace.path()).unwrap();
+    kept.write_back(workspace.as_fd(), &CAPS)
+}
+
+#[test]
+fn a_kept_workspace_becomes_what_the_cell_had() {
+    let fixture = Fixture::new();
+    let out = fixture.out.path();
+    for (name, content) in [
+        ("same", "1"),
+        ("longer", "1"),
+        ("gone", "1"),
+        ("dir/gone", "1"),
+        ("dir/sub/gone", "1"),
+        ("was_file", "1"),
+        ("was_dir/x", "1"),
+        ("was_link_target", "1"),
+    ] {
+        fs::create_dir_all(out.join(name).parent().unwrap()).unwrap();
+        fs::write(out.join(name), content).unwrap();
+    }
+    symlink("same", out.join("link")).unwrap();
+    symlink("same", out.join("link_to_file")).unwrap();
+    symlink("same", out.join("link_gone")).unwrap();
+    let inode = |name: &str| fs::metadata(out.join(name)).unwrap().ino();
+    let same = inode("same");
+    let kept = take(&fixture);
+
+    fixture.write("same", "1");
+    fixture.write("longer", "123");
+    fixture.write("new/deep/file", "new");
+    fixture.write("was_file/now_dir", "x");
+    fixture.write("was_dir", "now a file");
+    fixture.write("link_to_file", "a file");
+    fixture.write("was_link_target", "1");
+    fs::create_dir(fixture.in_workspace("empty")).unwrap();
+    symlink("same", fixture.in_workspace("link")).unwrap();
+    symlink("/etc/passwd", fixture.in_workspace("planted")).unwrap();
+    fs::set_permissions(
+        fixture.in_workspace("longer"),
+        fs::Permissions::from_mode(0o6755),
+    )
+    .unwrap();
+    assert_eq!(write_back(&fixture, &kept).unwrap(), []);
+    assert_eq!(
+        tree(out),
+        owned(&[
+            ("empty", "/"),
+            ("link", "-> same"),
+            ("link_to_file", "a file"),
+            ("longer", "123"),
+            ("new", "/"),
+            ("new/deep", "/"),
+            ("new/deep/file", "new"),
+            ("same", "1"),
+            ("was_dir", "now a file"),
+            ("was_file", "/"),
+            ("was_file/now_dir", "x"),
+            ("was_link_target", "1"),
+        ])
+    );
+    assert_eq!(inode("same"), same, "what is the same stays");
+    let mode = fs::metadata(out.join("longer")).unwrap().mode() & 0o7777;
+    assert_eq!(mode & 0o7700, 0o700, "{mode:o}");
+}
+
+#[test]
+fn nothing_of_the_callers_is_followed_or_removed_unseen() {
+    let fixture = Fixture::new();
+    let elsewhere = TempDir::new().unwrap();
+    fs::write(elsewhere.path().join("precious"), "old").unwrap();
+    let out = fixture.out.path();
+    symlink(elsewhere.path(), out.join("dir")).unwrap();
+    symlink(elsewhere.path().join("precious"), out.join("file")).unwrap();
+    mkfifo(&out.join("pipe"), Mode::S_IRWXU).unwrap();
+    let kept = take(&fixture);
+    // What appears while the cell runs is not what the cell removed.
+    fs::write(out.join("later"), "later").unwrap();
+    for name in ["dir/precious", "file"] {
+        fixture.write(name, "new");
+    }
+    let skipped = write_back(&fixture, &kept).unwrap();
+    let names: Vec<String> = skipped.iter().map(|s| s.path.to_string()).collect();
+    assert_eq!(names, ["dir/precious"], "{skipped:?}");
+    assert!(skipped[0].reason.starts_with("not written back: "));
+    let precious = fs::read_to_string(elsewhere.path().join("precious"));
+    assert_eq!(precious.unwrap(), "old");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(out.join("later")).unwrap(), "later");
+    assert!(fs::symlink_metadata(out.join("pipe")).is_ok());
+    assert_eq!(fs::read_to_string(out.join("file")).unwrap(), "new");
+    assert!(fs::symlink_metadata(out.join("file")).unwrap().is_file());
+}
+
+#[test]
+fn the_limit_holds_whatever_the_cell_pretends() {
+    let fixture = Fixture::new();
+    let out = fixture.out.path();
+    fs::write(out.join("a_shrinks"), vec![1; 1 << 20]).unwrap();
+    fs::write(out.join("b_stays"), vec![1; 900 << 10]).unwrap();
+    let kept = take(&fixture);
+    fixture.write("a_shrinks", "x");
+    fixture.write("b_stays", vec![1; 900 << 10]);
+    fixture.write("c_grows", vec![2; 1 << 20]);
+    fs::hard_link(
+        fixture.in_workspace("c_grows"),
+        fixture.in_workspace("d_alias"),
+    )
+    .unwrap();
+    let hole = File::create(fixture.in_workspace("hole")).unwrap();
+    hole.set_len(1 << 40).unwrap();
+    let skipped = write_back(&fixture, &kept).unwrap();
+    let mut names: Vec<String> = skipped.iter().map(|s| s.path.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["d_alias", "hole"]);
+    assert!(
+        skipped[0].reason.contains("over its limit of 2M"),
+        "{skipped:?}"
+    );
+    let all: u64 = (fs::read_dir(out).unwrap())
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert_eq!(all, 1 + (900 << 10) + (1 << 20));
+}
+
+#[test]
+fn one_run_has_a_workspace_and_leftovers_go() {
+    let fixture = Fixture::new();
+    let pending = fixture.out.path().join(".cellblock-pending");
+    fs::create_dir(&pending).unwrap();
+    fs::write(pending.join("0"), "half").unwrap();
+    let kept = take(&fixture);
+    assert!(!pending.exists());
+    let error = Kept::open(fixture.out.path()).unwrap_err();
+    assert_eq!(error.message, "another run is using this workspace");
+    assert_eq!(error.operand.as_deref(), fixture.out.path().to_str());
+    // The name is no way for a cell to leave something there.
+    fixture.write(".cellblock-pending/0", "planted");
+    fixture.write("file", "x");
+    let skipped = write_back(&fixture, &kept).unwrap();
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert_eq!(tree(fixture.out.path()), owned(&[("file", "x")]));
+    drop(kept);
+    assert!(Kept::open(fixture.out.path()).is_ok());
+}
+
+/// A small tmpfs takes mounts of one's own, hence a namespace.
+#[test]
+fn a_full_disk_leaves_a_kept_workspace_as_it_was() {
+    if !is_rerun() {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command.arg(std::env::current_exe().unwrap());
+        return rerun(
+            &mut command,
+            "a_full_disk_leaves_a_kept_workspace_as_it_was",
+        );
+    }
+    let fixture = Fixture::new();
+    let out = fixture.out.path();
+    let options = Some("size=128k");
+    mount(Some("tmpfs"), out, Some("tmpfs"), MsFlags::empty(), options).unwrap();
+    fs::write(out.join("a"), "old").unwrap();
+    fs::write(out.join("gone"), "old").unwrap();
+    let kept = take(&fixture);
+    fixture.write("a", "new");
+    fixture.write("b_large", vec![1; 200_000]);
+    let error = write_back(&fixture, &kept).unwrap_err();
+    assert_eq!(error.errno_name.as_deref(), Some("ENOSPC"));
+    assert!(error.operand.as_ref().unwrap().ends_with("/b_large"));
+    assert!(error.hint.as_ref().unwrap().contains("as it was"));
+    assert_eq!(tree(out), owned(&[("a", "old"), ("gone", "old")]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever was there before, the directory then holds what the cell did.
+    #[test]
+    fn a_kept_workspace_equals_the_cells(
+        before in proptest::collection::btree_map("[ab](/[ab]){0,2}", "[01]{0,2}", 0..6),
+        after in proptest::collection::btree_map("[ab](/[ab]){0,2}", "[01]{0,2}", 0..6),
+    ) {
+        let fixture = Fixture::new();
+        let put = |top: &Path, files: &std::collections::BTreeMap<String, String>| {
+            for (name, content) in files {
+                let path = top.join(name);
+                // One of two names may be the other's directory.
+                let _ = fs::create_dir_all(path.parent().unwrap());
+                let _ = fs::write(path, content);
+            }
+        };
+        put(fixture.out.path(), &before);
+        let kept = take(&fixture);
+        put(fixture.workspace.path(), &after);
+        prop_assert_eq!(write_back(&fixture, &kept).unwrap(), []);
+        prop_assert_eq!(tree(fixture.out.path()), tree(fixture.workspace.path()));
+    }
 }
 
 proptest! {

@@ -4,12 +4,13 @@ use std::cmp::Ordering;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::vec;
 
 use nix::NixPath;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat};
 
 use super::Caps;
@@ -18,8 +19,15 @@ use crate::bytes::RawText;
 /// A thousand names in the record must not make it a hundred megabytes.
 const LONGEST_PATH: usize = 1024;
 
-/// One thing in the tree; directories are entered instead.
+/// Why links are left out.
+pub(super) const IS_LINK: &str = "it is a symbolic link";
+
+/// One thing in the tree.
 pub(super) enum Found {
+    /// A directory; what is in it follows.
+    Directory { path: RawText },
+    /// A symbolic link, and its text.
+    Link { path: RawText, text: Vec<u8> },
     /// A regular file, open for reading.
     File {
         path: RawText,
@@ -27,6 +35,10 @@ pub(super) enum Found {
         size: u64,
         /// Bytes of it that are not holes.
         allocated: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Seconds since 1970.
+        mtime: i64,
     },
     /// Anything else, with the reason for leaving it out.
     Skipped { path: RawText, reason: String },
@@ -95,7 +107,10 @@ impl Iterator for Walk {
             let level = self.stack.last()?;
             let prefix = [&path[..], b"/"].concat();
             match Level::open(&level.dir, &entry.name, prefix, &mut self.entries_left) {
-                Ok(below) => self.stack.push(below),
+                Ok(below) => {
+                    self.stack.push(below);
+                    return Some(Found::Directory { path: path.into() });
+                }
                 Err(errno) => return Some(skipped(path, refusal(errno))),
             }
         }
@@ -172,15 +187,27 @@ impl Entry {
 
 /// Whether `path` below `root` is a regular file.
 pub(super) fn is_file(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<bool> {
-    match open_beneath(root, path.as_path(), OFlag::O_PATH | OFlag::O_NOFOLLOW) {
-        Ok(fd) => Ok(kind_of(&fstat(&fd)?) == SFlag::S_IFREG),
+    match kind_at(root, path) {
+        Ok(kind) => Ok(kind == SFlag::S_IFREG),
         // ELOOP and ENOTDIR: a directory of the path was replaced.
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
 
+/// What `path` below `root` is, a link itself.
+pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag> {
+    let fd = open_beneath(root, path.as_path(), OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
+    Ok(kind_of(&fstat(&fd)?))
+}
+
 fn open_file(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
+    if entry.kind == SFlag::S_IFLNK
+        && let Ok(text) = readlinkat(dir, entry.name.as_c_str())
+    {
+        let (path, text) = (path.into(), text.into_vec());
+        return Found::Link { path, text };
+    }
     if entry.kind != SFlag::S_IFREG {
         return skipped(path, kind_reason(entry.kind));
     }
@@ -194,6 +221,8 @@ fn open_file(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
             allocated: u64::try_from(stat.st_blocks)
                 .unwrap_or(0)
                 .saturating_mul(512),
+            mode: stat.st_mode & 0o777,
+            mtime: stat.st_mtime,
         },
         Ok((_, stat)) => skipped(path, kind_reason(kind_of(&stat))),
         Err(errno) => skipped(path, refusal(errno)),
@@ -202,7 +231,7 @@ fn open_file(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
 
 /// Opens for reading. What its owner may not read is made readable first: the
 /// cell's outer uid is the supervisor's own, or the supervisor is root.
-fn open_readable(dir: impl AsFd, name: &CStr, flags: OFlag) -> nix::Result<OwnedFd> {
+pub(super) fn open_readable(dir: impl AsFd, name: &CStr, flags: OFlag) -> nix::Result<OwnedFd> {
     let flags = flags | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     match open_beneath(&dir, name, flags) {
         Err(Errno::EACCES) => {
@@ -227,7 +256,7 @@ fn make_readable(dir: impl AsFd, name: &CStr) -> nix::Result<()> {
 }
 
 /// Opens without leaving `dir`, by links or by mounts.
-fn open_beneath<P: ?Sized + NixPath>(
+pub(super) fn open_beneath<P: ?Sized + NixPath>(
     dir: impl AsFd,
     path: &P,
     flags: OFlag,
@@ -242,7 +271,7 @@ fn open_beneath<P: ?Sized + NixPath>(
     openat2(dir, path, how)
 }
 
-fn kind_of(stat: &FileStat) -> SFlag {
+pub(super) fn kind_of(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
@@ -264,7 +293,7 @@ fn kind_of_entry(kind: Type) -> SFlag {
 
 fn kind_reason(kind: SFlag) -> &'static str {
     match kind {
-        SFlag::S_IFLNK => "it is a symbolic link",
+        SFlag::S_IFLNK => IS_LINK,
         SFlag::S_IFIFO => "it is a named pipe",
         SFlag::S_IFSOCK => "it is a socket",
         SFlag::S_IFCHR | SFlag::S_IFBLK => "it is a device",

@@ -1,0 +1,47 @@
+//! What comes out of the workspace when the cell has ended.
+
+use std::os::fd::AsFd as _;
+
+use crate::error::{Result, SetupError, Step};
+use crate::plan::Plan;
+use crate::supervise::Observed;
+use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, collect};
+
+/// Files copied out beside the kept ones would come in with the next run.
+pub(super) fn refuse_same(out: Option<&OutDir>, kept: Option<&Kept>) -> Result<()> {
+    let (Some(out), Some(kept)) = (out, kept) else {
+        return Ok(());
+    };
+    match kept.is(out.dir()) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(SetupError::new(
+            Step::Inputs,
+            "--out and --workspace name the same directory",
+        )
+        .hint("leave --out away: what the run changes is written back to the workspace")),
+        Err(errno) => Err(SetupError::os(Step::Inputs, "fstat", errno)),
+    }
+}
+
+/// Lists what changed, copies it out, and writes a kept workspace back.
+pub(super) fn gather(
+    plan: &Plan,
+    observed: &Observed,
+    baseline: &Baseline,
+    out: Option<&OutDir>,
+    kept: Option<&Kept>,
+) -> Outputs {
+    let Some(workspace) = observed.directories.first() else {
+        return Outputs::default();
+    };
+    let caps = Caps {
+        inline_bytes: plan.watch.inline_files,
+        ..Caps::of(plan.limits.workspace)
+    };
+    let mut outputs = collect(workspace.as_fd(), baseline, out, &caps);
+    // A cell that was not set up has no workspace to speak of.
+    if let Some(kept) = kept.filter(|_| observed.failure.is_none()) {
+        outputs.add(kept.write_back(workspace.as_fd(), &caps), &caps);
+    }
+    outputs
+}

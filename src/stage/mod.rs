@@ -1,0 +1,181 @@
+//! What a workspace begins with, read before anything is started.
+//!
+//! A directory or an archive that the caller names is read by the supervisor,
+//! with the caller's ids: names into a list, content into one file in memory.
+//! Init makes the workspace of these (`child/tree.rs`), and so neither parses
+//! what nobody should trust nor opens anything of the host's. What was digested
+//! is what is put in, whatever becomes of the source.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::error::{Result, SetupError, Step};
+use crate::spec::{Bytes, TmpfsLimit};
+
+mod fill;
+#[cfg(test)]
+mod tests;
+
+pub use fill::Source;
+
+/// The way out of a workspace that is too small.
+const MORE_BYTES: &str = "raise --workspace-size (`limits.workspace.size`), or put less in";
+/// The same for too many entries.
+const MORE_INODES: &str =
+    "raise `limits.workspace.inodes` in a spec file or profile, or put less in";
+
+/// Files, directories and links for a workspace.
+#[derive(Debug, Default)]
+pub struct Stage {
+    /// By path; whatever leads to an entry is one itself, a directory.
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// The content of all files, one after the other. No file with content, no
+    /// memory.
+    content: Option<File>,
+    /// Where the next file's content goes.
+    end: u64,
+}
+
+/// One thing in a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, none of those that give rights away.
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub mtime: u64,
+}
+
+/// What an [`Entry`] is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File(Piece),
+    /// A symbolic link and its text.
+    Link(Vec<u8>),
+}
+
+/// A file's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins in [`Stage::content`].
+    pub at: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 of the content.
+    pub sha256: [u8; 32],
+}
+
+impl Stage {
+    /// Everything, each directory before what is in it.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        let entries = self.entries.iter();
+        entries.map(|(path, entry)| (path.as_slice(), entry))
+    }
+
+    /// Holds the content of all files; `None` when there is none.
+    pub fn content(&self) -> Option<BorrowedFd<'_>> {
+        self.content.as_ref().map(std::os::fd::AsFd::as_fd)
+    }
+
+    /// Makes way for a file that is put in on top of these.
+    ///
+    /// # Errors
+    /// A directory is in its place, or something else in its path.
+    pub fn give_way(&mut self, target: &Path) -> Result<()> {
+        let refused = |message: &str| {
+            SetupError::new(Step::Inputs, message)
+                .on(target.display())
+                .hint("give this file another path, or leave the other one out")
+        };
+        for parent in target.ancestors().skip(1) {
+            match self.entries.get(parent.as_os_str().as_bytes()) {
+                None => {}
+                Some(entry) if entry.kind == Kind::Directory => {}
+                Some(_) => {
+                    return Err(refused(
+                        "a file or link that is put in stands in the path of this file",
+                    ));
+                }
+            }
+        }
+        let path = target.as_os_str().as_bytes();
+        match self.entries.get(path) {
+            Some(entry) if entry.kind == Kind::Directory => Err(refused(
+                "a directory that is put in stands in the place of this file",
+            )),
+            _ => {
+                self.entries.remove(path);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a tmpfs with this limit has room for all of it, and a cell with
+    /// this much memory, which a tmpfs takes from.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn check(&self, limit: TmpfsLimit, memory: Option<Bytes>) -> Result<()> {
+        let page = page_size();
+        let bytes = |kind: &Kind| match kind {
+            Kind::File(piece) => piece.size.div_ceil(page).saturating_mul(page),
+            _ => 0,
+        };
+        let all = (self.entries.values())
+            .fold(0_u64, |all, entry| all.saturating_add(bytes(&entry.kind)));
+        if all > limit.size.0 {
+            return Err(too_large(limit.size, "what is put in takes", Bytes(all)));
+        }
+        if let Some(memory) = memory.filter(|memory| all > memory.0) {
+            let message = format!("what is put in takes {all} bytes, but the cell has {memory}");
+            return Err(SetupError::new(Step::Inputs, message)
+                .hint("raise --memory (`limits.memory`), which /workspace is part of"));
+        }
+        // The workspace itself is one.
+        if self.entries.len() as u64 >= limit.inodes {
+            return Err(too_many(limit.inodes));
+        }
+        Ok(())
+    }
+
+    fn has_content(&self, directory: &[u8]) -> bool {
+        let beneath = [directory, b"/"].concat();
+        let behind = (Excluded(beneath.clone()), Unbounded);
+        let mut below = self.entries.range::<Vec<u8>, _>(behind);
+        below
+            .next()
+            .is_some_and(|(path, _)| path.starts_with(&beneath))
+    }
+}
+
+fn page_size() -> u64 {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok())
+        .unwrap_or(4096)
+}
+
+fn too_large(limit: Bytes, what: &str, bytes: Bytes) -> SetupError {
+    SetupError::new(
+        Step::Inputs,
+        format!("{what} {} bytes, but /workspace holds {limit}", bytes.0),
+    )
+    .hint(MORE_BYTES)
+}
+
+fn too_many(limit: u64) -> SetupError {
+    SetupError::new(
+        Step::Inputs,
+        format!("there are more files and directories than the {limit} that /workspace holds"),
+    )
+    .hint(MORE_INODES)
+}

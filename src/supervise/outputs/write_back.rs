@@ -1,0 +1,324 @@
+//! Writes a workspace back to the directory that keeps it.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, SFlag, fstat, futimens, mkdirat};
+use nix::sys::time::{TimeSpec, TimeValLike as _};
+use nix::unistd::{UnlinkatFlags, close, unlinkat};
+
+use super::Caps;
+use super::copy_out::concerns_one_name;
+use super::keep::{Before, Kept, PENDING};
+use super::walk::{Found, Walk, kind_at, kind_of, open_beneath, open_readable};
+use crate::bytes::RawText;
+use crate::error::Result;
+use crate::record::FileSkipped;
+use crate::tree::erase;
+
+/// Nothing was made before 1970 or after the year 2242.
+const LATEST: i64 = 1 << 33;
+
+/// A file that differs from the directory's.
+struct Changed {
+    path: RawText,
+    size: u64,
+    mode: u32,
+    mtime: i64,
+    /// How much more the directory holds with it.
+    growth: i128,
+}
+
+/// Something of the directory's that the workspace no longer has.
+struct Gone<'a> {
+    path: &'a RawText,
+    was: Before,
+    /// Whether something else is in its way, so that it goes first.
+    is_replaced: bool,
+}
+
+impl Kept {
+    /// Makes the directory hold what `workspace` does; returns what it does not.
+    /// No process may be left that can reach the workspace.
+    ///
+    /// # Errors
+    /// A failure that concerns more than one name. If it came before names were
+    /// exchanged, the directory is as it was.
+    pub fn write_back(&self, workspace: BorrowedFd<'_>, caps: &Caps) -> Result<Vec<FileSkipped>> {
+        let mut skipped = Vec::new();
+        let mut directories = BTreeSet::new();
+        let mut changed = Vec::new();
+        let walk = Walk::new(workspace, caps)
+            .map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
+        for found in walk {
+            match found {
+                Found::Directory { path } | Found::File { path, .. } if is_reserved(&path) => {
+                    if path.as_bytes() == PENDING.to_bytes() {
+                        skipped.push(left_out(
+                            path,
+                            "its name is cellblock's own in a kept workspace",
+                        ));
+                    }
+                }
+                Found::Directory { path } => drop(directories.insert(path)),
+                Found::File {
+                    path,
+                    mut file,
+                    size,
+                    mode,
+                    mtime,
+                    ..
+                } => {
+                    if !self.has(&path, &mut file, size, mode) {
+                        let growth = i128::from(size) - self.size_before(&path);
+                        changed.push(Changed {
+                            path,
+                            size,
+                            mode,
+                            mtime,
+                            growth,
+                        });
+                    }
+                }
+                // The list of what is left out has these already.
+                Found::Link { .. } | Found::Skipped { .. } => {}
+            }
+        }
+        let gone = self.gone(workspace);
+        self.leave_out_too_large(&mut changed, &gone, caps, &mut skipped);
+        if changed.is_empty()
+            && gone.is_empty()
+            && directories.iter().all(|d| self.before.contains_key(d))
+        {
+            return Ok(skipped);
+        }
+        let pending = self.begin()?;
+        let written = self
+            .copy(workspace, &changed, &pending)
+            .and_then(|()| self.exchange(&directories, &changed, &gone, &pending, &mut skipped));
+        let erased = erase(&*self.dir, PENDING);
+        written?;
+        erased.map_err(|e| self.error("unlink", &e.into(), Path::new("")))?;
+        Ok(skipped)
+    }
+
+    fn size_before(&self, path: &RawText) -> i128 {
+        match self.before.get(path) {
+            Some(Before::File { size }) => i128::from(*size),
+            _ => 0,
+        }
+    }
+
+    /// What the workspace no longer has. A cap may have hidden things from the
+    /// walk, so each is looked up by its name.
+    fn gone(&self, workspace: BorrowedFd<'_>) -> Vec<Gone<'_>> {
+        let mut gone = Vec::new();
+        for (path, was) in &self.before {
+            let is_replaced = match kind_at(workspace, path) {
+                Ok(kind) if kind == was.kind() => continue,
+                Ok(_) | Err(Errno::ENOTDIR | Errno::ELOOP) => true,
+                Err(Errno::ENOENT) => false,
+                Err(_) => continue,
+            };
+            gone.push(Gone {
+                path,
+                was: *was,
+                is_replaced,
+            });
+        }
+        gone
+    }
+
+    /// Holes and hard links make files look larger than the workspace is; they
+    /// must not make the directory larger.
+    fn leave_out_too_large(
+        &self,
+        changed: &mut Vec<Changed>,
+        gone: &[Gone<'_>],
+        caps: &Caps,
+        skipped: &mut Vec<FileSkipped>,
+    ) {
+        let sum = |sizes: &mut dyn Iterator<Item = &Before>| -> i128 {
+            let size = |was: &Before| match was {
+                Before::File { size } => i128::from(*size),
+                _ => 0,
+            };
+            sizes.map(size).sum()
+        };
+        let before = sum(&mut self.before.values());
+        let freed = sum(&mut gone.iter().map(|gone| &gone.was));
+        let mut room = i128::from(caps.total_bytes.0) - before + freed;
+        // What shrinks makes room for what grows.
+        changed.sort_by_key(|changed| changed.growth);
+        changed.retain(|changed| {
+            let fits = changed.growth <= room;
+            if fits {
+                room -= changed.growth;
+            } else {
+                let reason = format!(
+                    "not written back: with its {} bytes the kept workspace would be over its limit of {}",
+                    changed.size, caps.total_bytes
+                );
+                skipped.push(left_out(changed.path.clone(), reason));
+            }
+            fits
+        });
+    }
+
+    fn begin(&self) -> Result<OwnedFd> {
+        let fail = |call: &str, errno: Errno| self.error(call, &errno.into(), Path::new(""));
+        mkdirat(&*self.dir, PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
+        open_beneath(&*self.dir, PENDING, OFlag::O_PATH | OFlag::O_DIRECTORY)
+            .map_err(|e| fail("open", e))
+    }
+
+    /// Copies each changed file to a number in `pending`.
+    fn copy(
+        &self,
+        workspace: BorrowedFd<'_>,
+        changed: &[Changed],
+        pending: &OwnedFd,
+    ) -> Result<()> {
+        for (number, changed) in changed.iter().enumerate() {
+            self.copy_one(workspace, changed, pending, number)
+                .map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
+        }
+        Ok(())
+    }
+
+    fn copy_one(
+        &self,
+        workspace: BorrowedFd<'_>,
+        changed: &Changed,
+        pending: &OwnedFd,
+        number: usize,
+    ) -> Result<(), (&'static str, io::Error)> {
+        let on = |call: &'static str| move |errno: Errno| (call, io::Error::from(errno));
+        let name = CString::new(changed.path.as_bytes()).map_err(|e| ("open", e.into()))?;
+        let from = open_readable(workspace, &name, OFlag::empty()).map_err(on("openat2"))?;
+        let is_file = fstat(&from).is_ok_and(|stat| kind_of(&stat) == SFlag::S_IFREG);
+        if !is_file {
+            return Err(("openat2", Errno::EINVAL.into()));
+        }
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let to = openat(
+            pending,
+            number.to_string().as_str(),
+            flags,
+            Mode::S_IRUSR | Mode::S_IWUSR,
+        )
+        .map_err(on("create"))?;
+        let mut to = File::from(to);
+        io::copy(&mut File::from(from).take(changed.size), &mut to).map_err(|e| ("write", e))?;
+        let time = TimeSpec::seconds(changed.mtime.clamp(0, LATEST));
+        futimens(&to, &time, &time).map_err(on("utimensat"))?;
+        let mode = std::fs::Permissions::from_mode(self.mode(changed.mode));
+        to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
+        // Network file systems report a full disk only here.
+        close(to).map_err(on("close"))
+    }
+
+    /// Gives everything its name. What goes, goes last, so that a file which was
+    /// moved is never missing; but what is in the way of something goes first.
+    fn exchange(
+        &self,
+        directories: &BTreeSet<RawText>,
+        changed: &[Changed],
+        gone: &[Gone<'_>],
+        pending: &OwnedFd,
+        skipped: &mut Vec<FileSkipped>,
+    ) -> Result<()> {
+        let mut note = |path: &RawText, done: Result<(), (&str, Errno)>| match done {
+            Ok(()) => Ok(()),
+            Err((call, errno)) => {
+                let error = self.error(call, &errno.into(), path.as_path());
+                if !concerns_one_name(&error) {
+                    return Err(error);
+                }
+                skipped.push(left_out(path.clone(), format!("not written back: {error}")));
+                Ok(())
+            }
+        };
+        // What is in a directory comes behind it in the list.
+        let (first, last): (Vec<_>, Vec<_>) = gone.iter().rev().partition(|gone| gone.is_replaced);
+        for gone in first {
+            note(gone.path, self.remove(gone))?;
+        }
+        for path in directories
+            .iter()
+            .filter(|d| self.before.get(*d) != Some(&Before::Directory))
+        {
+            let made = self.in_parent(path, |dir, name| {
+                match mkdirat(dir, name, Mode::from_bits_truncate(0o777)) {
+                    Ok(()) | Err(Errno::EEXIST) => Ok(()),
+                    Err(errno) => Err(errno),
+                }
+            });
+            note(path, made.map_err(|errno| ("mkdir", errno)))?;
+        }
+        for (number, changed) in changed.iter().enumerate() {
+            let number = number.to_string();
+            let renamed = self.in_parent(&changed.path, |dir, name| {
+                renameat(pending, number.as_str(), dir, name)
+            });
+            note(&changed.path, renamed.map_err(|errno| ("rename", errno)))?;
+        }
+        for gone in last {
+            note(gone.path, self.remove(gone))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, gone: &Gone<'_>) -> Result<(), (&'static str, Errno)> {
+        let (flag, call) = match gone.was {
+            Before::Directory => (UnlinkatFlags::RemoveDir, "rmdir"),
+            _ => (UnlinkatFlags::NoRemoveDir, "unlink"),
+        };
+        match self.in_parent(gone.path, |dir, name| unlinkat(dir, name, flag)) {
+            // Somebody was faster; or it holds what was left out of the run.
+            Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(()),
+            Err(errno) => Err((call, errno)),
+        }
+    }
+
+    /// Calls `act` with the directory that `path` is in, and its name there.
+    fn in_parent(
+        &self,
+        path: &RawText,
+        act: impl FnOnce(BorrowedFd<'_>, &Path) -> nix::Result<()>,
+    ) -> nix::Result<()> {
+        let path = path.as_path();
+        let name = Path::new(path.file_name().unwrap_or_default());
+        match path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
+            None => act(self.dir.as_fd(), name),
+            Some(parent) => {
+                let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+                act(open_beneath(&*self.dir, parent, flags)?.as_fd(), name)
+            }
+        }
+    }
+}
+
+/// Whether it is, or is in, what [`PENDING`] names.
+fn is_reserved(path: &RawText) -> bool {
+    let first = path.as_path().components().next();
+    first.is_some_and(|first| first.as_os_str().as_bytes() == PENDING.to_bytes())
+}
+
+fn left_out(path: RawText, reason: impl Into<String>) -> FileSkipped {
+    FileSkipped {
+        path,
+        reason: reason.into(),
+    }
+}

@@ -1,0 +1,867 @@
+//! Trees that go in, content that the record holds, and workspaces that are kept
+//! from one run to the next.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cellblock::record::{Change, FileChange};
+use nix::sys::signal::Signal;
+
+use crate::cells::cell::Run;
+use crate::cells::prelude::*;
+use crate::cells::scratch::{Scratch, chmod, names};
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "files",
+    covers: &[33, 34],
+    attacks: &[],
+    scenes: &[
+        scene("from-a-directory", from_a_directory),
+        scene("from-an-archive", from_an_archive),
+        scene("from-standard-input", from_standard_input),
+        scene("hostile-archive", hostile_archive),
+        scene("too-much", too_much),
+        scene("thousands", thousands),
+        scene("wrong-values", wrong_values),
+        scene("inline", inline),
+        scene("inline-in-the-spec", inline_in_the_spec),
+        scene("kept", kept),
+        scene("kept-with-more-on-top", kept_with_more_on_top),
+        scene("kept-however-it-ends", kept_however_it_ends),
+        scene("kept-within-its-quota", kept_within_its_quota),
+        scene("kept-by-one-at-a-time", kept_by_one_at_a_time),
+        scene("kept-is-not-out", kept_is_not_out),
+        scene("kept-and-planted-links", kept_and_planted_links),
+        scene("killed-while-written-back", killed_while_written_back),
+    ],
+    actors: &[],
+};
+
+const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    Scene {
+        name,
+        needs: &[Need::Program("python3")],
+        run,
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn changes(run: &Run) -> Vec<(String, Change)> {
+    let all = run.record.files.iter();
+    all.map(|file| (file.path.to_string(), file.change))
+        .collect()
+}
+
+fn changed(pairs: &[(&str, Change)]) -> Vec<(String, Change)> {
+    pairs
+        .iter()
+        .map(|(path, change)| ((*path).into(), *change))
+        .collect()
+}
+
+/// A tree with a file of each sort, and its directory's name.
+fn tree(scratch: &Scratch) -> Check<PathBuf> {
+    let top = scratch.dir("tree", 0o755)?;
+    fs::create_dir_all(top.join("sub/empty"))?;
+    fs::write(top.join("same"), "same")?;
+    fs::write(top.join("changes"), "before")?;
+    fs::write(top.join("goes"), "before")?;
+    fs::write(top.join("sub/tool"), "#!/bin/sh\necho works\n")?;
+    chmod(&top.join("sub/tool"), 0o6755)?;
+    symlink("sub/tool", top.join("link"))?;
+    symlink("/etc/passwd", top.join("passwd"))?;
+    nix::unistd::mkfifo(&top.join("pipe"), nix::sys::stat::Mode::S_IRWXU)?;
+    Ok(top)
+}
+
+const USE_THE_TREE: &str = r#"
+import os, stat, subprocess
+print(sorted(os.listdir('.')), os.listdir('sub/empty'), os.readlink('link'))
+print(oct(stat.S_IMODE(os.stat('sub/tool').st_mode)))
+print(subprocess.run(['./link'], capture_output=True, text=True).stdout, end='')
+open('changes', 'w').write('behind')
+os.remove('goes')
+open('sub/new', 'w').write('new')
+"#;
+
+const SHOWN: &str = "['changes', 'goes', 'link', 'same', 'sub'] [] sub/tool\n0o755\nworks\n";
+
+fn used(run: Run) -> Check<Run> {
+    let run = run.ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), SHOWN);
+    assert_eq!(
+        changes(&run),
+        changed(&[
+            ("changes", Change::Modified),
+            ("goes", Change::Deleted),
+            ("sub/new", Change::Created),
+        ])
+    );
+    assert_eq!(run.record.files_skipped, []);
+    let mut warnings: Vec<&String> = (run.record.warnings.iter())
+        .filter(|warning| warning.starts_with("--files-from"))
+        .collect();
+    warnings.sort();
+    assert_eq!(
+        warnings,
+        [
+            "--files-from: passwd is left out: it is a link to an absolute path",
+            "--files-from: pipe is left out: it is a named pipe",
+        ]
+    );
+    Ok(run)
+}
+
+fn from_a_directory(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let tree = tree(&scratch)?;
+    used(
+        stage
+            .python(USE_THE_TREE)
+            .option(["--files-from", &text(&tree)])
+            .run()?,
+    )?;
+    // What the cell changed was its copy.
+    assert_eq!(fs::read_to_string(tree.join("changes"))?, "before");
+    // The cell's files are nobody's links to the host's.
+    let spec = scratch.file("spec.toml", format!("files_from = {:?}", text(&tree)))?;
+    used(
+        stage
+            .python(USE_THE_TREE)
+            .option(["--spec", &text(&spec)])
+            .run()?,
+    )?;
+    Ok(())
+}
+
+/// The tree as an archive, by the tar crate: no tar(1) is needed.
+fn packed(tree: &Path) -> Check<Vec<u8>> {
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.follow_symlinks(false);
+    for name in ["sub", "sub/empty"] {
+        builder.append_dir(name, tree.join(name))?;
+    }
+    for name in ["same", "changes", "goes", "sub/tool", "link"] {
+        builder.append_path_with_name(tree.join(name), name)?;
+    }
+    raw_entry(
+        &mut builder,
+        "passwd",
+        tar::EntryType::Symlink,
+        "/etc/passwd",
+    )?;
+    raw_entry(&mut builder, "pipe", tar::EntryType::Fifo, "")?;
+    Ok(builder.into_inner()?)
+}
+
+fn gzipped(bytes: &[u8]) -> Check<Vec<u8>> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?)
+}
+
+fn from_an_archive(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let plain = packed(&tree(&scratch)?)?;
+    for (name, bytes) in [("a.tar", plain.clone()), ("a.tgz", gzipped(&plain)?)] {
+        let path = scratch.file(name, bytes)?;
+        used(
+            stage
+                .python(USE_THE_TREE)
+                .option(["--files-from", &text(&path)])
+                .run()?,
+        )?;
+    }
+    Ok(())
+}
+
+fn from_standard_input(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let bytes = packed(&tree(&scratch)?)?;
+    let code = scratch.file(
+        "code.py",
+        format!("{USE_THE_TREE}\nimport sys; assert not sys.stdin.read()"),
+    )?;
+    let code = text(&code);
+    let run = stage
+        .exec(["/usr/bin/env", "python3", "-c", &fs::read_to_string(code)?])
+        .option(["--files-from", "-"])
+        .stdin(bytes)
+        .run()?;
+    used(run)?;
+    let run = stage.python("1").option(["--files-from", "-"]).run()?;
+    let error = run.record.setup_error.ok_or_else(|| fail("it ran"))?;
+    assert_eq!(
+        error.to_string(),
+        "read the request: standard input: both the code (`-`) and the files (`files_from = \"-\"`, \
+         --files-from -) are to come from standard input, but only one can"
+    );
+    Ok(())
+}
+
+fn raw_entry(
+    builder: &mut tar::Builder<Vec<u8>>,
+    name: &str,
+    kind: tar::EntryType,
+    link: &str,
+) -> Check {
+    let mut header = tar::Header::new_ustar();
+    let bytes = header.as_mut_bytes();
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    bytes[157..157 + link.len()].copy_from_slice(link.as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(0o4777);
+    let content: &[u8] = if kind.is_file() { b"planted" } else { b"" };
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    builder.append(&header, content)?;
+    Ok(())
+}
+
+fn hostile_archive(stage: &Stage) -> Check {
+    use tar::EntryType::{Char, Link, Regular, Symlink};
+    let scratch = stage.scratch()?;
+    let outside = scratch.dir("outside", 0o777)?;
+    let mut builder = tar::Builder::new(Vec::new());
+    let up = format!("{}{}", "../".repeat(20), &text(&outside)[1..]);
+    for (name, kind, link) in [
+        ("../planted", Regular, ""),
+        (&*format!("{up}/planted"), Regular, ""),
+        ("way", Symlink, &*text(&outside)),
+        ("climb", Symlink, &up),
+        ("self", Symlink, "/proc/self/root"),
+        ("inner", Symlink, "."),
+        ("inner/planted", Regular, ""),
+        ("alias", Link, "/etc/passwd"),
+        ("null", Char, ""),
+        ("plain", Regular, ""),
+    ] {
+        raw_entry(&mut builder, name, kind, link)?;
+    }
+    let path = scratch.file("hostile.tar", builder.into_inner()?)?;
+    let run = stage
+        .python("import os\nprint(sorted(os.listdir('.')), oct(os.stat('plain').st_mode))")
+        .option(["--files-from", &text(&path)])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "['inner', 'plain'] 0o100777\n");
+    let left_out = run
+        .record
+        .warnings
+        .iter()
+        .filter(|w| w.contains("is left out"));
+    assert_eq!(left_out.count(), 8, "{:?}", run.record.warnings);
+    assert_eq!(names(&outside)?, [""; 0]);
+    Ok(())
+}
+
+/// The error of a run that was not started.
+fn refused(run: Run) -> Check<(String, String)> {
+    let run = run.ended(Outcome::Setup)?;
+    assert_eq!(run.record.exit_code, 125);
+    let error = run.record.setup_error.ok_or_else(|| fail("no error"))?;
+    let hint = error.hint.clone().unwrap_or_default();
+    Ok((error.to_string(), hint))
+}
+
+fn too_much(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let tree = scratch.dir("tree", 0o755)?;
+    fs::write(tree.join("large"), vec![1; 2 << 20])?;
+    let (error, hint) = refused(
+        stage
+            .exec(["/bin/true"])
+            .option(["--files-from", &text(&tree)])
+            .limit("workspace-size", "1M")
+            .run()?,
+    )?;
+    assert!(
+        error.ends_with("the files put in have 2097152 bytes, but /workspace holds 1M"),
+        "{error}"
+    );
+    assert!(hint.starts_with("raise --workspace-size"), "{hint}");
+    // What is within the limit by the byte is not so by the page.
+    fs::write(tree.join("large"), vec![1; 1 << 20])?;
+    fs::write(tree.join("small"), "x")?;
+    let (error, _) = refused(
+        stage
+            .exec(["/bin/true"])
+            .option(["--files-from", &text(&tree)])
+            .limit("workspace-size", "1028K")
+            .run()
+            .and_then(|run| run.ended(Outcome::Ok))
+            .and_then(|_| {
+                stage
+                    .exec(["/bin/true"])
+                    .option(["--files-from", &text(&tree)])
+                    .limit("workspace-size", "1025K")
+                    .run()
+            })?,
+    )?;
+    assert!(
+        error.contains("what is put in takes 1052672 bytes"),
+        "{error}"
+    );
+    let many = scratch.dir("many", 0o755)?;
+    for number in 0..20 {
+        fs::write(many.join(number.to_string()), "")?;
+    }
+    let spec = scratch.file("spec.toml", "limits.workspace.inodes = 20")?;
+    let (error, hint) = refused(
+        stage
+            .exec(["/bin/true"])
+            .option(["--spec", &text(&spec), "--files-from", &text(&many)])
+            .run()?,
+    )?;
+    assert!(
+        error.contains("more files and directories than the 20"),
+        "{error}"
+    );
+    assert!(hint.contains("limits.workspace.inodes"), "{hint}");
+    Ok(())
+}
+
+fn thousands(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let tree = scratch.dir("tree", 0o755)?;
+    for number in 0..1500 {
+        let dir = tree.join(format!("{}", number % 30));
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(format!("{number}")), format!("{number}"))?;
+    }
+    let kept = scratch.join("kept");
+    let options = ["--files-from", &text(&tree), "--workspace", &text(&kept)];
+    let run = stage
+        .python("import os\nprint(sum(len(f) for _, _, f in os.walk('.')))")
+        .option(options)
+        // As slow as the file system that the tests are on.
+        .deadline(60_000)
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "1500\n");
+    assert_eq!(run.record.files, []);
+    let mut files = 0;
+    for dir in names(&kept)? {
+        files += names(&kept.join(dir))?.len();
+    }
+    assert_eq!(files, 1500);
+    Ok(())
+}
+
+fn wrong_values(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let text_file = scratch.file("no.tar", "x".repeat(2000))?;
+    let zip = scratch.file("a.zip", "PK\x03\x04 and so on")?;
+    let missing = scratch.join("missing");
+    for (option, value, wanted) in [
+        ("--files-from", text(&missing), "ENOENT"),
+        (
+            "--files-from",
+            "/dev/null".to_owned(),
+            "neither a directory nor a file",
+        ),
+        (
+            "--files-from",
+            text(&text_file),
+            "the archive cannot be read",
+        ),
+        (
+            "--files-from",
+            text(&zip),
+            "it is zip; tar archives may be plain, or in gzip or zstd",
+        ),
+        ("--workspace", text(&text_file), "EEXIST"),
+        ("--workspace", "/proc/none".to_owned(), "/proc/none"),
+        (
+            "--inline-files=2G",
+            String::new(),
+            "is 2G, but wants at most 1G",
+        ),
+    ] {
+        let cell = stage.exec(["/bin/true"]);
+        let cell = match value.is_empty() && option.contains('=') {
+            true => cell.option([option]),
+            false => cell.option([option, &value]),
+        };
+        let (error, _) = refused(cell.run()?)?;
+        assert!(error.contains(wanted), "{option} {value}: {error}");
+    }
+    for (spec, wanted) in [
+        (
+            "workspace = ''",
+            "workspace: is empty or holds a NUL byte, but wants a path",
+        ),
+        (
+            "files_from = ''",
+            "files_from: is empty or holds a NUL byte, but wants a path",
+        ),
+        ("files_from = 3", "files_from: is 3, but wants text"),
+        ("inline_files = '1Q'", "inline_files: "),
+        (
+            "inline_files = '2G'",
+            "inline_files: is 2G, but wants at most 1G",
+        ),
+        (
+            "inline_file = 1",
+            "inline_file: there is no such field; did you mean `inline_files`?",
+        ),
+    ] {
+        let spec = scratch.file("bad.toml", spec)?;
+        let run = stage
+            .exec(["/bin/true"])
+            .option(["--spec", &text(&spec)])
+            .run()?;
+        let (error, _) = refused(run)?;
+        assert!(error.contains(wanted), "{error}");
+    }
+    let file = scratch.file("f", "x")?;
+    for (target, wanted) in [
+        (
+            "sub",
+            "a directory that is put in stands in the place of this file",
+        ),
+        (
+            "same/x",
+            "a file or link that is put in stands in the path of this file",
+        ),
+    ] {
+        let tree = match scratch.join("tree") {
+            tree if tree.exists() => tree,
+            _ => tree(&scratch)?,
+        };
+        let pair = format!("{}:{target}", text(&file));
+        let cell = stage.exec(["/bin/true"]);
+        let run = cell
+            .option(["--files-from", &text(&tree), "--file", &pair])
+            .run()?;
+        let (error, _) = refused(run)?;
+        assert!(error.contains(wanted), "{error}");
+    }
+    Ok(())
+}
+
+const WRITE: &str = r#"
+open('a.txt', 'w').write('text é')
+open('b.bin', 'wb').write(b'\xff\x00')
+open('c.txt', 'w').write('x' * 2000)
+"#;
+
+fn held(run: &Run) -> Vec<(String, Option<String>, Option<String>)> {
+    let held = |file: &FileChange| {
+        let content = file.content.as_ref().map(ToString::to_string);
+        let base64 = file.content_base64.as_ref().map(ToString::to_string);
+        (file.path.to_string(), content, base64)
+    };
+    run.record.files.iter().map(held).collect()
+}
+
+fn inline(stage: &Stage) -> Check {
+    let run = stage.python(WRITE).run()?.ended(Outcome::Ok)?;
+    assert!(
+        held(&run)
+            .iter()
+            .all(|(_, text, bytes)| text.is_none() && bytes.is_none())
+    );
+    assert!(run.record.truncated.is_empty());
+
+    let run = stage
+        .python(WRITE)
+        .option(["--inline-files"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    let all = [
+        ("a.txt".to_owned(), Some("text é".to_owned()), None),
+        ("b.bin".to_owned(), None, Some("/wA=".to_owned())),
+        ("c.txt".to_owned(), Some("x".repeat(2000)), None),
+    ];
+    assert_eq!(held(&run), all);
+    assert!(run.record.truncated.is_empty());
+
+    let run = stage
+        .python(WRITE)
+        .option(["--inline-files=1K"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(held(&run)[..2], all[..2]);
+    assert_eq!(held(&run)[2], ("c.txt".to_owned(), None, None));
+    let cut = &run.record.truncated["inline_files"];
+    assert_eq!((cut.total, cut.kept, cut.part.as_str()), (3, 2, "whole"));
+    Ok(())
+}
+
+fn inline_in_the_spec(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let toml = r#"
+inline_files = "1M"
+[[files]]
+path = "t"
+text = "text"
+[[files]]
+path = "d/b"
+base64 = "/wA="
+"#;
+    let json = r#"{"inline_files": 1048576, "files": [{"path": "t", "text": "text"},
+        {"path": "d/b", "base64": "/wA="}]}"#;
+    for (name, spec) in [("s.toml", toml), ("s.json", json)] {
+        let spec = scratch.file(name, spec)?;
+        let run = stage
+            .python("print(open('t').read(), open('d/b', 'rb').read())\nopen('t', 'a').write('+')")
+            .option(["--spec", &text(&spec)])
+            .run()?
+            .ended(Outcome::Ok)?;
+        assert_eq!(run.stdout(), "text b'\\xff\\x00'\n");
+        assert_eq!(
+            held(&run),
+            [("t".to_owned(), Some("text+".to_owned()), None)]
+        );
+        assert_eq!(changes(&run), changed(&[("t", Change::Modified)]));
+    }
+    for (file, wanted) in [
+        (
+            r#"{"path": "x", "base64": "?"}"#,
+            "files[0].base64: is not base64: invalid symbol 63, offset 0",
+        ),
+        (
+            r#"{"path": "x", "base64": "YQ"}"#,
+            "files[0].base64: is not base64: invalid padding",
+        ),
+        (
+            r#"{"path": "x"}"#,
+            "files[0]: wants exactly one of text, base64 and source",
+        ),
+        (
+            r#"{"path": "x", "text": "", "base64": ""}"#,
+            "files[0]: wants exactly one of text, base64 and source",
+        ),
+        (
+            r#"{"path": "../x", "text": ""}"#,
+            "files[0].path: is `../x`, but wants a path relative to /workspace",
+        ),
+        (
+            r#"{"path": "x", "text": 1}"#,
+            "files[0].text: is 1, but wants text",
+        ),
+        (r#"{"text": "x"}"#, "files[0].path: is missing"),
+    ] {
+        let spec = scratch.file("bad.json", format!("{{\"files\": [{file}]}}"))?;
+        let run = stage
+            .exec(["/bin/true"])
+            .option(["--spec", &text(&spec)])
+            .run()?;
+        let (error, _) = refused(run)?;
+        assert!(error.contains(wanted), "{error}");
+    }
+    Ok(())
+}
+
+fn with(stage: &Stage, kept: &Path, code: &str) -> Check<Run> {
+    stage
+        .python(code)
+        .option(["--workspace", &text(kept)])
+        .run()
+}
+
+fn kept(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.join("kept");
+    let run = with(
+        stage,
+        &kept,
+        "import os\nopen('stays', 'w').write('1')\nopen('goes', 'w').write('1')\nopen('changes', 'w').write('1')\n\
+         os.makedirs('sub/empty')\nopen('tool', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('tool', 0o4755)\n\
+         os.symlink('stays', 'link')\nos.mkfifo('pipe')\nos.utime('stays', (1e9, 1e9))",
+    )?
+    .ended(Outcome::Ok)?;
+    assert_eq!(run.record.files.len(), 4);
+    assert_eq!(fs::metadata(&kept)?.permissions().mode() & 0o7777, 0o700);
+    assert_eq!(names(&kept)?, ["changes", "goes", "stays", "sub", "tool"]);
+    assert_eq!(
+        fs::metadata(kept.join("tool"))?.permissions().mode() & 0o7700,
+        0o700
+    );
+
+    let run = with(
+        stage,
+        &kept,
+        "import os, subprocess\nprint(sorted(os.listdir()), os.listdir('sub'), os.stat('stays').st_mtime)\n\
+         print(subprocess.run('./tool', capture_output=True, text=True).stdout)\n\
+         os.remove('goes')\nopen('changes', 'w').write('2')\nopen('sub/new', 'w').write('2')\nos.rename('stays', 'moved')",
+    )?
+    .ended(Outcome::Ok)?;
+    assert_eq!(
+        run.stdout(),
+        "['changes', 'goes', 'stays', 'sub', 'tool'] ['empty'] 1000000000.0\nran\n\n"
+    );
+    assert_eq!(
+        changes(&run),
+        changed(&[
+            ("changes", Change::Modified),
+            ("goes", Change::Deleted),
+            ("moved", Change::Created),
+            ("stays", Change::Deleted),
+            ("sub/new", Change::Created),
+        ])
+    );
+    assert_eq!(names(&kept)?, ["changes", "moved", "sub", "tool"]);
+    assert_eq!(fs::read_to_string(kept.join("changes"))?, "2");
+    assert_eq!(names(&kept.join("sub"))?, ["empty", "new"]);
+
+    let run = with(stage, &kept, "pass")?.ended(Outcome::Ok)?;
+    assert_eq!(
+        (run.record.files, run.record.warnings.len()),
+        (Vec::new(), warnings_without(stage)?)
+    );
+    Ok(())
+}
+
+/// How many warnings this host gives anyway.
+fn warnings_without(stage: &Stage) -> Check<usize> {
+    Ok(stage.python("pass").run()?.record.warnings.len())
+}
+
+fn kept_with_more_on_top(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.dir("kept", 0o755)?;
+    let tree = tree(&scratch)?;
+    fs::write(kept.join("same"), "the workspace's")?;
+    fs::write(kept.join("own"), "own")?;
+    let one = scratch.file("one", "one")?;
+    let pair = format!("{}:goes", text(&one));
+    let run = stage
+        .python("import os\nprint([open(n).read() for n in ('same', 'own', 'goes')])\nos.remove('changes')")
+        .option(["--workspace", &text(&kept), "--files-from", &text(&tree), "--file", &pair])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "['same', 'own', 'one']\n");
+    assert_eq!(changes(&run), changed(&[("changes", Change::Deleted)]));
+    // The workspace is what was there at the end; links are not written.
+    assert_eq!(names(&kept)?, ["goes", "own", "same", "sub"]);
+    assert_eq!(fs::read_to_string(kept.join("same"))?, "same");
+    assert_eq!(fs::read_to_string(kept.join("goes"))?, "one");
+    Ok(())
+}
+
+fn kept_however_it_ends(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.join("kept");
+    for (name, end, outcome) in [
+        ("raises", "raise ValueError", Outcome::Error),
+        ("exits", "import os; os._exit(3)", Outcome::Exit),
+        ("sleeps", "import time; time.sleep(99)", Outcome::Timeout),
+        (
+            "killed",
+            "import os; os.kill(os.getpid(), 9)",
+            Outcome::Signal,
+        ),
+    ] {
+        let code = format!("open('{name}', 'w').write('x')\n{end}");
+        let cell = stage.python(&code).option(["--workspace", &text(&kept)]);
+        let cell = match outcome {
+            Outcome::Timeout => cell.limit("wall", &stage.duration(1500)),
+            _ => cell,
+        };
+        cell.run()?.ended(outcome)?;
+        assert!(kept.join(name).exists(), "{name}");
+    }
+    let before = names(&kept)?;
+    let file = scratch.file("file", "x")?;
+    // Nothing runs: nothing is written back.
+    let run = stage
+        .exec(["/no/such/program"])
+        .option(["--workspace", &text(&kept), "--file", &text(&file)])
+        .run()?;
+    assert_eq!(run.record.exit_code, 127);
+    assert_eq!(names(&kept)?, before);
+    Ok(())
+}
+
+fn kept_within_its_quota(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.join("kept");
+    let code = "
+import os
+try:
+    with open('large', 'wb') as f:
+        while True: f.write(b'x' * 65536)
+except OSError as e:
+    print(os.strerror(e.errno), os.stat('large').st_size)
+with open('hole', 'wb') as f: pass
+os.truncate('hole', 1 << 20)
+os.link('large', 'alias')
+";
+    let limited = |code: &str| -> Check<Run> {
+        stage
+            .python(code)
+            .option(["--workspace", &text(&kept)])
+            .limit("workspace-size", "1M")
+            .run()
+    };
+    let run = limited(code)?;
+    assert_eq!(run.stdout(), "No space left on device 1048576\n");
+    let size: u64 = fs::read_dir(&kept)?
+        .filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()))
+        .sum();
+    assert_eq!(size, 1 << 20, "{:?}", names(&kept)?);
+    // And so the next run can begin.
+    limited("import os\nfor n in os.listdir('.'): os.remove(n)")?.ended(Outcome::Ok)?;
+    assert_eq!(names(&kept)?, [""; 0]);
+    // A directory that the caller filled is refused before anything starts.
+    fs::write(kept.join("large"), vec![1; 2 << 20])?;
+    let (error, hint) = refused(limited("print('ran')")?)?;
+    assert!(
+        error.contains("2097152 bytes, but /workspace holds 1M"),
+        "{error}"
+    );
+    assert!(hint.contains("--workspace-size"), "{hint}");
+    Ok(())
+}
+
+fn kept_by_one_at_a_time(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.join("kept");
+    let option = ["--workspace", &text(&kept)];
+    let signal = scratch.dir("signal", 0o777)?;
+    let first = stage
+        .python("open('/signal/here', 'w')\nimport time\ntime.sleep(60)")
+        .rw(&signal, Path::new("/signal"))
+        .option(option)
+        .spawn()?;
+    let began = std::time::Instant::now();
+    while !signal.join("here").exists() {
+        if began.elapsed() > stage.within(10_000) {
+            return Err(fail("the first run did not start"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = refused(stage.exec(["/bin/true"]).option(option).run()?)?;
+    assert_eq!(
+        error.0,
+        format!(
+            "open the inputs: {}: another run is using this workspace",
+            kept.display()
+        )
+    );
+    assert!(error.1.contains("wait for its end"), "{}", error.1);
+    first.signal(Signal::SIGTERM)?;
+    Run::of(first.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
+    stage
+        .exec(["/bin/true"])
+        .option(option)
+        .run()?
+        .ended(Outcome::Ok)?;
+    Ok(())
+}
+
+fn kept_is_not_out(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.dir("kept", 0o777)?;
+    symlink(&kept, scratch.join("other-name"))?;
+    let out = text(&scratch.join("other-name"));
+    let run = stage
+        .exec(["/bin/true"])
+        .option(["--workspace", &text(&kept), "--out", &out])
+        .run()?;
+    assert!(
+        refused(run)?
+            .0
+            .contains("--out and --workspace name the same directory")
+    );
+    let out = scratch.join("out");
+    let run = stage
+        .python("open('f', 'w').write('x')")
+        .option(["--workspace", &text(&kept), "--out", &text(&out)])
+        .run()?;
+    run.ended(Outcome::Ok)?;
+    assert_eq!(
+        (names(&kept)?, names(&out)?),
+        (vec!["f".to_owned()], vec!["f".to_owned()])
+    );
+    Ok(())
+}
+
+/// Links of the caller's: nothing behind them is written, read or removed.
+fn kept_and_planted_links(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.dir("kept", 0o777)?;
+    let outside = scratch.dir("outside", 0o777)?;
+    fs::write(outside.join("secret"), "secret")?;
+    symlink(&outside, kept.join("dir"))?;
+    symlink(outside.join("secret"), kept.join("file"))?;
+    symlink("../outside", kept.join("climbs"))?;
+    let run = with(
+        stage,
+        &kept,
+        "import os\nprint(os.listdir('.'))\nos.makedirs('dir')\nopen('dir/secret', 'w').write('x')\n\
+         open('file', 'w').write('x')\nos.makedirs('climbs')\nopen('climbs/new', 'w').write('x')",
+    )?
+    .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "[]\n");
+    assert_eq!(fs::read_to_string(outside.join("secret"))?, "secret");
+    assert_eq!(names(&outside)?, ["secret"]);
+    assert!(fs::symlink_metadata(kept.join("file"))?.is_file());
+    let mut skipped: Vec<String> = (run.record.files_skipped.iter())
+        .map(|s| s.path.to_string())
+        .collect();
+    skipped.sort();
+    assert_eq!(skipped, ["climbs/new", "dir/secret"]);
+    Ok(())
+}
+
+/// Each file is the old or the new one, whenever it happens.
+fn killed_while_written_back(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.dir("kept", 0o777)?;
+    const FILES: usize = 200;
+    let whole = |letter: &str| letter.repeat(20_000);
+    for number in 0..FILES {
+        fs::write(kept.join(number.to_string()), whole("a"))?;
+    }
+    let code = format!(
+        "import os, sys\nl = 'ba'[open('0').read(1) == 'b']\nfor n in range({FILES}): open(str(n), 'w').write(l * 20000)\n\
+         print('done', flush=True)"
+    );
+    let cell = stage.python(&code).option(["--workspace", &text(&kept)]);
+    let usual = cell.run()?.ended(Outcome::Ok)?.process.elapsed;
+    let mut partly = 0;
+    let times = stage.times(24);
+    for time in 0..times {
+        let watch = cell.spawn()?;
+        // Writing back is the end of a run.
+        std::thread::sleep(usual / 2 + usual * time / times / 2);
+        let _ = watch.signal(Signal::SIGKILL);
+        watch.until_end(stage.within(5_000))?;
+        let pending = kept.join(".cellblock-pending").exists();
+        partly += u32::from(pending);
+        for number in 0..FILES {
+            let content = fs::read_to_string(kept.join(number.to_string()))?;
+            assert!(content == whole("a") || content == whole("b"), "{number}");
+        }
+        wait_until_free(stage, &kept)?;
+    }
+    stage.note(format!("{partly} of {times} were in the middle of it"));
+    cell.run()?.ended(Outcome::Ok)?;
+    assert_eq!(names(&kept)?.len(), FILES);
+    Ok(())
+}
+
+/// A killed run's cell may hold the lock for a moment longer.
+fn wait_until_free(stage: &Stage, kept: &Path) -> Check {
+    let began = std::time::Instant::now();
+    loop {
+        let dir = fs::File::open(kept)?;
+        let lock = nix::fcntl::FlockArg::LockExclusiveNonblock;
+        if nix::fcntl::Flock::lock(dir, lock).is_ok() {
+            return Ok(());
+        }
+        if began.elapsed() > stage.within(5_000) {
+            return Err(fail("the workspace stays locked"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
