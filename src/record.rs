@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::bytes::RawText;
 use crate::error::SetupError;
 
+pub mod event;
 pub mod stream;
 
 use stream::{Base64, Text};

@@ -7,7 +7,8 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _};
 
 use super::values::{
-    PathPair, PortList, RecordTo, Variable, layer, path_pair, record_to, variable,
+    EventsTo, PathPair, PortList, RecordTo, Variable, events_to, layer, path_pair, record_to,
+    variable,
 };
 use crate::spec::quantity::Bound;
 use crate::spec::units::{Bytes, Span};
@@ -40,10 +41,17 @@ pub(super) struct Call {
     /// it
     #[arg(long, help_heading = "Record")]
     pub json: bool,
+    /// Tell what happens while it happens, as JSON Lines, to a file, an open
+    /// descriptor or standard output (-); the last event holds the record
+    #[arg(
+        long, value_name = "FILE|fd:N|-", help_heading = "Record",
+        value_parser = OsStringValueParser::new().try_map(events_to)
+    )]
+    pub events: Option<EventsTo>,
 }
 
 impl Group for Call {
-    const NAMES: &[&str] = &["spec", "policy", "record", "json"];
+    const NAMES: &[&str] = &["spec", "policy", "record", "json", "events"];
 }
 
 /// What the cell sees of the file system.

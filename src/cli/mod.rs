@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
-pub use values::{PathPair, PortList, RecordTo, Variable};
+pub use values::{EventsTo, PathPair, PortList, RecordTo, Variable};
 
 use options::Needed;
 

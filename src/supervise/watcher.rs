@@ -14,7 +14,7 @@ use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
 use super::meter::{Meter, Peaks};
 use super::verdict::Stop;
-use super::{Channel, Observed};
+use super::{Channel, Observed, Observer, Stream};
 use crate::child::report::Message;
 use crate::error::{Result, SetupError, Step};
 use crate::launch::{Running, in_words};
@@ -29,9 +29,6 @@ const COUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long the kernel gets to end what was killed. A process that waits in
 /// the kernel for a dead file system cannot be ended at all.
 const END_DEADLINE: Duration = Duration::from_secs(5);
-
-/// The captured streams, in the order of [`Observed::output`].
-const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
 /// How far a cell has come, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +49,7 @@ pub(super) struct Watcher<'a> {
     cell: &'a Running,
     plan: &'a Plan,
     channel: Option<&'a mut dyn Channel>,
+    observer: Option<&'a dyn Observer>,
     channel_open: bool,
     output_open: [bool; 2],
     meter: Meter<'a>,
@@ -68,12 +66,14 @@ enum Slot {
     Report,
     Init,
     Signals,
-    Output(usize),
+    Output(Stream),
     /// Frames come.
     Frames,
     /// Room for requests.
     Requests,
     Listener,
+    /// Room for events.
+    Events,
 }
 
 impl<'a> Watcher<'a> {
@@ -82,12 +82,14 @@ impl<'a> Watcher<'a> {
         plan: &'a Plan,
         denials: Denials,
         channel: Option<&'a mut dyn Channel>,
+        observer: Option<&'a dyn Observer>,
     ) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
             cell,
             plan,
             channel,
+            observer,
             channel_open: cell.channel.is_some(),
             output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
             meter: Meter::new(cell, plan),
@@ -124,13 +126,18 @@ impl<'a> Watcher<'a> {
                 Slot::Report => self.on_message(),
                 Slot::Init => self.on_init_gone(),
                 Slot::Signals => self.on_signal(signals),
-                Slot::Output(index) => self.on_output(index),
+                Slot::Output(stream) => self.on_output(stream),
                 Slot::Frames => self.on_frames(),
                 Slot::Requests => self.on_requests(),
                 Slot::Listener => self.on_denial(),
+                // Passed on below, with what came in this turn.
+                Slot::Events => {}
             }
         }
         self.on_time();
+        if let Some(observer) = self.observer {
+            observer.pass_on();
+        }
         Ok(())
     }
 
@@ -163,15 +170,18 @@ impl<'a> Watcher<'a> {
                 (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN),
             );
         }
-        for (index, fd) in self.cell.output.iter().enumerate() {
-            if let (Some(fd), true) = (fd, self.output_open[index]) {
-                slots.push((Slot::Output(index), fd.as_fd(), PollFlags::POLLIN));
+        let may_read = self.observer.is_none_or(Observer::has_room);
+        for (stream, fd) in Stream::ALL.into_iter().zip(&self.cell.output) {
+            if let (Some(fd), true) = (fd, self.output_open[stream as usize] && may_read) {
+                slots.push((Slot::Output(stream), fd.as_fd(), PollFlags::POLLIN));
             }
         }
         if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &self.channel, self.channel_open)
         {
-            slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
+            if may_read {
+                slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
+            }
             if !channel.pending().is_empty() {
                 slots.push((Slot::Requests, end.to.as_fd(), PollFlags::POLLOUT));
             }
@@ -180,6 +190,9 @@ impl<'a> Watcher<'a> {
             && self.seen.denials.may_answer()
         {
             slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(fd) = self.observer.and_then(Observer::waits_for) {
+            slots.push((Slot::Events, fd, PollFlags::POLLOUT));
         }
         slots
     }
@@ -233,6 +246,9 @@ impl<'a> Watcher<'a> {
             .progress
             .began_ns(Step::Exec)
             .unwrap_or_else(crate::sys::process::monotonic_ns);
+        if let Some(observer) = self.observer {
+            observer.started();
+        }
         self.phase = Phase::Running;
         let now = Instant::now();
         self.deadline = self.plan.watch.wall.and_then(|wall| now.checked_add(wall));
@@ -273,27 +289,40 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    fn on_output(&mut self, index: usize) {
-        self.read_output(index);
-        let over = self.seen.output[index]
+    fn on_output(&mut self, stream: Stream) {
+        self.read_output(stream);
+        let over = self.seen.output[stream as usize]
             .as_ref()
             .is_some_and(Capture::over_cap);
         if self.plan.watch.kill_on_output && over {
             self.end(Stop::OutputLimit {
-                stream: STREAMS[index],
+                stream: stream.name(),
                 cap: self.plan.watch.output,
             });
         }
     }
 
     /// Reads for one turn; says whether there may be more.
-    fn read_output(&mut self, index: usize) -> bool {
+    fn read_output(&mut self, stream: Stream) -> bool {
+        let index = stream as usize;
         let (Some(fd), Some(capture)) = (&self.cell.output[index], &mut self.seen.output[index])
         else {
             return false;
         };
-        let status = capture.read_from(fd.as_fd()).unwrap_or(ReadStatus::Closed);
+        let read = match self.observer {
+            None => capture.read_from(fd.as_fd()),
+            Some(observer) => capture.read_and_tell(fd.as_fd(), |parts| {
+                for bytes in parts.into_iter().filter(|bytes| !bytes.is_empty()) {
+                    observer.wrote(stream, bytes);
+                }
+                observer.has_room()
+            }),
+        };
+        let status = read.unwrap_or(ReadStatus::Closed);
         self.output_open[index] = status != ReadStatus::Closed;
+        if let (Some(observer), ReadStatus::Closed) = (self.observer, status) {
+            observer.ended(stream);
+        }
         status == ReadStatus::More
     }
 
@@ -313,7 +342,8 @@ impl<'a> Watcher<'a> {
         let (Some(end), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
             return;
         };
-        match read_channel(&end.from, &mut **channel) {
+        let goes_on = || self.observer.is_none_or(Observer::has_room);
+        match read_channel(&end.from, &mut **channel, goes_on) {
             ChannelState::Open => {}
             ChannelState::Closed => self.channel_open = false,
             ChannelState::Broken => {
@@ -329,7 +359,12 @@ impl<'a> Watcher<'a> {
         let Some(listener) = &self.listener else {
             return;
         };
-        if !self.seen.denials.answer(listener.as_fd()) {
+        let first = |number| {
+            if let Some(observer) = self.observer {
+                observer.denied(number);
+            }
+        };
+        if !self.seen.denials.answer(listener.as_fd(), first) {
             self.listener = None;
         }
     }
@@ -409,16 +444,23 @@ impl<'a> Watcher<'a> {
     /// Takes what is left in pipes whose writers are all dead.
     pub(super) fn finish(mut self) -> Result<Observed> {
         self.listener = None;
-        for index in 0..2 {
-            while self.output_open[index] && self.read_output(index) {}
+        for stream in Stream::ALL {
+            while self.output_open[stream as usize] && self.read_output(stream) {}
         }
         if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &mut self.channel, self.channel_open)
         {
             self.seen.channel_broken |= matches!(
-                read_channel(&end.from, &mut **channel),
+                read_channel(&end.from, &mut **channel, || true),
                 ChannelState::Broken
             );
+        }
+        if let Some(observer) = self.observer {
+            // A stream whose writer could not be killed has not ended.
+            for stream in Stream::ALL {
+                observer.ended(stream);
+            }
+            observer.pass_on();
         }
         if self.seen.ended_ns == 0 {
             self.seen.ended_ns = crate::sys::process::monotonic_ns();
@@ -443,13 +485,18 @@ enum ChannelState {
     Broken,
 }
 
-/// Reads all that is there.
-fn read_channel(fd: &OwnedFd, channel: &mut dyn Channel) -> ChannelState {
+/// Reads what is there while it `goes_on`.
+fn read_channel(
+    fd: &OwnedFd,
+    channel: &mut dyn Channel,
+    goes_on: impl Fn() -> bool,
+) -> ChannelState {
     let mut buffer = [0; 64 * 1024];
     loop {
         match nix::unistd::read(fd, &mut buffer) {
             Ok(0) => return ChannelState::Closed,
             Ok(count) if !channel.receive(&buffer[..count]) => return ChannelState::Broken,
+            Ok(_) if !goes_on() => return ChannelState::Open,
             Ok(_) | Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => return ChannelState::Open,
             Err(_) => return ChannelState::Closed,

@@ -5,6 +5,7 @@ use crate::cells::Suite;
 mod crowd;
 mod disk;
 mod ends;
+mod events;
 mod exit_codes;
 mod languages;
 mod memory;
@@ -28,6 +29,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &disk::SUITE,
     &exit_codes::SUITE,
     &record::SUITE,
+    &events::SUITE,
     &truth::SUITE,
     &crowd::SUITE,
     &languages::SUITE,
