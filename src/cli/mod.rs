@@ -337,7 +337,8 @@ fn lean<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Option<Command> {
         let word = word.as_encoded_bytes();
         let Some(option) = word.strip_prefix(b"--") else {
             match word {
-                [b'-', ..] if called == "run" && (word == b"-c" || word == b"-") => continue,
+                b"-" => continue,
+                b"-c" if called == "run" => continue,
                 [b'-', ..] => return None,
                 _ => continue,
             }
