@@ -5,6 +5,7 @@ use crate::cells::Suite;
 mod crowd;
 mod disk;
 mod ends;
+mod event_readers;
 mod events;
 mod exit_codes;
 mod languages;
@@ -30,6 +31,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &exit_codes::SUITE,
     &record::SUITE,
     &events::SUITE,
+    &event_readers::SUITE,
     &truth::SUITE,
     &crowd::SUITE,
     &languages::SUITE,
