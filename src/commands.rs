@@ -3,18 +3,19 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::cli::{self, Invocation, Options, RecordTo};
+use crate::cli::{self, EventsTo, Invocation, Options, RecordTo};
 use crate::drivers;
 use crate::error::{Result, SetupError, Step};
 use crate::format::Format;
 use crate::plan::Plan;
 use crate::probe::HostFacts;
 use crate::record::Record;
-use crate::run;
+use crate::run::{self, Events};
 use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 
@@ -50,17 +51,19 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
         Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
         Ok(Invocation::Rootfs(rootfs)) => finish(crate::prepared::run(&rootfs.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
-        Err(error) => usage(&error, &words),
+        Err(error) => usage(&error, &words, began),
     }
 }
 
-/// clap's own message; for a caller that reads records, one of those too.
-fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
+/// clap's own message; for a caller that reads records or events, one of those
+/// too.
+fn usage(error: &clap::Error, words: &[OsString], began: Instant) -> u8 {
     let _ = error.print();
     if !error.use_stderr() {
         return 0;
     }
-    if let Some(format) = cli::wanted(words) {
+    let format = cli::wanted(words);
+    if format.is_some() || wants_events(words) {
         let message = error.to_string();
         let first = message
             .lines()
@@ -68,9 +71,22 @@ fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
             .unwrap_or_default()
             .trim_start_matches("error: ");
         let failure = SetupError::new(Step::Spec, first).hint("see cellblock --help");
-        let _ = print_record(&run::refused(failure), &format, &mut io::stdout());
+        let record = run::refused(failure);
+        let _ = match format {
+            Some(format) => print_record(&record, &format, &mut io::stdout()),
+            None => open_events(&EventsTo::Stdout, began).and_then(|to| to.finish(&record)),
+        };
     }
     USAGE
+}
+
+/// Whether a caller who gave a wrong command line reads events from stdout.
+fn wants_events(words: &[OsString]) -> bool {
+    let ours: Vec<_> = words.iter().take_while(|word| *word != "--").collect();
+    ours.iter().any(|word| *word == "--events=-")
+        || ours
+            .windows(2)
+            .any(|pair| pair[0] == "--events" && pair[1] == "-")
 }
 
 fn finish(result: Result<u8>) -> u8 {
@@ -106,29 +122,50 @@ impl Outlet {
         let record = options.record.as_ref().map(open_record).transpose()?;
         let view = mode == Mode::Run && !options.json && io::stdout().is_terminal();
         let json = options.json || (mode == Mode::Run && !view && record.is_none());
+        // Events and something else would be neither.
+        let is_free = options.events != Some(EventsTo::Stdout);
         Ok(Self {
             record,
-            json: json.then(|| options.format.clone()),
-            view,
+            json: (json && is_free).then(|| options.format.clone()),
+            view: view && is_free,
         })
     }
 }
 
 fn open_record(to: &RecordTo) -> Result<(String, File)> {
+    open(to, "--record")
+}
+
+fn open_events(to: &EventsTo, began: Instant) -> Result<Events> {
+    let (name, file) = match to {
+        EventsTo::Other(to) => open(to, "--events")?,
+        EventsTo::Stdout => {
+            let name = "standard output".to_owned();
+            let copy = io::stdout().as_fd().try_clone_to_owned();
+            let copy = copy.map_err(|e| SetupError::io(Step::Spec, "fcntl", &e).on(&name))?;
+            (name, copy.into())
+        }
+    };
+    Events::new(file, name, began)
+}
+
+/// Opens the destination that `option` names.
+fn open(to: &RecordTo, option: &str) -> Result<(String, File)> {
     let (name, opened) = match to {
         RecordTo::File(path) => (
             path.display().to_string(),
             File::create(path).map_err(|e| {
                 SetupError::io(Step::Spec, "open", &e)
-                    .hint("name a file that you may write with --record")
+                    .hint(format!("name a file that you may write with {option}"))
             }),
         ),
         RecordTo::Descriptor(number) => (
-            format!("--record fd:{number}"),
+            format!("{option} fd:{number}"),
             crate::sys::process::adopt(*number).map_err(|e| {
-                SetupError::os(Step::Spec, "fcntl", e).hint(
-                    "open the descriptor for writing before cellblock starts, as in 3>record.json",
-                )
+                let file = option.trim_start_matches('-');
+                SetupError::os(Step::Spec, "fcntl", e).hint(format!(
+                    "open the descriptor for writing before cellblock starts, as in {number}>{file}.json",
+                ))
             }),
         ),
     };
@@ -139,32 +176,46 @@ fn open_record(to: &RecordTo) -> Result<(String, File)> {
 }
 
 fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Instant) -> u8 {
+    let events = options.events.as_ref();
+    let events = match events.map(|to| open_events(to, began)).transpose() {
+        Ok(events) => events,
+        Err(error) => return refuse(&error, options, None),
+    };
     let outlet = match Outlet::open(mode, options) {
         Ok(outlet) => outlet,
-        Err(error) => {
-            if options.json {
-                let refused = run::refused(error.clone());
-                let _ = print_record(&refused, &options.format, &mut io::stdout());
-            }
-            complain(&error);
-            return FAILED;
-        }
+        Err(error) => return refuse(&error, options, events.as_ref()),
     };
     let spec = partial.and_then(|partial| load(mode, options, partial));
     let record = match &spec {
-        Ok(spec) => run::execute(spec, began),
+        Ok(spec) => run::execute_telling(spec, began, events.as_ref()),
         Err(error) => run::refused(error.clone()),
     };
     if let Some(error) = &record.setup_error {
         complain(error);
     }
-    match deliver(&record, outlet) {
-        Ok(()) => u8::try_from(record.exit_code).unwrap_or(FAILED),
-        Err(error) => {
-            complain(&error);
-            FAILED
-        }
+    // The events first: their reader is waiting, and they for nobody for ever.
+    let told = events.map_or(Ok(()), |events| events.finish(&record));
+    let delivered = deliver(&record, outlet);
+    let mut code = u8::try_from(record.exit_code).unwrap_or(FAILED);
+    for error in [told, delivered].into_iter().filter_map(Result::err) {
+        complain(&error);
+        code = FAILED;
     }
+    code
+}
+
+/// The end of a call that has no place for its record or its events.
+fn refuse(error: &SetupError, options: &Options, events: Option<&Events>) -> u8 {
+    let record = run::refused(error.clone());
+    if options.json {
+        let _ = print_record(&record, &options.format, &mut io::stdout());
+    }
+    let told = events.map_or(Ok(()), |events| events.finish(&record));
+    complain(error);
+    if let Err(error) = told {
+        complain(&error);
+    }
+    FAILED
 }
 
 fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
@@ -178,7 +229,8 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
             profile: driver.profile,
         })
         .collect();
-    let stdio = if mode == Mode::Run || options.json {
+    let has_stdout = options.events != Some(EventsTo::Stdout);
+    let stdio = if mode == Mode::Run || options.json || !has_stdout {
         Stdio::Capture
     } else {
         Stdio::Inherit

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::bytes::RawText;
 use crate::error::SetupError;
 
+pub mod event;
 pub mod picture;
 pub mod stream;
 

@@ -12,6 +12,8 @@ mod attacks;
 mod catalogue;
 #[path = "cells/mod.rs"]
 mod cells;
+#[path = "support/events.rs"]
+mod events;
 mod lifecycle;
 #[path = "cells/peers.rs"]
 mod peers;

@@ -1,6 +1,8 @@
 //! The record as others see it: its published schema, its JSON, and how it is
 //! shown. `CELLBLOCK_BLESS=1` rewrites the files that are compared with.
 
+#[path = "support/events.rs"]
+mod events;
 #[path = "support/schema.rs"]
 mod schema;
 
@@ -9,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cellblock::bytes::RawText;
+use cellblock::record::event::Event;
 use cellblock::record::{CodeError, Record};
 use cellblock::show::{self, Style};
 use proptest::prelude::*;
@@ -38,9 +41,11 @@ fn assert_is_current(path: &str, wanted: &str) -> io::Result<()> {
 }
 
 #[test]
-fn the_published_schema_is_current() {
+fn the_published_schemas_are_current() {
     let schema = serde_json::to_string_pretty(&Record::json_schema_document()).unwrap();
     assert_is_current("docs/record.schema.json", &(schema + "\n")).unwrap();
+    let schema = serde_json::to_string_pretty(&Event::json_schema_document()).unwrap();
+    assert_is_current("docs/event.schema.json", &(schema + "\n")).unwrap();
 }
 
 #[test]
@@ -73,6 +78,47 @@ fn the_schema_refuses_what_is_no_record() {
         let mut broken = whole.clone();
         broken[field] = value;
         assert!(!schema::complaints(&broken).is_empty(), "{field}");
+    }
+}
+
+#[test]
+fn the_schema_of_events_tells_them_from_others() {
+    let record: Value = serde_json::from_str(&sample("ok").unwrap()).unwrap();
+    let schema = "cellblock.event.v1";
+    let started = json!({"seq": 0, "at_ms": 2.5, "event": "started", "schema": schema, "id": "x",
+        "version": "0", "language": null, "argv": ["a"], "time": "2026-01-01T00:00:00.000Z"});
+    let chunk =
+        json!({"seq": 1, "at_ms": 2.5, "event": "stdout", "text": "\u{FFFD}", "base64": "/w=="});
+    let finished =
+        json!({"seq": 2, "at_ms": 3, "event": "finished", "schema": schema, "record": record});
+    let lines = format!("{started}\n{chunk}\n{finished}\n");
+    assert_eq!(events::assert_valid_events(&lines).len(), 3);
+
+    for event in [&started, &chunk, &finished] {
+        for field in event
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|field| *field != "base64")
+        {
+            let mut part = event.clone();
+            part.as_object_mut().unwrap().remove(field);
+            assert!(
+                !events::complaints(&part).is_empty(),
+                "{event} without {field}"
+            );
+        }
+    }
+    for (event, field, value) in [
+        (&started, "schema", json!("cellblock.event.v2")),
+        (&chunk, "event", json!("stdall")),
+        (&chunk, "text", json!(3)),
+        (&chunk, "seq", json!(-1)),
+        (&finished, "record", json!({})),
+    ] {
+        let mut broken = event.clone();
+        broken[field] = value;
+        assert!(!events::complaints(&broken).is_empty(), "{broken}");
     }
 }
 

@@ -8,7 +8,8 @@ use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser 
 
 use super::format::Shaped;
 use super::values::{
-    PathPair, PortList, RecordTo, Variable, layer, path_pair, record_to, variable,
+    EventsTo, PathPair, PortList, RecordTo, Variable, events_to, layer, path_pair, record_to,
+    variable,
 };
 use crate::spec::quantity::Bound;
 use crate::spec::units::{Bytes, Span};
@@ -41,12 +42,27 @@ pub(super) struct Call {
     /// it
     #[arg(long, help_heading = "Record")]
     pub json: bool,
+    /// Tell what happens while it happens, as JSON Lines, to a file, an open
+    /// descriptor or standard output (-); the last event holds the record
+    #[arg(
+        long, value_name = "FILE|fd:N|-", help_heading = "Record",
+        value_parser = OsStringValueParser::new().try_map(events_to)
+    )]
+    pub events: Option<EventsTo>,
     #[command(flatten)]
     pub shaped: Shaped,
 }
 
 impl Group for Call {
-    const NAMES: &[&str] = &["spec", "policy", "record", "json", "format", "tool-call-id"];
+    const NAMES: &[&str] = &[
+        "spec",
+        "policy",
+        "record",
+        "json",
+        "events",
+        "format",
+        "tool-call-id",
+    ];
 }
 
 /// What the cell sees of the file system.

@@ -10,7 +10,7 @@ pub use format::{Show, wanted};
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
-pub use values::{PathPair, PortList, RecordTo, Variable};
+pub use values::{EventsTo, PathPair, PortList, RecordTo, Variable};
 
 use options::Needed;
 
@@ -335,7 +335,8 @@ fn lean<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Option<Command> {
         let word = word.as_encoded_bytes();
         let Some(option) = word.strip_prefix(b"--") else {
             match word {
-                [b'-', ..] if called == "run" && (word == b"-c" || word == b"-") => continue,
+                b"-" => continue,
+                b"-c" if called == "run" => continue,
                 [b'-', ..] => return None,
                 _ => continue,
             }

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::Resettable;
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
-use super::values::{PathPair, RecordTo};
+use super::values::{EventsTo, PathPair, RecordTo};
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
 use crate::format::{Format, Shape};
@@ -30,6 +31,8 @@ pub struct Options {
     pub json: bool,
     /// In which format.
     pub format: Format,
+    /// Where events go.
+    pub events: Option<EventsTo>,
     /// What the cell sees of the file system.
     pub files: Files,
     /// What the program finds around itself.
@@ -110,15 +113,19 @@ impl Options {
             policy,
             record,
             json,
+            events,
             shaped,
         } = Call::from_arg_matches_mut(matches)?;
         let format = shaped.format().unwrap_or_default();
+        let json = json || format.shape != Shape::Record;
+        refuse_sharing(json, record.as_ref(), events.as_ref())?;
         Ok(Self {
             spec,
             policy,
             record,
-            json: json || format.shape != Shape::Record,
+            json,
             format,
+            events,
             files: given(matches, "Files")?,
             environment: given(matches, "Environment")?,
             network: given(matches, "Networking")?,
@@ -224,6 +231,24 @@ impl Options {
             .chain(self.files.rw.iter().map(bind(true)))
             .collect()
     }
+}
+
+/// A record among the events would be neither.
+fn refuse_sharing(
+    json: bool,
+    record: Option<&RecordTo>,
+    events: Option<&EventsTo>,
+) -> Result<(), clap::Error> {
+    let message = match events {
+        Some(EventsTo::Stdout) if json => {
+            "--json and --events - both write to standard output: leave --json out, since the last event holds the record, or send one of them elsewhere (--record FILE, --events FILE)\n"
+        }
+        Some(EventsTo::Other(to)) if record == Some(to) => {
+            "--record and --events name the same destination: leave --record out, since the last event holds the record, or send it elsewhere\n"
+        }
+        _ => return Ok(()),
+    };
+    Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
 /// The options of a group, if any of them was given. clap knows a group by the

@@ -250,6 +250,28 @@ fn no_exec_closes_memory_too_unless_a_policy_is_named() {
 }
 
 #[test]
+fn events_and_records_go_to_different_places() {
+    let events = |words: &str| {
+        let head = ["cellblock", "run", "-c", "1"];
+        let words: Vec<&str> = head.into_iter().chain(words.split(' ')).collect();
+        parse(&words).map(|run| match run {
+            Invocation::Run(run) => run.options.events,
+            other => panic!("{other:?}"),
+        })
+    };
+    let to = |words| events(words).unwrap().unwrap();
+    assert_eq!(to("--events -"), EventsTo::Stdout);
+    let file = EventsTo::Other(RecordTo::File("./-".into()));
+    assert_eq!(to("--events ./- --json"), file);
+    let descriptor = EventsTo::Other(RecordTo::Descriptor(3));
+    assert_eq!(to("--events=fd:3 --record fd:4"), descriptor);
+    for words in ["--events - --json", "--events fd:3 --record fd:3"] {
+        let error = events(words).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{words}");
+    }
+}
+
+#[test]
 fn completions_know_the_options() {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let script = String::from_utf8(Completions { shell }.script()).unwrap();
@@ -283,6 +305,8 @@ fn word() -> impl Strategy<Value = String> {
         Just("--spec"),
         Just("x.toml"),
         Just("--record=fd:3"),
+        Just("--events"),
+        Just("--events=fd:3"),
         Just("--without"),
         Just("seccomp"),
         Just("-x"),

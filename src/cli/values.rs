@@ -102,6 +102,23 @@ pub(super) fn record_to(text: OsString) -> Result<RecordTo, String> {
     }
 }
 
+/// Where events go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventsTo {
+    /// Standard output.
+    Stdout,
+    /// Where a record could go as well.
+    Other(RecordTo),
+}
+
+/// Reads [`EventsTo`]: `-`, `fd:N`, or a path.
+pub(super) fn events_to(text: OsString) -> Result<EventsTo, String> {
+    match text.as_bytes() {
+        b"-" => Ok(EventsTo::Stdout),
+        _ => record_to(text).map(EventsTo::Other),
+    }
+}
+
 /// Reads the name of a layer that `--without` gives up.
 pub(super) fn layer(text: &str) -> Result<Layer, String> {
     let known = Layer::ALL.into_iter().find(|layer| layer.name() == text);

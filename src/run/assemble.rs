@@ -6,6 +6,7 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::FilterPolicy;
 use super::conversation::Said;
+use super::filter;
 use super::isolation::isolation;
 use super::limits;
 use super::measures::{timing, usage};
@@ -291,21 +292,11 @@ fn note_oddities(observed: &Observed, warnings: &mut Vec<String>) {
     }
 }
 
-fn denied(observed: &Observed, filter: Option<&FilterPolicy>) -> Vec<Denied> {
-    let entry = |(number, count): (&i64, &u64)| {
-        let known = filter.and_then(|f| f.compiled().denial(i32::try_from(*number).ok()?));
-        Denied {
-            kind: "syscall".to_owned(),
-            name: known.map_or_else(|| number.to_string(), |denial| denial.name.to_owned()),
-            count: *count,
-            action: known.map_or_else(
-                || "EPERM".to_owned(),
-                |denial| format!("{:?}", nix::errno::Errno::from_raw(denial.errno)),
-            ),
-            reason: known.map(|denial| denial.reason.clone().into_owned()),
-        }
-    };
-    observed.denials.counts().iter().map(entry).collect()
+fn denied(observed: &Observed, policy: Option<&FilterPolicy>) -> Vec<Denied> {
+    let counts = observed.denials.counts().iter();
+    counts
+        .map(|(number, count)| filter::denied(policy, *number, *count))
+        .collect()
 }
 
 /// Which of the tmpfs that the program writes to had nothing left at the end.

@@ -5,15 +5,17 @@ use crate::record::CodeError;
 use crate::supervise::Channel;
 use crate::sys::process::monotonic_ns;
 
+use super::events::Teller;
 use super::results::Results;
 
 /// One request, and what came back.
-#[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct Conversation<'a> {
     request: Vec<u8>,
     sent: usize,
     reader: FrameReader,
     pub(super) said: Said,
+    /// Passes it on at once.
+    teller: Option<&'a Teller<'a>>,
 }
 
 /// What the shim said; hostile input, capped.
@@ -26,21 +28,23 @@ pub(super) struct Said {
     pub(super) is_syntax: bool,
 }
 
-impl Conversation {
-    pub(super) fn new(request: Vec<u8>) -> Self {
+impl<'a> Conversation<'a> {
+    pub(super) fn new(request: Vec<u8>, teller: Option<&'a Teller<'a>>) -> Self {
         Self {
             request,
             sent: 0,
             reader: FrameReader::new(),
             said: Said::default(),
+            teller,
         }
     }
 }
 
-impl Channel for Conversation {
+impl Channel for Conversation<'_> {
     fn receive(&mut self, bytes: &[u8]) -> bool {
-        let said = &mut self.said;
-        self.reader.feed(bytes, |frame| said.take(frame)).is_ok()
+        let (said, teller) = (&mut self.said, self.teller);
+        let take = |frame| said.take(frame, teller);
+        self.reader.feed(bytes, take).is_ok()
     }
 
     fn pending(&self) -> &[u8] {
@@ -57,13 +61,31 @@ impl Channel for Conversation {
 }
 
 impl Said {
-    fn take(&mut self, frame: Frame) {
+    fn take(&mut self, frame: Frame, teller: Option<&Teller<'_>>) {
         match frame {
             Frame::Started => self.started_ns = self.started_ns.or_else(|| Some(monotonic_ns())),
-            Frame::Result { item, notes } => self.results.add(item, notes),
-            Frame::Update { item, notes } => self.results.update(item, notes),
-            Frame::Clear { wait } => self.results.clear(wait),
+            Frame::Result { item, notes } => {
+                let kept = self.results.add(item, notes);
+                if let (Some(teller), Some(kept)) = (teller, kept) {
+                    teller.result(kept);
+                }
+            }
+            Frame::Update { item, notes } => {
+                let kept = self.results.update(item, notes);
+                if let (Some(teller), Some(kept)) = (teller, kept) {
+                    teller.update(kept);
+                }
+            }
+            Frame::Clear { wait } => {
+                self.results.clear(wait);
+                if let Some(teller) = teller {
+                    teller.clear(wait);
+                }
+            }
             Frame::Error { error, is_syntax } => {
+                if let Some(teller) = teller {
+                    teller.error(&error);
+                }
                 self.error = Some(error);
                 self.is_syntax = is_syntax;
             }

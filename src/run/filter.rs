@@ -6,6 +6,7 @@ use nix::errno::Errno;
 
 use crate::error::{Result, SetupError, Step};
 use crate::plan::seccomp::{self, Arch, Compiled};
+use crate::record::Denied;
 use crate::supervise::Denials;
 use crate::sys::seccomp::Instruction;
 
@@ -67,6 +68,21 @@ pub(crate) fn instructions(compiled: &Compiled) -> Vec<Instruction> {
         k: i.k,
     };
     compiled.program.iter().map(insn).collect()
+}
+
+/// What the record says of a system call that `filter` denied.
+pub(super) fn denied(filter: Option<&Policy>, number: i64, count: u64) -> Denied {
+    let known = filter.and_then(|f| f.compiled().denial(i32::try_from(number).ok()?));
+    Denied {
+        kind: "syscall".to_owned(),
+        name: known.map_or_else(|| number.to_string(), |denial| denial.name.to_owned()),
+        count,
+        action: known.map_or_else(
+            || "EPERM".to_owned(),
+            |denial| format!("{:?}", Errno::from_raw(denial.errno)),
+        ),
+        reason: known.map(|denial| denial.reason.clone().into_owned()),
+    }
 }
 
 fn unknown(name: &str) -> SetupError {

@@ -17,10 +17,11 @@ use crate::record::Record;
 use crate::rootfs::{Lease, Tree};
 use crate::spec::{Command, Spec};
 use crate::supervise::outputs::OutDir;
-use crate::supervise::{BlockedSignals, Channel, watch};
+use crate::supervise::{BlockedSignals, Channel, Observer, watch};
 
 mod assemble;
 mod conversation;
+mod events;
 mod filter;
 mod inputs;
 mod isolation;
@@ -30,6 +31,8 @@ mod outputs;
 mod results;
 
 use conversation::Conversation;
+pub use events::Events;
+use events::Teller;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
 use inputs::Trees;
@@ -124,8 +127,13 @@ pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
 
 /// Executes `spec` and says what happened. `began` is when the call began.
 pub fn execute(spec: &Spec, began: Instant) -> Record {
+    execute_telling(spec, began, None)
+}
+
+/// The same; tells `events` what happens meanwhile, all but the end.
+pub fn execute_telling(spec: &Spec, began: Instant, events: Option<&Events>) -> Record {
     let began_ns = crate::sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns)) {
+    match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns, events)) {
         Ok(record) => record,
         Err(error) => assemble::not_set_up(Some(spec), error),
     }
@@ -136,7 +144,7 @@ pub fn refused(error: SetupError) -> Record {
     assemble::not_set_up(None, error)
 }
 
-fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
+fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) -> Result<Record> {
     let Resolved {
         plan,
         filter,
@@ -150,7 +158,8 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         warnings: left_out,
     } = Trees::read(&plan)?;
     let signals = BlockedSignals::block()?;
-    let mut conversation = conversation(spec, driver)?;
+    let teller = events.map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
+    let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), kept.as_ref())?;
@@ -177,7 +186,8 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
         .as_ref()
         .map(filter::Policy::denials)
         .unwrap_or_default();
-    let observed = watch(&cell, &plan, denials, signals.fd(), channel);
+    let observer = teller.as_ref().map(|teller| teller as &dyn Observer);
+    let observed = watch(&cell, &plan, denials, signals.fd(), channel, observer);
     let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
     if let Some(cgroup) = cell.cgroup.take()
         && let Err(error) = cgroup.remove()
@@ -187,6 +197,12 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     let observed = observed?;
     warnings.extend(left_out);
     let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), kept.as_ref());
+    if let Some(teller) = &teller {
+        teller.files(&outputs.files);
+    }
+    if let Some(trouble) = events.and_then(Events::trouble) {
+        warnings.push(format!("events are missing: {trouble}"));
+    }
     Ok(assemble::record(assemble::Parts {
         spec,
         plan: &plan,
@@ -204,7 +220,11 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     }))
 }
 
-fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversation>> {
+fn conversation<'a>(
+    spec: &Spec,
+    driver: Option<&Driver>,
+    teller: Option<&'a Teller<'a>>,
+) -> Result<Option<Conversation<'a>>> {
     match (&spec.command, driver) {
         (
             Command::Run {
@@ -221,7 +241,7 @@ fn conversation(spec: &Spec, driver: Option<&Driver>) -> Result<Option<Conversat
                 memory: spec.limits.memory,
                 parts: driver.parts(),
             };
-            Ok(Some(Conversation::new(request.encode()?)))
+            Ok(Some(Conversation::new(request.encode()?, teller)))
         }
         _ => Ok(None),
     }

@@ -50,42 +50,42 @@ struct Update {
 }
 
 impl Results {
-    /// Adds a result.
-    pub(super) fn add(&mut self, item: ResultItem, notes: Vec<String>) {
+    /// Adds a result; gives it back when it was kept.
+    pub(super) fn add(&mut self, item: ResultItem, notes: Vec<String>) -> Option<&ResultItem> {
         if self.clear_waits {
             self.clear_now();
         }
-        self.push(Measured::new(item, notes));
+        self.push(Measured::new(item, notes))
     }
 
-    fn push(&mut self, item: Measured) {
+    fn push(&mut self, item: Measured) -> Option<&ResultItem> {
         if self.kept.len() == COUNT_CAP || self.bytes + item.size > BYTES_CAP {
             self.left_out += 1;
-            return;
+            return None;
         }
         if let Some(id) = &item.item.display_id {
             self.updates.entry(id.clone()).or_default();
         }
         self.bytes += item.size;
         self.kept.push(item);
+        self.kept.last().map(|kept| &kept.item)
     }
 
     /// Gives the results of the item's name new forms. A name that no kept
-    /// result has is nobody's.
-    pub(super) fn update(&mut self, item: ResultItem, notes: Vec<String>) {
+    /// result has is nobody's. Gives the forms back when they were kept.
+    pub(super) fn update(&mut self, item: ResultItem, notes: Vec<String>) -> Option<&ResultItem> {
         let id = item.display_id.as_ref();
-        let Some(update) = id.and_then(|id| self.updates.get_mut(id)) else {
-            return;
-        };
+        let update = id.and_then(|id| self.updates.get_mut(id))?;
         let old = update.as_ref().and_then(|old| old.forms.as_ref());
         self.bytes -= old.map_or(0, |old| old.size);
         let item = Measured::new(item, notes);
         let fits = self.bytes + item.size <= BYTES_CAP;
         self.bytes += if fits { item.size } else { 0 };
-        *update = Some(Update {
+        let update = update.insert(Update {
             before: self.kept.len(),
             forms: fits.then_some(item),
         });
+        update.forms.as_ref().map(|forms| &forms.item)
     }
 
     /// Takes back what was displayed, now or before the next result.

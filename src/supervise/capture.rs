@@ -98,13 +98,32 @@ impl Capture {
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
     pub fn read_from(&mut self, fd: BorrowedFd<'_>) -> io::Result<ReadStatus> {
+        self.read_and_tell(fd, |_| true)
+    }
+
+    /// The same; hands `heard` the bytes of each read, which says whether to read
+    /// on now.
+    ///
+    /// # Errors
+    /// Those of readv(2), except EAGAIN and EINTR.
+    pub fn read_and_tell(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        mut heard: impl FnMut([&[u8]; 2]) -> bool,
+    ) -> io::Result<ReadStatus> {
         // A short read does not mean that the pipe is empty: the program can
         // put its end into packet mode (O_DIRECT). Only EAGAIN means that.
         for _ in 0..READS_PER_TURN {
             let [first, second] = self.room();
             match readv(fd, &mut [IoSliceMut::new(first), IoSliceMut::new(second)]) {
                 Ok(0) => return Ok(ReadStatus::Closed),
-                Ok(got) => self.total += got as u64,
+                Ok(got) => {
+                    let at = self.total;
+                    self.total += got as u64;
+                    if !heard(self.read_at(at, got)) {
+                        return Ok(ReadStatus::More);
+                    }
+                }
                 Err(Errno::EAGAIN) => return Ok(ReadStatus::Drained),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -127,6 +146,19 @@ impl Capture {
         let may_wrap = self.ring.len() == self.ring_cap;
         let (start, end) = self.ring.split_at_mut(at);
         [end, if may_wrap { start } else { &mut [] }]
+    }
+
+    /// The last `got` bytes, which were read behind the first `at`: one read goes
+    /// to the head or to the ring.
+    fn read_at(&self, at: u64, got: usize) -> [&[u8]; 2] {
+        let Some(beyond) = at.checked_sub(self.head_cap as u64) else {
+            let at = at as usize;
+            return [&self.head[at..at + got], &[]];
+        };
+        let start = position(beyond, self.ring.len());
+        let (before, behind) = self.ring.split_at(start);
+        let first = got.min(behind.len());
+        [&behind[..first], &before[..got - first]]
     }
 
     /// The stream in the record's form. Nothing is copied: the ring becomes the
@@ -220,8 +252,16 @@ mod tests {
     }
 
     fn drain(capture: &mut Capture, read: &OwnedFd) -> ReadStatus {
+        hear(capture, read, &mut Vec::new())
+    }
+
+    fn hear(capture: &mut Capture, read: &OwnedFd, heard: &mut Vec<u8>) -> ReadStatus {
         loop {
-            match capture.read_from(read.as_fd()).unwrap() {
+            let listen = |parts: [&[u8]; 2]| {
+                heard.extend(parts.concat());
+                heard.len().is_multiple_of(3)
+            };
+            match capture.read_and_tell(read.as_fd(), listen).unwrap() {
                 ReadStatus::More => {}
                 status => return status,
             }
@@ -364,6 +404,20 @@ mod tests {
                 shown(&captured(cap, &chunks).0.finish()),
                 model(cap as usize, &chunks.concat())
             );
+        }
+    }
+
+    #[test]
+    fn every_byte_is_heard_once() {
+        let (read, write_end) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        for cap in [0, 1, 10, 100_001, 300_000] {
+            let (mut capture, mut heard) = (Capture::new(Bytes(cap)), Vec::new());
+            let stream: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
+            for chunk in stream.chunks(7_777) {
+                assert_eq!(write(&write_end, chunk).unwrap(), chunk.len());
+                hear(&mut capture, &read, &mut heard);
+            }
+            assert!(heard == stream, "cap {cap}");
         }
     }
 

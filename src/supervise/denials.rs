@@ -50,8 +50,9 @@ impl Denials {
         self.resume.filter(|resume| *resume > Instant::now())
     }
 
-    /// Answers what is waiting; false when there will be nothing more.
-    pub fn answer(&mut self, listener: BorrowedFd<'_>) -> bool {
+    /// Answers what is waiting; false when there will be nothing more. Tells
+    /// `first` the number of a call that is denied for the first time.
+    pub fn answer(&mut self, listener: BorrowedFd<'_>, mut first: impl FnMut(i64)) -> bool {
         loop {
             let mut ready = [PollFd::new(listener, PollFlags::POLLIN)];
             let waiting = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
@@ -61,7 +62,11 @@ impl Denials {
             }
             let errno_of = |number| self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
             match seccomp::deny_next(listener, errno_of) {
-                Ok(number) => self.count(number),
+                Ok(number) => {
+                    if self.count(number) == 1 {
+                        first(number);
+                    }
+                }
                 Err(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => {}
                 Err(_) => return false,
             }
@@ -71,10 +76,13 @@ impl Denials {
         }
     }
 
-    fn count(&mut self, number: i64) {
-        *self.counts.entry(number).or_default() += 1;
+    fn count(&mut self, number: i64) -> u64 {
+        let count = self.counts.entry(number).or_default();
+        *count += 1;
+        let count = *count;
         self.total += 1;
         let pause = self.total > PROMPT && self.total.is_multiple_of(BATCH);
         self.resume = pause.then(|| Instant::now() + PAUSE);
+        count
     }
 }

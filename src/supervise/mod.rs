@@ -3,7 +3,7 @@
 //! One thread, one poll(2) loop. It never waits for anything without a
 //! deadline: neither the program, nor init, nor a reader can hold it up.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::sys::signalfd::SignalFd;
 
@@ -39,6 +39,47 @@ pub trait Channel {
     fn pending(&self) -> &[u8];
     /// Says that this much of [`Channel::pending`] was sent.
     fn sent(&mut self, count: usize);
+}
+
+/// A captured stream; its number is the place in [`Observed::output`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
+
+    /// Its name in the record.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// Is told what happens in a cell while it happens. Nothing here may wait.
+pub trait Observer {
+    /// The program was executed.
+    fn started(&self);
+    /// The program wrote this to a captured stream; hostile input.
+    fn wrote(&self, stream: Stream, bytes: &[u8]);
+    /// Nothing more comes from the stream.
+    fn ended(&self, stream: Stream);
+    /// A system call of this number was denied for the first time.
+    fn denied(&self, number: i64);
+    /// Whether it can take more output. Until it can, what the program writes is
+    /// not read, so that the program waits; all else goes on.
+    fn has_room(&self) -> bool;
+    /// What it waits to be able to write to, if it does.
+    fn waits_for(&self) -> Option<BorrowedFd<'_>>;
+    /// Has it pass on what it can without waiting.
+    fn pass_on(&self);
 }
 
 /// Everything observed about a cell, from its start to its end.
@@ -80,8 +121,9 @@ pub fn watch<'a>(
     denials: Denials,
     signals: &SignalFd,
     channel: Option<&'a mut dyn Channel>,
+    observer: Option<&'a dyn Observer>,
 ) -> Result<Observed> {
-    let mut watcher = Watcher::new(cell, plan, denials, channel);
+    let mut watcher = Watcher::new(cell, plan, denials, channel, observer);
     while !watcher.is_over() {
         watcher.step(signals)?;
     }

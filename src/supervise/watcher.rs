@@ -1,10 +1,9 @@
 //! The poll(2) loop: what happens, and what is done about it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -14,12 +13,18 @@ use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
 use super::meter::{Meter, Peaks};
 use super::verdict::Stop;
-use super::{Channel, Observed};
+use super::{Channel, Observed, Observer, Stream};
 use crate::child::report::Message;
 use crate::error::{Result, SetupError, Step};
 use crate::launch::{Running, in_words};
 use crate::plan::Plan;
 use crate::sys::process::pidfd_send_signal;
+
+mod channel;
+mod poll_set;
+
+use channel::{ChannelState, read_channel};
+use poll_set::Slot;
 
 /// Setting a cell up takes a millisecond; a bind of a dead network file system
 /// can take for ever.
@@ -29,9 +34,6 @@ const COUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long the kernel gets to end what was killed. A process that waits in
 /// the kernel for a dead file system cannot be ended at all.
 const END_DEADLINE: Duration = Duration::from_secs(5);
-
-/// The captured streams, in the order of [`Observed::output`].
-const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
 /// How far a cell has come, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,7 @@ pub(super) struct Watcher<'a> {
     cell: &'a Running,
     plan: &'a Plan,
     channel: Option<&'a mut dyn Channel>,
+    observer: Option<&'a dyn Observer>,
     channel_open: bool,
     output_open: [bool; 2],
     meter: Meter<'a>,
@@ -62,32 +65,20 @@ pub(super) struct Watcher<'a> {
     seen: Observed,
 }
 
-/// What a descriptor in the poll set is.
-#[derive(Clone, Copy, Debug)]
-enum Slot {
-    Report,
-    Init,
-    Signals,
-    Output(usize),
-    /// Frames come.
-    Frames,
-    /// Room for requests.
-    Requests,
-    Listener,
-}
-
 impl<'a> Watcher<'a> {
     pub(super) fn new(
         cell: &'a Running,
         plan: &'a Plan,
         denials: Denials,
         channel: Option<&'a mut dyn Channel>,
+        observer: Option<&'a dyn Observer>,
     ) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
             cell,
             plan,
             channel,
+            observer,
             channel_open: cell.channel.is_some(),
             output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
             meter: Meter::new(cell, plan),
@@ -124,80 +115,19 @@ impl<'a> Watcher<'a> {
                 Slot::Report => self.on_message(),
                 Slot::Init => self.on_init_gone(),
                 Slot::Signals => self.on_signal(signals),
-                Slot::Output(index) => self.on_output(index),
+                Slot::Output(stream) => self.on_output(stream),
                 Slot::Frames => self.on_frames(),
                 Slot::Requests => self.on_requests(),
                 Slot::Listener => self.on_denial(),
+                // Passed on below, with what came in this turn.
+                Slot::Events => {}
             }
         }
         self.on_time();
+        if let Some(observer) = self.observer {
+            observer.pass_on();
+        }
         Ok(())
-    }
-
-    fn wait(&self, signals: &SignalFd) -> Result<Vec<Slot>> {
-        let slots = self.slots(signals);
-        let mut fds: Vec<PollFd<'_>> = slots
-            .iter()
-            .map(|(_, fd, flags)| PollFd::new(*fd, *flags))
-            .collect();
-        match poll(&mut fds, self.timeout()) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
-        }
-        let happened = |(slot, fd): (&(Slot, BorrowedFd<'_>, PollFlags), &PollFd<'_>)| {
-            fd.revents()
-                .filter(|events| !events.is_empty())
-                .map(|_| slot.0)
-        };
-        Ok(slots.iter().zip(&fds).filter_map(happened).collect())
-    }
-
-    fn slots<'s>(&'s self, signals: &'s SignalFd) -> Vec<(Slot, BorrowedFd<'s>, PollFlags)> {
-        let mut slots = vec![
-            (Slot::Init, self.cell.pidfd.as_fd(), PollFlags::POLLIN),
-            (Slot::Signals, signals.as_fd(), PollFlags::POLLIN),
-        ];
-        if matches!(self.phase, Phase::SetUp | Phase::Running | Phase::Counting) {
-            slots.insert(
-                0,
-                (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN),
-            );
-        }
-        for (index, fd) in self.cell.output.iter().enumerate() {
-            if let (Some(fd), true) = (fd, self.output_open[index]) {
-                slots.push((Slot::Output(index), fd.as_fd(), PollFlags::POLLIN));
-            }
-        }
-        if let (Some(end), Some(channel), true) =
-            (&self.cell.channel, &self.channel, self.channel_open)
-        {
-            slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
-            if !channel.pending().is_empty() {
-                slots.push((Slot::Requests, end.to.as_fd(), PollFlags::POLLOUT));
-            }
-        }
-        if let Some(listener) = &self.listener
-            && self.seen.denials.may_answer()
-        {
-            slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
-        }
-        slots
-    }
-
-    /// The time until the next deadline. Rounded up: a poll that ends a little
-    /// early would only poll again.
-    fn timeout(&self) -> PollTimeout {
-        let resume = self.listener.as_ref().and(self.seen.denials.resumes_at());
-        let next = [self.deadline, self.next_check, resume]
-            .into_iter()
-            .flatten()
-            .min();
-        let Some(next) = next else {
-            return PollTimeout::NONE;
-        };
-        let left = next.saturating_duration_since(Instant::now());
-        let millis = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
-        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
     }
 
     fn on_message(&mut self) {
@@ -233,6 +163,9 @@ impl<'a> Watcher<'a> {
             .progress
             .began_ns(Step::Exec)
             .unwrap_or_else(crate::sys::process::monotonic_ns);
+        if let Some(observer) = self.observer {
+            observer.started();
+        }
         self.phase = Phase::Running;
         if self.cell.output.iter().any(Option::is_some) {
             // Room for output, while the program is still starting.
@@ -277,27 +210,40 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    fn on_output(&mut self, index: usize) {
-        self.read_output(index);
-        let over = self.seen.output[index]
+    fn on_output(&mut self, stream: Stream) {
+        self.read_output(stream);
+        let over = self.seen.output[stream as usize]
             .as_ref()
             .is_some_and(Capture::over_cap);
         if self.plan.watch.kill_on_output && over {
             self.end(Stop::OutputLimit {
-                stream: STREAMS[index],
+                stream: stream.name(),
                 cap: self.plan.watch.output,
             });
         }
     }
 
     /// Reads for one turn; says whether there may be more.
-    fn read_output(&mut self, index: usize) -> bool {
+    fn read_output(&mut self, stream: Stream) -> bool {
+        let index = stream as usize;
         let (Some(fd), Some(capture)) = (&self.cell.output[index], &mut self.seen.output[index])
         else {
             return false;
         };
-        let status = capture.read_from(fd.as_fd()).unwrap_or(ReadStatus::Closed);
+        let read = match self.observer {
+            None => capture.read_from(fd.as_fd()),
+            Some(observer) => capture.read_and_tell(fd.as_fd(), |parts| {
+                for bytes in parts.into_iter().filter(|bytes| !bytes.is_empty()) {
+                    observer.wrote(stream, bytes);
+                }
+                observer.has_room()
+            }),
+        };
+        let status = read.unwrap_or(ReadStatus::Closed);
         self.output_open[index] = status != ReadStatus::Closed;
+        if let (Some(observer), ReadStatus::Closed) = (self.observer, status) {
+            observer.ended(stream);
+        }
         status == ReadStatus::More
     }
 
@@ -317,7 +263,8 @@ impl<'a> Watcher<'a> {
         let (Some(end), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
             return;
         };
-        match read_channel(&end.from, &mut **channel) {
+        let goes_on = || self.observer.is_none_or(Observer::has_room);
+        match read_channel(&end.from, &mut **channel, goes_on) {
             ChannelState::Open => {}
             ChannelState::Closed => self.channel_open = false,
             ChannelState::Broken => {
@@ -333,7 +280,12 @@ impl<'a> Watcher<'a> {
         let Some(listener) = &self.listener else {
             return;
         };
-        if !self.seen.denials.answer(listener.as_fd()) {
+        let first = |number| {
+            if let Some(observer) = self.observer {
+                observer.denied(number);
+            }
+        };
+        if !self.seen.denials.answer(listener.as_fd(), first) {
             self.listener = None;
         }
     }
@@ -413,16 +365,23 @@ impl<'a> Watcher<'a> {
     /// Takes what is left in pipes whose writers are all dead.
     pub(super) fn finish(mut self) -> Result<Observed> {
         self.listener = None;
-        for index in 0..2 {
-            while self.output_open[index] && self.read_output(index) {}
+        for stream in Stream::ALL {
+            while self.output_open[stream as usize] && self.read_output(stream) {}
         }
         if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &mut self.channel, self.channel_open)
         {
             self.seen.channel_broken |= matches!(
-                read_channel(&end.from, &mut **channel),
+                read_channel(&end.from, &mut **channel, || true),
                 ChannelState::Broken
             );
+        }
+        if let Some(observer) = self.observer {
+            // A stream whose writer could not be killed has not ended.
+            for stream in Stream::ALL {
+                observer.ended(stream);
+            }
+            observer.pass_on();
         }
         if self.seen.ended_ns == 0 {
             self.seen.ended_ns = crate::sys::process::monotonic_ns();
@@ -438,25 +397,5 @@ impl<'a> Watcher<'a> {
         let step = self.cell.progress.step().unwrap_or(Step::Clone);
         SetupError::new(step, "the cell's init was killed")
             .hint("too little memory for the files that go in, or someone killed it")
-    }
-}
-
-enum ChannelState {
-    Open,
-    Closed,
-    Broken,
-}
-
-/// Reads all that is there.
-fn read_channel(fd: &OwnedFd, channel: &mut dyn Channel) -> ChannelState {
-    let mut buffer = [0; 64 * 1024];
-    loop {
-        match nix::unistd::read(fd, &mut buffer) {
-            Ok(0) => return ChannelState::Closed,
-            Ok(count) if !channel.receive(&buffer[..count]) => return ChannelState::Broken,
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => return ChannelState::Open,
-            Err(_) => return ChannelState::Closed,
-        }
     }
 }

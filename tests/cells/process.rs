@@ -136,6 +136,19 @@ impl Watch {
         }
     }
 
+    /// Reads nothing for this long, or until the child ends.
+    pub(crate) fn rest(&mut self, duration: Duration) -> Check<Option<ExitStatus>> {
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(None)
+    }
+
     /// Waits for the end; kills the child when it does not come in time.
     pub(crate) fn until_end(mut self, deadline: Duration) -> Check<Finished> {
         let Some(status) = self.pump(deadline)? else {

@@ -5,6 +5,8 @@ use crate::cells::Suite;
 mod crowd;
 mod disk;
 mod ends;
+mod event_readers;
+mod events;
 mod exit_codes;
 mod files;
 mod languages;
@@ -30,6 +32,8 @@ pub(crate) const SUITES: &[&Suite] = &[
     &exit_codes::SUITE,
     &files::SUITE,
     &record::SUITE,
+    &events::SUITE,
+    &event_readers::SUITE,
     &truth::SUITE,
     &crowd::SUITE,
     &languages::SUITE,

@@ -12,6 +12,7 @@ use nix::mount::{MsFlags, mount};
 use crate::cells::cell;
 use crate::cells::prelude::*;
 use crate::cells::{private, process};
+use crate::events::assert_valid_events;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "record",
@@ -229,10 +230,12 @@ fn to_nowhere(stage: &Stage) -> Check {
 fn forged_on_every_descriptor(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let path = scratch.join("record.json");
+    let events = scratch.join("events.jsonl");
     let mut command = stage
         .probe("record/forge", [])
         .passed_through()
         .option(["--record", &path.to_string_lossy()])
+        .option(["--events", &events.to_string_lossy()])
         .command();
     let process = process::finish(&mut command, stage.within(10_000))?;
     assert!(
@@ -242,5 +245,6 @@ fn forged_on_every_descriptor(stage: &Stage) -> Check {
     );
     let record = cell::read(&path)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 7));
+    assert_eq!(assert_valid_events(&fs::read_to_string(events)?).len(), 2);
     Ok(())
 }

@@ -29,6 +29,7 @@ fn all_pages() -> BTreeMap<String, String> {
     pages.insert("cellblock-recipe.5".to_owned(), recipe_format());
     pages.insert("cellblock-policy.5".to_owned(), policy_format());
     pages.insert("cellblock-record.5".to_owned(), record_format());
+    pages.insert("cellblock-events.5".to_owned(), events_format());
     pages
 }
 
@@ -119,7 +120,53 @@ fn record_format() -> String {
     roff.control("SH", ["SEE ALSO"]);
     words(
         &mut roff,
-        "cellblock(1), cellblock-run(1), cellblock-exec(1), cellblock-show(1), cellblock-policy(5)",
+        "cellblock(1), cellblock-run(1), cellblock-exec(1), cellblock-show(1), cellblock-events(5), cellblock-policy(5)",
+    );
+    roff.render()
+}
+
+fn events_format() -> String {
+    let mut roff = title("cellblock-events", "5");
+    roff.control("SH", ["NAME"]);
+    words(
+        &mut roff,
+        "cellblock-events - what cellblock tells of an execution meanwhile",
+    );
+    roff.control("SH", ["DESCRIPTION"]);
+    paragraphs(&mut roff, include_str!("events.txt"));
+    let schema = schemars::schema_for!(cellblock::record::event::Event).to_value();
+    let style = reference::Style {
+        root: "EVERY EVENT",
+        defaults: None,
+        own_words: &[
+            ("RawText", "text, or {\"text\": …, \"base64\": …}"),
+            ("ResultItem", "table, as in results of cellblock-record(5)"),
+            ("CodeError", "table, as error of cellblock-record(5)"),
+            ("FileChange", "table, as in files of cellblock-record(5)"),
+            ("Record", "table, see cellblock-record(5)"),
+        ],
+        sections: &[],
+    };
+    reference::sections(&mut roff, &schema, &style);
+    for kind in schema["oneOf"].as_array().unwrap() {
+        let mut kind = kind.clone();
+        // Fields that several kinds have, or many, are a type of their own.
+        if let Some(path) = kind["$ref"].as_str() {
+            let name = path.rsplit('/').next().unwrap();
+            let mut fields = schema["$defs"][name]["properties"].clone();
+            fields["event"] = kind["properties"]["event"].clone();
+            kind["properties"] = fields;
+        }
+        let fields = kind["properties"].as_object_mut().unwrap();
+        let name = fields.remove("event").unwrap()["const"].take();
+        reference::section(&mut roff, name.as_str().unwrap(), &kind, &schema, &style);
+    }
+    roff.control("SH", ["EXAMPLES"]);
+    paragraphs(&mut roff, include_str!("events-example.txt"));
+    roff.control("SH", ["SEE ALSO"]);
+    words(
+        &mut roff,
+        "cellblock(1), cellblock-run(1), cellblock-exec(1), cellblock-record(5)",
     );
     roff.render()
 }

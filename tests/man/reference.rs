@@ -50,6 +50,21 @@ pub(crate) fn sections(roff: &mut Roff, schema: &Value, style: &Style<'_>) {
     }
 }
 
+/// A section for one table, whatever types its fields have.
+pub(crate) fn section(
+    roff: &mut Roff,
+    heading: &str,
+    table: &Value,
+    schema: &Value,
+    style: &Style<'_>,
+) {
+    roff.control("SH", [heading]);
+    if let Some(text) = table["description"].as_str() {
+        paragraphs(roff, text);
+    }
+    Page { schema, style }.fields(roff, table, "", &mut VecDeque::new());
+}
+
 struct Page<'a> {
     schema: &'a Value,
     style: &'a Style<'a>,

@@ -1,0 +1,260 @@
+//! Events to readers of all kinds, and of calls that end early.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::events::{kinds, of_process, record, text};
+use crate::cells::cell;
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::events::assert_valid_events;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "event-readers",
+    covers: &[25, 30],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "reader-that-pauses",
+            needs: &[],
+            run: reader_that_pauses,
+        },
+        Scene {
+            name: "reader-that-never-reads",
+            needs: &[],
+            run: reader_that_never_reads,
+        },
+        Scene {
+            name: "reader-that-goes",
+            needs: &[],
+            run: reader_that_goes,
+        },
+        Scene {
+            name: "cancelled",
+            needs: &[],
+            run: cancelled,
+        },
+        Scene {
+            name: "not-set-up",
+            needs: &[],
+            run: not_set_up,
+        },
+        Scene {
+            name: "to-a-full-device",
+            needs: &[],
+            run: to_a_full_device,
+        },
+        Scene {
+            name: "to-where-they-cannot-go",
+            needs: &[],
+            run: to_where_they_cannot_go,
+        },
+    ],
+    actors: &[Actor {
+        name: "greet-and-wait",
+        run: |_| {
+            println!("ready");
+            std::thread::sleep(Duration::from_secs(60));
+            0
+        },
+    }],
+};
+
+const FLOOD: [&str; 2] = ["1073741824", "65536"];
+
+/// How much more the supervisor may hold for a reader that does not read: the
+/// queue, what is added to it at once, and that much of the record's output.
+const BOUND: u64 = 8 << 20;
+
+/// The program waits for the reader, and its time runs all the same.
+fn reader_that_pauses(stage: &Stage) -> Check {
+    let quiet = stage
+        .probe("output/flood", ["1", "1"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    let mut watch = stage
+        .probe("output/flood", FLOOD)
+        .passed_through()
+        .option(["--events", "-"])
+        .limit("output", "512M")
+        .limit("wall", "500ms")
+        .spawn()?;
+    watch.rest(Duration::from_millis(1_500))?;
+    let process = watch.until_end(stage.within(10_000))?;
+    assert_eq!(process.code(), 124, "{}", process.complaint());
+    let events = of_process(&process);
+    let record = record(&events);
+    assert_eq!(record["outcome"], "timeout");
+    // All that the program could write was told.
+    assert_eq!(record["stdout"].as_str(), Some(&*text(&events, "stdout")));
+    let (before, after) = (quiet.process.peak_rss, process.peak_rss);
+    stage.note(format!(
+        "peak {} KiB, quiet {} KiB",
+        after >> 10,
+        before >> 10
+    ));
+    assert!(after < before + BOUND, "{after} bytes instead of {before}");
+    Ok(())
+}
+
+fn reader_that_never_reads(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let scratch = stage.scratch()?;
+    let path = scratch.join("record.json");
+    let mut watch = stage
+        .probe("output/flood", [FLOOD[0], FLOOD[1], marker.word()])
+        .passed_through()
+        .option(["--events", "-", "--record", &path.to_string_lossy()])
+        .limit("wall", "300ms")
+        .spawn()?;
+    if watch.rest(stage.within(20_000))?.is_none() {
+        return Err(fail("no end while nobody reads"));
+    }
+    let process = watch.until_end(Duration::from_secs(1))?;
+    assert_eq!(process.code(), 125, "{}", process.complaint());
+    let told = String::from_utf8_lossy(&process.stderr);
+    assert!(
+        told.contains("nobody read the rest of the events"),
+        "{told}"
+    );
+    // Delivered all the same.
+    assert_eq!(cell::read(&path)?.outcome, Outcome::Timeout);
+    marker.nothing_left()
+}
+
+fn reader_that_goes(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = scratch.join("record.json");
+    let mut watch = stage
+        .probe("output/flood", ["1000000", "1000"])
+        .passed_through()
+        .option(["--events", "-", "--record", &path.to_string_lossy()])
+        .spawn()?;
+    watch.stop_reading();
+    let process = watch.until_end(stage.within(10_000))?;
+    assert_eq!(process.code(), 125, "{}", process.complaint());
+    // The program goes on without a reader.
+    let record = cell::read(&path)?;
+    assert_eq!(record.outcome, Outcome::Ok);
+    let warnings = record.warnings.join("\n");
+    assert!(
+        warnings.contains("events are missing") && warnings.contains("EPIPE"),
+        "{warnings}"
+    );
+    Ok(())
+}
+
+fn cancelled(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let mut child = stage
+        .probe("event-readers/greet-and-wait", [marker.word()])
+        .passed_through()
+        .option(["--events", "-"])
+        .command()
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take().ok_or_else(|| fail("no pipe"))?;
+    let mut lines = BufReader::new(stdout);
+    let mut heard = String::new();
+    while !heard.contains("ready") {
+        if lines.read_line(&mut heard)? == 0 {
+            return Err(fail(format!("no greeting: {heard}")));
+        }
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
+    lines.read_to_string(&mut heard)?;
+    assert_eq!(child.wait()?.code(), Some(128 + libc::SIGTERM));
+    let events = assert_valid_events(&heard);
+    assert_eq!(kinds(&events), ["started", "stdout", "finished"]);
+    assert_eq!(record(&events)["outcome"], "cancelled");
+    marker.nothing_left()
+}
+
+fn not_set_up(stage: &Stage) -> Check {
+    let nothing = stage.exec(["/nothing/here"]);
+    for (cell, code) in [
+        (nothing.clone(), 127),
+        (nothing.clone().option(["--rootfs", "missing"]), 125),
+        (nothing.clone().option(["--hostname", "a b"]), 125),
+        (nothing.option(["--wall", "soon"]), 2),
+    ] {
+        let cell = cell.passed_through().option(["--events", "-"]);
+        let process = cell.finish()?;
+        assert_eq!(process.code(), code, "{}", process.complaint());
+        let events = of_process(&process);
+        assert_eq!(kinds(&events), ["finished"]);
+        assert_eq!(record(&events)["outcome"], "setup");
+    }
+    Ok(())
+}
+
+fn to_a_full_device(stage: &Stage) -> Check {
+    let process = stage
+        .probe("record/say", ["hello", "0"])
+        .option(["--events", "/dev/full"])
+        .finish()?;
+    assert_eq!(process.code(), 125, "{}", process.complaint());
+    let told = String::from_utf8_lossy(&process.stderr);
+    assert!(
+        told.contains("/dev/full") && told.contains("ENOSPC"),
+        "{told}"
+    );
+    // The record says so too, where it did get.
+    let record: Value = serde_json::from_slice(&process.stdout)?;
+    assert_eq!(record["outcome"], "ok");
+    assert!(
+        record["warnings"].to_string().contains("ENOSPC"),
+        "{record}"
+    );
+    Ok(())
+}
+
+fn to_where_they_cannot_go(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let file = scratch.join("both");
+    let file = file.to_string_lossy();
+    let ran = scratch.dir("ran", 0o777)?;
+    let writer = stage
+        .probe("mounts/write", ["/ran/new"])
+        .rw(&ran, std::path::Path::new("/ran"));
+    let cases = [
+        (
+            writer.clone().option(["--events", "-"]),
+            2,
+            "--json and --events -",
+        ),
+        (
+            writer
+                .clone()
+                .passed_through()
+                .option(["--events", &file, "--record", &file]),
+            2,
+            "the same destination",
+        ),
+        (
+            writer.clone().option(["--events", "fd:77"]),
+            125,
+            "--events fd:77",
+        ),
+        (
+            writer.option(["--events", "fd:x"]),
+            2,
+            "number of an open descriptor",
+        ),
+    ];
+    for (cell, code, words) in cases {
+        let process = cell.finish()?;
+        let told = String::from_utf8_lossy(&process.stderr);
+        assert_eq!(process.code(), code, "{told}");
+        assert!(told.contains(words), "{told}");
+        assert!(!fs::exists(ran.join("new"))?, "{words}: the program ran");
+    }
+    assert!(File::open(&*file).is_err());
+    Ok(())
+}
