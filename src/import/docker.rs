@@ -49,7 +49,8 @@ pub(super) fn unpack(
     let tags = image.repo_tags.unwrap_or_default();
     // Its name is its digest.
     let id = image.config.rsplit('/').next().unwrap_or_default();
-    let digest = format!("sha256:{}", id.trim_end_matches(".json"));
+    let id = id.trim_start_matches("sha256:").trim_end_matches(".json");
+    let digest = format!("sha256:{id}");
     let config: Config = blobs.document(&image.config, Some(&digest))?;
     config.platform.require(|message| blobs.broken(message))?;
     if config.rootfs.diff_ids.len() != image.layers.len() {

@@ -115,14 +115,16 @@ fn looks_like_an_image(file: &File) -> io::Result<bool> {
     Ok(!matches!(members, Ok(None)))
 }
 
-/// Whether an archive of an image may have this name.
+/// Whether an archive of an image may have this name: docker's and podman's, or
+/// those of the tools that write such archives without a daemon.
 fn is_of_an_image(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"./").unwrap_or(name);
     let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let id = first
-        .strip_suffix(b".json")
-        .or_else(|| first.strip_suffix(b".tar"))
+    let id = [&b".json"[..], b".tar", b".tar.gz"]
+        .into_iter()
+        .find_map(|ending| first.strip_suffix(ending))
         .unwrap_or(first);
+    let id = id.strip_prefix(b"sha256:").unwrap_or(id);
     let is_id = id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
     is_id
         || matches!(

@@ -307,6 +307,54 @@ fn the_image_for_this_machine_is_chosen() {
 }
 
 #[test]
+fn one_of_two_images_of_a_docker_archive_is_chosen() {
+    let place = Place::new();
+    let mut archive = Layer::new();
+    let mut images = Vec::new();
+    // Docker's names, and those of tools that do without it.
+    for name in ["one", "two"] {
+        let layer = Layer::new().interpreters().file("marker", name).bytes();
+        let diff_id = sha256(&layer);
+        let config = json!({
+            "architecture": architecture(), "os": "linux",
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{diff_id}")]},
+        })
+        .to_string();
+        let id = sha256(config.as_bytes());
+        let (id, file, layer) = match name {
+            "one" => (format!("{id}.json"), format!("{diff_id}/layer.tar"), layer),
+            _ => (
+                format!("sha256:{id}"),
+                format!("{diff_id}.tar.gz"),
+                gzip(&layer),
+            ),
+        };
+        archive = archive.file(&file, &layer).file(&id, &config);
+        images.push(json!({
+            "Config": id, "RepoTags": [format!("{name}:latest")], "Layers": [file],
+        }));
+    }
+    let archive = archive
+        .file("manifest.json", json!(images).to_string())
+        .bytes();
+    let source = place.path("both.tar");
+    fs::write(&source, archive).unwrap();
+    place
+        .import("some", &source)
+        .assert_refused("--ref: one:latest, two:latest");
+    let choose = |name: &str| {
+        let words = ["import", "some", source.to_str().unwrap(), "--ref", name];
+        place.rootfs(&words)
+    };
+    assert_eq!(choose("two:latest").status, 0);
+    assert_eq!(
+        fs::read_to_string(place.tree("some", "marker")).unwrap(),
+        "two"
+    );
+    choose("three:latest").assert_refused("there are: one:latest, two:latest");
+}
+
+#[test]
 fn a_source_that_is_none_is_refused() {
     let place = Place::new();
     fs::write(place.path("xz"), b"\xfd7zXZ\0 and more").unwrap();
