@@ -34,6 +34,8 @@ const COUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long the kernel gets to end what was killed. A process that waits in
 /// the kernel for a dead file system cannot be ended at all.
 const END_DEADLINE: Duration = Duration::from_secs(5);
+/// Bytes of output from which on the supervisor's own memory counts.
+const HEAVY: u64 = 256 << 10;
 
 /// How far a cell has come, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -375,6 +377,11 @@ impl<'a> Watcher<'a> {
                 read_channel(&end.from, &mut **channel, || true),
                 ChannelState::Broken
             );
+        }
+        let kept = self.seen.output.iter().flatten().map(Capture::total);
+        if kept.sum::<u64>() > HEAVY {
+            // What watched makes room for what writes the record.
+            crate::sys::text::let_go();
         }
         if let Some(observer) = self.observer {
             // A stream whose writer could not be killed has not ended.
