@@ -56,6 +56,11 @@ pub(crate) const SUITE: Suite = Suite {
             run: to_a_full_device,
         },
         Scene {
+            name: "beside-a-format",
+            needs: &[],
+            run: beside_a_format,
+        },
+        Scene {
             name: "to-where-they-cannot-go",
             needs: &[],
             run: to_where_they_cannot_go,
@@ -273,6 +278,27 @@ fn to_a_full_device(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Events in a file, and the answer for a model on stdout.
+fn beside_a_format(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = scratch.join("events");
+    let process = stage
+        .probe("record/say", ["hello", "3"])
+        .passed_through()
+        .option(["--format", "tool", "--events", &path.to_string_lossy()])
+        .finish()?;
+    assert_eq!(process.code(), 3, "{}", process.complaint());
+    let tool: Value = serde_json::from_slice(&process.stdout)?;
+    assert_eq!(
+        (&tool["exit_code"], &tool["isError"]),
+        (&3.into(), &true.into())
+    );
+    let events = assert_valid_events(&fs::read_to_string(&path)?);
+    assert_eq!(tool["stdout"].as_str(), Some(&*text(&events, "stdout")));
+    assert_eq!(record(&events)["stdout"], tool["stdout"]);
+    Ok(())
+}
+
 fn to_where_they_cannot_go(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let file = scratch.join("both");
@@ -286,6 +312,11 @@ fn to_where_they_cannot_go(stage: &Stage) -> Check {
             writer.clone().option(["--events", "-"]),
             2,
             "--json and --events -",
+        ),
+        (
+            (writer.clone().passed_through()).option(["--events", "-", "--format", "tool"]),
+            2,
+            "--format tool and --events -",
         ),
         (
             writer
