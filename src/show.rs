@@ -12,8 +12,8 @@ use crate::error::{Result, SetupError, Step};
 use crate::record::stream::Text;
 use crate::record::{CodeError, FileChange, Outcome, Record, ResultItem, SCHEMA};
 use facts::{
-    change_word, denied_rows, file_rows, isolation_pairs, limit_rows, shortened, skipped_rows,
-    usage_pairs,
+    change_word, contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows,
+    shortened, skipped_rows, usage_pairs,
 };
 use page::{Page, Tone};
 use quantity::{bytes, milliseconds};
@@ -32,6 +32,9 @@ pub(crate) mod result;
 
 /// Lines of one part that [`render`] shows.
 const PART: Option<usize> = Some(40);
+/// Lines of a file's content, and files whose content is shown.
+const FILE: Option<usize> = Some(12);
+const FILES: usize = 20;
 
 /// Reads the record in the file `path`, or on standard input for `-`.
 ///
@@ -195,14 +198,27 @@ fn results(page: &mut Page, results: &[ResultItem]) {
 fn files(page: &mut Page, record: &Record) {
     page.table("files", &[], &file_rows(record));
     page.table("files left out", &[], &skipped_rows(record));
-    for name in ["files", "files_skipped", "results", "denied"] {
-        if let Some(cut) = record.truncated.get(name) {
-            page.put(
-                Tone::Caution,
-                &format!("{name}: {} of {} are listed", cut.kept, cut.total),
-            );
+    for name in [
+        "files",
+        "files_skipped",
+        "inline_files",
+        "results",
+        "denied",
+    ] {
+        if let Some(note) = cut_note(record, name) {
+            page.put(Tone::Caution, &note);
             page.end_line();
         }
+    }
+    let mut contents = contents(record);
+    for (path, text) in contents.by_ref().take(FILES) {
+        page.heading(&format!("content of {path}"));
+        page.block("  ", &text, FILE);
+    }
+    let more = contents.count();
+    if more > 0 {
+        page.put(Tone::Faint, &format!("… contents of {more} more files …"));
+        page.end_line();
     }
 }
 

@@ -134,6 +134,32 @@ fn records_are_shown_in_full_and_in_brief() {
 }
 
 #[test]
+fn contents_of_files_are_shown_shortened() {
+    let mut record: Record = serde_json::from_str(&sample("hostile").unwrap()).unwrap();
+    let mut one = record.files.remove(0);
+    one.content = Some("line\n".repeat(30).into());
+    record.files = (0..25)
+        .map(|index| {
+            let mut file = one.clone();
+            file.path = format!("file-{index:02}").as_str().into();
+            file
+        })
+        .collect();
+    let shown = show::render(&record, Style::PLAIN);
+    let (_, first) = shown.split_once("\ncontent of file-00\n").unwrap();
+    let (first, _) = first.split_once("\n\n").unwrap();
+    let lines = [
+        vec!["  line"; 9],
+        vec!["  … 18 more lines …"],
+        vec!["  line"; 3],
+    ]
+    .concat();
+    assert_eq!(first, lines.join("\n"));
+    assert!(shown.contains("\ncontent of file-19\n") && !shown.contains("content of file-20"));
+    assert!(shown.contains("\n… contents of 5 more files …\n"));
+}
+
+#[test]
 fn a_terminal_gets_no_control_sequence_of_the_cell() {
     let record = |name| serde_json::from_str::<Record>(&sample(name).unwrap()).unwrap();
     for shown in ["hostile", "rich"].into_iter().flat_map(|name| {

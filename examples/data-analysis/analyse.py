@@ -28,7 +28,7 @@ def with_libraries():
     figure, axes = plt.subplots(figsize=(7, 4))
     axes.scatter(RAIN, YIELD, label="years")
     line = [min(RAIN), max(RAIN)]
-    axes.plot(line, [START + SLOPE * rain for rain in line], label="fit")
+    axes.plot(line, [START + SLOPE * rain for rain in line], color="#a11a20", label="fit")
     axes.set(title="Rain and harvest", xlabel="rain (mm)", ylabel="yield (t)")
     axes.legend()
     plt.show()

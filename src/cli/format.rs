@@ -87,11 +87,10 @@ pub fn wanted(words: &[OsString]) -> Option<Format> {
         }
     }
     let has_id = shaped.tool_call_id.is_some();
-    let format = shaped.format().unwrap_or_default();
-    match format.shape {
-        Shape::Record => is_json.then_some(format),
-        shape if shape.wants_call_id() && !has_id => Some(Format::default()),
-        _ => Some(format),
+    match shaped.format() {
+        Some(format) if format.shape.wants_call_id() && !has_id => Some(Format::default()),
+        None if is_json => Some(Format::default()),
+        format => format,
     }
 }
 
@@ -105,7 +104,7 @@ mod tests {
             ("run --frob", None),
             ("run --json --frob", Some((Shape::Record, ""))),
             ("run --format frob", None),
-            ("run --format record --frob", None),
+            ("run --format record --frob", Some((Shape::Record, ""))),
             ("run --format=tool --frob", Some((Shape::Tool, ""))),
             ("exec --format mcp -- --format tool", Some((Shape::Mcp, ""))),
             ("run --format openai x", Some((Shape::Record, ""))),

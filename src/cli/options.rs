@@ -12,7 +12,7 @@ use super::groups::{Call, Environment, Files, Group, Limits, Networking, Securit
 use super::values::{EventsTo, PathPair, RecordTo};
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
-use crate::format::{Format, Shape};
+use crate::format::Format;
 use crate::spec::partial::{
     Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialTmpfs,
 };
@@ -116,9 +116,14 @@ impl Options {
             events,
             shaped,
         } = Call::from_arg_matches_mut(matches)?;
-        let format = shaped.format().unwrap_or_default();
-        let json = json || format.shape != Shape::Record;
-        refuse_sharing(json, record.as_ref(), events.as_ref())?;
+        let format = shaped.format();
+        let printed = match &format {
+            Some(format) => Some(format!("--format {}", format.shape.name())),
+            None => json.then(|| "--json".to_owned()),
+        };
+        refuse_sharing(printed.as_deref(), record.as_ref(), events.as_ref())?;
+        let json = printed.is_some();
+        let format = format.unwrap_or_default();
         Ok(Self {
             spec,
             policy,
@@ -233,18 +238,19 @@ impl Options {
     }
 }
 
-/// A record among the events would be neither.
+/// A record among the events would be neither. `printed` is the option by which
+/// the record goes to standard output.
 fn refuse_sharing(
-    json: bool,
+    printed: Option<&str>,
     record: Option<&RecordTo>,
     events: Option<&EventsTo>,
 ) -> Result<(), clap::Error> {
-    let message = match events {
-        Some(EventsTo::Stdout) if json => {
-            "--json and --events - both write to standard output: leave --json out, since the last event holds the record, or send one of them elsewhere (--record FILE, --events FILE)\n"
-        }
-        Some(EventsTo::Other(to)) if record == Some(to) => {
-            "--record and --events name the same destination: leave --record out, since the last event holds the record, or send it elsewhere\n"
+    let message = match (events, printed) {
+        (Some(EventsTo::Stdout), Some(printed)) => format!(
+            "{printed} and --events - both write to standard output: leave {printed} out, since the last event holds the record, or send the events elsewhere (--events FILE)\n"
+        ),
+        (Some(EventsTo::Other(to)), _) if record == Some(to) => {
+            "--record and --events name the same destination: leave --record out, since the last event holds the record, or send it elsewhere\n".to_owned()
         }
         _ => return Ok(()),
     };

@@ -265,9 +265,19 @@ fn events_and_records_go_to_different_places() {
     assert_eq!(to("--events ./- --json"), file);
     let descriptor = EventsTo::Other(RecordTo::Descriptor(3));
     assert_eq!(to("--events=fd:3 --record fd:4"), descriptor);
-    for words in ["--events - --json", "--events fd:3 --record fd:3"] {
+    assert_eq!(to("--events ./- --format tool"), file);
+    for (words, named) in [
+        ("--events - --json", "--json and --events -"),
+        ("--format=tool --events -", "--format tool and --events -"),
+        (
+            "--events - --format record",
+            "--format record and --events -",
+        ),
+        ("--events fd:3 --record fd:3", "--record and --events"),
+    ] {
         let error = events(words).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{words}");
+        assert!(error.to_string().contains(named), "{error}");
     }
 }
 

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::record::stream::Text;
 use crate::record::{Record, ResultItem, picture};
 
+mod chart;
+
 /// The result of a run.
 #[derive(Serialize, JsonSchema)]
 #[schemars(title = "Execution")]
@@ -41,9 +43,9 @@ pub struct Item<'a> {
     /// A table, as lists of values by the columns' names.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Map<String, Value>>,
-    /// The data behind a plot.
+    /// The data behind a plot, with all the fields that E2B's charts have.
     #[serde(skip_serializing_if = "Option::is_none")]
-    chart: Option<&'a Value>,
+    chart: Option<Map<String, Value>>,
     /// Whether it is the value of the last expression.
     is_main_result: bool,
     /// Forms of other media types, and as `notes` what was left out and why.
@@ -125,7 +127,6 @@ fn name_of(media_type: &str) -> Option<&'static str> {
 fn item(result: &ResultItem) -> Item<'_> {
     let mut item = Item {
         text: result.text.as_deref(),
-        chart: result.chart.as_ref(),
         is_main_result: result.is_main_result,
         ..Item::default()
     };
@@ -142,6 +143,10 @@ fn item(result: &ResultItem) -> Item<'_> {
             _ => drop(item.extra.insert(media_type.clone(), form.clone())),
         }
     }
+    item.chart = result
+        .chart
+        .as_ref()
+        .and_then(|given| chart::of(given, &mut notes));
     item.data = result
         .data
         .as_ref()

@@ -67,7 +67,8 @@ pub enum What<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
-    /// A file below `/workspace` that the run created, modified or deleted.
+    /// A file below `/workspace` that the run created, modified or deleted, as
+    /// soon as it was read. Deleted ones are the last.
     File {
         /// The file, as the record has it.
         file: &'a FileChange,

@@ -13,7 +13,7 @@ use crate::launch::cgroup::{self, CellCgroup};
 use crate::launch::launch;
 use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::HostFacts;
-use crate::record::Record;
+use crate::record::{FileChange, Record};
 use crate::rootfs::{Lease, Tree};
 use crate::spec::{Command, Spec};
 use crate::supervise::outputs::OutDir;
@@ -196,10 +196,19 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
     }
     let observed = observed?;
     warnings.extend(left_out);
-    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), kept.as_ref());
-    if let Some(teller) = &teller {
-        teller.files(&outputs.files);
-    }
+    let tell = |file: &FileChange| {
+        if let Some(teller) = &teller {
+            teller.file(file);
+        }
+    };
+    let outputs = outputs::gather(
+        &plan,
+        &observed,
+        &baseline,
+        out.as_ref(),
+        kept.as_ref(),
+        &tell,
+    );
     if let Some(trouble) = events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }

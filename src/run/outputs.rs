@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 
 use crate::error::{Result, SetupError, Step};
 use crate::plan::Plan;
+use crate::record::FileChange;
 use crate::supervise::Observed;
 use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, collect};
 
@@ -23,13 +24,14 @@ pub(super) fn refuse_same(out: Option<&OutDir>, kept: Option<&Kept>) -> Result<(
     }
 }
 
-/// Lists what changed, copies it out, and writes a kept workspace back.
+/// Lists what changed, tells each change meanwhile, copies it out, and writes a kept workspace back.
 pub(super) fn gather(
     plan: &Plan,
     observed: &Observed,
     baseline: &Baseline,
     out: Option<&OutDir>,
     kept: Option<&Kept>,
+    tell: &dyn Fn(&FileChange),
 ) -> Outputs {
     let Some(workspace) = observed.directories.first() else {
         return Outputs::default();
@@ -38,7 +40,7 @@ pub(super) fn gather(
         inline_bytes: plan.watch.inline_files,
         ..Caps::of(plan.limits.workspace)
     };
-    let mut outputs = collect(workspace.as_fd(), baseline, out, &caps);
+    let mut outputs = collect(workspace.as_fd(), baseline, out, &caps, tell);
     // A cell that was not set up has no workspace to speak of.
     if let Some(kept) = kept.filter(|_| observed.failure.is_none()) {
         outputs.add(kept.write_back(workspace.as_fd(), &caps), &caps);

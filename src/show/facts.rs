@@ -30,6 +30,22 @@ pub(super) fn skipped_rows(record: &Record) -> Rows {
         .collect()
 }
 
+/// What of a list, or of the files' contents, the record does not hold.
+pub(super) fn cut_note(record: &Record, name: &str) -> Option<String> {
+    let cut = record.truncated.get(name)?;
+    let (kept, total) = (cut.kept, cut.total);
+    Some(match name {
+        "inline_files" => format!("contents of {kept} of {total} files are in the record"),
+        _ => format!("{name}: {kept} of {total} are listed"),
+    })
+}
+
+/// A name and the text of each file whose content the record holds as text.
+pub(super) fn contents(record: &Record) -> impl Iterator<Item = (String, String)> {
+    let files = record.files.iter();
+    files.filter_map(|file| Some((file.path.to_string(), file.content.as_ref()?.to_string())))
+}
+
 pub(super) fn denied_rows(record: &Record) -> Rows {
     let denied = record.denied.iter();
     denied
@@ -95,10 +111,10 @@ pub(super) fn isolation_pairs(isolation: &Isolation) -> Vec<(&'static str, Strin
         || "none".to_owned(),
         |cgroup| {
             format!(
-                "{} ({}): {}",
+                "{} ({}), controllers: {}",
                 cgroup.path,
                 cgroup.source,
-                cgroup.controllers.join(", ")
+                joined_or_none(&cgroup.controllers)
             )
         },
     );

@@ -36,6 +36,7 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
         "bytes" => bytes(value as u64),
         "ms" => milliseconds(value),
         "count" => format!("{value}"),
+        "cpus" if value == 1.0 => "1 cpu".to_owned(),
         _ => format!("{value} {unit}"),
     }
 }
@@ -63,6 +64,7 @@ mod tests {
             assert_eq!(milliseconds(ms), shown);
         }
         assert_eq!(in_unit(64.0, "count"), "64");
+        assert_eq!(in_unit(1.0, "cpus"), "1 cpu");
         assert_eq!(in_unit(0.5, "cpus"), "0.5 cpus");
     }
 }

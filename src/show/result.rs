@@ -84,20 +84,34 @@ fn pictures(result: &ResultItem) -> Vec<String> {
 
 /// A plot in a line.
 pub(crate) fn chart(chart: &Value) -> String {
-    let text = |key: &str| chart.get(key).and_then(Value::as_str).unwrap_or_default();
     let parts = chart.get("elements").and_then(Value::as_array);
-    let mut line = format!("chart: {}", text("type"));
+    let parts = parts.map_or(&[][..], Vec::as_slice);
+    let own = |chart: &Value, key: &str| {
+        let text = chart.get(key).and_then(Value::as_str);
+        text.filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    // What is drawn in the same axes says the same of them.
+    let common = |key: &str| {
+        let first = own(parts.first()?, key)?;
+        let is_same = |part: &Value| own(part, key).as_deref() == Some(&first);
+        parts.iter().all(is_same).then_some(first)
+    };
+    let text = |key: &str| own(chart, key).or_else(|| common(key)).unwrap_or_default();
+    let mut line = match text("type").as_str() {
+        "superchart" => "charts".to_owned(),
+        kind => format!("chart: {kind}"),
+    };
     if !text("title").is_empty() {
         line += &format!(" “{}”", text("title"));
     }
-    let axes: Vec<&str> = [text("x_label"), text("y_label")]
+    let axes: Vec<String> = [text("x_label"), text("y_label")]
         .into_iter()
         .filter(|label| !label.is_empty())
         .collect();
     if !axes.is_empty() {
         line += &format!(", {}", axes.join(" × "));
     }
-    let names: Vec<&str> = (parts.into_iter().flatten())
+    let names: Vec<&str> = (parts.iter())
         .filter_map(|part| part.get("label").or(part.get("type"))?.as_str())
         .filter(|name| !name.is_empty())
         .take(COLUMNS)

@@ -98,7 +98,8 @@ pub struct Outputs {
 }
 
 /// Compares a workspace with what was put in, and copies created and modified
-/// files to `out`.
+/// files to `out`. Each change is told as soon as it is known, and its file
+/// copied: in the order of the walk, deletions last.
 ///
 /// No process may be left that can reach the workspace. Files and directories
 /// that their owner may not read are made readable.
@@ -107,11 +108,13 @@ pub fn collect(
     baseline: &Baseline,
     out: Option<&OutDir>,
     caps: &Caps,
+    tell: &dyn Fn(&FileChange),
 ) -> Outputs {
     let mut collector = Collector {
         baseline,
         out,
         caps,
+        tell,
         budget: caps.total_bytes.0,
         kept: BTreeSet::new(),
         inline: caps.inline_bytes.map(|left| Inline { left, held: 0 }),
@@ -167,6 +170,7 @@ struct Collector<'a> {
     baseline: &'a Baseline,
     out: Option<&'a OutDir>,
     caps: &'a Caps,
+    tell: &'a dyn Fn(&FileChange),
     /// Bytes that may still be digested.
     budget: u64,
     /// Files of the baseline that are still files.
@@ -244,7 +248,7 @@ impl Collector<'_> {
         let room = room.filter(|room| size <= *room);
         let (digested, copied) = self.digest_and_copy(path, file, room)?;
         let (content, content_base64) = self.take_content(digested.bytes).unzip();
-        self.outputs.files.push(FileChange {
+        self.list(FileChange {
             path: path.clone(),
             change: match before {
                 Some(_) => Change::Modified,
@@ -257,6 +261,11 @@ impl Collector<'_> {
             content_base64: content_base64.flatten(),
         });
         copied
+    }
+
+    fn list(&mut self, change: FileChange) {
+        (self.tell)(&change);
+        self.outputs.files.push(change);
     }
 
     /// A file's content in the list's form: text, or else base64.
@@ -342,7 +351,7 @@ impl Collector<'_> {
             }
             self.changes += 1;
             if self.outputs.files.len() < self.caps.listed {
-                self.outputs.files.push(FileChange {
+                self.list(FileChange {
                     path: path.clone(),
                     change: Change::Deleted,
                     size: None,

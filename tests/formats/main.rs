@@ -4,6 +4,7 @@
 
 mod brief;
 mod calls;
+mod charts;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -36,6 +36,11 @@ pub(crate) const SUITE: Suite = Suite {
             run: reader_that_goes,
         },
         Scene {
+            name: "files-one-by-one",
+            needs: &[],
+            run: files_one_by_one,
+        },
+        Scene {
             name: "cancelled",
             needs: &[],
             run: cancelled,
@@ -51,20 +56,41 @@ pub(crate) const SUITE: Suite = Suite {
             run: to_a_full_device,
         },
         Scene {
+            name: "beside-a-format",
+            needs: &[],
+            run: beside_a_format,
+        },
+        Scene {
             name: "to-where-they-cannot-go",
             needs: &[],
             run: to_where_they_cannot_go,
         },
     ],
-    actors: &[Actor {
-        name: "greet-and-wait",
-        run: |_| {
-            println!("ready");
-            std::thread::sleep(Duration::from_secs(60));
-            0
+    actors: &[
+        Actor {
+            name: "greet-and-wait",
+            run: |_| {
+                println!("ready");
+                std::thread::sleep(Duration::from_secs(60));
+                0
+            },
         },
-    }],
+        Actor {
+            name: "leave-files",
+            run: |_| {
+                for index in 0..FILES {
+                    if fs::write(format!("file-{index:02}"), vec![b'x'; FILE_SIZE]).is_err() {
+                        return 1;
+                    }
+                }
+                0
+            },
+        },
+    ],
 };
+
+const FILES: usize = 40;
+const FILE_SIZE: usize = 256 << 10;
 
 const FLOOD: [&str; 2] = ["1073741824", "65536"];
 
@@ -150,6 +176,43 @@ fn reader_that_goes(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// The collection is not over while the reader has not taken what came of it.
+fn files_one_by_one(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let out = scratch.dir("out", 0o777)?;
+    let copied = || -> Check<usize> { Ok(fs::read_dir(&out)?.count()) };
+    let mut child = stage
+        .probe("event-readers/leave-files", [])
+        .passed_through()
+        .option(["--events", "-", "--inline-files=16M"])
+        .option(["--out", &out.to_string_lossy()])
+        .command()
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take().ok_or_else(|| fail("no pipe"))?;
+    let mut lines = BufReader::new(stdout);
+    let mut heard = String::new();
+    while !heard.contains("\"event\":\"file\"") {
+        if lines.read_line(&mut heard)? == 0 {
+            return Err(fail(format!("no file: {heard}")));
+        }
+    }
+    let early = copied()?;
+    lines.read_to_string(&mut heard)?;
+    assert_eq!(child.wait()?.code(), Some(0));
+    assert!(early < FILES, "{early} files when the first was told");
+    assert_eq!(copied()?, FILES);
+    let events = assert_valid_events(&heard);
+    let mut files: Vec<Value> = (events.iter())
+        .filter(|event| event["event"] == "file")
+        .map(|event| event["file"].clone())
+        .collect();
+    files.sort_by_key(|file| file["path"].to_string());
+    assert_eq!(files.len(), FILES);
+    assert_eq!(Value::Array(files), record(&events)["files"]);
+    Ok(())
+}
+
 fn cancelled(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let mut child = stage
@@ -215,6 +278,27 @@ fn to_a_full_device(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Events in a file, and the answer for a model on stdout.
+fn beside_a_format(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = scratch.join("events");
+    let process = stage
+        .probe("record/say", ["hello", "3"])
+        .passed_through()
+        .option(["--format", "tool", "--events", &path.to_string_lossy()])
+        .finish()?;
+    assert_eq!(process.code(), 3, "{}", process.complaint());
+    let tool: Value = serde_json::from_slice(&process.stdout)?;
+    assert_eq!(
+        (&tool["exit_code"], &tool["isError"]),
+        (&3.into(), &true.into())
+    );
+    let events = assert_valid_events(&fs::read_to_string(&path)?);
+    assert_eq!(tool["stdout"].as_str(), Some(&*text(&events, "stdout")));
+    assert_eq!(record(&events)["stdout"], tool["stdout"]);
+    Ok(())
+}
+
 fn to_where_they_cannot_go(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let file = scratch.join("both");
@@ -228,6 +312,11 @@ fn to_where_they_cannot_go(stage: &Stage) -> Check {
             writer.clone().option(["--events", "-"]),
             2,
             "--json and --events -",
+        ),
+        (
+            (writer.clone().passed_through()).option(["--events", "-", "--format", "tool"]),
+            2,
+            "--format tool and --events -",
         ),
         (
             writer

@@ -1,6 +1,7 @@
 //! The page that `show --html` makes: as text, and in a real browser.
 //! `CELLBLOCK_BLESS=1` rewrites the files that are compared with.
 
+mod analysis;
 mod browser;
 mod seen;
 mod tags;
@@ -140,6 +141,7 @@ fn hostile(payload: &str) -> Record {
     record.files_skipped = sample("hostile").files_skipped;
     record.files[0].path = payload.into();
     record.files[0].media_type = text();
+    record.files[0].content = Some(payload.to_owned().into());
     record.files[0].sha256 = text();
     record.files_skipped[0].reason = payload.to_owned();
     record.denied = sample("error").denied;
@@ -260,7 +262,7 @@ fn tables_have_headings_and_say_what_is_missing() {
     let page = show::render_html(&sample("rich"));
     assert!(page.contains("<th scope=\"col\">city</th>"), "{page}");
     assert!(
-        page.contains("<th scope=\"row\">x</th><td>Lyon</td><td>1.5</td>"),
+        page.contains("<th scope=\"row\">x</th><td>Lyon</td><td class=\"number\">1.5</td>"),
         "{page}"
     );
     assert!(

@@ -92,6 +92,11 @@ impl Events {
         self.queue.borrow_mut().flush(&self.to);
     }
 
+    /// Passes on what goes, and waits while there is no room for more.
+    fn make_room(&self) {
+        self.queue.borrow_mut().make_room(&self.to);
+    }
+
     /// Why the events so far did not all reach the caller.
     pub(super) fn trouble(&self) -> Option<SetupError> {
         let errno = self.queue.borrow().broken()?;

@@ -1,6 +1,6 @@
 //! The descriptor that events go to, and the queue before it.
 //!
-//! While a cell is watched, nothing here waits. What the reader has no room for
+//! While a cell is watched, nothing here waits for the reader. What the reader has no room for
 //! stays in the queue; once that is longer than [`ROOM`], the watcher reads no
 //! more of what the program writes, so that it is the program that waits.
 
@@ -20,7 +20,7 @@ use nix::sys::socket::{MsgFlags, send};
 pub(super) const ROOM: usize = 256 << 10;
 /// The most that is written before other things get their turn.
 const TURN: usize = 256 << 10;
-/// For as long as this the reader may take nothing, once all is over.
+/// For as long as this the reader may take nothing, once the cell is gone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to write without waiting. The caller's descriptor cannot be made
@@ -150,6 +150,25 @@ impl Queue {
                 Err(errno) => self.breaks(errno),
             }
         }
+        self.give_back();
+    }
+
+    /// Writes until no more than a queue's worth waits; a reader that takes
+    /// nothing for too long gets no more.
+    pub(super) fn make_room(&mut self, to: &Destination) {
+        self.flush(to);
+        while self.len() >= ROOM {
+            let (next, _) = self.bytes.as_slices();
+            match Patient(to).write(next) {
+                Ok(count) => drop(self.bytes.drain(..count)),
+                Err(error) => self.breaks(errno_of(&error)),
+            }
+        }
+        self.give_back();
+    }
+
+    /// Gives the memory of long events back.
+    fn give_back(&mut self) {
         if self.bytes.is_empty() && self.bytes.capacity() > 2 * ROOM {
             self.bytes = VecDeque::new();
         }
@@ -170,6 +189,15 @@ impl Queue {
         to.write_all(first)?;
         to.write_all(second)
     }
+}
+
+/// What the system said; `ETIMEDOUT` for a reader that took nothing.
+fn errno_of(error: &io::Error) -> Errno {
+    let none = match error.kind() {
+        io::ErrorKind::TimedOut => Errno::ETIMEDOUT,
+        _ => Errno::EIO,
+    };
+    error.raw_os_error().map_or(none, Errno::from_raw)
 }
 
 impl Write for Queue {
@@ -276,6 +304,30 @@ mod tests {
         queue.flush(&to);
         assert_eq!((queue.len(), queue.broken()), (0, Some(Errno::EPIPE)));
         assert!(queue.drain(&mut Patient(&to)).is_err());
+    }
+
+    #[test]
+    fn room_is_made_by_waiting_for_the_reader() {
+        let (mut read, write) = io::pipe().unwrap();
+        let to = Destination::new(OwnedFd::from(write).into()).unwrap();
+        let mut queue = Queue::default();
+        fill(&mut queue, 4 << 20);
+        // As much as has to be read at the least.
+        let reader = std::thread::spawn(move || {
+            read.read_exact(&mut vec![0; (4 << 20) - ROOM]).unwrap();
+            read
+        });
+        queue.make_room(&to);
+        assert!(queue.len() < ROOM && queue.broken().is_none());
+        let read = reader.join().unwrap();
+        // What is there fits or nobody waits for it.
+        fill(&mut queue, 1);
+        queue.make_room(&to);
+        assert_eq!(queue.broken(), None);
+        drop(read);
+        fill(&mut queue, 4 << 20);
+        queue.make_room(&to);
+        assert_eq!((queue.len(), queue.broken()), (0, Some(Errno::EPIPE)));
     }
 
     #[test]

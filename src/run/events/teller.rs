@@ -129,14 +129,13 @@ impl<'a> Teller<'a> {
         self.tell(|told, events| told.errors.add(events, "error", What::Error { error }));
     }
 
-    /// The run changed these files.
-    pub(in crate::run) fn files(&self, files: &[FileChange]) {
-        for file in files {
-            self.tell(|_, events| {
-                events.add(What::File { file }, usize::MAX);
-            });
-        }
-        self.events.pass_on();
+    /// The run changed this file. The cell is gone: now the reader may be waited
+    /// for.
+    pub(in crate::run) fn file(&self, file: &FileChange) {
+        self.tell(|_, events| {
+            events.add(What::File { file }, usize::MAX);
+        });
+        self.events.make_room();
     }
 
     /// Whatever happens in a cell, its program has started before: its first

@@ -34,6 +34,12 @@ pub(super) fn frame(page: &mut Markup, html: &str) {
     page.raw(
         "<iframe sandbox=\"\" title=\"HTML that the code made\" referrerpolicy=\"no-referrer\"",
     );
+    let rows = html.matches("<tr").count();
+    if rows > 0 {
+        // No taller than a table needs: the frame cannot say how tall that is.
+        let height = (rows * 2 + 2).clamp(8, 32);
+        page.attribute("style", &format!("height: {height}rem"));
+    }
     page.attribute("srcdoc", &tamed(html));
     page.raw("></iframe>\n");
 }

@@ -84,10 +84,15 @@ impl Markup {
         self.raw("<div class=\"scroll\" tabindex=\"0\" role=\"region\"");
         self.attribute("aria-label", label);
         self.raw("><table>\n");
+        let numbers: Vec<bool> = (0..header.len()).map(|at| are_numbers(rows, at)).collect();
+        let is_number = |at: usize| numbers.get(at) == Some(&true);
         if header.iter().any(|name| !name.is_empty()) {
             self.raw("<thead><tr>");
-            for name in header {
-                self.element("<th scope=\"col\">", name, "</th>");
+            for (index, name) in header.iter().enumerate() {
+                match is_number(index) {
+                    true => self.element("<th scope=\"col\" class=\"number\">", name, "</th>"),
+                    false => self.element("<th scope=\"col\">", name, "</th>"),
+                }
             }
             self.raw("</tr></thead>\n");
         }
@@ -97,6 +102,7 @@ impl Markup {
             for (index, cell) in row.iter().enumerate() {
                 match index {
                     0 => self.element("<th scope=\"row\">", cell, "</th>"),
+                    _ if is_number(index) => self.element("<td class=\"number\">", cell, "</td>"),
                     _ => self.element("<td>", cell, "</td>"),
                 }
             }
@@ -114,6 +120,15 @@ impl Markup {
         }
         self.raw("</dl>\n");
     }
+}
+
+/// Whether a column holds numbers and nothing else. The first one is headings.
+fn are_numbers(rows: &[Vec<String>], column: usize) -> bool {
+    let cells = || {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.filter(|cell| !cell.is_empty())
+    };
+    column > 0 && cells().next().is_some() && cells().all(|cell| cell.parse::<f64>().is_ok())
 }
 
 #[cfg(test)]
@@ -145,6 +160,18 @@ mod tests {
             html,
             " srcdoc=\"&quot;&gt;&lt;img onerror=&#39;x&#39;&gt;\u{fffd}&#13;\n\""
         );
+    }
+
+    #[test]
+    fn columns_of_numbers_are_told_apart() {
+        let rows = [
+            ["1", "2", "-3.5", ""],
+            ["2", "x", "", ""],
+            ["3", "4", "1e9", ""],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let numbers = (0..5).map(|column| are_numbers(&rows, column));
+        assert!(numbers.eq([false, false, true, false, false]));
     }
 
     proptest! {

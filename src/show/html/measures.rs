@@ -1,10 +1,13 @@
 //! What was measured and decided outside of the cell.
 
-use super::heading;
 use super::markup::Markup;
+use super::{heading, shortened};
 use crate::record::Record;
 use crate::show::facts::{self, Rows};
 use crate::show::quantity::milliseconds;
+
+/// Bytes of a file's content that are shown.
+const FILE: usize = 64 << 10;
 
 pub(super) fn files(page: &mut Markup, record: &Record) {
     let titled = |page: &mut Markup, title: &str, header: &[&str], rows: Rows| {
@@ -17,11 +20,15 @@ pub(super) fn files(page: &mut Markup, record: &Record) {
     titled(page, "Files", &header, file_rows(record));
     let header = ["file", "why"];
     titled(page, "Files left out", &header, facts::skipped_rows(record));
-    for name in ["files", "files_skipped"] {
-        if let Some(cut) = record.truncated.get(name) {
-            let note = format!("{name}: {} of {} are listed", cut.kept, cut.total);
+    for name in ["files", "files_skipped", "inline_files"] {
+        if let Some(note) = facts::cut_note(record, name) {
             page.element("<p class=\"note\">", &note, "</p>\n");
         }
+    }
+    for (path, text) in facts::contents(record) {
+        page.element("<details><summary>Content of ", &path, "</summary>\n");
+        page.block(&path, &shortened(text, FILE));
+        page.raw("</details>\n");
     }
 }
 
@@ -41,8 +48,7 @@ pub(super) fn denied(page: &mut Markup, record: &Record) {
     heading(page, "Denied");
     let header = ["what", "kind", "count", "the program saw", "why"];
     page.table("Denied", &header, &rows);
-    if let Some(cut) = record.truncated.get("denied") {
-        let note = format!("{} of {} are listed", cut.kept, cut.total);
+    if let Some(note) = facts::cut_note(record, "denied") {
         page.element("<p class=\"note\">", &note, "</p>\n");
     }
 }

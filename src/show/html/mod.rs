@@ -47,7 +47,7 @@ pub fn render(record: &Record) -> String {
         let text = super::text(stream.as_ref());
         if !text.is_empty() {
             heading(&mut page, &stream_heading(record, name, &text));
-            page.block(name, &shortened(text));
+            page.block(name, &shortened(text, STREAM));
         }
     }
     measures::files(&mut page, record);
@@ -132,8 +132,8 @@ fn traceback(error: &CodeError) -> String {
 }
 
 /// A text without its middle, if it is long.
-fn shortened(text: String) -> String {
-    match ends(&text, STREAM) {
+fn shortened(text: String, most: usize) -> String {
+    match ends(&text, most) {
         Some((head, gap, tail)) => format!("{head}\n[… {gap} not shown here …]\n{tail}"),
         None => text,
     }

@@ -49,13 +49,14 @@ fn result(page: &mut Markup, item: &ResultItem) {
     let has_table = item.data.as_ref().is_some_and(|data| table(page, data));
     let text = readable(item).filter(|text| !(has_table || has_picture && is_a_tag(text)));
     let html = item.formats.get("text/html").and_then(Value::as_str);
+    let is_all = html.is_some() && !has_picture && !has_table;
     match text {
         // Beside HTML, a name in angle brackets is noise.
-        Some(text) if !(html.is_some() && is_a_tag(text)) => page.block("Result", text),
+        Some(text) if html.is_some() && is_a_tag(text) => {}
+        Some(text) if !is_all => page.block("Result", text),
         _ => {}
     }
     if let Some(html) = html {
-        let is_all = !has_picture && !has_table;
         page.raw(if is_all {
             "<details open>"
         } else {
@@ -63,6 +64,11 @@ fn result(page: &mut Markup, item: &ResultItem) {
         });
         page.raw("<summary>As HTML</summary>\n");
         foreign::frame(page, html);
+        page.raw("</details>\n");
+    }
+    if let Some(text) = text.filter(|text| is_all && !is_a_tag(text)) {
+        page.raw("<details><summary>As text</summary>\n");
+        page.block("Result", text);
         page.raw("</details>\n");
     }
     if let Some(json) = item.formats.get("application/json") {

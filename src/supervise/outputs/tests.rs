@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -60,13 +61,19 @@ impl Fixture {
 
     fn collect(&self, caps: &Caps) -> Outputs {
         let workspace = File::open(self.workspace.path()).unwrap();
-        collect(workspace.as_fd(), &self.baseline, None, caps)
+        collect(workspace.as_fd(), &self.baseline, None, caps, &|_| {})
     }
 
     fn collect_out(&self) -> Outputs {
         let workspace = File::open(self.workspace.path()).unwrap();
         let out = OutDir::open(self.out.path()).unwrap();
-        collect(workspace.as_fd(), &self.baseline, Some(&out), &CAPS)
+        collect(
+            workspace.as_fd(),
+            &self.baseline,
+            Some(&out),
+            &CAPS,
+            &|_| {},
+        )
     }
 
     fn out_names(&self) -> BTreeSet<String> {
@@ -328,6 +335,41 @@ fn lists_are_capped_and_say_so() {
     };
     assert_eq!(outputs.truncated["files"], cut(6, 2));
     assert_eq!(outputs.truncated["files_skipped"], cut(5, 2));
+}
+
+#[test]
+fn each_change_is_told_before_the_next_is_collected() {
+    let mut fixture = Fixture::new();
+    fixture.put_in("gone", b"before");
+    fs::remove_file(fixture.in_workspace("gone")).unwrap();
+    for index in 0..20 {
+        fixture.write(&format!("new-{index}"), [b'x'; 1000]);
+    }
+    let workspace = File::open(fixture.workspace.path()).unwrap();
+    let out = OutDir::open(fixture.out.path()).unwrap();
+    let told = RefCell::new(Vec::new());
+    let tell = |change: &FileChange| {
+        told.borrow_mut().push(change.path.to_string());
+        let copied = fixture.out_names();
+        assert_eq!(copied.len(), told.borrow().len().min(20), "{copied:?}");
+        assert!(copied.contains(&change.path.to_string()) || change.change == Change::Deleted);
+    };
+    let outputs = collect(
+        workspace.as_fd(),
+        &fixture.baseline,
+        Some(&out),
+        &CAPS,
+        &tell,
+    );
+    let mut told = told.into_inner();
+    assert_eq!(told.last().map(String::as_str), Some("gone"));
+    told.sort();
+    let listed: Vec<String> = changes(&outputs)
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(told, listed);
+    assert_eq!(told.len(), 21);
 }
 
 #[test]
