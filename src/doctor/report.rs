@@ -68,6 +68,8 @@ pub enum Status {
     Works,
     /// Cells can be made, with less.
     Degraded,
+    /// It is not here, and only who wants it misses it.
+    Absent,
     /// It does not work, and no cell with every layer can be made.
     Fails,
     /// Something that it needs does not work.
@@ -142,6 +144,16 @@ impl Check {
             status: Status::Degraded,
             fixes,
             ..Self::works(name, detail)
+        }
+    }
+
+    /// A check for something that few hosts have all of.
+    pub(super) fn absent(name: &str, error: SetupError, fix: String) -> Self {
+        Self {
+            status: Status::Absent,
+            fixes: vec![fix],
+            error: Some(error.clone()),
+            ..Self::works(name, error.message)
         }
     }
 
@@ -268,7 +280,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             works: checks
                 .iter()
-                .all(|check| matches!(check.status, Status::Works | Status::Degraded)),
+                .all(|check| !matches!(check.status, Status::Fails | Status::Untried)),
             host: Host {
                 release: name(nix::sys::utsname::UtsName::release),
                 machine: name(nix::sys::utsname::UtsName::machine),

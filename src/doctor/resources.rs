@@ -139,13 +139,18 @@ pub(super) fn interpreters(checks: &mut Checks<'_>) {
     for driver in drivers::TABLE {
         let name = format!("interpreter-{}", driver.name);
         checks.add_after(&name, &["kernel"], |_| {
-            let tree = Tree::find(&RootfsRef::Host, None, None);
-            match tree.and_then(|tree| run::interpreter(&tree, driver)) {
-                Ok(path) => Check::works(&name, path.display().to_string()),
-                Err(error) => Check {
-                    error: Some(error.clone()),
-                    ..Check::degraded(&name, error.to_string(), error.hint.into_iter().collect())
-                },
+            let found = Tree::find(&RootfsRef::Auto, None, Some(driver.rootfs))
+                .and_then(|tree| Ok((run::interpreter(&tree, driver)?, tree.label)));
+            match found {
+                Ok((path, label)) => {
+                    // Without the digest.
+                    let rootfs = label.split('@').next().unwrap_or_default();
+                    Check::works(&name, format!("{} in {rootfs}", path.display()))
+                }
+                Err(error) => {
+                    let fix = format!("`cellblock rootfs build {}` brings it", driver.rootfs);
+                    Check::absent(&name, error, fix)
+                }
             }
         });
     }

@@ -60,6 +60,7 @@ fn line(out: &mut String, check: &Check, column: usize, colour: bool) {
     let (word, code) = match check.status {
         Status::Works => ("works", "32"),
         Status::Degraded => ("degraded", "33"),
+        Status::Absent => ("absent", "2"),
         Status::Fails => ("fails", "31"),
         Status::Untried => ("untried", "2"),
     };
