@@ -25,21 +25,23 @@ use nix::unistd::Uid;
 use serde::Serialize;
 use serde_json::Value;
 
-#[path = "common/machine.rs"]
+#[path = "../common/machine.rs"]
 mod machine;
-#[path = "common/record.rs"]
+#[path = "../common/record.rs"]
 mod record;
-#[path = "common/results.rs"]
+#[path = "../common/results.rs"]
 mod results;
-#[path = "common/shuffle.rs"]
+#[path = "../common/shuffle.rs"]
 mod shuffle;
-#[path = "common/stats.rs"]
+#[path = "../common/stats.rs"]
 mod stats;
-#[path = "common/worker.rs"]
+#[path = "../common/worker.rs"]
 mod worker;
+mod works;
 
 use stats::{Summary, median};
 use worker::{Job, Output, Worker};
+use works::{WORKS, Work};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -70,47 +72,6 @@ struct Args {
     bench: bool,
 }
 
-/// One piece of work, and how the bare interpreter is told to do it.
-struct Work {
-    language: &'static str,
-    what: &'static str,
-    code: &'static str,
-    bare: Bare,
-}
-
-enum Bare {
-    /// With the driver's own flags, and then these before the code.
-    Option(&'static str),
-    /// JShell reads it: there is no other way to run such code without the shim.
-    JShell,
-}
-
-const WORKS: &[Work] = &[
-    work("python", "statement", "print(1)", Bare::Option("-c")),
-    work("python", "value", "1+1", Bare::Option("-c")),
-    work(
-        "javascript",
-        "statement",
-        "console.log(1)",
-        Bare::Option("-e"),
-    ),
-    work("javascript", "value", "1+1", Bare::Option("-p")),
-    work("typescript", "value", "1+1", Bare::Option("-p")),
-    work("r", "statement", "cat(1)", Bare::Option("-e")),
-    work("r", "value", "1+1", Bare::Option("-e")),
-    work("java", "statement", "System.out.println(1);", Bare::JShell),
-    work("java", "value", "1+1", Bare::JShell),
-];
-
-const fn work(language: &'static str, what: &'static str, code: &'static str, bare: Bare) -> Work {
-    Work {
-        language,
-        what,
-        code,
-        bare,
-    }
-}
-
 /// Times in microseconds.
 #[derive(Serialize)]
 struct Results {
@@ -135,6 +96,8 @@ struct Measured {
     run: Summary,
     /// By how much `run` takes longer than `exec` in the same turn.
     shim: Summary,
+    /// The same of the CPU time within the cell, which suffers less from others.
+    shim_cpu: Summary,
 }
 
 fn main() -> ExitCode {
@@ -173,7 +136,9 @@ fn measure(args: &Args) -> Result<()> {
             skipped.push(format!("{}: it has no shim", driver.name));
         }
     }
-    println!("\nms          code        outside      exec       run   shim adds (p10, p99)  runs");
+    println!(
+        "\nms          code        outside      exec       run   shim adds (p10, p99)   its CPU  runs"
+    );
     let is_wanted = |work: &&Work| {
         args.language.is_empty() || args.language.iter().any(|name| name == work.language)
     };
@@ -207,7 +172,7 @@ impl Measured {
         let outside = self.outside.as_ref();
         let outside = outside.map_or_else(|| "-".to_owned(), |s| format!("{:.1}", ms(s.median)));
         println!(
-            "{:<11} {:<10} {outside:>8} {:>9.1} {:>9.1} {:>11.1} ({:.1}, {:.1}) {:>5}",
+            "{:<11} {:<10} {outside:>8} {:>9.1} {:>9.1} {:>11.1} ({:.1}, {:.1}) {:>9.1} {:>5}",
             self.language,
             self.what,
             ms(self.exec.median),
@@ -215,6 +180,7 @@ impl Measured {
             ms(self.shim.median),
             ms(self.shim.p10),
             ms(self.shim.p99),
+            ms(self.shim_cpu.median),
             self.shim.runs
         );
     }
@@ -233,6 +199,20 @@ enum Subject {
     Outside,
     Exec,
     Run,
+}
+
+/// Of one process, in microseconds.
+struct Time {
+    wall: f64,
+    /// Within its cell.
+    cpu: f64,
+}
+
+#[derive(Default)]
+struct Times {
+    outside: Vec<Time>,
+    exec: Vec<Time>,
+    run: Vec<Time>,
 }
 
 impl Bench {
@@ -254,7 +234,7 @@ impl Bench {
             work.code,
         ];
         let plan = self.plan(&run)?;
-        let bare = bare(work, &plan)?;
+        let bare = work.bare(&plan)?;
         let exec = [
             "exec",
             "--json",
@@ -273,24 +253,28 @@ impl Bench {
         if is_outside {
             jobs.push((Subject::Outside, job(bare.clone())));
         }
-        let (outside, exec, run) = self.turns(&jobs)?;
-        let shim = run.iter().zip(&exec).map(|(run, exec)| run - exec);
+        let Times { outside, exec, run } = self.turns(&jobs)?;
+        let differences = |of: fn(&Time) -> f64| {
+            let pairs = run.iter().zip(&exec);
+            Summary::of(pairs.map(|(run, exec)| of(run) - of(exec)).collect())
+        };
+        let wall = |times: &[Time]| Summary::of(times.iter().map(|time| time.wall).collect());
         Ok(Measured {
             language: work.language,
             what: work.what,
             code: work.code,
             rootfs: plan["rootfs"].as_str().map(str::to_owned),
-            shim: Summary::of(shim.collect()),
+            shim: differences(|time| time.wall),
+            shim_cpu: differences(|time| time.cpu),
             bare,
-            outside: is_outside.then(|| Summary::of(outside)),
-            exec: Summary::of(exec),
-            run: Summary::of(run),
+            outside: is_outside.then(|| wall(&outside)),
+            exec: wall(&exec),
+            run: wall(&run),
         })
     }
 
-    /// Times of each, in microseconds.
-    fn turns(&mut self, jobs: &[(Subject, Job)]) -> Result<(Vec<f64>, Vec<f64>, Vec<f64>)> {
-        let (mut outside, mut exec, mut run) = (Vec::new(), Vec::new(), Vec::new());
+    fn turns(&mut self, jobs: &[(Subject, Job)]) -> Result<Times> {
+        let mut times = Times::default();
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         let mut shuffle = shuffle::Shuffle::new();
         // Turns to warm up, which tell how long one takes.
@@ -307,23 +291,30 @@ impl Bench {
             shuffle.of(&mut order);
             for &index in &order {
                 let (subject, job) = &jobs[index];
-                let times = match subject {
-                    Subject::Outside => &mut outside,
-                    Subject::Exec => &mut exec,
-                    Subject::Run => &mut run,
-                };
-                times.push(self.time(*subject, job)?);
+                let time = self.time(*subject, job)?;
+                match subject {
+                    Subject::Outside => times.outside.push(time),
+                    Subject::Exec => times.exec.push(time),
+                    Subject::Run => times.run.push(time),
+                }
             }
         }
-        Ok((outside, exec, run))
+        Ok(times)
     }
 
-    fn time(&mut self, subject: Subject, job: &Job) -> Result<f64> {
+    fn time(&mut self, subject: Subject, job: &Job) -> Result<Time> {
         let done = self.worker.call(job)?;
-        if !matches!(subject, Subject::Outside) {
-            record::every_layer(&done.output)?;
-        }
-        Ok(done.nanos as f64 / 1000.0)
+        let cpu = match subject {
+            Subject::Outside => 0.0,
+            Subject::Exec | Subject::Run => {
+                let usage = record::every_layer(&done.output)?.usage;
+                let both = usage.cpu_user_ms.zip(usage.cpu_system_ms);
+                let (user, system) = both.ok_or("a record without CPU time")?;
+                (user + system) * 1000.0
+            }
+        };
+        let wall = done.nanos as f64 / 1000.0;
+        Ok(Time { wall, cpu })
     }
 
     fn job<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Job {
@@ -345,33 +336,6 @@ impl Bench {
         let mut plan: Value = serde_json::from_slice(&output.stdout)?;
         Ok(plan["plan"].take())
     }
-}
-
-/// The command line for the interpreter that `plan` has.
-fn bare(work: &Work, plan: &Value) -> Result<Vec<String>> {
-    let argv = plan["program"]["argv"].as_array().into_iter().flatten();
-    let argv = argv.filter_map(|word| word.as_str().map(str::to_owned));
-    // What follows the last flag is the shim and its channel.
-    let mut words: Vec<String> = argv
-        .take_while(|word| !word.starts_with(drivers::DIRECTORY))
-        .collect();
-    let interpreter = words.first().ok_or("the plan has no program")?;
-    match work.bare {
-        Bare::Option(option) => words.extend([option, work.code].map(str::to_owned)),
-        Bare::JShell => {
-            let jshell = Path::new(interpreter).with_file_name("jshell");
-            let script = "echo \"$1\" | \"$0\" -s -";
-            let words_of = [
-                "/bin/sh",
-                "-c",
-                script,
-                &jshell.to_string_lossy(),
-                work.code,
-            ];
-            words = words_of.map(str::to_owned).into();
-        }
-    }
-    Ok(words)
 }
 
 /// A job whose output is read.
