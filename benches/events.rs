@@ -21,7 +21,7 @@ use cellblock::sys::process::monotonic_ns;
 use serde::Serialize;
 use serde_json::Value;
 
-#[path = "launch/stats.rs"]
+#[path = "common/stats.rs"]
 mod stats;
 
 use stats::{Summary, median};

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-#[path = "launch/stats.rs"]
+#[path = "common/stats.rs"]
 mod stats;
 
 use stats::Summary;

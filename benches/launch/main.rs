@@ -21,13 +21,22 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod chart;
+#[path = "../common/machine.rs"]
 mod machine;
 mod oci;
+#[path = "../common/record.rs"]
+mod record;
 mod report;
+#[path = "../common/results.rs"]
+mod results;
 mod scene;
 mod series;
+#[path = "../common/shuffle.rs"]
+mod shuffle;
+#[path = "../common/stats.rs"]
 mod stats;
 mod subjects;
+#[path = "../common/worker.rs"]
 mod worker;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -71,11 +80,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whose versions count.
+const PROGRAMS: [&str; 4] = ["bwrap", "crun", "runc", "/usr/bin/python3"];
+
 fn measure(args: &Args) -> Result<()> {
     let mut scene = scene::Scene::prepare()?;
     let results = report::Results {
         schema: report::SCHEMA.to_owned(),
-        machine: machine::Machine::gather(&scene),
+        machine: machine::Machine::gather(&scene.cellblock, scene.uid, &PROGRAMS),
         launch: series::launches(&mut scene, args.runs)?,
         per_second: series::per_second(&mut scene, args.runs)?,
         run: series::run_adds(&mut scene, args.runs)?,
@@ -83,5 +95,5 @@ fn measure(args: &Args) -> Result<()> {
     };
     let earlier = report::Results::read(args.compare.as_deref().unwrap_or(&args.out));
     print!("{}", results.table(earlier.as_ref()));
-    results.write(&args.out)
+    results::write(&args.out, &results)
 }

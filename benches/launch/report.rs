@@ -6,7 +6,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::chart::chart;
 use crate::machine::Machine;
 use crate::series::{Launch, PerSecond, RunAdds, Steps, Supervisor};
@@ -57,16 +56,6 @@ impl Results {
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let results: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         (results.schema == SCHEMA).then_some(results)
-    }
-
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
-        println!("\nwritten to {}", path.display());
-        Ok(())
     }
 
     /// The median of `other` in those of `name`, in this run.
@@ -136,30 +125,7 @@ impl Results {
     }
 
     fn write_table(&self, out: &mut String, earlier: Option<&Self>) -> fmt::Result {
-        let machine = &self.machine;
-        writeln!(
-            out,
-            "Linux {}, {} × {}, {} MiB, load {}, as uid {}",
-            machine.kernel,
-            machine.cpus,
-            machine.cpu,
-            machine.memory_mib,
-            machine.load,
-            machine.uid
-        )?;
-        writeln!(
-            out,
-            "{}; cellblock is {} bytes",
-            machine.versions.join("; "),
-            machine.binary
-        )?;
-        if machine.is_busy() {
-            writeln!(
-                out,
-                "NOTE: the machine is busy with other things; ratios suffer too, since \
-                 what a launch waits for in the kernel takes longer then"
-            )?;
-        }
+        write!(out, "{}", self.machine)?;
         self.write_launches(out)?;
         writeln!(out, "\n{}", chart(&self.launch))?;
         writeln!(out, "launches per second   one   two launchers at once")?;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use cellblock::record::{Outcome, Record, Timing};
+use cellblock::record::{Record, Timing};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::record::every_layer;
 use crate::scene::Scene;
+use crate::shuffle::Shuffle;
 use crate::stats::{Summary, median};
 use crate::subjects::{self, BARE, BWRAP, CELLBLOCK, Subject};
 use crate::worker::{Job, Output};
@@ -77,7 +79,7 @@ pub(crate) fn launches(scene: &mut Scene, runs: usize) -> Result<Vec<Launch>> {
     let mut times = vec![Vec::new(); subjects.len()];
     let mut timings = vec![Vec::new(); subjects.len()];
     let mut order: Vec<usize> = (0..subjects.len()).collect();
-    let mut shuffle = Shuffle(0x9e37_79b9_7f4a_7c15);
+    let mut shuffle = Shuffle::new();
     for _ in 0..runs {
         shuffle.of(&mut order);
         for &index in &order {
@@ -105,20 +107,6 @@ fn launch(scene: &mut Scene, subject: &Subject) -> Result<f64> {
         _ => &mut scene.workers[0],
     };
     Ok(worker.call(&subject.job)?.nanos as f64 / 1000.0)
-}
-
-/// The record of a run that ended well with nothing given up.
-fn every_layer(bytes: &[u8]) -> Result<Record> {
-    let record: Record = serde_json::from_slice(bytes)?;
-    let isolation = record.isolation.as_ref().ok_or("a record of no cell")?;
-    let complete = isolation.given_up.is_empty()
-        && isolation.seccomp.is_some()
-        && isolation.landlock_abi.is_some()
-        && isolation.no_new_privs;
-    if record.outcome != Outcome::Ok || !complete {
-        return Err(format!("not the run to measure: {}", String::from_utf8_lossy(bytes)).into());
-    }
-    Ok(record)
 }
 
 /// Launches per second, by name.
@@ -316,23 +304,5 @@ fn flooded(record: &Record) -> Result<f64> {
     match record.truncated.get("stdout") {
         Some(cut) if cut.total == FLOOD => Ok(FLOOD as f64 / record.execution_time),
         other => Err(format!("the flood was not counted: {other:?}").into()),
-    }
-}
-
-/// A small generator for shuffling (xorshift64).
-struct Shuffle(u64);
-
-impl Shuffle {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn of(&mut self, order: &mut [usize]) {
-        for last in (1..order.len()).rev() {
-            order.swap(last, (self.next() % (last as u64 + 1)) as usize);
-        }
     }
 }

@@ -99,7 +99,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         limits: &plan.limits,
         place: place(spec, plan),
     });
-    note_oddities(&observed, &mut warnings);
+    note_oddities(&observed, &said, &mut warnings);
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -283,12 +283,16 @@ fn refused_forks(observed: &Observed, cell: &Running, cgroup: Option<&CgroupFact
     }
 }
 
-fn note_oddities(observed: &Observed, warnings: &mut Vec<String>) {
+fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
     if observed.unkillable {
         warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
     }
     if observed.channel_broken {
         warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());
+    } else if said.is_cut_short {
+        warnings.push(
+            "the driver's channel ended within a frame: a result or an error is missing".to_owned(),
+        );
     }
 }
 

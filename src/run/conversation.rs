@@ -13,7 +13,7 @@ pub(super) struct Conversation<'a> {
     request: Vec<u8>,
     sent: usize,
     reader: FrameReader,
-    pub(super) said: Said,
+    said: Said,
     /// Passes it on at once.
     teller: Option<&'a Teller<'a>>,
 }
@@ -26,6 +26,8 @@ pub(super) struct Said {
     pub(super) results: Results,
     pub(super) error: Option<CodeError>,
     pub(super) is_syntax: bool,
+    /// The channel ended within a frame.
+    pub(super) is_cut_short: bool,
 }
 
 impl<'a> Conversation<'a> {
@@ -36,6 +38,14 @@ impl<'a> Conversation<'a> {
             reader: FrameReader::new(),
             said: Said::default(),
             teller,
+        }
+    }
+
+    /// What was said, once the channel has ended.
+    pub(super) fn finish(self) -> Said {
+        Said {
+            is_cut_short: !self.reader.is_between_frames(),
+            ..self.said
         }
     }
 }

@@ -220,9 +220,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         cgroup: cgroup_facts,
         observed,
         outputs,
-        said: conversation
-            .map(|conversation| conversation.said)
-            .unwrap_or_default(),
+        said: conversation.map(Conversation::finish).unwrap_or_default(),
         warnings,
         driver,
         began_ns,

@@ -22,6 +22,7 @@ pub(crate) const SUITE: Suite = Suite {
             survives(stage, FLOODS_THE_CHANNEL, "")
         }),
         scene("forges-frames", forges_frames),
+        scene("sends-what-is-no-frame", sends_what_is_no_frame),
         scene("announces-a-gigabyte", |stage| {
             survives(stage, ANNOUNCES_A_GIGABYTE, "")
         }),
@@ -256,6 +257,40 @@ fn forges_frames(stage: &Stage) -> Check {
     // What it says of itself is its own affair; how it ended is not.
     assert_ne!(run.record.outcome, Outcome::Ok, "{}", run.json);
     assert!(run.record.usage.wall_ms > 1.0);
+    Ok(())
+}
+
+/// What came before still counts, and the record says that something is missing.
+fn sends_what_is_no_frame(stage: &Stage) -> Check {
+    const BROKEN: &str =
+        "the driver's channel carried something that is not the protocol: results may be missing";
+    const CUT: &str = "the driver's channel ended within a frame: a result or an error is missing";
+    for (bytes, expected) in [
+        (r"HTTP/1.1 200 OK", Some(BROKEN)),
+        (r"\xff\xff\xff\xff", Some(BROKEN)),
+        // Empty; a field that reaches beyond; bytes, no text; another key.
+        (r"\0\0\0\0", Some(BROKEN)),
+        (r"\0\0\0\x0at\4\0\0\0\5kind", Some(BROKEN)),
+        (r"\0\0\0\x0eb\4\0\0\0\4kinddone", Some(BROKEN)),
+        (r"\0\0\0\x0et\4\0\0\0\4Kinddone", Some(BROKEN)),
+        // Cut within its length, its head, its value.
+        (r"\0", Some(CUT)),
+        (r"\0\0\0\x0et\4", Some(CUT)),
+        (r"\0\0\0\x0et\4\0\0\0\4kinddon", Some(CUT)),
+        // The same as it should be, and of a kind that nobody knows.
+        (r"\0\0\0\x0et\4\0\0\0\4kinddone", None),
+        (r"\0\0\0\x0et\4\0\0\0\4kinddon\xff", None),
+    ] {
+        let code = format!("import os\ndisplay(1)\nos.write(3, b'{bytes}')\nos._exit(0)");
+        let run = python(stage, &code)?.ended(Outcome::Ok)?;
+        assert_eq!(run.json["results"].as_array().map(Vec::len), Some(1));
+        assert_eq!(run.json["results"][0]["text"], "1");
+        let warnings = &run.record.warnings;
+        let told = [BROKEN, CUT]
+            .into_iter()
+            .find(|told| warnings.iter().any(|w| w == told));
+        assert_eq!(told, expected, "{bytes}: {warnings:?}");
+    }
     Ok(())
 }
 

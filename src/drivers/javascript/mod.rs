@@ -59,6 +59,10 @@ const CELL: Part = Part {
     name: "cell.js",
     content: include_str!("cell.js"),
 };
+const STATEMENTS: Part = Part {
+    name: "statements.js",
+    content: include_str!("statements.js"),
+};
 const RESULTS: Part = Part {
     name: "results.js",
     content: include_str!("results.js"),
@@ -82,7 +86,7 @@ const NODE: Driver = Driver {
     interpreters: INTERPRETERS,
     flags: &[SHIM],
     files: FILES,
-    delivery: Delivery::Channel(&[CELL, RESULTS, ERRORS]),
+    delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS]),
     channel: ChannelForm::Socket,
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
@@ -98,7 +102,7 @@ pub(super) static TYPESCRIPT: Driver = Driver {
     name: "typescript",
     aliases: &["ts", "ts-node", "tsx"],
     extensions: &["ts", "mts", "cts"],
-    delivery: Delivery::Channel(&[CELL, RESULTS, ERRORS, TYPES]),
+    delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS, TYPES]),
     ..NODE
 };
 

@@ -2,16 +2,14 @@
 // cell of a notebook. mod.rs says what is in the parts that come with it.
 'use strict';
 (() => {
-  const { Buffer } = require('node:buffer');
-  const fs = require('node:fs');
-  const Module = require('node:module');
+  const { Buffer, process } = globalThis;
+  const { readSync, writeSync } = require('node:fs');
+  // What Node has loaded by now, require('node:module') would prepare anew.
+  const Module = module.constructor;
   const path = require('node:path');
-  const process = require('node:process');
-  const util = require('node:util');
+  const { inspect } = require('node:util');
   const vm = require('node:vm');
-  const { readSync, writeSync } = fs;
-  const { Script, compileFunction } = vm;
-  const { inspect } = util;
+  const { Script } = vm;
 
   const channel = Number(process.argv[2]);
 
@@ -25,13 +23,18 @@
     return bytes;
   }
 
+  // Node compiles functions of its own at their first use: for numbers, those of
+  // DataView cost nothing, those of Buffer do.
+  const view = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+
   /** The next request: each key with its values. */
   function receive() {
-    const body = read(read(4).readUInt32BE(0));
+    const body = read(view(read(4)).getUint32(0));
+    const numbers = view(body);
     const request = { __proto__: null };
     for (let at = 0; at < body.length; ) {
       const middle = at + 6 + body[at + 1];
-      const end = middle + body.readUInt32BE(at + 2);
+      const end = middle + numbers.getUint32(at + 2);
       (request[body.latin1Slice(at + 6, middle)] ??= []).push(body.subarray(middle, end));
       at = end;
     }
@@ -40,21 +43,21 @@
 
   /** Writes a frame; its fields are [type, key, value]. */
   function say(kind, fields = []) {
-    const parts = [];
-    let length = 0;
-    for (const [type, key, value] of [['t', 'kind', kind], ...fields]) {
-      const name = Buffer.from(key);
-      const bytes = Buffer.from(value);
-      const head = Buffer.alloc(6);
-      head[0] = type.charCodeAt(0);
-      head[1] = name.length;
-      head.writeUInt32BE(bytes.length, 2);
-      parts.push(head, name, bytes);
-      length += 6 + name.length + bytes.length;
+    const bytes = (value) => (typeof value === 'string' ? Buffer.from(value) : value);
+    const parts = [['t', 'kind', kind], ...fields].map(([type, key, value]) => [type, bytes(key), bytes(value)]);
+    const length = parts.reduce((sum, [, key, value]) => sum + 6 + key.length + value.length, 0);
+    const frame = Buffer.allocUnsafe(4 + length);
+    const numbers = view(frame);
+    numbers.setUint32(0, length);
+    let at = 4;
+    for (const [type, key, value] of parts) {
+      frame[at] = type.charCodeAt(0);
+      frame[at + 1] = key.length;
+      numbers.setUint32(at + 2, value.length);
+      frame.set(key, at + 6);
+      frame.set(value, at + 6 + key.length);
+      at += 6 + key.length + value.length;
     }
-    const head = Buffer.alloc(4);
-    head.writeUInt32BE(length);
-    const frame = Buffer.concat([head, ...parts]);
     try {
       for (let at = 0; at < frame.length; ) at += writeSync(channel, frame, at);
     } catch {
@@ -63,7 +66,7 @@
   }
 
   const request = receive();
-  const text = (key) => request[key][0].toString();
+  const text = (key) => request[key][0].utf8Slice();
   const directory = text('directory');
   const file = path.resolve(directory, text('name'));
   const source = text('code').replace(/^\uFEFF/, '');
@@ -71,9 +74,11 @@
 
   /** Calls a function of another part of the shim. */
   function call(part, name, ...values) {
-    loaded[part] ??= compileFunction(text(part), ['shim', 'require', 'process', 'Buffer'], {
-      filename: `/run/cellblock/${part}`,
-    })(shim, require, process, Buffer);
+    if (!loaded[part]) {
+      const code = `(function (shim, require, process, Buffer) {${text(part)}\n})`;
+      const made = new Script(code, { filename: `/run/cellblock/${part}` }).runInThisContext();
+      loaded[part] = made(shim, require, process, Buffer);
+    }
     return loaded[part][name](...values);
   }
 
@@ -180,7 +185,7 @@
     }
     // Where the word occurs, plain parsing could take it for a variable's name.
     if (!/\bawait\b/.test(code)) {
-      const whole = /\}\s*$/.test(code) ? call('cell.js', 'literal', code) : code;
+      const whole = /\}\s*$/.test(code) ? call('statements.js', 'literal', code) : code;
       let compiled;
       try {
         compiled = script(whole);
@@ -194,7 +199,7 @@
         } catch (error) {
           return fail(error);
         }
-        return end(value, value !== undefined && call('cell.js', 'hasValue', whole));
+        return end(value, value !== undefined && call('statements.js', 'hasValue', whole));
       }
     }
     waits = true;

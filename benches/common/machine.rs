@@ -1,11 +1,11 @@
 //! Where and with what it was measured.
 
+use std::fmt;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-
-use crate::scene::Scene;
 
 /// The machine and the programs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,7 +24,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn gather(scene: &Scene) -> Self {
+    /// For `cellblock` run as `uid` beside the programs that `others` names.
+    pub(crate) fn gather(cellblock: &Path, uid: u32, others: &[&str]) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find(|line| line.starts_with(name));
@@ -32,23 +33,43 @@ impl Machine {
             value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let cellblock = scene.cellblock.to_string_lossy();
-        let programs = [&cellblock, "bwrap", "crun", "runc", "/usr/bin/python3"];
+        let own = cellblock.to_string_lossy();
+        let programs = [&*own].into_iter().chain(others.iter().copied());
         Self {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu: field(&read("/proc/cpuinfo"), "model name"),
             cpus: std::thread::available_parallelism().map_or(1, Into::into),
             memory_mib: (first_number(&memory) / 1024.0) as u64,
             load: first_number(&read("/proc/loadavg")),
-            uid: scene.uid,
-            binary: fs::metadata(&scene.cellblock).map_or(0, |m| m.len()),
-            versions: programs.iter().filter_map(|name| version(name)).collect(),
+            uid,
+            binary: fs::metadata(cellblock).map_or(0, |m| m.len()),
+            versions: programs.filter_map(version).collect(),
         }
     }
 
     /// Whether others kept a good part of the machine busy.
-    pub(crate) fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.load > self.cpus as f64 / 2.0
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Linux {}, {} × {}, {} MiB, load {}, as uid {}",
+            self.kernel, self.cpus, self.cpu, self.memory_mib, self.load, self.uid
+        )?;
+        let versions = self.versions.join("; ");
+        writeln!(f, "{versions}; cellblock is {} bytes", self.binary)?;
+        if self.is_busy() {
+            writeln!(
+                f,
+                "NOTE: the machine is busy with other things; ratios suffer too, since \
+                 what a launch waits for in the kernel takes longer then"
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,138 @@
+//! Each kind of frame where it is no frame, or none that anybody knows.
+
+use cellblock::drivers::frames::{FrameReader, Violation};
+use serde_json::json;
+
+use super::{accepted, kinds, message, read, shown};
+
+#[test]
+fn a_good_frame_of_each_kind_is_told_as_it_is() {
+    for (fields, expected) in kinds() {
+        assert_eq!(read([&message(&fields)[..]]), (vec![expected], 0, None));
+    }
+}
+
+#[test]
+fn what_is_no_frame_of_any_kind_ends_the_channel() {
+    let done = message(&[(b't', "kind", b"done")]);
+    for (mut fields, _) in kinds() {
+        let kind = fields[0].2;
+        let mut bad = Vec::new();
+        // Not of text, not by that name, not first.
+        fields[0] = (b'b', "kind", kind);
+        bad.push((message(&fields), Violation::Kind));
+        fields[0] = (b't', "Kind", kind);
+        bad.push((message(&fields), Violation::Kind));
+        fields[0] = (b't', "", kind);
+        bad.push((message(&fields), Violation::Kind));
+        fields[0] = (b't', "main", b"");
+        fields.push((b't', "kind", kind));
+        bad.push((message(&fields), Violation::Kind));
+        // Its last value, its last key and itself longer than what is there.
+        let good = message(&[(b't', "kind", kind), (b't', "k", b"")]);
+        let end = good.len();
+        for (at, byte) in [(end - 2, 1), (end - 5, 0xff), (end - 6, 2)] {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            bad.push((bytes, Violation::Field));
+        }
+        let beyond = [&16_777_217_u32.to_be_bytes()[..], &good[4..]].concat();
+        bad.push((beyond, Violation::Long(16_777_217)));
+        for (bytes, violation) in bad {
+            let stream = [&done[..], &bytes, &done].concat();
+            let expected = (vec![json!("done")], 0, Some(violation));
+            assert_eq!(read([&stream[..]]), expected, "{bytes:?}");
+        }
+    }
+    for (bytes, violation) in [
+        (&b"HTTP/1.1 200 OK"[..], Violation::Long(0x4854_5450)),
+        (b"\xff\xff\xff\xff", Violation::Long(0xffff_ffff)),
+        (b"\0\0\0\0", Violation::Kind),
+        (b"\0\0\0\x01t", Violation::Field),
+    ] {
+        assert_eq!(read([bytes]), (vec![], 0, Some(violation)), "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_violation_is_final() {
+    let done = message(&[(b't', "kind", b"done")]);
+    let mut reader = FrameReader::new();
+    for bytes in [&b"\0\0\0\0"[..], &done, b""] {
+        let end = reader.feed(bytes, |frame| panic!("{frame:?}"));
+        assert_eq!(end, Err(Violation::Kind));
+        assert!(!reader.is_between_frames());
+    }
+}
+
+#[test]
+fn a_channel_that_ends_within_a_frame_leaves_nothing_of_it() {
+    for (fields, expected) in kinds() {
+        let frame = message(&fields);
+        for length in 0..frame.len() {
+            let mut reader = FrameReader::new();
+            let all = reader.feed(&frame[..length], |frame| panic!("{frame:?}"));
+            assert_eq!((all, reader.unknown()), (Ok(()), 0));
+            assert_eq!(reader.is_between_frames(), length == 0);
+            // The rest completes it.
+            let mut frames = Vec::new();
+            let all = reader.feed(&frame[length..], |frame| frames.push(shown(frame)));
+            assert_eq!((all, frames), (Ok(()), vec![expected.clone()]));
+            assert!(reader.is_between_frames());
+        }
+    }
+}
+
+#[test]
+fn a_frame_cut_at_any_byte_is_whole_fields_or_none() {
+    for (fields, _) in kinds() {
+        let frame = message(&fields);
+        let ends: Vec<usize> = (1..=fields.len())
+            .map(|count| message(&fields[..count]).len() - 4)
+            .collect();
+        for length in 0..frame.len() - 4 {
+            let bytes = [&(length as u32).to_be_bytes()[..], &frame[4..4 + length]].concat();
+            let (frames, unknown, end) = read([&bytes[..]]);
+            let violation = match length {
+                0 => Some(Violation::Kind),
+                _ if ends.contains(&length) => None,
+                _ => Some(Violation::Field),
+            };
+            assert_eq!(end, violation, "{bytes:?}");
+            let count = frames.len() as u64 + unknown;
+            assert_eq!(count, u64::from(violation.is_none()), "{bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn kinds_that_nobody_knows_are_counted_and_left_out() {
+    let long = [b'x'; 300];
+    for kind in [
+        &b""[..],
+        b"Started",
+        b"start",
+        b"done ",
+        b"done\0",
+        b"r\xffsult",
+        b"\xff",
+        &long,
+    ] {
+        assert_eq!(accepted(kind, &[(b'x', "how", b"?")]), (vec![], 1));
+    }
+    let [started, future] =
+        ["started", "telepathy"].map(|k| message(&[(b't', "kind", k.as_bytes())]));
+    let stream = [&future[..], &started, &future].concat();
+    assert_eq!(read([&stream[..]]), (vec![json!("started")], 2, None));
+}
+
+#[test]
+fn what_comes_after_the_end_of_the_code_counts_as_well() {
+    let mut stream = message(&[(b't', "kind", b"done")]);
+    let mut expected = vec![json!("done")];
+    for (fields, shown) in kinds() {
+        stream.extend(message(&fields));
+        expected.push(shown);
+    }
+    assert_eq!(read([&stream[..]]), (expected, 0, None));
+}

@@ -1,0 +1,291 @@
+//! The channel's reader against whatever may come.
+
+use std::path::Path;
+
+use cellblock::bytes::RawText;
+use cellblock::drivers::frames::{Frame, FrameReader, REQUEST_CAP, Request, Violation};
+use cellblock::record::{CodeError, ResultItem};
+use serde_json::{Value, json};
+
+mod fields;
+mod malformed;
+mod random;
+
+type Field<'a> = (u8, &'a str, &'a [u8]);
+
+fn message<K: AsRef<[u8]>>(fields: &[(u8, K, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (form, key, value) in fields {
+        let key = key.as_ref();
+        body.extend([*form, key.len() as u8]);
+        body.extend((value.len() as u32).to_be_bytes());
+        body.extend(key);
+        body.extend(*value);
+    }
+    [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+}
+
+/// A frame as the record has it.
+fn shown(frame: Frame) -> Value {
+    match frame {
+        Frame::Started => json!("started"),
+        Frame::Result { item, notes } => json!({"result": item, "why": notes}),
+        Frame::Update { item, notes } => json!({"update": item, "why": notes}),
+        Frame::Clear { wait } => json!({"clear": wait}),
+        Frame::Error { error, is_syntax } => json!({"error": error, "syntax": is_syntax}),
+        Frame::Done => json!("done"),
+    }
+}
+
+/// All frames in these chunks, how many there were of no known kind, and what
+/// ended them.
+fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, u64, Option<Violation>) {
+    let mut reader = FrameReader::new();
+    let mut frames = Vec::new();
+    let mut end = None;
+    for chunk in chunks {
+        match reader.feed(chunk, |frame| frames.push(shown(frame))) {
+            Ok(()) => assert_eq!(end, None, "a violation is final"),
+            Err(violation) => end = Some(violation),
+        }
+    }
+    (frames, reader.unknown(), end)
+}
+
+/// What remains of one frame of `kind`, which is itself acceptable.
+fn accepted(kind: &[u8], fields: &[Field<'_>]) -> (Vec<Value>, u64) {
+    let mut all = vec![(b't', "kind", kind)];
+    all.extend(fields);
+    let (frames, unknown, end) = read([&message(&all)[..]]);
+    assert_eq!(end, None, "{all:?}");
+    (frames, unknown)
+}
+
+/// A good frame of each kind, and what the record says of it.
+fn kinds() -> [(Vec<Field<'static>>, Value); 6] {
+    let kind = |kind: &'static str| (b't', "kind", kind.as_bytes());
+    [
+        (vec![kind("started")], json!("started")),
+        (
+            vec![
+                kind("result"),
+                (b't', "main", b""),
+                (b't', "text/plain", b"7"),
+                (b'j', "data", b"{}"),
+            ],
+            json!({"result": {"is_main_result": true, "text": "7",
+                "formats": {"text/plain": "7"}, "data": {}}, "why": []}),
+        ),
+        (
+            vec![
+                kind("update"),
+                (b't', "display_id", b"a"),
+                (b'b', "image/png", b"\x89PNG"),
+            ],
+            json!({"update": {"is_main_result": false, "text": null,
+                "formats": {"image/png": "iVBORw=="}, "display_id": "a"}, "why": []}),
+        ),
+        (
+            vec![kind("clear"), (b't', "wait", b"")],
+            json!({"clear": true}),
+        ),
+        (
+            vec![
+                kind("error"),
+                (b't', "name", b"E"),
+                (b't', "message", b"m"),
+                (b't', "traceback", b"t"),
+                (b't', "line", b"3"),
+                (b't', "errno", b"2"),
+                (b't', "syntax", b""),
+            ],
+            json!({"error": {"name": "E", "message": "m", "traceback": ["t"], "line": 3,
+                "errno": 2}, "syntax": true}),
+        ),
+        (vec![kind("done")], json!("done")),
+    ]
+}
+
+/// What a frame of this kind with these fields means.
+fn one(kind: &str, fields: &[Field<'_>]) -> Frame {
+    let mut all = vec![(b't', "kind", kind.as_bytes())];
+    all.extend(fields);
+    let mut frames = Vec::new();
+    FrameReader::new()
+        .feed(&message(&all), |frame| frames.push(frame))
+        .unwrap();
+    assert_eq!(frames.len(), 1);
+    frames.remove(0)
+}
+
+fn result(fields: &[Field<'_>]) -> (ResultItem, Vec<String>) {
+    match one("result", fields) {
+        Frame::Result { item, notes } => (item, notes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn error(fields: &[Field<'_>]) -> (CodeError, bool) {
+    match one("error", fields) {
+        Frame::Error { error, is_syntax } => (error, is_syntax),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_result_keeps_text_bytes_and_json_apart() {
+    let (item, notes) = result(&[
+        (b't', "main", b"1"),
+        (b't', "text/plain", b"nul \0, \xed\xa0\x80, \xe2\x80\xa8"),
+        (b'b', "image/png", b"\x89PNG"),
+        (b't', "image/jpeg", b"already+base64=="),
+        (b'j', "application/json", b"{\"level\": 2}"),
+        (b'j', "application/x+json", b"{broken"),
+        (b't', "failed", b"text/html: ValueError: no"),
+        (b't', "future", b"ignored"),
+    ]);
+    assert!(item.is_main_result);
+    assert_eq!(item.text.as_deref(), Some("nul \0, \\ud800, \u{2028}"));
+    assert_eq!(
+        serde_json::to_value(&item.formats).unwrap(),
+        json!({
+            "text/plain": "nul \0, \\ud800, \u{2028}",
+            "image/png": "iVBORw==",
+            "image/jpeg": "already+base64==",
+            "application/json": {"level": 2},
+            "application/x+json": "{broken",
+        })
+    );
+    assert_eq!(notes, ["text/html: ValueError: no"]);
+}
+
+#[test]
+fn what_goes_with_a_result_is_json_objects() {
+    let nested = format!(r#"{{"a": [{}]}}"#, vec!["[]"; 70_000].join(","));
+    let long = format!(r#"{{"a": "{}"}}"#, "x".repeat(3 << 20));
+    let (item, notes) = result(&[
+        (b't', "display_id", b"a \xff"),
+        (b't', "metadata", b"{\"image/png\": {\"width\": 3}}"),
+        (b'j', "chart", nested.as_bytes()),
+        (b'j', "data", b"[1]"),
+    ]);
+    assert_eq!(item.display_id.as_deref(), Some("a \u{fffd}"));
+    assert_eq!(item.metadata, Some(json!({"image/png": {"width": 3}})));
+    assert_eq!((item.chart, item.data), (None, None));
+    assert_eq!(
+        notes,
+        [
+            "chart: not JSON of at most 65536 values",
+            "data: not a JSON object"
+        ]
+    );
+    let mut many = vec![(b'j', "data", long.as_bytes()); 3];
+    many.extend([(b'j', "chart", &b"{"[..]); 100]);
+    let (_, notes) = result(&many);
+    assert_eq!(notes.len(), 32);
+    assert_eq!(notes[0], "data: more than 2097152 bytes");
+}
+
+#[test]
+fn updates_and_clears_are_told_apart() {
+    let fields: [Field<'_>; 4] = [
+        (b't', "main", b"1"),
+        (b't', "text/plain", b"new"),
+        (b't', "display_id", b"a"),
+        (b't', "failed", b"text/html: no"),
+    ];
+    let Frame::Update { item, notes } = one("update", &fields) else {
+        panic!("no update")
+    };
+    assert_eq!((item.text.as_deref(), notes.len()), (Some("new"), 1));
+    assert!(!item.is_main_result, "only the code's value is that");
+    for (fields, waits) in [(&[][..], false), (&[(b't', "wait", &b"1"[..])], true)] {
+        let Frame::Clear { wait } = one("clear", fields) else {
+            panic!("no clear")
+        };
+        assert_eq!(wait, waits);
+    }
+    // Of nothing.
+    assert_eq!(
+        accepted(b"update", &[(b't', "text/plain", b"x")]),
+        (vec![], 1)
+    );
+}
+
+#[test]
+fn an_errors_numbers_are_numbers_or_absent() {
+    for (digits, line, errno) in [
+        (&b"17"[..], Some(17), Some(17)),
+        (b"-1", None, Some(-1)),
+        (b"99999999999", Some(99_999_999_999), None),
+        (b"", None, None),
+        (b"\xff", None, None),
+        (b"1 ", None, None),
+    ] {
+        let (error, is_syntax) = error(&[
+            (b't', "name", b"OSError"),
+            (b't', "line", digits),
+            (b't', "errno", digits),
+        ]);
+        assert_eq!((error.line, error.errno, is_syntax), (line, errno, false));
+    }
+}
+
+#[test]
+fn what_is_too_much_is_cut_or_dropped() {
+    let long = vec![b'x'; 9 << 20];
+    let (item, notes) = result(&[(b't', "text/html", long.as_slice())]);
+    assert!(item.formats.is_empty());
+    assert_eq!(notes, ["text/html: more than 8388608 bytes"]);
+
+    let keys: Vec<String> = (0..100).map(|n| format!("text/{n}")).collect();
+    let fields: Vec<_> = (keys.iter())
+        .map(|key| (b't', key.as_str(), &b"x"[..]))
+        .collect();
+    let (item, _) = result(&fields);
+    assert_eq!(item.formats.len(), 32);
+
+    let mut fields = vec![(b't', "traceback", &long[..100]); 2000];
+    fields.push((b't', "message", long.as_slice()));
+    let (error, _) = error(&fields);
+    assert_eq!(
+        (error.message.len(), error.traceback.len()),
+        (64 << 10, 512)
+    );
+
+    let nested = ["[", &vec!["[]"; 70_000].join(","), "]"].concat();
+    let (item, _) = result(&[(b'j', "application/json", nested.as_bytes())]);
+    assert!(
+        item.formats["application/json"].is_string(),
+        "parsed, it takes ten times the memory"
+    );
+}
+
+#[test]
+fn all_frames_together_are_bounded() {
+    let frame = message(&[
+        (b't', "kind", b"filler"),
+        (b't', "x", &vec![0; 15 << 20][..]),
+    ]);
+    let mut reader = FrameReader::new();
+    let fed = (0..100)
+        .take_while(|_| reader.feed(&frame, |_| ()).is_ok())
+        .count();
+    assert_eq!(fed, (1 << 30) / frame.len());
+    assert_eq!(reader.feed(b"", |_| ()), Err(Violation::Total));
+}
+
+#[test]
+fn a_request_that_is_too_long_says_so() {
+    let code = RawText::from(vec![b'#'; REQUEST_CAP]);
+    let request = Request {
+        code: &code,
+        name: "a",
+        directory: Path::new("/"),
+        args: &[],
+        memory: None,
+        parts: &[],
+    };
+    let error = request.encode().unwrap_err().to_string();
+    assert!(error.contains("at most 67108864 are allowed"), "{error}");
+}

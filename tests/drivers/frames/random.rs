@@ -1,0 +1,71 @@
+//! The reader against random bytes.
+
+use cellblock::drivers::frames::{Frame, FrameReader};
+use proptest::prelude::*;
+
+use super::{Field, message, read};
+
+/// Bytes that are often, but not always, the protocol.
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    let key = prop_oneof![
+        "(main|failed|name|message|traceback|line|errno|syntax|text/plain|image/png)",
+        "(display_id|metadata|chart|data|wait)",
+        "[a-z/]{0,12}",
+    ];
+    let value = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..40),
+        r#"\{("[a-z]":(null|\[1,-2e9\]|"é"))?\}"#.prop_map(String::into_bytes),
+    ];
+    let field = ("[tbjx]", key, value);
+    let frame =
+        (
+            "(started|result|update|clear|error|done|zzz)",
+            proptest::collection::vec(field, 0..6),
+        )
+            .prop_map(|(kind, fields)| {
+                let mut all: Vec<Field<'_>> = vec![(b't', "kind", kind.as_bytes())];
+                all.extend(fields.iter().map(|(form, key, value)| {
+                    (form.as_bytes()[0], key.as_str(), value.as_slice())
+                }));
+                message(&all)
+            });
+    let junk = proptest::collection::vec(any::<u8>(), 0..12);
+    proptest::collection::vec(prop_oneof![8 => frame, 1 => junk], 0..8).prop_map(|all| all.concat())
+}
+
+/// `bytes` in chunks that end where `cuts` say.
+fn chunks<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+    ends.extend([0, bytes.len()]);
+    ends.sort_unstable();
+    ends.windows(2)
+        .map(|pair| &bytes[pair[0]..pair[1]])
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn chunking_changes_nothing(bytes in stream(), cuts: Vec<prop::sample::Index>) {
+        prop_assert_eq!(read(chunks(&bytes, &cuts)), read([bytes.as_slice()]));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_survived(bytes: Vec<u8>, cuts: Vec<prop::sample::Index>) {
+        let (frames, unknown, _) = read(chunks(&bytes, &cuts));
+        prop_assert!(frames.len() as u64 + unknown <= bytes.len() as u64 / 4);
+    }
+
+    #[test]
+    fn whatever_is_read_is_valid_json(bytes in stream()) {
+        let _ = FrameReader::new().feed(&bytes, |frame| {
+            let text = match frame {
+                Frame::Result { item, .. } | Frame::Update { item, .. } => {
+                    serde_json::to_string(&item)
+                }
+                Frame::Error { error, .. } => serde_json::to_string(&error),
+                Frame::Started | Frame::Done | Frame::Clear { .. } => return,
+            };
+            serde_json::from_str::<serde_json::Value>(&text.unwrap()).unwrap();
+        });
+    }
+}
