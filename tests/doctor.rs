@@ -59,7 +59,13 @@ impl Program {
             .tempdir()
             .unwrap();
         let path = directory.path().join("cellblock");
-        std::fs::copy(env!("CARGO_BIN_EXE_cellblock"), &path).unwrap();
+        // By a process of its own: a child that another test forks meanwhile would
+        // hold the copy open for writing, and then it cannot be executed.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_cellblock"))
+            .arg(&path)
+            .status();
+        assert!(copied.unwrap().success());
         Self {
             _directory: directory,
             path,
