@@ -159,7 +159,7 @@ fn verify_names_what_changed_and_says_so_by_its_status() {
     assert_eq!(verified.status, 1);
     assert_eq!(
         verified.stdout,
-        "some: etc/\\u{1b}[2J: added\nsome: etc/x: content\n"
+        "some: etc/\\x1b[2J: added\nsome: etc/x: content\n"
     );
     let verified = place.rootfs(&["verify", "--json", "some"]);
     let said: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
