@@ -62,8 +62,8 @@ fn usage(error: &clap::Error, words: &[OsString], began: Instant) -> u8 {
     if !error.use_stderr() {
         return 0;
     }
-    let format = cli::wanted(words);
-    if format.is_some() || wants_events(words) {
+    let wanted = cli::wanted(words);
+    if wanted.format.is_some() || wanted.events {
         let message = error.to_string();
         let first = message
             .lines()
@@ -72,21 +72,12 @@ fn usage(error: &clap::Error, words: &[OsString], began: Instant) -> u8 {
             .trim_start_matches("error: ");
         let failure = SetupError::new(Step::Spec, first).hint("see cellblock --help");
         let record = run::refused(failure);
-        let _ = match format {
+        let _ = match wanted.format {
             Some(format) => print_record(&record, &format, &mut io::stdout()),
             None => open_events(&EventsTo::Stdout, began).and_then(|to| to.finish(&record)),
         };
     }
     USAGE
-}
-
-/// Whether a caller who gave a wrong command line reads events from stdout.
-fn wants_events(words: &[OsString]) -> bool {
-    let ours: Vec<_> = words.iter().take_while(|word| *word != "--").collect();
-    ours.iter().any(|word| *word == "--events=-")
-        || ours
-            .windows(2)
-            .any(|pair| pair[0] == "--events" && pair[1] == "-")
 }
 
 fn finish(result: Result<u8>) -> u8 {

@@ -12,6 +12,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 
 use super::names;
+use super::sink::Refusal;
 use crate::error::{Result, SetupError, Step};
 
 /// A directory held open, beneath which all paths are opened.
@@ -23,27 +24,6 @@ pub struct Destination {
     /// The directory that was asked for last, since entries of one come
     /// together.
     last: RefCell<Option<(Vec<u8>, Rc<OwnedFd>)>>,
-}
-
-/// Why an entry is not unpacked.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// It is left out, for this reason.
-    Skip(String),
-    /// The call ends.
-    Fail(SetupError),
-}
-
-impl From<String> for Refusal {
-    fn from(reason: String) -> Self {
-        Self::Skip(reason)
-    }
-}
-
-impl From<&str> for Refusal {
-    fn from(reason: &str) -> Self {
-        Self::Skip(reason.to_owned())
-    }
 }
 
 impl Destination {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tar::{Archive, Entries, Entry, EntryType};
 
 use super::meter::{Meter, is_too_much};
-use super::put::{Meta, Sink, What};
+use super::sink::{Meta, Sink, What};
 use super::sparse::Expanded;
 use super::{Member, MemberKind, Report, Stream, damaged};
 use crate::error::{Result, SetupError, Step};

@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, fstat};
 
 use super::Report;
-use super::put::{Meta, Sink, What};
+use super::sink::{Meta, Sink, What};
 use crate::error::{Result, SetupError, Step};
 use crate::tree::{Entry, each, shown};
 

@@ -24,12 +24,13 @@ mod folder;
 mod meter;
 mod names;
 mod put;
+mod sink;
 mod sparse;
 
 pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
 pub(crate) use names::{check_link, clean};
-pub(crate) use put::{Meta, Sink, What};
+pub(crate) use sink::{Meta, Refusal, Sink, What};
 
 /// What an archive may do, and what it is.
 #[derive(Clone, Copy, Debug)]

@@ -13,56 +13,13 @@ use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, futimens, 
 use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
-use super::destination::{Destination, Refusal, c_name, stat};
+use super::destination::{Destination, c_name, stat};
 use super::names::{self, Whiteout};
+use super::sink::{Meta, Refusal, Sink, What};
 use super::sparse::{CopyError, copy};
 use super::{Options, Report};
 use crate::error::{Result, SetupError};
-use crate::tree::erase;
-
-/// Nothing in a tree was made before 1970 or after the year 2242.
-const LATEST: u64 = 1 << 33;
-
-/// What is put somewhere.
-pub(crate) enum What<'a> {
-    Directory,
-    /// A file's content and its size.
-    File(&'a mut dyn Read, u64),
-    /// A symbolic link's text.
-    Link(&'a [u8]),
-    /// The path of something that was put there before.
-    HardLink(&'a [u8]),
-    /// Nothing, for this reason.
-    Nothing(&'static str),
-}
-
-/// What else there is to say of it.
-#[derive(Clone, Copy)]
-pub(crate) struct Meta {
-    /// All mode bits.
-    pub(crate) mode: u32,
-    /// Seconds since 1970.
-    pub(crate) mtime: u64,
-}
-
-/// Takes the entries of an archive or a directory, one after the other.
-pub(crate) trait Sink {
-    /// Puts `what` at `name`, or reports why not.
-    ///
-    /// # Errors
-    /// What concerns more than this name. A failure to read a file's content is
-    /// what `unreadable` makes of it.
-    fn put(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<()>;
-
-    /// What was done so far.
-    fn report(&self) -> &Report;
-}
+use crate::tree::{LATEST, erase};
 
 pub(super) struct Putter<'a> {
     to: &'a Destination,
@@ -80,34 +37,6 @@ impl<'a> Putter<'a> {
             report: Report::default(),
             own: BTreeSet::new(),
         }
-    }
-
-    fn place(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<(), Refusal> {
-        let path = names::clean(name, self.options.max_depth)?;
-        if self.options.is_layer
-            && let Some(whiteout) = names::whiteout(names::split(&path).1)
-        {
-            return self.white_out(&path, &whiteout);
-        }
-        match what {
-            What::Nothing(reason) => Err(reason.into()),
-            What::Directory if path.is_empty() => Ok(()),
-            _ if path.is_empty() => Err("would take the place of the whole tree".into()),
-            What::Directory => self.directory(&path, meta),
-            What::File(content, size) => self.file(&path, meta, content, size, unreadable),
-            What::Link(text) => self.symbolic_link(&path, text),
-            What::HardLink(target) => self.hard_link(&path, target),
-        }?;
-        if self.options.is_layer && !path.is_empty() {
-            self.own.insert(path);
-        }
-        Ok(())
     }
 
     fn directory(&mut self, path: &[u8], meta: Meta) -> Result<(), Refusal> {
@@ -323,29 +252,47 @@ impl<'a> Putter<'a> {
 }
 
 impl Sink for Putter<'_> {
-    fn put(
+    fn place(
         &mut self,
         name: &[u8],
         meta: Meta,
         what: What<'_>,
         unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<()> {
-        self.report.entries += 1;
-        if self.report.entries > self.options.max_entries {
-            return Err(self.too_much("entries", self.options.max_entries));
+    ) -> Result<(), Refusal> {
+        let path = names::clean(name, self.options.max_depth)?;
+        if self.options.is_layer
+            && let Some(whiteout) = names::whiteout(names::split(&path).1)
+        {
+            return self.white_out(&path, &whiteout);
         }
-        match self.place(name, meta, what, unreadable) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Fail(error)) => Err(error),
-            Err(Refusal::Skip(reason)) => {
-                self.report.skip(name, reason);
-                Ok(())
-            }
+        match what {
+            What::Nothing(reason) => Err(reason.into()),
+            What::Directory if path.is_empty() => Ok(()),
+            _ if path.is_empty() => Err("would take the place of the whole tree".into()),
+            What::Directory => self.directory(&path, meta),
+            What::File(content, size) => self.file(&path, meta, content, size, unreadable),
+            What::Link(text) => self.symbolic_link(&path, text),
+            What::HardLink(target) => self.hard_link(&path, target),
+        }?;
+        if self.options.is_layer && !path.is_empty() {
+            self.own.insert(path);
+        }
+        Ok(())
+    }
+
+    fn admit(&self, entries: u64) -> Result<()> {
+        match self.options.max_entries {
+            most if entries > most => Err(self.too_much("entries", most)),
+            _ => Ok(()),
         }
     }
 
     fn report(&self) -> &Report {
         &self.report
+    }
+
+    fn report_mut(&mut self) -> &mut Report {
+        &mut self.report
     }
 }
 

@@ -102,9 +102,7 @@ fn set_up(
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
-    if let Some(stage) = stage {
-        tree::make(stage, &root, report)?;
-    }
+    tree::make(stage, &root, report)?;
     files::copy_in(plan, &cell.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
     identity::enter_network(network, report)?;

@@ -17,9 +17,12 @@ use crate::error::Step;
 use crate::spec::WORKSPACE;
 use crate::stage::{Entry, Kind, Piece, Stage};
 
-/// Makes everything that `stage` holds. The memory that it takes is the cell's
-/// from here on, and the stage's is given back.
-pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
+/// Makes everything that `stage` holds, if there is one. The memory that it takes
+/// is the cell's from here on, and the stage's is given back.
+pub(super) fn make(stage: Option<Stage>, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
+    let Some(stage) = stage else {
+        return Ok(());
+    };
     report.enter(Step::CopyIn);
     let verb = |call| Verb::new(Step::CopyIn, call);
     let top = open_in(root, Path::new(WORKSPACE)).map_err(|e| verb(Call::Openat2).failed(e))?;

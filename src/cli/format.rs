@@ -60,40 +60,46 @@ impl Show {
     }
 }
 
-/// The format in which somebody who gave a wrong command line wants to read
-/// about that, as far as it can be told; `None` when it is no JSON.
-pub fn wanted(words: &[OsString]) -> Option<Format> {
+/// What somebody who gave a wrong command line reads from standard output, as
+/// far as it can be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The format of the record; `None` when it is no JSON.
+    pub format: Option<Format>,
+    /// Whether it is events.
+    pub events: bool,
+}
+
+/// Looks for that in the words of a command line.
+pub fn wanted(words: &[OsString]) -> Wanted {
     let mut words = words
         .iter()
         .map(|word| word.to_string_lossy())
         .take_while(|word| word != "--");
-    let mut is_json = false;
+    let (mut is_json, mut events) = (false, false);
     let mut shaped = Shaped::default();
     while let Some(word) = words.next() {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (&*word, None),
         };
+        let mut value = || value.clone().or_else(|| words.next().map(Into::into));
         match name {
             "--json" => is_json = true,
-            "--format" => {
-                let value = value.or_else(|| words.next().map(Into::into));
-                shaped.format = value.and_then(|value| Shape::named(&value));
-            }
-            "--tool-call-id" => {
-                shaped.tool_call_id = value.or_else(|| words.next().map(Into::into));
-            }
+            "--events" => events = value().is_some_and(|value| value == "-"),
+            "--format" => shaped.format = value().and_then(|value| Shape::named(&value)),
+            "--tool-call-id" => shaped.tool_call_id = value(),
             _ => {}
         }
     }
     let has_id = shaped.tool_call_id.is_some();
-    match shaped.format() {
+    let format = match shaped.format() {
         Some(format) if format.shape.wants_call_id() && !has_id => Some(Format::default()),
         None if is_json => Some(Format::default()),
         format => format,
-    }
+    };
+    Wanted { format, events }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +126,23 @@ mod tests {
                 shape,
                 call_id: call_id.to_owned(),
             });
-            assert_eq!(wanted(&words), expected, "{line}");
+            let wanted = wanted(&words);
+            assert_eq!((wanted.format, wanted.events), (expected, false), "{line}");
+        }
+    }
+
+    #[test]
+    fn who_reads_events_is_told_by_events() {
+        for (line, expected) in [
+            ("run --events - --frob", true),
+            ("run --frob --events=-", true),
+            ("run --events file --frob", false),
+            ("run - --frob", false),
+            ("exec --frob -- --events -", false),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            let wanted = wanted(&words);
+            assert_eq!((wanted.format, wanted.events), (None, expected), "{line}");
         }
     }
 }

@@ -24,7 +24,8 @@ pub(super) fn refuse_same(out: Option<&OutDir>, kept: Option<&Kept>) -> Result<(
     }
 }
 
-/// Lists what changed, tells each change meanwhile, copies it out, and writes a kept workspace back.
+/// Lists what changed and tells of it meanwhile, copies it out, and writes a kept
+/// workspace back.
 pub(super) fn gather(
     plan: &Plan,
     observed: &Observed,

@@ -11,16 +11,17 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use sha2::{Digest as _, Sha256};
 
 use super::{Entry, Kind, MORE_BYTES, Piece, Stage, too_large, too_many};
-use crate::archive::{Meta, Report, Sink, Stream, What, check_link, clean, feed, feed_directory};
+use crate::archive::{
+    Meta, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory,
+};
 use crate::error::{Result, SetupError, Step};
 use crate::spec::{Bytes, TmpfsLimit};
+use crate::tree::LATEST;
 
 /// As deep as changed files are looked for when the program has ended.
 const DEEPEST: usize = 64;
 /// As long as the paths of files that come out.
 const LONGEST_PATH: usize = 1024;
-/// Nothing was made after the year 2242.
-const LATEST: u64 = 1 << 33;
 /// Bytes that an archive spends on an entry, besides its content: its header,
 /// one for a long name, and what fills up their last blocks.
 const OVERHEAD: u64 = 8 << 10;
@@ -88,58 +89,7 @@ struct Filling<'a> {
     report: Report,
 }
 
-/// Why an entry is not put in.
-enum Refusal {
-    Skip(String),
-    Fail(SetupError),
-}
-
-impl From<String> for Refusal {
-    fn from(reason: String) -> Self {
-        Self::Skip(reason)
-    }
-}
-
-impl From<&str> for Refusal {
-    fn from(reason: &str) -> Self {
-        Self::Skip(reason.to_owned())
-    }
-}
-
-impl From<SetupError> for Refusal {
-    fn from(error: SetupError) -> Self {
-        Self::Fail(error)
-    }
-}
-
 impl Sink for Filling<'_> {
-    fn put(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<()> {
-        self.report.entries += 1;
-        if self.report.entries > self.limit.inodes {
-            return Err(too_many(self.limit.inodes));
-        }
-        match self.place(name, meta, what, unreadable) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Fail(error)) => Err(error),
-            Err(Refusal::Skip(reason)) => {
-                self.report.skip(name, reason);
-                Ok(())
-            }
-        }
-    }
-
-    fn report(&self) -> &Report {
-        &self.report
-    }
-}
-
-impl Filling<'_> {
     fn place(
         &mut self,
         name: &[u8],
@@ -196,6 +146,23 @@ impl Filling<'_> {
         self.insert(path, kind, mode, meta.mtime.min(LATEST))
     }
 
+    fn admit(&self, entries: u64) -> Result<()> {
+        match self.limit.inodes {
+            most if entries > most => Err(too_many(most)),
+            _ => Ok(()),
+        }
+    }
+
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn report_mut(&mut self) -> &mut Report {
+        &mut self.report
+    }
+}
+
+impl Filling<'_> {
     fn insert(&mut self, path: Vec<u8>, kind: Kind, mode: u32, mtime: u64) -> Result<(), Refusal> {
         let entry = Entry { kind, mode, mtime };
         self.stage.entries.insert(path, entry);

@@ -7,6 +7,10 @@ mod walk;
 pub(crate) use erase::erase;
 pub(crate) use walk::{Entry, each, open_top};
 
+/// Seconds since 1970 that no file's time is beyond, which is the year 2242: file
+/// systems differ in what they take.
+pub(crate) const LATEST: u64 = 1 << 33;
+
 /// A path below a tree, for a message; `.` for its top.
 pub(crate) fn shown(path: &[u8]) -> String {
     match path {

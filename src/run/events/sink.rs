@@ -1,8 +1,9 @@
 //! The descriptor that events go to, and the queue before it.
 //!
-//! While a cell is watched, nothing here waits for the reader. What the reader has no room for
-//! stays in the queue; once that is longer than [`ROOM`], the watcher reads no
-//! more of what the program writes, so that it is the program that waits.
+//! While a cell is watched, nothing here waits for the reader. What the reader
+//! has no room for stays in the queue; once that is longer than [`ROOM`], the
+//! watcher reads no more of what the program writes, so that it is the program
+//! that waits.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -22,10 +22,7 @@ use super::walk::{Found, Walk, kind_at, kind_of, open_beneath, open_readable};
 use crate::bytes::RawText;
 use crate::error::Result;
 use crate::record::FileSkipped;
-use crate::tree::erase;
-
-/// Nothing was made before 1970 or after the year 2242.
-const LATEST: i64 = 1 << 33;
+use crate::tree::{LATEST, erase};
 
 /// A file that differs from the directory's.
 struct Changed {
@@ -218,7 +215,7 @@ impl Kept {
         .map_err(on("create"))?;
         let mut to = File::from(to);
         io::copy(&mut File::from(from).take(changed.size), &mut to).map_err(|e| ("write", e))?;
-        let time = TimeSpec::seconds(changed.mtime.clamp(0, LATEST));
+        let time = TimeSpec::seconds(changed.mtime.clamp(0, LATEST as i64));
         futimens(&to, &time, &time).map_err(on("utimensat"))?;
         let mode = std::fs::Permissions::from_mode(self.mode(changed.mode));
         to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
