@@ -11,6 +11,7 @@ use super::fail::{Call, Fail, Verb};
 use super::report::{self, Reporter};
 use crate::error::Step;
 use crate::sys::process;
+use crate::sys::shared::Progress;
 
 /// What init needs for its remaining life.
 pub(super) struct Reaper {
@@ -40,12 +41,15 @@ impl Reaper {
 
 /// Waits for the program's end, or for the supervisor's word; then kills and
 /// reaps all that is left, so that its use is counted, and reports.
-pub(super) fn reap(reaper: &Reaper, report: &OwnedFd) -> i32 {
+pub(super) fn reap(reaper: &Reaper, report: &OwnedFd, progress: &Progress) -> i32 {
     // SAFETY: init goes from here straight to `_exit`; nothing that owns
     // another descriptor is used or dropped again.
     let _ = unsafe { process::close_all_but(report.as_fd()) };
     let status = wait_for(reaper);
-    end_all(reaper.program, status, report)
+    // From pid 1, -1 is everybody else in the namespace.
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    progress.note_all_killed();
+    reap_all(reaper.program, status, report)
 }
 
 /// The program's wait status, if it ended before the supervisor ended it.
@@ -74,9 +78,7 @@ fn reap_the_dead(program: Pid) -> Option<i32> {
     None
 }
 
-fn end_all(program: Pid, mut status: Option<i32>, report: &OwnedFd) -> i32 {
-    // From pid 1, -1 is everybody else in the namespace.
-    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+fn reap_all(program: Pid, mut status: Option<i32>, report: &OwnedFd) -> i32 {
     while let Ok(Some((pid, ended))) = process::reap(true) {
         if pid == program {
             status = status.or(Some(ended));

@@ -78,7 +78,7 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
     let report = Reporter::new(&cell.report, cell.progress);
     let stage = cell.stage.take();
     let status = match set_up(&cell, stage, &report) {
-        Ok(reaper) => init::reap(&reaper, &cell.report),
+        Ok(reaper) => init::reap(&reaper, &cell.report, cell.progress),
         Err(failure) => {
             report.failed(&failure);
             1

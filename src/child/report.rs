@@ -156,10 +156,10 @@ impl Message {
         }
     }
 
-    /// Receives one message; `Ok(None)` at end of file.
+    /// Receives one message without waiting for it; `Ok(None)` at end of file.
     ///
     /// # Errors
-    /// The error number of recvmsg(2), or EBADMSG for something else than a
+    /// The error number of recvmsg(2), EAGAIN when there is none, or EBADMSG for something else than a
     /// message.
     pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
         // An init that ended with something unread resets the connection, which is
@@ -178,7 +178,7 @@ impl Message {
             socket.as_raw_fd(),
             &mut parts,
             Some(&mut control),
-            MsgFlags::MSG_CMSG_CLOEXEC,
+            MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT,
         )?;
         let length = received.bytes;
         let mut fds = Vec::new();

@@ -73,7 +73,12 @@ pub fn launch(
         SockFlag::SOCK_CLOEXEC,
     )
     .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
-    let (channel, program_channel) = plan.program.channel.map(channel::open).transpose()?.unzip();
+    let (channel, program_channel) = plan
+        .program
+        .channel
+        .then(channel::open)
+        .transpose()?
+        .unzip();
     let program_channel = program_channel.unwrap_or_default();
     let (output, stdio) = stdio(plan)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;

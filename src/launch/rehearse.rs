@@ -106,7 +106,7 @@ fn hear(plan: &Plan, report: BorrowedFd<'_>, deadline: Instant) -> Result<()> {
                         .map_err(|e| SetupError::os(Step::Seccomp, "ioctl", e))?;
                 }
             }
-            Ok(Some(Message::Ended { .. })) | Err(Errno::EINTR) => {}
+            Ok(Some(Message::Ended { .. })) | Err(Errno::EINTR | Errno::EAGAIN) => {}
             Ok(None) | Err(Errno::ECONNRESET) => return Ok(()),
             Err(errno) => return Err(SetupError::os(Step::Report, "recvmsg", errno)),
         }

@@ -24,7 +24,7 @@ pub mod seccomp;
 pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
-pub use program::{CHANNEL_FD, ChannelForm, Program, Request as ProgramRequest};
+pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
 
 /// Everything that a launch will do.
 #[derive(Clone, Debug, Serialize)]

@@ -8,20 +8,10 @@ use serde::Serialize;
 use crate::bytes::RawText;
 use crate::spec::{Spec, Stdin};
 
-/// The first descriptor of a driver's channel.
+/// The descriptor that a driver reads requests from, a pipe; it writes frames to
+/// the next number, another one. Both block, and can be opened by their names in
+/// `/proc/self/fd`.
 pub const CHANNEL_FD: i32 = 3;
-
-/// What a driver's channel is inside the cell; blocking in either form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChannelForm {
-    /// A connected `AF_UNIX` stream socket, at [`CHANNEL_FD`].
-    Socket,
-    /// Two pipes, for programs that can only open files: one to read from at
-    /// [`CHANNEL_FD`], and one to write to at the next number. Opening their
-    /// names in `/proc/self/fd` works, which for a socket it does not.
-    Pipes,
-}
 
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
@@ -34,8 +24,8 @@ pub struct Program {
     pub env: BTreeMap<String, RawText>,
     /// Its working directory.
     pub cwd: PathBuf,
-    /// What a driver talks to the supervisor on.
-    pub channel: Option<ChannelForm>,
+    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    pub channel: bool,
     /// Whether stdin is the caller's, or empty.
     pub stdin: Stdin,
 }
@@ -47,8 +37,8 @@ pub struct Request {
     pub program: RawText,
     /// Its argument vector.
     pub argv: Vec<RawText>,
-    /// What a driver talks to the supervisor on.
-    pub channel: Option<ChannelForm>,
+    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    pub channel: bool,
     /// Files to place below [`super::mounts::RUN_DIR`].
     pub files: Vec<(PathBuf, RawText)>,
 }

@@ -287,6 +287,13 @@ fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
     if observed.unkillable {
         warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
     }
+    if let (None, None, Some(_)) = (
+        observed.failure.as_ref(),
+        observed.reaped,
+        observed.used_so_far,
+    ) {
+        warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
+    }
     if observed.channel_broken {
         warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());
     } else if said.is_cut_short {

@@ -23,7 +23,7 @@ pub(super) fn usage(observed: &Observed, cgroup: Option<&CgroupFacts>) -> Usage 
     } else {
         between_ms(observed.began_ns, observed.ended_ns)
     };
-    let reaped = observed.reaped;
+    let reaped = observed.reaped.or(observed.used_so_far);
     let group = cgroup.map(|c| &c.usage);
     let cpu = group.and_then(|usage| usage.cpu);
     Usage {
@@ -35,7 +35,12 @@ pub(super) fn usage(observed: &Observed, cgroup: Option<&CgroupFacts>) -> Usage 
             .map(millis),
         memory_peak_bytes: group
             .and_then(|usage| usage.memory_peak.map(|bytes| bytes.0))
-            .or_else(|| observed.watched.memory.max(reaped.map(|r| r.max_rss))),
+            .or_else(|| {
+                observed
+                    .watched
+                    .memory
+                    .max(reaped.map(|r| r.max_rss).filter(|peak| *peak > 0))
+            }),
         processes_peak: group
             .and_then(|usage| usage.processes_peak)
             .or(observed.watched.processes),

@@ -90,14 +90,14 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
                 argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
-                channel: driver.channel(),
+                channel: driver.has_channel(),
                 files: driver.files_for(code),
             })
         }
         (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
             program: argv[0].clone(),
             argv: argv.clone(),
-            channel: None,
+            channel: false,
             files: Vec::new(),
         }),
         _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),
@@ -238,7 +238,7 @@ fn conversation<'a>(
                 code, name, args, ..
             },
             Some(driver),
-        ) if driver.channel().is_some() => {
+        ) if driver.has_channel() => {
             let directory = Path::new(crate::spec::WORKSPACE);
             let request = Request {
                 code,

@@ -1,7 +1,8 @@
 //! Watching a cell from outside until nothing of it is left.
 //!
 //! One thread, one poll(2) loop. It never waits for anything without a
-//! deadline: neither the program, nor init, nor a reader can hold it up.
+//! deadline: neither the program, nor init, nor a reader can hold it up. The
+//! invariant, call by call, is written down where the loop is (`watcher.rs`).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -20,6 +21,8 @@ mod meter;
 mod modules;
 pub mod outputs;
 mod signals;
+mod so_far;
+pub mod turn;
 pub mod verdict;
 mod watcher;
 
@@ -93,6 +96,9 @@ pub struct Observed {
     pub stopped: Option<Stop>,
     /// Usage by what init reaped.
     pub reaped: Option<ChildUsage>,
+    /// Usage as seen from outside when the end began, for where init could not
+    /// report.
+    pub used_so_far: Option<ChildUsage>,
     /// The captured streams.
     pub output: [Option<Capture>; 2],
     /// Whether the driver's channel carried something that is no frame.

@@ -136,6 +136,28 @@ pub fn wait_signal(set: &nix::sys::signal::SigSet) -> Result<Received, Errno> {
     })
 }
 
+/// `SO_PASSRIGHTS` of Linux 6.16, which libc does not have yet.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Has a Unix socket take no more descriptors (unix(7), Linux 6.16).
+///
+/// # Errors
+/// That of setsockopt(2); ENOPROTOOPT before Linux 6.16.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let off: libc::c_int = 0;
+    // SAFETY: the option's value is an int, which `off` is.
+    Errno::result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
 /// CPU time and memory of waited-for children (getrusage(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildUsage {
