@@ -1,6 +1,6 @@
 //! The poll(2) loop: what happens, and what is done about it.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -13,8 +13,8 @@ use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
 use super::meter::{Meter, Peaks};
 use super::verdict::Stop;
-use super::{Channel, Observed, Observer, Stream};
-use crate::child::report::Message;
+use super::{Channel, Grace, Observed, Observer, Parent, Stream};
+use crate::child::report::{self, Message};
 use crate::error::{Result, SetupError, Step};
 use crate::launch::{Running, in_words};
 use crate::plan::Plan;
@@ -44,6 +44,8 @@ enum Phase {
     SetUp,
     /// The program runs.
     Running,
+    /// The program was told of its end, and has time to see to it.
+    Grace,
     /// Init was asked to end everything.
     Counting,
     /// Init itself was killed, or is on its way out.
@@ -57,6 +59,7 @@ pub(super) struct Watcher<'a> {
     plan: &'a Plan,
     channel: Option<&'a mut dyn Channel>,
     observer: Option<&'a dyn Observer>,
+    parent: Option<BorrowedFd<'a>>,
     channel_open: bool,
     output_open: [bool; 2],
     meter: Meter<'a>,
@@ -74,6 +77,7 @@ impl<'a> Watcher<'a> {
         denials: Denials,
         channel: Option<&'a mut dyn Channel>,
         observer: Option<&'a dyn Observer>,
+        parent: Option<&'a Parent>,
     ) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
@@ -81,6 +85,7 @@ impl<'a> Watcher<'a> {
             plan,
             channel,
             observer,
+            parent: parent.map(AsFd::as_fd),
             channel_open: cell.channel.is_some(),
             output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
             meter: Meter::new(cell, plan),
@@ -92,6 +97,7 @@ impl<'a> Watcher<'a> {
                 failure: None,
                 status: None,
                 stopped: None,
+                grace: None,
                 reaped: None,
                 output: [capture(&cell.output[0]), capture(&cell.output[1])],
                 channel_broken: false,
@@ -117,6 +123,7 @@ impl<'a> Watcher<'a> {
                 Slot::Report => self.on_message(),
                 Slot::Init => self.on_init_gone(),
                 Slot::Signals => self.on_signal(signals),
+                Slot::Parent => self.on_parent_gone(),
                 Slot::Output(stream) => self.on_output(stream),
                 Slot::Frames => self.on_frames(),
                 Slot::Requests => self.on_requests(),
@@ -212,17 +219,29 @@ impl<'a> Watcher<'a> {
         }
     }
 
+    fn on_parent_gone(&mut self) {
+        self.parent = None;
+        self.end(Stop::ParentEnded);
+    }
+
     fn on_output(&mut self, stream: Stream) {
         self.read_output(stream);
-        let over = self.seen.output[stream as usize]
-            .as_ref()
-            .is_some_and(Capture::over_cap);
-        if self.plan.watch.kill_on_output && over {
-            self.end(Stop::OutputLimit {
-                stream: stream.name(),
-                cap: self.plan.watch.output,
-            });
+        if let Some(stop) = self.too_much_output() {
+            self.end(stop);
         }
+    }
+
+    /// The stream that has more than its cap, where that ends a cell.
+    fn too_much_output(&self) -> Option<Stop> {
+        let over = |stream: &Stream| {
+            let capture = self.seen.output[*stream as usize].as_ref();
+            capture.is_some_and(Capture::over_cap)
+        };
+        let stream = Stream::ALL.into_iter().find(over)?;
+        self.plan.watch.kill_on_output.then(|| Stop::OutputLimit {
+            stream: stream.name(),
+            cap: self.plan.watch.output,
+        })
     }
 
     /// Reads for one turn; says whether there may be more.
@@ -295,7 +314,9 @@ impl<'a> Watcher<'a> {
     /// Deals with deadlines that have passed.
     fn on_time(&mut self) {
         let now = Instant::now();
-        if self.phase == Phase::Running && self.next_check.is_some_and(|check| check <= now) {
+        if matches!(self.phase, Phase::Running | Phase::Grace)
+            && self.next_check.is_some_and(|check| check <= now)
+        {
             let found = self
                 .meter
                 .check(&self.seen.directories, &mut self.seen.watched);
@@ -320,6 +341,12 @@ impl<'a> Watcher<'a> {
             Phase::Running => {
                 self.end(Stop::WallTimeout(self.plan.watch.wall.unwrap_or_default()));
             }
+            Phase::Grace => {
+                if let Some(grace) = &mut self.seen.grace {
+                    grace.used_up = true;
+                }
+                self.end_now();
+            }
             Phase::Counting => self.kill(),
             Phase::Ending => {
                 self.seen.unkillable = true;
@@ -329,16 +356,49 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Ends the cell, unless it is ending already.
+    /// Ends the cell, unless it is ending already: with its time of grace, where
+    /// the program has one.
     fn end(&mut self, stop: Stop) {
-        if !matches!(self.phase, Phase::SetUp | Phase::Running) {
-            return;
+        match self.phase {
+            Phase::SetUp => {
+                self.seen.stopped = Some(stop);
+                self.kill();
+            }
+            Phase::Running => {
+                let warned = self.warn(&stop);
+                self.seen.stopped = Some(stop);
+                if !warned {
+                    self.end_now();
+                }
+            }
+            // Its reason stays the first one; a caller that cancels now, or cancels
+            // twice, and a cell that eats up memory, have waited enough.
+            Phase::Grace if matches!(stop, Stop::Cancelled(_) | Stop::MemoryWatchdog) => {
+                self.end_now();
+            }
+            Phase::Grace | Phase::Counting | Phase::Ending | Phase::Over => {}
         }
-        self.seen.stopped = Some(stop);
-        if self.phase == Phase::SetUp {
-            self.kill();
-            return;
+    }
+
+    /// Tells the program of its end, if it has time to see to it.
+    fn warn(&mut self, stop: &Stop) -> bool {
+        let (Some(grace), Some(signal)) = (self.plan.watch.grace, stop.warning()) else {
+            return false;
+        };
+        let (socket, init) = (self.cell.report.as_fd(), self.cell.pidfd.as_fd());
+        if report::pass_on(socket, init, signal).is_err() {
+            return false;
         }
+        self.seen.grace = Some(Grace {
+            began_ns: crate::sys::process::monotonic_ns(),
+            used_up: false,
+        });
+        self.phase = Phase::Grace;
+        self.deadline = Instant::now().checked_add(grace);
+        true
+    }
+
+    fn end_now(&mut self) {
         // Init kills and reaps, so that all that was used is counted.
         match pidfd_send_signal(self.cell.pidfd.as_fd(), Signal::SIGTERM) {
             Ok(()) => self.enter(Phase::Counting, COUNT_DEADLINE),
@@ -369,6 +429,10 @@ impl<'a> Watcher<'a> {
         self.listener = None;
         for stream in Stream::ALL {
             while self.output_open[stream as usize] && self.read_output(stream) {}
+        }
+        // A program that ends right after a flood leaves it in the pipes.
+        if self.seen.stopped.is_none() && self.seen.failure.is_none() {
+            self.seen.stopped = self.too_much_output();
         }
         if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &mut self.channel, self.channel_open)
