@@ -1,42 +1,46 @@
 //! The commands: from a parsed command line to an exit status.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::cli::{self, EventsTo, Invocation, Options, RecordTo};
+use crate::cli::{self, Invocation, Options, OutputTo, Outputs};
 use crate::drivers;
 use crate::error::{Result, SetupError, Step};
-use crate::format::Format;
 use crate::plan::Plan;
 use crate::probe::HostFacts;
-use crate::record::Record;
-use crate::run::{self, Events};
+use crate::record::{Outcome, Record};
+use crate::run;
 use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
+use crate::supervise::Parent;
+use crate::sys::inherited::Inherited;
 
-/// Exit status for a wrong command line.
-const USAGE: u8 = 2;
-/// Exit status when cellblock itself could not do what was asked.
+mod outlet;
+
+use outlet::{Outlet, print_record};
+
+/// Exit status when cellblock could not do what was asked, or was not asked in a
+/// way that it understands.
 const FAILED: u8 = 125;
-/// Bytes of a record that are written at once.
-const RECORD_BUFFER: usize = 64 << 10;
 
 /// Does what the command line `words` say; returns the exit status.
 pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
     let words: Vec<OsString> = words.collect();
+    // Before anything is opened: see `Inherited`.
+    let outputs = Outputs::wanted(&words);
+    let mut inherited = Inherited::copy(outputs.descriptors());
     match cli::parse(&words) {
         Ok(Invocation::Run(run)) => {
             let partial = run.partial(|name| std::env::var_os(name));
-            execute(Mode::Run, &run.options, partial, began)
+            execute(Mode::Run, &run.options, partial, &mut inherited, began)
         }
         Ok(Invocation::Exec(exec)) => {
             let partial = exec.partial(|name| std::env::var_os(name));
-            execute(Mode::Exec, &exec.options, partial, began)
+            execute(Mode::Exec, &exec.options, partial, &mut inherited, began)
         }
         Ok(Invocation::PlanRun(run)) => {
             let partial = run.partial(|name| std::env::var_os(name));
@@ -51,33 +55,40 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
         Ok(Invocation::Policy(policy)) => finish(crate::policy::run(&policy.action)),
         Ok(Invocation::Rootfs(rootfs)) => finish(crate::prepared::run(&rootfs.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
-        Err(error) => usage(&error, &words, began),
+        Err(error) => refuse(&error, &words, &outputs, &mut inherited, began),
     }
 }
 
-/// clap's own message; for a caller that reads records or events, one of those
+/// clap's own message; a caller of `run` and `exec` gets its record or its events
 /// too.
-fn usage(error: &clap::Error, words: &[OsString], began: Instant) -> u8 {
+fn refuse(
+    error: &clap::Error,
+    words: &[OsString],
+    outputs: &Outputs,
+    inherited: &mut Inherited,
+    began: Instant,
+) -> u8 {
     let _ = error.print();
     if !error.use_stderr() {
         return 0;
     }
-    let wanted = cli::wanted(words);
-    if wanted.format.is_some() || wanted.events {
-        let message = error.to_string();
-        let first = message
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("error: ");
-        let failure = SetupError::new(Step::Spec, first).hint("see cellblock --help");
-        let record = run::refused(failure);
-        let _ = match wanted.format {
-            Some(format) => print_record(&record, &format, &mut io::stdout()),
-            None => open_events(&EventsTo::Stdout, began).and_then(|to| to.finish(&record)),
-        };
+    let mode = match words.get(1) {
+        Some(word) if word == "run" => Mode::Run,
+        Some(word) if word == "exec" => Mode::Exec,
+        _ => return FAILED,
+    };
+    let message = error.to_string();
+    let lines = message.lines().map(str::trim);
+    let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+    let message = lines.join(" ");
+    let message = message.trim_start_matches("error: ");
+    let failure = SetupError::new(Step::Spec, message).hint("see cellblock --help");
+    let (outlet, opened) = Outlet::open(mode, outputs, inherited, began);
+    if let Err(error) = opened {
+        complain(&error);
     }
-    USAGE
+    outlet.without_view().deliver(&run::refused(failure));
+    FAILED
 }
 
 fn finish(result: Result<u8>) -> u8 {
@@ -96,117 +107,72 @@ fn complain(error: &SetupError) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Where a call's output goes.
-struct Outlet {
-    /// The record's destination and its name, if it has one of its own.
-    record: Option<(String, File)>,
-    /// The format in which the record goes to stdout, if it does.
-    json: Option<Format>,
-    /// Whether a view for people goes to stdout.
-    view: bool,
-}
-
-impl Outlet {
-    /// Opens the record's destination, so that nothing is started when that
-    /// cannot be done.
-    fn open(mode: Mode, options: &Options) -> Result<Self> {
-        let record = options.record.as_ref().map(open_record).transpose()?;
-        let view = mode == Mode::Run && !options.json && io::stdout().is_terminal();
-        let json = options.json || (mode == Mode::Run && !view && record.is_none());
-        // Events and something else would be neither.
-        let is_free = options.events != Some(EventsTo::Stdout);
-        Ok(Self {
-            record,
-            json: (json && is_free).then(|| options.format.clone()),
-            view: view && is_free,
-        })
-    }
-}
-
-fn open_record(to: &RecordTo) -> Result<(String, File)> {
-    open(to, "--record")
-}
-
-fn open_events(to: &EventsTo, began: Instant) -> Result<Events> {
-    let (name, file) = match to {
-        EventsTo::Other(to) => open(to, "--events")?,
-        EventsTo::Stdout => {
-            let name = "standard output".to_owned();
-            let copy = io::stdout().as_fd().try_clone_to_owned();
-            let copy = copy.map_err(|e| SetupError::io(Step::Spec, "fcntl", &e).on(&name))?;
-            (name, copy.into())
+fn execute(
+    mode: Mode,
+    options: &Options,
+    partial: Result<Partial>,
+    inherited: &mut Inherited,
+    began: Instant,
+) -> u8 {
+    // First: a parent that ends from here on is seen.
+    let parent = options.die_with_parent.then(Parent::hold).transpose();
+    let (outlet, opened) = Outlet::open(mode, &options.outputs, inherited, began);
+    let request = opened.and(parent).and_then(|parent| {
+        let spec = load(mode, options, partial?)?;
+        Ok((spec, parent))
+    });
+    let record = match &request {
+        Ok((spec, parent)) => {
+            let tie = run::Tie {
+                events: outlet.events.as_ref(),
+                parent: parent.as_ref(),
+            };
+            run::execute_tied(spec, began, tie)
         }
-    };
-    Events::new(file, name, began)
-}
-
-/// Opens the destination that `option` names.
-fn open(to: &RecordTo, option: &str) -> Result<(String, File)> {
-    let (name, opened) = match to {
-        RecordTo::File(path) => (
-            path.display().to_string(),
-            File::create(path).map_err(|e| {
-                SetupError::io(Step::Spec, "open", &e)
-                    .hint(format!("name a file that you may write with {option}"))
-            }),
-        ),
-        RecordTo::Descriptor(number) => (
-            format!("{option} fd:{number}"),
-            crate::sys::process::adopt(*number).map_err(|e| {
-                let file = option.trim_start_matches('-');
-                SetupError::os(Step::Spec, "fcntl", e).hint(format!(
-                    "open the descriptor for writing before cellblock starts, as in {number}>{file}.json",
-                ))
-            }),
-        ),
-    };
-    match opened {
-        Ok(file) => Ok((name, file)),
-        Err(error) => Err(error.on(name)),
-    }
-}
-
-fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Instant) -> u8 {
-    let events = options.events.as_ref();
-    let events = match events.map(|to| open_events(to, began)).transpose() {
-        Ok(events) => events,
-        Err(error) => return refuse(&error, options, None),
-    };
-    let outlet = match Outlet::open(mode, options) {
-        Ok(outlet) => outlet,
-        Err(error) => return refuse(&error, options, events.as_ref()),
-    };
-    let spec = partial.and_then(|partial| load(mode, options, partial));
-    let record = match &spec {
-        Ok(spec) => run::execute_telling(spec, began, events.as_ref()),
         Err(error) => run::refused(error.clone()),
     };
     if let Some(error) = &record.setup_error {
         complain(error);
+    } else if stdio(mode, options) == Stdio::Inherit {
+        say_which_limit(&record);
     }
-    // The events first: their reader is waiting, and they for nobody for ever.
-    let told = events.map_or(Ok(()), |events| events.finish(&record));
-    let delivered = deliver(&record, outlet);
-    let mut code = u8::try_from(record.exit_code).unwrap_or(FAILED);
-    for error in [told, delivered].into_iter().filter_map(Result::err) {
-        complain(&error);
-        code = FAILED;
+    match &*outlet.deliver(&record) {
+        [] => u8::try_from(record.exit_code).unwrap_or(FAILED),
+        _ => FAILED,
     }
-    code
 }
 
-/// The end of a call that has no place for its record or its events.
-fn refuse(error: &SetupError, options: &Options, events: Option<&Events>) -> u8 {
-    let record = run::refused(error.clone());
-    if options.json {
-        let _ = print_record(&record, &options.format, &mut io::stdout());
+/// What happens to the program's standard output and error.
+fn stdio(mode: Mode, options: &Options) -> Stdio {
+    let outputs = &options.outputs;
+    let is_taken = outputs.printed.is_some() || outputs.events == Some(OutputTo::Stdout);
+    match mode {
+        Mode::Exec if !is_taken => Stdio::Inherit,
+        _ => Stdio::Capture,
     }
-    let told = events.map_or(Ok(()), |events| events.finish(&record));
-    complain(error);
-    if let Err(error) = told {
-        complain(&error);
+}
+
+/// For a caller that has no record before it: the limit that ended its program.
+fn say_which_limit(record: &Record) {
+    use Outcome::{Disk, Memory, Output, Processes, Timeout};
+    let is_limit = matches!(record.outcome, Timeout | Memory | Processes | Disk | Output);
+    if let (true, Some(context)) = (is_limit, &record.context) {
+        // What is behind the semicolon is advice for whoever wrote the code.
+        let what = context.split(';').next().unwrap_or(context);
+        print_if_there_is_room(&format!("cellblock: {}\n", what.escape_debug()));
     }
-    FAILED
+}
+
+/// Writes a line to standard error, unless that would wait: its reader may have
+/// stopped reading, and the call is over.
+fn print_if_there_is_room(line: &str) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let stderr = io::stderr();
+    // A pipe that is ready has room for PIPE_BUF bytes, and a line is shorter.
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
 }
 
 fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
@@ -220,53 +186,13 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
             profile: driver.profile,
         })
         .collect();
-    let has_stdout = options.events != Some(EventsTo::Stdout);
-    let stdio = if mode == Mode::Run || options.json || !has_stdout {
-        Stdio::Capture
-    } else {
-        Stdio::Inherit
-    };
     let ask = Ask {
         mode,
         cwd: &cwd,
         languages: &languages,
-        stdio,
+        stdio: stdio(mode, options),
     };
     spec::load(&ask, options.spec.as_deref(), partial)
-}
-
-fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
-    if let Some((name, mut file)) = outlet.record {
-        print_record(record, &Format::default(), &mut file).map_err(|error| error.on(name))?;
-    }
-    if let Some(format) = &outlet.json {
-        print_record(record, format, &mut io::stdout())?;
-    }
-    if outlet.view {
-        print(show::render_run(record, show::Style::of_stdout()).as_bytes())?;
-    }
-    Ok(())
-}
-
-/// Writes the record in pieces: what it holds of the program's output may be
-/// larger in JSON than everything else in memory.
-fn print_record(record: &Record, format: &Format, to: &mut dyn Write) -> Result<()> {
-    let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
-    let written = match format.write(record, &mut to) {
-        Err(error) if !error.is_io() => {
-            let message = format!("the record does not serialise: {error}");
-            return Err(SetupError::new(Step::Outputs, message));
-        }
-        other => other.map_err(io::Error::from),
-    };
-    written
-        .and_then(|()| to.write_all(b"\n"))
-        .and_then(|()| to.flush())
-        .map_err(|e| {
-            SetupError::io(Step::Outputs, "write", &e)
-                .on("standard output")
-                .hint("see that its destination has room and a reader")
-        })
 }
 
 fn print(bytes: &[u8]) -> Result<()> {

@@ -431,6 +431,10 @@ pub struct Timing {
     pub interpreter_ms: Option<f64>,
     /// From there to the end of the program.
     pub code_ms: f64,
+    /// Of `code_ms`, the time since the program was told of its end (`grace`);
+    /// null when it was not.
+    #[serde(default)]
+    pub grace_ms: Option<f64>,
     /// From the end of the program until everything was gone and counted.
     pub teardown_ms: f64,
     /// The set-up's steps, each in milliseconds.

@@ -13,6 +13,12 @@ use crate::error::Step;
 use crate::sys::process;
 use crate::sys::shared::Progress;
 
+/// The supervisor's order to end everything.
+const END: Signal = Signal::SIGTERM;
+/// The supervisor's hint that the socket holds the number of a signal for the
+/// program.
+const WORD: Signal = Signal::SIGUSR1;
+
 /// What init needs for its remaining life.
 pub(super) struct Reaper {
     signals: SigSet,
@@ -23,8 +29,9 @@ impl Reaper {
     /// Blocks the signals that init waits for, before there is a child.
     pub(super) fn prepare(_report: &Reporter<'_>) -> Result<Self, Fail> {
         let mut signals = SigSet::empty();
-        signals.add(Signal::SIGCHLD);
-        signals.add(Signal::SIGTERM);
+        for signal in [Signal::SIGCHLD, END, WORD] {
+            signals.add(signal);
+        }
         attempt(Verb::new(Step::Report, Call::Sigprocmask), || {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
         })?;
@@ -45,7 +52,7 @@ pub(super) fn reap(reaper: &Reaper, report: &OwnedFd, progress: &Progress) -> i3
     // SAFETY: init goes from here straight to `_exit`; nothing that owns
     // another descriptor is used or dropped again.
     let _ = unsafe { process::close_all_but(report.as_fd()) };
-    let status = wait_for(reaper);
+    let status = wait_for(reaper, report);
     // From pid 1, -1 is everybody else in the namespace.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     progress.note_all_killed();
@@ -53,18 +60,29 @@ pub(super) fn reap(reaper: &Reaper, report: &OwnedFd, progress: &Progress) -> i3
 }
 
 /// The program's wait status, if it ended before the supervisor ended it.
-fn wait_for(reaper: &Reaper) -> Option<i32> {
+fn wait_for(reaper: &Reaper, report: &OwnedFd) -> Option<i32> {
     loop {
         if let Some(status) = reap_the_dead(reaper.program) {
             return Some(status);
         }
         match process::wait_signal(&reaper.signals) {
-            Ok(received) if received.signal == Signal::SIGTERM as i32 && received.from_outside => {
+            Ok(received) if received.signal == END as i32 && received.from_outside => {
                 return reap_the_dead(reaper.program);
             }
+            // Whoever sent it: only the supervisor writes to the socket.
+            Ok(received) if received.signal == WORD as i32 => pass_on(reaper.program, report),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return None,
         }
+    }
+}
+
+/// Sends the signals that the supervisor names to the program's process group: a
+/// shell heeds a trap only once the command it waits for has ended too. The
+/// program leads its session, so it cannot leave the group.
+fn pass_on(program: Pid, report: &OwnedFd) {
+    while let Some(signal) = report::signal_to_pass_on(report.as_fd()) {
+        let _ = kill(Pid::from_raw(-program.as_raw()), signal);
     }
 }
 

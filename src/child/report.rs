@@ -10,6 +10,7 @@
 //!   descriptors: watch them         ◄────── STARTED + [directories, listener]
 //!      … or the reason, in words    ◄────── FAILED  {step, call, errno, item}
 //!   …
+//!   [signal number, then SIGUSR1]   ──────► sends that signal to the program's group
 //!   [SIGTERM: end it]               ──────► kills and reaps all
 //!   usage, exit status              ◄────── ENDED   {status, user, system, max_rss}
 //!   waits for the pidfd                     exits: the kernel ends what is left
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use nix::cmsg_space;
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 use super::fail::{Call, Fail, Verb};
@@ -197,6 +199,28 @@ impl Message {
         Self::decode(&bytes[..length], fds)
             .map(Some)
             .ok_or(Errno::EBADMSG)
+    }
+}
+
+/// Asks init to send `signal` to the program.
+///
+/// # Errors
+/// The error number of send(2) or pidfd_send_signal(2): init is gone, or has not
+/// read what it was sent before.
+pub fn pass_on(socket: BorrowedFd<'_>, init: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    nix::sys::socket::send(socket.as_raw_fd(), &[signal as u8], flags)?;
+    crate::sys::process::pidfd_send_signal(init, Signal::SIGUSR1)
+}
+
+/// The next signal that the supervisor wants the program to have; `None` when
+/// there is none.
+pub(super) fn signal_to_pass_on(socket: BorrowedFd<'_>) -> Option<Signal> {
+    let mut number = [0; 1];
+    let flags = MsgFlags::MSG_DONTWAIT;
+    match nix::sys::socket::recv(socket.as_raw_fd(), &mut number, flags) {
+        Ok(1) => Signal::try_from(i32::from(number[0])).ok(),
+        _ => None,
     }
 }
 

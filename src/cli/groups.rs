@@ -8,8 +8,7 @@ use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser 
 
 use super::format::Shaped;
 use super::values::{
-    EventsTo, PathPair, PortList, RecordTo, Variable, events_to, layer, path_pair, record_to,
-    variable,
+    OutputTo, PathPair, PortList, Variable, layer, output_to, path_pair, variable,
 };
 use crate::spec::quantity::Bound;
 use crate::spec::units::{Bytes, Span};
@@ -24,20 +23,26 @@ pub(super) trait Group: Args + Default {
 /// What a call reads and writes besides.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Call {
-    /// Read the request from a TOML or JSON file; flags win over it
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    /// Read the request from a TOML or JSON file, or from standard input (-);
+    /// flags win over it
+    #[arg(long, value_name = "FILE|-", help_heading = "Request")]
     pub spec: Option<PathBuf>,
     /// Profile that the request builds on: the name of a built-in one (see
     /// `cellblock policy list`), or a path with a `/` or ending in .toml
     /// [default: for run, the one of its language; otherwise default]
     #[arg(long, value_name = "NAME|PATH", help_heading = "Request")]
     pub policy: Option<String>,
-    /// Write the record to a file, or to an open descriptor
+    /// End the cell, as if cancelled, when the process that started cellblock
+    /// ends
+    #[arg(long, help_heading = "Request")]
+    pub die_with_parent: bool,
+    /// Write the record to a file, an open descriptor or standard output (-,
+    /// which is the same as --json)
     #[arg(
-        long, value_name = "FILE|fd:N", help_heading = "Record",
-        value_parser = OsStringValueParser::new().try_map(record_to)
+        long, value_name = "FILE|fd:N|-", help_heading = "Record",
+        value_parser = OsStringValueParser::new().try_map(output_to)
     )]
-    pub record: Option<RecordTo>,
+    pub record: Option<OutputTo>,
     /// Print the record to standard output as JSON; the program's output is in
     /// it
     #[arg(long, help_heading = "Record")]
@@ -46,9 +51,9 @@ pub(super) struct Call {
     /// descriptor or standard output (-); the last event holds the record
     #[arg(
         long, value_name = "FILE|fd:N|-", help_heading = "Record",
-        value_parser = OsStringValueParser::new().try_map(events_to)
+        value_parser = OsStringValueParser::new().try_map(output_to)
     )]
-    pub events: Option<EventsTo>,
+    pub events: Option<OutputTo>,
     #[command(flatten)]
     pub shaped: Shaped,
 }
@@ -57,6 +62,7 @@ impl Group for Call {
     const NAMES: &[&str] = &[
         "spec",
         "policy",
+        "die-with-parent",
         "record",
         "json",
         "events",
@@ -195,6 +201,11 @@ pub struct Limits {
     /// bare number is seconds; none for no limit [default: 30s]
     #[arg(long, visible_alias = "timeout", value_name = "DUR")]
     pub wall: Option<Bound<Span>>,
+    /// Real time, on top of --wall, in which the program may see to its end
+    /// itself: its process group first gets SIGTERM, or the signal that cancels
+    /// the run; only then everything is killed. Or none [default: none]
+    #[arg(long, value_name = "DUR")]
+    pub grace: Option<Bound<Span>>,
     /// CPU time of all processes together, user and system, or none [default:
     /// 1m]
     #[arg(long, value_name = "DUR")]
@@ -246,6 +257,7 @@ pub struct Limits {
 impl Group for Limits {
     const NAMES: &[&str] = &[
         "wall",
+        "grace",
         "cpu-time",
         "cpus",
         "memory",

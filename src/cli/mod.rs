@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
-pub use format::{Show, wanted};
+pub use format::Show;
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
+pub use outputs::Outputs;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
-pub use values::{EventsTo, PathPair, PortList, RecordTo, Variable};
+pub use values::{OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
 
@@ -20,6 +21,7 @@ use crate::spec::Partial;
 mod format;
 mod groups;
 mod options;
+mod outputs;
 mod rootfs;
 mod values;
 
@@ -86,9 +88,11 @@ pub struct Run {
 /// Run a program in a cell, its standard streams passed straight through
 ///
 /// The exit status is the program's own. It is 124 when a time limit ended it,
-/// 125 when the cell could not be set up, 126 or 127 when the program could not
-/// be executed or found, and 128+n when signal n ended it; the record
-/// (--record) tells these from a program's own use of the same numbers.
+/// 125 when the command line is wrong or the cell could not be set up, 126 or
+/// 127 when the program could not be executed or found, and 128+n when signal n
+/// ended it; the record (--record) tells these from a program's own use of the
+/// same numbers. A limit that ended the program is named in a line on standard
+/// error.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock exec [OPTIONS] -- PROG [ARGS]...")]
 pub struct Program {
@@ -308,8 +312,7 @@ pub fn command() -> Command {
 /// Reads a command line, the program's name first.
 ///
 /// # Errors
-/// clap's own, which prints itself and exits with status 2, or with 0 for
-/// `--help` and `--version`.
+/// clap's own, which prints itself; `--help` and `--version` are among them.
 pub fn parse<T: AsRef<OsStr>>(words: &[T]) -> Result<Invocation, clap::Error> {
     let words = || words.iter().map(AsRef::as_ref);
     if let Some(command) = lean(words())

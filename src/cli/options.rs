@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::Resettable;
-use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
-use super::values::{EventsTo, PathPair, RecordTo};
+use super::outputs::Outputs;
+use super::values::PathPair;
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
-use crate::format::Format;
 use crate::spec::partial::{
     Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialTmpfs,
 };
@@ -25,14 +24,10 @@ pub struct Options {
     pub spec: Option<PathBuf>,
     /// The profile to build on.
     pub policy: Option<String>,
-    /// Where the record goes.
-    pub record: Option<RecordTo>,
-    /// Whether the record goes to standard output, in `format`.
-    pub json: bool,
-    /// In which format.
-    pub format: Format,
-    /// Where events go.
-    pub events: Option<EventsTo>,
+    /// Where record and events go.
+    pub outputs: Outputs,
+    /// Whether the cell ends when the process that started this one does.
+    pub die_with_parent: bool,
     /// What the cell sees of the file system.
     pub files: Files,
     /// What the program finds around itself.
@@ -115,22 +110,14 @@ impl Options {
             json,
             events,
             shaped,
+            die_with_parent,
         } = Call::from_arg_matches_mut(matches)?;
-        let format = shaped.format();
-        let printed = match &format {
-            Some(format) => Some(format!("--format {}", format.shape.name())),
-            None => json.then(|| "--json".to_owned()),
-        };
-        refuse_sharing(printed.as_deref(), record.as_ref(), events.as_ref())?;
-        let json = printed.is_some();
-        let format = format.unwrap_or_default();
+        let outputs = Outputs::new(json, shaped.format(), record, events)?;
         Ok(Self {
             spec,
             policy,
-            record,
-            json,
-            format,
-            events,
+            outputs,
+            die_with_parent,
             files: given(matches, "Files")?,
             environment: given(matches, "Environment")?,
             network: given(matches, "Networking")?,
@@ -192,6 +179,7 @@ impl Options {
         let tmpfs = |size| PartialTmpfs { size, inodes: None };
         PartialLimits {
             wall: self.limits.wall,
+            grace: self.limits.grace,
             cpu_time: self.limits.cpu_time,
             cpus: self.limits.cpus,
             memory: self.limits.memory,
@@ -236,25 +224,6 @@ impl Options {
             .chain(self.files.rw.iter().map(bind(true)))
             .collect()
     }
-}
-
-/// A record among the events would be neither. `printed` is the option by which
-/// the record goes to standard output.
-fn refuse_sharing(
-    printed: Option<&str>,
-    record: Option<&RecordTo>,
-    events: Option<&EventsTo>,
-) -> Result<(), clap::Error> {
-    let message = match (events, printed) {
-        (Some(EventsTo::Stdout), Some(printed)) => format!(
-            "{printed} and --events - both write to standard output: leave {printed} out, since the last event holds the record, or send the events elsewhere (--events FILE)\n"
-        ),
-        (Some(EventsTo::Other(to)), _) if record == Some(to) => {
-            "--record and --events name the same destination: leave --record out, since the last event holds the record, or send it elsewhere\n".to_owned()
-        }
-        _ => return Ok(()),
-    };
-    Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
 /// The options of a group, if any of them was given. clap knows a group by the

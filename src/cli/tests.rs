@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::groups::{Call, Group};
 use super::*;
 use crate::bytes::RawText;
+use crate::format::Format;
 use crate::spec::Network;
 use crate::spec::quantity::Bound;
 use crate::spec::units::Bytes;
@@ -125,7 +126,7 @@ fn run_takes_a_file_code_or_standard_input() {
 #[test]
 fn exec_takes_all_behind_the_dashes() {
     let exec = exec_of(&["cellblock", "exec", "--memory", "64M", "--", "ls", "--json"]);
-    assert!(!exec.options.json);
+    assert_eq!(exec.options.outputs.printed, None);
     let partial = exec.partial(nothing).unwrap();
     assert_eq!(partial.argv, Some(vec!["ls".into(), "--json".into()]));
     assert_eq!(partial.limits.memory, Some(Bound(Some(Bytes::mib(64)))));
@@ -148,7 +149,7 @@ fn a_bare_variable_is_the_callers() {
 
 #[test]
 fn wrong_command_lines_are_usage_errors() {
-    let cases: [(&[&str], &str); 18] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["frob"], "unrecognized subcommand 'frob'"),
         (&["exec"], "<PROG> [ARGS]..."),
         (&["exec", "ls"], "unexpected argument 'ls' found"),
@@ -191,6 +192,7 @@ fn wrong_command_lines_are_usage_errors() {
             &["run", "--record", "fd:x", "x"],
             "wants the number of an open descriptor",
         ),
+        (&["run", "--record", "fd:2", "x"], "3 or higher"),
         (&["run", "--inline-files=much", "x"], "`much` is not a size"),
         (
             &["run", "--workspace", "", "x"],
@@ -255,15 +257,15 @@ fn events_and_records_go_to_different_places() {
         let head = ["cellblock", "run", "-c", "1"];
         let words: Vec<&str> = head.into_iter().chain(words.split(' ')).collect();
         parse(&words).map(|run| match run {
-            Invocation::Run(run) => run.options.events,
+            Invocation::Run(run) => run.options.outputs,
             other => panic!("{other:?}"),
         })
     };
-    let to = |words| events(words).unwrap().unwrap();
-    assert_eq!(to("--events -"), EventsTo::Stdout);
-    let file = EventsTo::Other(RecordTo::File("./-".into()));
+    let to = |words| events(words).unwrap().events.unwrap();
+    assert_eq!(to("--events -"), OutputTo::Stdout);
+    let file = OutputTo::File("./-".into());
     assert_eq!(to("--events ./- --json"), file);
-    let descriptor = EventsTo::Other(RecordTo::Descriptor(3));
+    let descriptor = OutputTo::Descriptor(3);
     assert_eq!(to("--events=fd:3 --record fd:4"), descriptor);
     assert_eq!(to("--events ./- --format tool"), file);
     for (words, named) in [
@@ -274,10 +276,27 @@ fn events_and_records_go_to_different_places() {
             "--format record and --events -",
         ),
         ("--events fd:3 --record fd:3", "--record and --events"),
+        ("--record - --json", "--json and --record -"),
+        (
+            "--record fd:1 --format tool",
+            "--format tool and --record -",
+        ),
+        ("--record - --events -", "--record - and --events -"),
     ] {
         let error = events(words).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{words}");
         assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+#[test]
+fn a_record_on_standard_output_is_printed() {
+    for words in ["--record -", "--record=fd:1", "--json"] {
+        let head = ["cellblock", "exec"].into_iter();
+        let words: Vec<&str> = head.chain(words.split(' ')).chain(["--", "x"]).collect();
+        let outputs = exec_of(&words).options.outputs;
+        assert_eq!(outputs.printed, Some(Format::default()), "{words:?}");
+        assert_eq!(outputs.record, None, "{words:?}");
     }
 }
 

@@ -80,42 +80,35 @@ impl FromStr for PortList {
     }
 }
 
-/// Where the record goes.
+/// Where a record or events go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordTo {
-    /// A file, created or replaced.
-    File(PathBuf),
-    /// A descriptor that the caller has opened.
-    Descriptor(i32),
-}
-
-/// Reads [`RecordTo`]: `fd:N`, or a path (`./fd:3` for an odd name).
-pub(super) fn record_to(text: OsString) -> Result<RecordTo, String> {
-    match text.as_bytes().strip_prefix(b"fd:") {
-        None => Ok(RecordTo::File(text.into())),
-        Some(number) => std::str::from_utf8(number)
-            .ok()
-            .and_then(|number| number.parse().ok())
-            .filter(|number| *number >= 0)
-            .map(RecordTo::Descriptor)
-            .ok_or_else(|| "wants the number of an open descriptor behind `fd:`".to_owned()),
-    }
-}
-
-/// Where events go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventsTo {
+pub enum OutputTo {
     /// Standard output.
     Stdout,
-    /// Where a record could go as well.
-    Other(RecordTo),
+    /// A descriptor that the caller has opened; not one of the standard streams.
+    Descriptor(i32),
+    /// A file, created or replaced.
+    File(PathBuf),
 }
 
-/// Reads [`EventsTo`]: `-`, `fd:N`, or a path.
-pub(super) fn events_to(text: OsString) -> Result<EventsTo, String> {
-    match text.as_bytes() {
-        b"-" => Ok(EventsTo::Stdout),
-        _ => record_to(text).map(EventsTo::Other),
+/// Reads [`OutputTo`]: `-`, `fd:N`, or a path (`./fd:3` for an odd name).
+pub(super) fn output_to(text: OsString) -> Result<OutputTo, String> {
+    let bytes = text.as_bytes();
+    if bytes == b"-" {
+        return Ok(OutputTo::Stdout);
+    }
+    let Some(number) = bytes.strip_prefix(b"fd:") else {
+        return Ok(OutputTo::File(text.into()));
+    };
+    let number = std::str::from_utf8(number).ok();
+    match number.and_then(|number| number.parse().ok()) {
+        Some(1) => Ok(OutputTo::Stdout),
+        Some(number @ 3..) => Ok(OutputTo::Descriptor(number)),
+        _ => Err(
+            "wants the number of an open descriptor behind `fd:`, 3 or higher; `-` is standard \
+             output"
+                .to_owned(),
+        ),
     }
 }
 

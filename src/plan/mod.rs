@@ -172,6 +172,8 @@ pub struct Fallback {
 pub struct Watch {
     /// Real time.
     pub wall: Option<Duration>,
+    /// Real time between the warning of the end and the end.
+    pub grace: Option<Duration>,
     /// CPU time of all processes together.
     pub cpu_time: Option<Duration>,
     /// Bytes kept of each stream.
@@ -236,6 +238,7 @@ impl Plan {
             program: Program::new(spec, program),
             watch: Watch {
                 wall: limits.wall,
+                grace: limits.grace,
                 cpu_time: limits.cpu_time,
                 output: limits.output,
                 kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,

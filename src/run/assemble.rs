@@ -191,6 +191,7 @@ fn unlimited() -> Limits {
     };
     Limits {
         wall: None,
+        grace: None,
         cpu_time: None,
         cpus: None,
         memory: None,

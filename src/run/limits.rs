@@ -46,6 +46,7 @@ impl Evidence<'_> {
     pub(super) fn limits(&self) -> BTreeMap<String, LimitRecord> {
         [
             self.wall(),
+            self.grace(),
             self.cpu_time(),
             self.cpus(),
             self.memory(),
@@ -62,6 +63,12 @@ impl Evidence<'_> {
         let wall = self.plan.limits.wall.map(millis)?;
         let hit = matches!(self.observed.stopped, Some(Stop::WallTimeout(_)));
         Some(row("wall", "ms", wall, Some(wall), "timer", hit))
+    }
+
+    fn grace(&self) -> Option<Row> {
+        let grace = self.plan.limits.grace.map(millis)?;
+        let hit = self.observed.grace.is_some_and(|grace| grace.used_up);
+        Some(row("grace", "ms", grace, Some(grace), "timer", hit))
     }
 
     fn cpu_time(&self) -> Option<Row> {

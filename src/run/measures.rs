@@ -69,6 +69,9 @@ pub(super) fn timing(
         } else {
             0.0
         },
+        grace_ms: observed
+            .grace
+            .map(|grace| between_ms(grace.began_ns, observed.ended_ns)),
         teardown_ms: between_ms(observed.ended_ns, now),
         steps: steps(cell, began_ns),
     }

@@ -17,7 +17,7 @@ use crate::record::{FileChange, Record};
 use crate::rootfs::{Lease, Tree};
 use crate::spec::{Command, Spec};
 use crate::supervise::outputs::OutDir;
-use crate::supervise::{BlockedSignals, Channel, Observer, watch};
+use crate::supervise::{BlockedSignals, Channel, Observer, Parent, watch};
 
 mod assemble;
 mod conversation;
@@ -127,13 +127,22 @@ pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
 
 /// Executes `spec` and says what happened. `began` is when the call began.
 pub fn execute(spec: &Spec, began: Instant) -> Record {
-    execute_telling(spec, began, None)
+    execute_tied(spec, began, Tie::default())
 }
 
-/// The same; tells `events` what happens meanwhile, all but the end.
-pub fn execute_telling(spec: &Spec, began: Instant, events: Option<&Events>) -> Record {
+/// What connects a call to its caller while it goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tie<'a> {
+    /// Is told what happens, all but the end.
+    pub events: Option<&'a Events>,
+    /// The process whose end ends the cell.
+    pub parent: Option<&'a Parent>,
+}
+
+/// The same as [`execute`], with a tie to the caller.
+pub fn execute_tied(spec: &Spec, began: Instant, tie: Tie<'_>) -> Record {
     let began_ns = crate::sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns, events)) {
+    match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns, tie)) {
         Ok(record) => record,
         Err(error) => assemble::not_set_up(Some(spec), error),
     }
@@ -144,7 +153,7 @@ pub fn refused(error: SetupError) -> Record {
     assemble::not_set_up(None, error)
 }
 
-fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) -> Result<Record> {
+fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<Record> {
     let Resolved {
         plan,
         filter,
@@ -158,7 +167,9 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         warnings: left_out,
     } = Trees::read(&plan)?;
     let signals = BlockedSignals::block()?;
-    let teller = events.map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
+    let teller = tie
+        .events
+        .map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
     let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
@@ -187,7 +198,15 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         .map(filter::Policy::denials)
         .unwrap_or_default();
     let observer = teller.as_ref().map(|teller| teller as &dyn Observer);
-    let observed = watch(&cell, &plan, denials, signals.fd(), channel, observer);
+    let observed = watch(
+        &cell,
+        &plan,
+        denials,
+        signals.fd(),
+        channel,
+        observer,
+        tie.parent,
+    );
     let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
     if let Some(cgroup) = cell.cgroup.take()
         && let Err(error) = cgroup.remove()
@@ -209,7 +228,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         kept.as_ref(),
         &tell,
     );
-    if let Some(trouble) = events.and_then(Events::trouble) {
+    if let Some(trouble) = tie.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }
     Ok(assemble::record(assemble::Parts {

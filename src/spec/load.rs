@@ -9,13 +9,14 @@ use super::partial::{CodeFrom, Partial, is_stdin};
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
 use super::resolve::{Ask, Layer, Mode, Origin, resolve};
-use super::{Bytes, Spec};
+use super::{Bytes, Spec, Stdin, Stdio};
 use crate::error::{Result, SetupError, Step};
 
 /// Larger profiles, spec files and programs are refused.
 const LARGEST: Bytes = Bytes::mib(64);
 
-/// Reads everything that the flags and the spec file name, and resolves it.
+/// Reads everything that the flags and the spec file name, and resolves it. The
+/// spec file `-` is standard input.
 ///
 /// Without a profile named anywhere, `run` uses the one of its language, and
 /// `exec` uses `default`.
@@ -26,7 +27,9 @@ const LARGEST: Bytes = Bytes::mib(64);
 pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<Spec> {
     let mut upper = Vec::new();
     if let Some(path) = spec_file {
-        upper.push(spec_layer(&ask.cwd.join(path))?);
+        // What the flags want of standard input is known before it is read.
+        refuse_two_on_stdin(spec_file, &[&flags])?;
+        upper.push(spec_layer(path, ask.cwd)?);
     }
     upper.push(Layer {
         origin: Origin::Flags,
@@ -35,24 +38,13 @@ pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<S
     for layer in &mut upper {
         layer.partial.root_at(ask.cwd);
     }
+    let partials: Vec<&Partial> = upper.iter().map(|layer| &layer.partial).collect();
+    refuse_two_on_stdin(spec_file, &partials)?;
+    refuse_caps_without_capture(&upper, ask)?;
     // Only the last layer that says what runs is heard, so only its file, or
     // the caller's standard input, is read.
-    let mut from = upper
-        .iter()
-        .rev()
-        .filter_map(|l| l.partial.files_from.as_deref());
-    let stdin_is_taken = from.next().is_some_and(is_stdin);
     let what = upper.iter_mut().rev().find(|l| l.partial.names_command());
     if let Some(what) = what {
-        if stdin_is_taken && what.partial.code_file.as_deref().is_some_and(is_stdin) {
-            return Err(SetupError::new(
-                Step::Spec,
-                "both the code (`-`) and the files (`files_from = \"-\"`, --files-from -) are to \
-                 come from standard input, but only one can",
-            )
-            .on("standard input")
-            .hint("give the code as FILE or with -c, or the files as a directory or an archive's path"));
-        }
         read_code(&mut what.partial, ask.cwd)?;
     }
     let read = |path: &Path| read_text(path);
@@ -77,15 +69,73 @@ pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<S
         layer.partial.root_at(ask.cwd);
     }
     layers.append(&mut upper);
-    resolve(layers, profile, ask)
+    let mut spec = resolve(layers, profile, ask)?;
+    if spec_file.is_some_and(is_stdin) {
+        spec.stdin = Stdin::Null;
+    }
+    Ok(spec)
 }
 
-fn spec_layer(path: &Path) -> Result<Layer> {
-    let origin = Origin::File(path.to_path_buf());
-    let text = read_text(path)?;
-    let format = Format::of(&path.to_string_lossy(), &text);
+fn spec_layer(path: &Path, cwd: &Path) -> Result<Layer> {
+    let (origin, text) = if is_stdin(path) {
+        let bytes = read_all(std::io::stdin().lock(), "standard input")?;
+        (Origin::Stdin, as_text(bytes, "standard input")?)
+    } else {
+        let path = cwd.join(path);
+        let text = read_text(&path)?;
+        (Origin::File(path), text)
+    };
+    let format = Format::of(&origin.to_string(), &text);
     let partial = parse(&text, format).map_err(|error| located(error, &origin))?;
     Ok(Layer { origin, partial })
+}
+
+/// Standard input has one reader. The later one of `layers` wins.
+fn refuse_two_on_stdin(spec_file: Option<&Path>, layers: &[&Partial]) -> Result<()> {
+    let layers = || layers.iter().rev();
+    let code = layers().find(|layer| layer.names_command());
+    let code = code.and_then(|layer| layer.code_file.as_deref());
+    let files = layers().find_map(|layer| layer.files_from.as_deref());
+    let claims = [
+        ("the request (`--spec -`)", spec_file),
+        ("the code (`-`)", code),
+        ("the files (`files_from = \"-\"`, --files-from -)", files),
+    ];
+    let mut claims = claims
+        .into_iter()
+        .filter(|(_, path)| path.is_some_and(is_stdin));
+    let (Some((first, _)), Some((second, _))) = (claims.next(), claims.next()) else {
+        return Ok(());
+    };
+    let message =
+        format!("both {first} and {second} are to come from standard input, but only one can");
+    Err(SetupError::new(Step::Spec, message)
+        .on("standard input")
+        .hint("give the request as a file, the code as FILE or with -c, or the files as a directory or an archive's path"))
+}
+
+/// What a call says about captured output means nothing where none is captured. A
+/// profile may say it: it is for calls of either kind.
+fn refuse_caps_without_capture(call: &[Layer], ask: &Ask<'_>) -> Result<()> {
+    if ask.stdio == Stdio::Capture {
+        return Ok(());
+    }
+    for Layer { origin, partial } in call {
+        let limits = &partial.limits;
+        let given = [
+            ("limits.output", limits.output.is_some()),
+            ("limits.on_output", limits.on_output.is_some()),
+        ];
+        if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
+            let message = "has no effect on streams that are passed straight through";
+            return Err(SetupError::new(Step::Spec, message)
+                .on(origin.field(field))
+                .hint(
+                    "have the output captured, with --json (or --record -), or leave the cap out",
+                ));
+        }
+    }
+    Ok(())
 }
 
 /// Puts the text of `code_file` into `code`, unless both are given: then the
@@ -132,9 +182,13 @@ fn usual_profile<'a>(upper: &[Layer], ask: &Ask<'a>) -> &'a str {
 /// # Errors
 /// It cannot be opened or read, is too large, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    String::from_utf8(read_file(path)?).map_err(|error| {
+    as_text(read_file(path)?, path.display())
+}
+
+fn as_text(bytes: Vec<u8>, name: impl std::fmt::Display) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        SetupError::new(Step::Spec, format!("is not UTF-8 text at byte {at}")).on(path.display())
+        SetupError::new(Step::Spec, format!("is not UTF-8 text at byte {at}")).on(name)
     })
 }
 

@@ -177,6 +177,9 @@ pub enum Network {
 pub struct Limits {
     /// Real time from the program's start to its end.
     pub wall: Option<Duration>,
+    /// Real time between the signal by which a program is told of its end and
+    /// that end, on top of `wall`.
+    pub grace: Option<Duration>,
     /// CPU time of all processes together, user and system.
     pub cpu_time: Option<Duration>,
     /// CPUs that may be busy at once; a fraction is allowed.

@@ -140,6 +140,10 @@ pub struct PartialLimits {
     /// Real time from the program's start to its end: 1 ms to 365 days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<Bound<Span>>,
+    /// Real time that the program has, once it was sent a signal, to see to its
+    /// end itself: 1 ms to 365 days, on top of `wall`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Bound<Span>>,
     /// CPU time of all processes together, user and system: 1 ms to 365 days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_time: Option<Bound<Span>>,
@@ -346,7 +350,7 @@ impl Partial {
 impl PartialLimits {
     fn merge(mut self, later: Self) -> Self {
         later_wins!(
-            self, later: wall, cpu_time, cpus, memory, processes, open_files, file_size, output,
+            self, later: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output,
             on_output,
         );
         self.tmp = self.tmp.merge(later.tmp);

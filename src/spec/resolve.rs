@@ -42,6 +42,8 @@ pub enum Origin {
     BuiltIn(String),
     /// A profile or spec file.
     File(PathBuf),
+    /// A spec file on standard input.
+    Stdin,
     /// The command line.
     Flags,
 }
@@ -51,6 +53,7 @@ impl fmt::Display for Origin {
         match self {
             Self::BuiltIn(name) => f.write_str(name),
             Self::File(path) => path.display().fmt(f),
+            Self::Stdin => f.write_str("standard input"),
             Self::Flags => f.write_str("flags"),
         }
     }
@@ -174,6 +177,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         network: need(merged.network, "network")?,
         limits: Limits {
             wall: need(limits.wall, "limits.wall")?.0.map(|span| span.0),
+            grace: need(limits.grace, "limits.grace")?.0.map(|span| span.0),
             cpu_time: need(limits.cpu_time, "limits.cpu_time")?.0.map(|s| s.0),
             cpus: need(limits.cpus, "limits.cpus")?.0,
             memory: need(limits.memory, "limits.memory")?.0,

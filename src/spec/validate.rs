@@ -141,6 +141,7 @@ impl Found {
         let time = Span(Duration::from_millis(1))..=Span(YEAR);
         let from = |least: u64| Bytes(least)..=Bytes(EXBIBYTE);
         self.bound("limits.wall", limits.wall, time.clone(), "1ms to 365d");
+        self.bound("limits.grace", limits.grace, time.clone(), "1ms to 365d");
         self.bound("limits.cpu_time", limits.cpu_time, time, "1ms to 365d");
         self.bound("limits.cpus", limits.cpus, 0.01..=4096.0, "0.01 to 4096");
         self.bound(

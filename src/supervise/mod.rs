@@ -29,7 +29,7 @@ mod watcher;
 use capture::Capture;
 pub use denials::Denials;
 pub use meter::Meter;
-pub use signals::BlockedSignals;
+pub use signals::{BlockedSignals, Parent};
 use verdict::Stop;
 use watcher::Watcher;
 
@@ -94,6 +94,8 @@ pub struct Observed {
     pub status: Option<i32>,
     /// What the supervisor ended it for, if it did.
     pub stopped: Option<Stop>,
+    /// The time that the program had to see to its end, if it had any.
+    pub grace: Option<Grace>,
     /// Usage by what init reaped.
     pub reaped: Option<ChildUsage>,
     /// Usage as seen from outside when the end began, for where init could not
@@ -117,7 +119,16 @@ pub struct Observed {
     pub watched: meter::Peaks,
 }
 
-/// Watches `cell` to its end.
+/// The time between a program's warning and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grace {
+    /// When the program was told of its end (monotonic, ns).
+    pub began_ns: u64,
+    /// Whether it had not ended when its time was up.
+    pub used_up: bool,
+}
+
+/// Watches `cell` to its end, which comes with `parent`'s at the latest.
 ///
 /// # Errors
 /// Only when watching itself is impossible; the cell is ended then too.
@@ -128,8 +139,9 @@ pub fn watch<'a>(
     signals: &SignalFd,
     channel: Option<&'a mut dyn Channel>,
     observer: Option<&'a dyn Observer>,
+    parent: Option<&'a Parent>,
 ) -> Result<Observed> {
-    let mut watcher = Watcher::new(cell, plan, denials, channel, observer);
+    let mut watcher = Watcher::new(cell, plan, denials, channel, observer, parent);
     while !watcher.is_over() {
         watcher.step(signals)?;
     }

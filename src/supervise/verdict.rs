@@ -99,10 +99,28 @@ pub enum Stop {
     },
     /// The caller sent cellblock this signal.
     Cancelled(i32),
+    /// The process that started cellblock ended, and was to take the cell along.
+    ParentEnded,
     /// It used more memory than it may, as seen by polling.
     MemoryWatchdog,
     /// cellblock failed in this way.
     Internal(String),
+}
+
+impl Stop {
+    /// The signal by which a program with a time of grace is told of its end;
+    /// `None` where it would only make matters worse, or where nothing is left to
+    /// wait for.
+    pub fn warning(&self) -> Option<Signal> {
+        match self {
+            Self::Cancelled(signal) => Signal::try_from(*signal).ok(),
+            Self::WallTimeout(_)
+            | Self::CpuTimeout(_)
+            | Self::OutputLimit { .. }
+            | Self::ParentEnded => Some(Signal::SIGTERM),
+            Self::MemoryWatchdog | Self::Internal(_) => None,
+        }
+    }
 }
 
 /// A tmpfs of the cell that was full at the end.
@@ -149,6 +167,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let failure = match (&evidence.stopped, &evidence.end) {
         (Some(Stop::Internal(message)), _) => internal(message),
         (Some(Stop::Cancelled(signal)), _) => cancelled(*signal),
+        (Some(Stop::ParentEnded), _) => parent_ended(),
         (_, End::NotStarted(error)) => not_started(error),
         (Some(stop), _) => stopped(stop, evidence),
         (None, End::Signaled(signal)) => signaled(*signal, evidence),
@@ -235,6 +254,16 @@ fn cancelled(signal: i32) -> Failure {
     )
 }
 
+/// With the exit code of SIGTERM, which is what a process gets whose service ends.
+fn parent_ended() -> Failure {
+    Failure::new(
+        Outcome::Cancelled,
+        Category::Killed,
+        signal_code(Signal::SIGTERM as i32),
+        "the process that started cellblock ended, which cancelled the run (--die-with-parent)",
+    )
+}
+
 fn not_started(error: &SetupError) -> Failure {
     let (exit_code, what) = match error.step {
         Step::Exec if error.errno == Some(Errno::ENOENT as i32) => {
@@ -255,6 +284,7 @@ fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
     match stop {
         Stop::Internal(message) => internal(message),
         Stop::Cancelled(signal) => cancelled(*signal),
+        Stop::ParentEnded => parent_ended(),
         Stop::WallTimeout(limit) => Failure::new(
             Outcome::Timeout,
             Category::Timeout,

@@ -24,7 +24,7 @@
 //! (`run/results.rs`), a frame on its way by what one result may hold
 //! (`drivers/frames/`), denials by the number of calls that are told apart.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -38,8 +38,8 @@ use super::meter::{Meter, Peaks};
 use super::so_far::used_so_far;
 use super::turn::{Pace, Turn};
 use super::verdict::Stop;
-use super::{Channel, Observed, Observer, Stream};
-use crate::child::report::Message;
+use super::{Channel, Grace, Observed, Observer, Parent, Stream};
+use crate::child::report::{self, Message};
 use crate::error::{Result, SetupError, Step};
 use crate::launch::{Running, in_words};
 use crate::plan::Plan;
@@ -72,6 +72,8 @@ enum Phase {
     SetUp,
     /// The program runs.
     Running,
+    /// The program was told of its end, and has time to see to it.
+    Grace,
     /// Init was asked to end everything.
     Counting,
     /// Init has killed everything; the kernel frees what it held, and init will
@@ -95,6 +97,7 @@ pub(super) struct Watcher<'a> {
     plan: &'a Plan,
     channel: Option<&'a mut dyn Channel>,
     observer: Option<&'a dyn Observer>,
+    parent: Option<BorrowedFd<'a>>,
     channel_open: bool,
     output_open: [bool; 2],
     paces: Paces,
@@ -113,6 +116,7 @@ impl<'a> Watcher<'a> {
         denials: Denials,
         channel: Option<&'a mut dyn Channel>,
         observer: Option<&'a dyn Observer>,
+        parent: Option<&'a Parent>,
     ) -> Self {
         let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
         Self {
@@ -120,6 +124,7 @@ impl<'a> Watcher<'a> {
             plan,
             channel,
             observer,
+            parent: parent.map(AsFd::as_fd),
             channel_open: cell.channel.is_some(),
             output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
             paces: Paces {
@@ -136,6 +141,7 @@ impl<'a> Watcher<'a> {
                 failure: None,
                 status: None,
                 stopped: None,
+                grace: None,
                 reaped: None,
                 used_so_far: None,
                 output: [capture(&cell.output[0]), capture(&cell.output[1])],
@@ -162,6 +168,7 @@ impl<'a> Watcher<'a> {
                 Slot::Report => self.on_message(),
                 Slot::Init => self.on_init_gone(),
                 Slot::Signals => self.on_signal(signals),
+                Slot::Parent => self.on_parent_gone(),
                 Slot::Output(stream) => self.on_output(stream),
                 Slot::Frames => self.on_frames(),
                 Slot::Requests => self.on_requests(),
@@ -262,17 +269,29 @@ impl<'a> Watcher<'a> {
         }
     }
 
+    fn on_parent_gone(&mut self) {
+        self.parent = None;
+        self.end(Stop::ParentEnded);
+    }
+
     fn on_output(&mut self, stream: Stream) {
         self.read_output(stream);
-        let over = self.seen.output[stream as usize]
-            .as_ref()
-            .is_some_and(Capture::over_cap);
-        if self.plan.watch.kill_on_output && over {
-            self.end(Stop::OutputLimit {
-                stream: stream.name(),
-                cap: self.plan.watch.output,
-            });
+        if let Some(stop) = self.too_much_output() {
+            self.end(stop);
         }
+    }
+
+    /// The stream that has more than its cap, where that ends a cell.
+    fn too_much_output(&self) -> Option<Stop> {
+        let over = |stream: &Stream| {
+            let capture = self.seen.output[*stream as usize].as_ref();
+            capture.is_some_and(Capture::over_cap)
+        };
+        let stream = Stream::ALL.into_iter().find(over)?;
+        self.plan.watch.kill_on_output.then(|| Stop::OutputLimit {
+            stream: stream.name(),
+            cap: self.plan.watch.output,
+        })
     }
 
     /// Reads for one turn; says whether there may be more.
@@ -346,7 +365,9 @@ impl<'a> Watcher<'a> {
     /// Deals with deadlines that have passed.
     fn on_time(&mut self) {
         let now = Instant::now();
-        if self.phase == Phase::Running && self.next_check.is_some_and(|check| check <= now) {
+        if matches!(self.phase, Phase::Running | Phase::Grace)
+            && self.next_check.is_some_and(|check| check <= now)
+        {
             let found = self
                 .meter
                 .check(&self.seen.directories, &mut self.seen.watched);
@@ -371,6 +392,12 @@ impl<'a> Watcher<'a> {
             Phase::Running => {
                 self.end(Stop::WallTimeout(self.plan.watch.wall.unwrap_or_default()));
             }
+            Phase::Grace => {
+                if let Some(grace) = &mut self.seen.grace {
+                    grace.used_up = true;
+                }
+                self.end_now();
+            }
             // All are dead but for what the kernel still frees. Killing init would not
             // make that faster, and nobody would count what was used.
             Phase::Counting if self.cell.progress.are_all_killed() => {
@@ -390,16 +417,49 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Ends the cell, unless it is ending already.
+    /// Ends the cell, unless it is ending already: with its time of grace, where
+    /// the program has one.
     fn end(&mut self, stop: Stop) {
-        if !matches!(self.phase, Phase::SetUp | Phase::Running) {
-            return;
+        match self.phase {
+            Phase::SetUp => {
+                self.seen.stopped = Some(stop);
+                self.kill();
+            }
+            Phase::Running => {
+                let warned = self.warn(&stop);
+                self.seen.stopped = Some(stop);
+                if !warned {
+                    self.end_now();
+                }
+            }
+            // Its reason stays the first one; a caller that cancels now, or cancels
+            // twice, and a cell that eats up memory, have waited enough.
+            Phase::Grace if matches!(stop, Stop::Cancelled(_) | Stop::MemoryWatchdog) => {
+                self.end_now();
+            }
+            Phase::Grace | Phase::Counting | Phase::Freeing | Phase::Ending | Phase::Over => {}
         }
-        self.seen.stopped = Some(stop);
-        if self.phase == Phase::SetUp {
-            self.kill();
-            return;
+    }
+
+    /// Tells the program of its end, if it has time to see to it.
+    fn warn(&mut self, stop: &Stop) -> bool {
+        let (Some(grace), Some(signal)) = (self.plan.watch.grace, stop.warning()) else {
+            return false;
+        };
+        let (socket, init) = (self.cell.report.as_fd(), self.cell.pidfd.as_fd());
+        if report::pass_on(socket, init, signal).is_err() {
+            return false;
         }
+        self.seen.grace = Some(Grace {
+            began_ns: crate::sys::process::monotonic_ns(),
+            used_up: false,
+        });
+        self.phase = Phase::Grace;
+        self.deadline = Instant::now().checked_add(grace);
+        true
+    }
+
+    fn end_now(&mut self) {
         // Should init not come to tell what was used, this is known at least.
         self.seen.used_so_far = used_so_far(self.cell.pid);
         // Init kills and reaps, so that all that was used is counted.
@@ -436,6 +496,10 @@ impl<'a> Watcher<'a> {
                 && self.read_output(stream)
                 && Instant::now() < until
             {}
+        }
+        // A program that ends right after a flood leaves it in the pipes.
+        if self.seen.stopped.is_none() && self.seen.failure.is_none() {
+            self.seen.stopped = self.too_much_output();
         }
         self.drain_frames();
         let kept = self.seen.output.iter().flatten().map(Capture::total);

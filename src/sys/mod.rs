@@ -6,6 +6,7 @@
 mod bare;
 pub mod cgroup;
 pub mod clone;
+pub mod inherited;
 pub mod landlock;
 pub mod mount;
 pub mod net;

@@ -34,6 +34,27 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
     .map(drop)
 }
 
+/// A descriptor of the process `pid` that becomes readable when the process ends
+/// (pidfd_open(2), Linux 5.3).
+///
+/// # Errors
+/// The call's error number; ESRCH when there is no such process.
+pub fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: no pointers.
+    let fd = unsafe { super::syscall(libc::SYS_pidfd_open, [pid.as_raw() as usize, 0, 0, 0, 0]) }?;
+    // SAFETY: the kernel has just made the descriptor, which is close-on-exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Whether this process ignores `signal` (sigaction(2)).
+pub fn ignores(signal: Signal) -> bool {
+    // SAFETY: sigaction is plain data for which all zeroes is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null action asks for the present one; `action` is valid for writing.
+    let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 /// Marks the descriptors `first..=last` close-on-exec (close_range(2),
 /// Linux 5.11).
 ///
@@ -258,29 +279,6 @@ pub fn duplicate_above(fd: &OwnedFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: no pointers; no handler or destructor runs.
     unsafe { libc::_exit(status) }
-}
-
-/// Takes over a descriptor that this process was started with, and keeps it from
-/// every program that it executes.
-///
-/// # Errors
-/// EBADF when there is none of this number, EACCES when it is not open for
-/// writing, EINVAL for one of the standard streams, which others hold.
-pub fn adopt(number: RawFd) -> Result<std::fs::File, Errno> {
-    if number <= 2 {
-        return Err(Errno::EINVAL);
-    }
-    // SAFETY: no pointers.
-    let flags = Errno::result(unsafe { libc::fcntl(number, libc::F_GETFL) })?;
-    if flags & libc::O_ACCMODE == libc::O_RDONLY {
-        return Err(Errno::EACCES);
-    }
-    // SAFETY: no pointers.
-    Errno::result(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
-    // SAFETY: the descriptor is open, and was opened by whoever started this
-    // process for it to use; nothing here has opened one of this number since,
-    // as this is called before anything else is opened.
-    Ok(unsafe { std::fs::File::from_raw_fd(number) })
 }
 
 /// Whether this process has just one thread: each is a directory in its `task`,

@@ -9,6 +9,7 @@ const TMPFS: TmpfsLimit = TmpfsLimit {
 };
 
 const LIMITS: Limits = Limits {
+    grace: None,
     wall: Some(Duration::from_secs(2)),
     cpu_time: Some(Duration::from_secs(1)),
     cpus: None,

@@ -18,6 +18,8 @@ pub(super) enum Slot {
     Report,
     Init,
     Signals,
+    /// The parent has ended.
+    Parent,
     Output(Stream),
     /// Frames come.
     Frames,
@@ -52,10 +54,10 @@ impl Watcher<'_> {
             (Slot::Init, self.cell.pidfd.as_fd(), PollFlags::POLLIN),
             (Slot::Signals, signals.as_fd(), PollFlags::POLLIN),
         ];
-        if matches!(
-            self.phase,
-            Phase::SetUp | Phase::Running | Phase::Counting | Phase::Freeing
-        ) {
+        if let Some(parent) = self.parent {
+            slots.push((Slot::Parent, parent, PollFlags::POLLIN));
+        }
+        if !matches!(self.phase, Phase::Ending | Phase::Over) {
             slots.insert(
                 0,
                 (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN),

@@ -1,0 +1,157 @@
+//! Where a call's record and events go.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use super::{complain, print};
+use crate::cli::{OutputTo, Outputs};
+use crate::error::{Result, SetupError, Step};
+use crate::format::Format;
+use crate::record::Record;
+use crate::run::Events;
+use crate::show;
+use crate::spec::Mode;
+use crate::sys::inherited::Inherited;
+
+/// Bytes of a record that are written at once.
+const RECORD_BUFFER: usize = 64 << 10;
+
+/// The open destinations of one call's record and events.
+pub(super) struct Outlet {
+    /// Where events go.
+    pub(super) events: Option<Events>,
+    /// The record's destination and its name, if it has one of its own.
+    record: Option<(String, File)>,
+    /// The format in which the record goes to standard output, if it does.
+    printed: Option<Format>,
+    /// Whether a view for people goes to standard output.
+    view: bool,
+}
+
+impl Outlet {
+    /// Opens all destinations, so that nothing is started when one of them cannot
+    /// be opened; the others then get the record of that.
+    pub(super) fn open(
+        mode: Mode,
+        outputs: &Outputs,
+        inherited: &mut Inherited,
+        began: Instant,
+    ) -> (Self, Result<()>) {
+        let mut opened = Ok(());
+        let mut note = |error| {
+            if opened.is_ok() {
+                opened = Err(error);
+            }
+        };
+        let events = outputs.events.as_ref();
+        let events = events.and_then(|to| {
+            let events = open(to, "--events", inherited);
+            let events = events.and_then(|(name, file)| Events::new(file, name, began));
+            events.map_err(&mut note).ok()
+        });
+        let record = outputs.record.as_ref();
+        let record = record.and_then(|to| open(to, "--record", inherited).map_err(note).ok());
+        // Events and something else would be neither.
+        let is_free = outputs.events != Some(OutputTo::Stdout);
+        let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
+        let view = is_run && io::stdout().is_terminal();
+        let by_default = is_run && !view && outputs.record.is_none();
+        let outlet = Self {
+            events,
+            record,
+            printed: match by_default {
+                true => Some(Format::default()),
+                false => outputs.printed.clone(),
+            },
+            view,
+        };
+        (outlet, opened)
+    }
+
+    /// Leaves the view out: what went wrong is said elsewhere.
+    pub(super) fn without_view(self) -> Self {
+        Self {
+            view: false,
+            ..self
+        }
+    }
+
+    /// Writes the record to every destination; says why for each that fails.
+    pub(super) fn deliver(self, record: &Record) -> Vec<SetupError> {
+        // The events first: a reader may be blocked on them, and their writes have
+        // a deadline.
+        let told = self.events.map(|events| events.finish(record));
+        let kept = self.record.map(|(name, mut file)| {
+            print_record(record, &Format::default(), &mut file).map_err(|error| error.on(name))
+        });
+        let printed = self
+            .printed
+            .map(|format| print_record(record, &format, &mut io::stdout()));
+        let shown = self
+            .view
+            .then(|| print(show::render_run(record, show::Style::of_stdout()).as_bytes()));
+        [told, kept, printed, shown]
+            .into_iter()
+            .flatten()
+            .filter_map(Result::err)
+            .inspect(complain)
+            .collect()
+    }
+}
+
+/// Opens the destination that `option` names.
+fn open(to: &OutputTo, option: &str, inherited: &mut Inherited) -> Result<(String, File)> {
+    let (name, opened) = match to {
+        OutputTo::Stdout => (
+            "standard output".to_owned(),
+            io::stdout()
+                .as_fd()
+                .try_clone_to_owned()
+                .map(File::from)
+                .map_err(|e| SetupError::io(Step::Spec, "fcntl", &e)),
+        ),
+        OutputTo::File(path) => (
+            path.display().to_string(),
+            File::create(path).map_err(|e| {
+                SetupError::io(Step::Spec, "open", &e)
+                    .hint(format!("name a file that you may write with {option}"))
+            }),
+        ),
+        OutputTo::Descriptor(number) => (
+            format!("{option} fd:{number}"),
+            inherited.take(*number).map_err(|e| {
+                let file = option.trim_start_matches('-');
+                SetupError::os(Step::Spec, "fcntl", e).hint(format!(
+                    "open the descriptor for writing before cellblock starts, as in {number}>{file}.json",
+                ))
+            }),
+        ),
+    };
+    match opened {
+        Ok(file) => Ok((name, file)),
+        Err(error) => Err(error.on(name)),
+    }
+}
+
+/// Writes the record in pieces: what it holds of the program's output may be
+/// larger in JSON than everything else in memory.
+pub(super) fn print_record(record: &Record, format: &Format, to: &mut dyn Write) -> Result<()> {
+    let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
+    let written = match format.write(record, &mut to) {
+        Err(error) if !error.is_io() => {
+            let message = format!("the record does not serialise: {error}");
+            return Err(SetupError::new(Step::Outputs, message));
+        }
+        other => other.map_err(io::Error::from),
+    };
+    written
+        .and_then(|()| to.write_all(b"\n"))
+        .and_then(|()| to.flush())
+        .map_err(|e| {
+            SetupError::io(Step::Outputs, "write", &e)
+                .on("standard output")
+                .hint("see that its destination has room and a reader")
+        })
+}
