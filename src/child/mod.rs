@@ -42,8 +42,8 @@ pub struct Prepared<'a> {
     pub progress: &'a Progress,
     /// Open input files, in the order of the plan's.
     pub inputs: Vec<Option<OwnedFd>>,
-    /// What the workspace begins with, besides these.
-    pub stage: Option<Stage>,
+    /// What places of the cell's own begin with, besides these.
+    pub stages: Vec<Stage>,
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
@@ -76,8 +76,8 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
         }
     }
     let report = Reporter::new(&cell.report, cell.progress);
-    let stage = cell.stage.take();
-    let status = match set_up(&cell, stage, &report) {
+    let stages = std::mem::take(&mut cell.stages);
+    let status = match set_up(&cell, stages, &report) {
         Ok(reaper) => init::reap(&reaper, &cell.report),
         Err(failure) => {
             report.failed(&failure);
@@ -89,7 +89,7 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
 
 fn set_up(
     cell: &Prepared<'_>,
-    stage: Option<Stage>,
+    stages: Vec<Stage>,
     report: &Reporter<'_>,
 ) -> Result<init::Reaper, Fail> {
     let plan = cell.plan;
@@ -102,7 +102,10 @@ fn set_up(
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
-    tree::make(stage, &root, report)?;
+    let scratch = mounts::open_scratch(plan, &root)?;
+    for stage in stages {
+        tree::make(stage, &root, report)?;
+    }
     files::copy_in(plan, &cell.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
     identity::enter_network(network, report)?;
@@ -113,7 +116,7 @@ fn set_up(
     landlock::restrict(plan, report)?;
     let reaper = init::Reaper::prepare(report)?;
     let started = program::start(cell, report)?;
-    report.started(started.listener.as_ref())?;
+    report.started(&scratch, started.listener.as_ref())?;
     Ok(reaper.with(started.pid))
 }
 

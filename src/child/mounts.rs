@@ -17,11 +17,13 @@ use nix::unistd::symlinkat;
 
 use super::attempt;
 use super::fail::{Call, Fail, Verb};
+use super::program::RESERVED;
 use super::report::Reporter;
 use crate::error::Step;
 use crate::plan::{Mount, MountKind, Plan, Seal, Source};
 use crate::rootfs;
 use crate::sys::mount::{self, FsContext, attr};
+use crate::sys::process::duplicate_above;
 
 /// Detached copies of the plan's bind sources, by index.
 pub(super) type Sources = Vec<Option<OwnedFd>>;
@@ -274,6 +276,21 @@ pub(super) fn beneath(flags: OFlag) -> OpenHow {
             | ResolveFlag::RESOLVE_NO_SYMLINKS
             | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     )
+}
+
+/// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
+/// once all is dead. They are opened before the program can change their modes, and
+/// above the numbers that the program's descriptors get.
+pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call);
+    let how = beneath(OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+    plan.own_scratch()
+        .map(|scratch| {
+            let path = relative(Path::new(scratch.name.path()));
+            let low = openat2(&root.mount, path, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+            duplicate_above(&low, RESERVED).map_err(|e| verb(Call::Dup).failed(e))
+        })
+        .collect()
 }
 
 fn relative(path: &Path) -> &Path {

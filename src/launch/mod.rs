@@ -52,7 +52,7 @@ pub struct Running {
 }
 
 /// Starts a cell according to `plan`; `inputs` are the plan's files, open, and
-/// `stage` what else its workspace begins with. The caller's signals are expected
+/// `stages` what else places of its own begin with. The caller's signals are expected
 /// to be blocked already.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn launch(
     plan: &Plan,
     filter: Option<&Filter>,
     inputs: Vec<Option<OwnedFd>>,
-    stage: Option<Stage>,
+    stages: Vec<Stage>,
     cgroup: Option<CellCgroup>,
     fallback: Fallback,
 ) -> Result<Running> {
@@ -89,14 +89,14 @@ pub fn launch(
                 report: init_report,
                 progress: &progress,
                 inputs,
-                stage,
+                stages,
                 stdio,
                 channel: program_channel,
                 filter,
             })
         }
         Fork::Parent { pid, pidfd } => {
-            drop((init_report, stdio, program_channel, inputs, stage));
+            drop((init_report, stdio, program_channel, inputs, stages));
             let cell = Running {
                 pid,
                 pidfd,

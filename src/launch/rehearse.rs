@@ -46,7 +46,7 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
                 report: child_report,
                 progress: &progress,
                 inputs: Vec::new(),
-                stage: None,
+                stages: Vec::new(),
                 stdio: [None, None, None],
                 channel: Vec::new(),
                 filter,

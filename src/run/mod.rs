@@ -153,16 +153,16 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         ..
     } = resolved;
     let Trees {
-        stage,
+        stages,
         kept,
         warnings: left_out,
     } = Trees::read(&plan)?;
     let signals = BlockedSignals::block()?;
     let teller = events.map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
     let mut conversation = conversation(spec, driver, teller.as_ref())?;
-    let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
+    let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
-    outputs::refuse_same(out.as_ref(), kept.as_ref())?;
+    outputs::refuse_same(out.as_ref(), &kept)?;
     let (cgroup, tried) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
     let mut warnings = tried;
@@ -173,7 +173,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         program: policy.instructions(),
         notify: true,
     });
-    let mut cell = launch(&plan, program.as_ref(), inputs, stage, cgroup, fallback)
+    let mut cell = launch(&plan, program.as_ref(), inputs, stages, cgroup, fallback)
         .map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
     if let Some(cgroup) = &cell.cgroup {
@@ -196,19 +196,13 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
     }
     let observed = observed?;
     warnings.extend(left_out);
+    warnings.extend(outputs::not_listed(&plan).filter(|_| observed.failure.is_none()));
     let tell = |file: &FileChange| {
         if let Some(teller) = &teller {
             teller.file(file);
         }
     };
-    let outputs = outputs::gather(
-        &plan,
-        &observed,
-        &baseline,
-        out.as_ref(),
-        kept.as_ref(),
-        &tell,
-    );
+    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), &kept, &tell);
     if let Some(trouble) = events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }

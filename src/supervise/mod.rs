@@ -9,7 +9,7 @@ use nix::sys::signalfd::SignalFd;
 
 use crate::error::{Result, SetupError};
 use crate::launch::Running;
-use crate::plan::Plan;
+use crate::plan::{Plan, ScratchDir};
 use crate::sys::process::ChildUsage;
 
 pub mod capture;
@@ -99,8 +99,9 @@ pub struct Observed {
     pub channel_broken: bool,
     /// What seccomp denied.
     pub denials: Denials,
-    /// `/workspace`, `/tmp` and `/dev/shm`, still there though the cell is gone.
-    pub directories: Vec<OwnedFd>,
+    /// The places that are tmpfs of the cell's own ([`Plan::own_scratch`], in that
+    /// order), still there though the cell is gone.
+    pub scratch: Vec<OwnedFd>,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
     /// When the program had ended.
@@ -109,6 +110,17 @@ pub struct Observed {
     pub unkillable: bool,
     /// The most memory and processes that the watchdog saw, without a cgroup.
     pub watched: meter::Peaks,
+}
+
+impl Observed {
+    /// The places that are tmpfs of the cell's own, with their descriptors. A bind
+    /// never is among them: asking a network file system may take for ever.
+    pub fn own_scratch<'a>(
+        &'a self,
+        plan: &'a Plan,
+    ) -> impl Iterator<Item = (&'a ScratchDir, &'a OwnedFd)> {
+        plan.own_scratch().zip(&self.scratch)
+    }
 }
 
 /// Watches `cell` to its end.

@@ -96,7 +96,7 @@ impl<'a> Watcher<'a> {
                 output: [capture(&cell.output[0]), capture(&cell.output[1])],
                 channel_broken: false,
                 denials,
-                directories: Vec::new(),
+                scratch: Vec::new(),
                 began_ns: 0,
                 ended_ns: 0,
                 unkillable: false,
@@ -158,7 +158,7 @@ impl<'a> Watcher<'a> {
 
     fn on_started(&mut self, fds: Vec<OwnedFd>) {
         let mut fds = fds.into_iter();
-        self.seen.directories = fds.by_ref().take(3).collect();
+        self.seen.scratch = fds.by_ref().take(self.plan.own_scratch().count()).collect();
         self.listener = fds.next();
         self.seen.began_ns = self
             .cell
@@ -296,9 +296,7 @@ impl<'a> Watcher<'a> {
     fn on_time(&mut self) {
         let now = Instant::now();
         if self.phase == Phase::Running && self.next_check.is_some_and(|check| check <= now) {
-            let found = self
-                .meter
-                .check(&self.seen.directories, &mut self.seen.watched);
+            let found = self.meter.check(&self.seen.scratch, &mut self.seen.watched);
             self.next_check = self.meter.next_check(now);
             if let Some(stop) = found {
                 self.end(stop);
