@@ -39,15 +39,24 @@ pub(super) struct Root {
 const BASE: u64 = attr::NOSUID | attr::NODEV;
 
 /// Takes hold of every bind source. What is opened here counts, whatever its
-/// path names later.
-pub(super) fn open_sources(plan: &Plan, report: &Reporter<'_>) -> Result<Sources, Fail> {
+/// path names later. Those in `mapped` are open already.
+pub(super) fn open_sources(
+    plan: &Plan,
+    mut mapped: Sources,
+    report: &Reporter<'_>,
+) -> Result<Sources, Fail> {
     report.enter(Step::Mount);
     let verb = Verb::new(Step::Mount, Call::MountSetattr);
     attempt(verb, mount::make_all_private)?;
     plan.mounts
         .iter()
         .enumerate()
-        .map(|(index, mount)| open_source(index, mount))
+        .map(
+            |(index, mount)| match mapped.get_mut(index).and_then(Option::take) {
+                Some(tree) => Ok(Some(tree)),
+                None => open_source(index, mount),
+            },
+        )
         .collect()
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bytes::RawText;
-use crate::child::Filter;
+use crate::child::{Content, Filter};
 use crate::drivers::frames::Request;
 use crate::drivers::{self, Driver};
 use crate::error::{Result, SetupError, Step};
 use crate::launch::cgroup::{self, CellCgroup};
-use crate::launch::launch;
+use crate::launch::{idmap, launch};
 use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::HostFacts;
 use crate::record::{FileChange, Record};
@@ -157,6 +157,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         kept,
         warnings: left_out,
     } = Trees::read(&plan)?;
+    let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
     let teller = events.map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
     let mut conversation = conversation(spec, driver, teller.as_ref())?;
@@ -173,7 +174,12 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         program: policy.instructions(),
         notify: true,
     });
-    let mut cell = launch(&plan, program.as_ref(), inputs, stages, cgroup, fallback)
+    let content = Content {
+        inputs,
+        stages,
+        mapped,
+    };
+    let mut cell = launch(&plan, program.as_ref(), content, cgroup, fallback)
         .map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
     if let Some(cgroup) = &cell.cgroup {
