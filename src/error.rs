@@ -211,6 +211,14 @@ impl SetupError {
         }
     }
 
+    /// Whether another run has what this one wants, so that the same call may succeed
+    /// later.
+    pub fn is_busy(&self) -> bool {
+        self.step == Step::Inputs
+            && self.syscall.as_deref() == Some("flock")
+            && self.errno == Some(Errno::EWOULDBLOCK as i32)
+    }
+
     /// Names the path, field or value concerned.
     #[must_use]
     pub fn on(mut self, operand: impl fmt::Display) -> Self {

@@ -360,7 +360,8 @@ pub struct LimitRecord {
     /// `bytes`, `ms`, `count` or `cpus`.
     pub unit: String,
     /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
-    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, or `none`.
+    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` for a place that
+    /// the caller's bind covers and nothing limits, or `none`.
     pub by: String,
     /// Whether the run came up against it.
     pub hit: bool,

@@ -40,10 +40,8 @@ pub struct Prepared<'a> {
     pub report: OwnedFd,
     /// Where the supervisor sees how far the set-up has come.
     pub progress: &'a Progress,
-    /// Open input files, in the order of the plan's.
-    pub inputs: Vec<Option<OwnedFd>>,
-    /// What the workspace begins with, besides these.
-    pub stage: Option<Stage>,
+    /// What goes into the cell.
+    pub content: Content,
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
@@ -51,6 +49,17 @@ pub struct Prepared<'a> {
     pub channel: Vec<OwnedFd>,
     /// The system call filter.
     pub filter: Option<&'a Filter>,
+}
+
+/// What goes into a cell, taken hold of by the supervisor.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Open input files, in the order of the plan's.
+    pub inputs: Vec<Option<OwnedFd>>,
+    /// What places of the cell's own begin with, besides these.
+    pub stages: Vec<Stage>,
+    /// Detached mounts that stand for binds of the plan, by its index.
+    pub mapped: Vec<Option<OwnedFd>>,
 }
 
 /// A system call filter, ready to load (seccomp(2)).
@@ -76,8 +85,8 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
         }
     }
     let report = Reporter::new(&cell.report, cell.progress);
-    let stage = cell.stage.take();
-    let status = match set_up(&cell, stage, &report) {
+    let content = std::mem::take(&mut cell.content);
+    let status = match set_up(&cell, content, &report) {
         Ok(reaper) => init::reap(&reaper, &cell.report, cell.progress),
         Err(failure) => {
             report.failed(&failure);
@@ -89,21 +98,24 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
 
 fn set_up(
     cell: &Prepared<'_>,
-    stage: Option<Stage>,
+    content: Content,
     report: &Reporter<'_>,
 ) -> Result<init::Reaper, Fail> {
     let plan = cell.plan;
     tether::die_with_supervisor(report)?;
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
-    let sources = mounts::open_sources(plan, report)?;
+    let sources = mounts::open_sources(plan, content.mapped, report)?;
     tether::wait_for_id_maps(report)?;
     identity::become_inner_user(plan, report)?;
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
-    tree::make(stage, &root, report)?;
-    files::copy_in(plan, &cell.inputs, &root, report)?;
+    let scratch = mounts::open_scratch(plan, &root)?;
+    for stage in content.stages {
+        tree::make(stage, &root, report)?;
+    }
+    files::copy_in(plan, &content.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
     identity::enter_network(network, report)?;
     identity::enter_cgroup_namespace(plan, report)?;
@@ -113,7 +125,7 @@ fn set_up(
     landlock::restrict(plan, report)?;
     let reaper = init::Reaper::prepare(report)?;
     let started = program::start(cell, report)?;
-    report.started(started.listener.as_ref())?;
+    report.started(&scratch, started.listener.as_ref())?;
     Ok(reaper.with(started.pid))
 }
 

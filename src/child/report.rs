@@ -44,8 +44,8 @@ const MAX_FDS: usize = 4;
 pub enum Message {
     /// The program has been executed.
     Started {
-        /// `/workspace`, `/tmp`, `/dev/shm`, and the filter's listener if there
-        /// is one.
+        /// The plan's places that are tmpfs of the cell's own, in its order, and
+        /// the filter's listener if there is one.
         fds: Vec<OwnedFd>,
     },
     /// A step failed.
@@ -270,21 +270,17 @@ impl<'a> Reporter<'a> {
             .map_err(|errno| Verb::new(Step::Report, Call::Send).failed(errno))
     }
 
-    /// Says that the program runs. The supervisor gets the writable places, to
-    /// look into once all is dead, and the filter's listener.
-    pub(super) fn started(&self, listener: Option<&OwnedFd>) -> Result<(), Fail> {
-        use nix::fcntl::{OFlag, open};
+    /// Says that the program runs. The supervisor gets the places that are tmpfs of
+    /// the cell's own, to look into once all is dead, and the filter's listener.
+    pub(super) fn started(
+        &self,
+        scratch: &[OwnedFd],
+        listener: Option<&OwnedFd>,
+    ) -> Result<(), Fail> {
         self.enter(Step::Report);
-        let directory = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let opened = |path| {
-            open(path, directory, nix::sys::stat::Mode::empty())
-                .map_err(|errno| Verb::new(Step::Report, Call::Openat2).failed(errno))
-        };
-        let workspace = opened(crate::spec::WORKSPACE)?;
-        let tmp = opened("/tmp")?;
-        let shm = opened("/dev/shm")?;
-        let mut fds = vec![workspace.as_raw_fd(), tmp.as_raw_fd(), shm.as_raw_fd()];
-        fds.extend(listener.map(AsRawFd::as_raw_fd));
+        let fds: Vec<RawFd> = (scratch.iter().chain(listener))
+            .map(AsRawFd::as_raw_fd)
+            .collect();
         send(
             self.socket,
             &Wire {

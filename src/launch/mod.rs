@@ -8,17 +8,17 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socket
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, pipe2};
 
-use crate::child::{self, Filter, Prepared};
+use crate::child::{self, Content, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
 use crate::spec::{Stdin, Stdio};
-use crate::stage::Stage;
 use crate::sys::clone::{Fork, flags, fork_into};
 use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
 
 pub mod cgroup;
 mod channel;
+pub mod idmap;
 mod rehearse;
 mod translate;
 
@@ -51,8 +51,7 @@ pub struct Running {
     pub fallback: Fallback,
 }
 
-/// Starts a cell according to `plan`; `inputs` are the plan's files, open, and
-/// `stage` what else its workspace begins with. The caller's signals are expected
+/// Starts a cell with `content` according to `plan`. The caller's signals are expected
 /// to be blocked already.
 ///
 /// # Errors
@@ -60,8 +59,7 @@ pub struct Running {
 pub fn launch(
     plan: &Plan,
     filter: Option<&Filter>,
-    inputs: Vec<Option<OwnedFd>>,
-    stage: Option<Stage>,
+    content: Content,
     cgroup: Option<CellCgroup>,
     fallback: Fallback,
 ) -> Result<Running> {
@@ -93,15 +91,14 @@ pub fn launch(
                 fallback: &fallback,
                 report: init_report,
                 progress: &progress,
-                inputs,
-                stage,
+                content,
                 stdio,
                 channel: program_channel,
                 filter,
             })
         }
         Fork::Parent { pid, pidfd } => {
-            drop((init_report, stdio, program_channel, inputs, stage));
+            drop((init_report, stdio, program_channel, content));
             let cell = Running {
                 pid,
                 pidfd,

@@ -11,7 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use super::{clone_flags, has_message, in_words, map_ids, release, require_one_thread};
 use crate::child::report::Message;
-use crate::child::{self, Filter, Prepared};
+use crate::child::{self, Content, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Fallback, Namespace, Plan};
 use crate::sys::clone::{Fork, fork_into};
@@ -45,8 +45,7 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
                 fallback: &Fallback::default(),
                 report: child_report,
                 progress: &progress,
-                inputs: Vec::new(),
-                stage: None,
+                content: Content::default(),
                 stdio: [None, None, None],
                 channel: Vec::new(),
                 filter,

@@ -12,19 +12,21 @@ use crate::error::Result;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
 use crate::spec::{
-    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Spec, Stdio,
+    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Scratch, Spec, Stdio,
 };
 
 mod ids;
 mod landlock;
 mod mounts;
 mod program;
+mod scratch;
 pub mod seccomp;
 
 pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
 pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
+pub use scratch::{ScratchDir, Storage};
 
 /// Everything that a launch will do.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +41,8 @@ pub struct Plan {
     pub hostname: String,
     /// The cell's file system, in the order of mounting.
     pub mounts: Vec<Mount>,
+    /// What the places are that the program writes to.
+    pub scratch: Vec<ScratchDir>,
     /// Files copied into `/workspace`.
     pub files: Vec<FileCopy>,
     /// What `/workspace` begins with besides.
@@ -184,8 +188,9 @@ pub struct Watch {
     pub stdio: Stdio,
     /// Where changed files go.
     pub out: Option<PathBuf>,
-    /// What keeps `/workspace` from one run to the next.
-    pub workspace: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; `None`
+    /// for as long as it takes.
+    pub kept_wait: Option<Duration>,
     /// Bytes of changed files that the record holds.
     pub inline_files: Option<Bytes>,
     /// The environment's names, for the record's readers.
@@ -205,12 +210,14 @@ impl Plan {
         program: program::Request,
     ) -> Result<Self> {
         let limits = spec.limits.clone();
+        let scratch = scratch::choose(spec)?;
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
-            mounts: mounts::plan(spec, tree, &program.files),
+            mounts: mounts::plan(spec, tree, &program.files, &scratch),
+            scratch,
             files: spec
                 .files
                 .iter()
@@ -244,7 +251,7 @@ impl Plan {
                 kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,
                 stdio: spec.stdio,
                 out: spec.out.clone(),
-                workspace: spec.workspace.clone(),
+                kept_wait: spec.workspace_wait,
                 inline_files: spec.inline_files,
                 env: spec.env.clone(),
             },
@@ -254,6 +261,18 @@ impl Plan {
             strict: spec.strict,
             limits,
         })
+    }
+
+    /// The places that are tmpfs of the cell's own. Init sends an open directory of
+    /// each, in this order.
+    pub fn own_scratch(&self) -> impl Iterator<Item = &ScratchDir> {
+        self.scratch.iter().filter(|scratch| scratch.is_own())
+    }
+
+    /// The place where the program works.
+    pub fn workspace(&self) -> Option<&ScratchDir> {
+        let mut all = self.scratch.iter();
+        all.find(|scratch| scratch.name == Scratch::Workspace)
     }
 
     /// Whether the cell has a namespace of this kind of its own.

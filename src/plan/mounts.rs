@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use crate::bytes::RawText;
 use crate::rootfs::{EntryKind, Tree};
-use crate::spec::{Bytes, Layer, Spec, TmpfsLimit, WORKSPACE};
+use crate::spec::{Bytes, Layer, Scratch, Spec, TmpfsLimit};
 
 use super::ids::INNER_ID;
+use super::scratch::ScratchDir;
 
 /// One entry of the cell's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -107,14 +108,19 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 ];
 
 /// All of the cell's file system. `files` are the driver's, below [`RUN_DIR`].
-pub(super) fn plan(spec: &Spec, tree: &Tree, files: &[(PathBuf, RawText)]) -> Vec<Mount> {
+pub(super) fn plan(
+    spec: &Spec,
+    tree: &Tree,
+    files: &[(PathBuf, RawText)],
+    scratch: &[ScratchDir],
+) -> Vec<Mount> {
     let mut list = List::default();
     list.root(files);
     list.tree(tree);
     if tree.needs_etc {
         list.etc(&spec.hostname);
     }
-    list.system(spec);
+    list.system(spec, scratch);
     for (path, content) in files {
         list.own(
             path,
@@ -235,7 +241,7 @@ impl List {
         }
     }
 
-    fn system(&mut self, spec: &Spec) {
+    fn system(&mut self, spec: &Spec, scratch: &[ScratchDir]) {
         let own_proc = !spec.without.contains(&Layer::Proc);
         self.own(
             "/proc",
@@ -257,9 +263,14 @@ impl List {
             );
         }
         self.own("/dev/pts", MountKind::Devpts);
-        self.tmpfs("/dev/shm", spec.limits.shm, 0o1777, Seal::Writable);
-        self.tmpfs("/tmp", spec.limits.tmp, 0o1777, Seal::Writable);
-        self.tmpfs(WORKSPACE, spec.limits.workspace, 0o755, Seal::Writable);
+        // A tmpfs beneath a bind would only be hidden.
+        for own in scratch.iter().filter(|scratch| scratch.is_own()) {
+            let mode = match own.name {
+                Scratch::Workspace => 0o755,
+                Scratch::Tmp | Scratch::Shm => 0o1777,
+            };
+            self.tmpfs(own.name.path(), own.limit, mode, Seal::Writable);
+        }
         self.directory(RUN_DIR);
     }
 

@@ -14,9 +14,9 @@ use crate::drivers::Driver;
 use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
-use crate::plan::Plan;
+use crate::plan::{Plan, ScratchDir};
 use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
-use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit, WORKSPACE};
+use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::Observed;
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
@@ -72,7 +72,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     } = parts;
     let denied = denied(&observed, filter);
     let blamed = blamed(&denied, driver);
-    let full = full_tmpfs(&observed, &plan.limits);
+    let full = full_tmpfs(&observed, plan);
     let usage = usage(&observed, cgroup.as_ref());
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
@@ -311,31 +311,21 @@ fn denied(observed: &Observed, policy: Option<&FilterPolicy>) -> Vec<Denied> {
         .collect()
 }
 
-/// Which of the tmpfs that the program writes to had nothing left at the end.
-fn full_tmpfs(observed: &Observed, limits: &Limits) -> Vec<FullTmpfs> {
-    let places = [
-        (WORKSPACE, limits.workspace),
-        ("/tmp", limits.tmp),
-        ("/dev/shm", limits.shm),
-    ];
-    let exhausted = |(directory, (name, limit)): (&std::os::fd::OwnedFd, (&str, TmpfsLimit))| {
+/// Which of the cell's own tmpfs had nothing left at the end.
+fn full_tmpfs(observed: &Observed, plan: &Plan) -> Vec<FullTmpfs> {
+    let exhausted = |(scratch, directory): (&ScratchDir, &std::os::fd::OwnedFd)| {
         let fs = fstatvfs(directory).ok()?;
         let exhausted = if fs.blocks_available() == 0 {
-            Exhausted::Space(limit.size)
+            Exhausted::Space(scratch.limit.size)
         } else if fs.files_free() == 0 {
-            Exhausted::Inodes(limit.inodes)
+            Exhausted::Inodes(scratch.limit.inodes)
         } else {
             return None;
         };
         Some(FullTmpfs {
-            name: name.to_owned(),
+            name: scratch.name.path().to_owned(),
             exhausted,
         })
     };
-    observed
-        .directories
-        .iter()
-        .zip(places)
-        .filter_map(exhausted)
-        .collect()
+    (observed.own_scratch(plan)).filter_map(exhausted).collect()
 }

@@ -9,9 +9,8 @@ use nix::sys::statvfs::fstatvfs;
 use super::assemble::CgroupFacts;
 use super::measures::millis;
 use crate::launch::Running;
-use crate::plan::{Plan, Rlimit, RlimitKind};
+use crate::plan::{Plan, Rlimit, RlimitKind, ScratchDir};
 use crate::record::{LimitRecord, Outcome, Truncation};
-use crate::spec::WORKSPACE;
 use crate::supervise::Observed;
 use crate::supervise::verdict::{FullTmpfs, Stop, Verdict};
 
@@ -56,6 +55,7 @@ impl Evidence<'_> {
         .chain([self.open_files(), self.file_size(), self.output()])
         .flatten()
         .chain(self.tmpfs())
+        .chain(self.binds())
         .collect()
     }
 
@@ -195,38 +195,33 @@ impl Evidence<'_> {
 
     /// Sizes as the file systems themselves state them.
     fn tmpfs(&self) -> impl Iterator<Item = Row> {
-        let asked = &self.plan.limits;
-        let places = [
-            ("workspace", WORKSPACE, asked.workspace),
-            ("tmp", "/tmp", asked.tmp),
-            ("shm", "/dev/shm", asked.shm),
-        ];
-        places.into_iter().zip(&self.observed.directories).flat_map(
-            |((name, place, limit), directory)| {
-                let fs = fstatvfs(directory).ok();
-                let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
-                let inodes = fs.map(|fs| fs.files() as f64);
-                let hit = self.full.iter().any(|full| full.name == place);
-                [
-                    row(
-                        &format!("{name}_size"),
-                        "bytes",
-                        limit.size.0 as f64,
-                        size,
-                        "tmpfs",
-                        hit,
-                    ),
-                    row(
-                        &format!("{name}_inodes"),
-                        "count",
-                        limit.inodes as f64,
-                        inodes,
-                        "tmpfs",
-                        hit,
-                    ),
-                ]
-            },
-        )
+        let own = self.observed.own_scratch(self.plan);
+        own.flat_map(|(scratch, directory)| {
+            let fs = fstatvfs(directory).ok();
+            let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
+            let inodes = fs.map(|fs| fs.files() as f64);
+            let path = scratch.name.path();
+            let hit = self.full.iter().any(|full| full.name == path);
+            let [(size_name, asked_size), (inodes_name, asked_inodes)] = asked(scratch);
+            [
+                row(&size_name, "bytes", asked_size, size, "tmpfs", hit),
+                row(&inodes_name, "count", asked_inodes, inodes, "tmpfs", hit),
+            ]
+        })
+    }
+
+    /// Nothing of cellblock's bounds a bind; its own file system may.
+    fn binds(&self) -> impl Iterator<Item = Row> {
+        // Without a program there is nothing to tell about any place.
+        let began = !self.observed.scratch.is_empty() || self.observed.status.is_some();
+        let binds = (self.plan.scratch.iter()).filter(move |scratch| began && !scratch.is_own());
+        binds.flat_map(|scratch| {
+            let [(size_name, asked_size), (inodes_name, asked_inodes)] = asked(scratch);
+            [
+                unbounded(size_name, "bytes", asked_size),
+                unbounded(inodes_name, "count", asked_inodes),
+            ]
+        })
     }
 
     fn rlimit(&self, kind: RlimitKind) -> Option<f64> {
@@ -236,6 +231,27 @@ impl Evidence<'_> {
             .find(|limit| limit.resource == kind)
             .map(effective)
     }
+}
+
+/// The names of a place's two limits, and what was asked for.
+fn asked(scratch: &ScratchDir) -> [(String, f64); 2] {
+    let (name, limit) = (scratch.name.name(), scratch.limit);
+    [
+        (format!("{name}_size"), limit.size.0 as f64),
+        (format!("{name}_inodes"), limit.inodes as f64),
+    ]
+}
+
+/// A limit that does not hold because the place is a bind.
+fn unbounded(name: String, unit: &str, requested: f64) -> Row {
+    let record = LimitRecord {
+        requested,
+        enforced: None,
+        unit: unit.to_owned(),
+        by: "bind".to_owned(),
+        hit: false,
+    };
+    (name, record)
 }
 
 /// What the program has: the limit asked for, or a lower one of the caller's

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bytes::RawText;
-use crate::child::Filter;
+use crate::child::{Content, Filter};
 use crate::drivers::frames::Request;
 use crate::drivers::{self, Driver};
 use crate::error::{Result, SetupError, Step};
 use crate::launch::cgroup::{self, CellCgroup};
-use crate::launch::launch;
+use crate::launch::{idmap, launch};
 use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::HostFacts;
 use crate::record::{FileChange, Record};
@@ -162,18 +162,19 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
         ..
     } = resolved;
     let Trees {
-        stage,
+        stages,
         kept,
         warnings: left_out,
     } = Trees::read(&plan)?;
+    let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
     let teller = tie
         .events
         .map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
     let mut conversation = conversation(spec, driver, teller.as_ref())?;
-    let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
+    let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
-    outputs::refuse_same(out.as_ref(), kept.as_ref())?;
+    outputs::refuse_same(out.as_ref(), &kept)?;
     let (cgroup, tried) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
     let mut warnings = tried;
@@ -184,7 +185,12 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
         program: policy.instructions(),
         notify: true,
     });
-    let mut cell = launch(&plan, program.as_ref(), inputs, stage, cgroup, fallback)
+    let content = Content {
+        inputs,
+        stages,
+        mapped,
+    };
+    let mut cell = launch(&plan, program.as_ref(), content, cgroup, fallback)
         .map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
     if let Some(cgroup) = &cell.cgroup {
@@ -215,19 +221,13 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     }
     let observed = observed?;
     warnings.extend(left_out);
+    warnings.extend(outputs::not_listed(&plan).filter(|_| observed.failure.is_none()));
     let tell = |file: &FileChange| {
         if let Some(teller) = &teller {
             teller.file(file);
         }
     };
-    let outputs = outputs::gather(
-        &plan,
-        &observed,
-        &baseline,
-        out.as_ref(),
-        kept.as_ref(),
-        &tell,
-    );
+    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), &kept, &tell);
     if let Some(trouble) = tie.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }

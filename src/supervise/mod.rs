@@ -10,7 +10,7 @@ use nix::sys::signalfd::SignalFd;
 
 use crate::error::{Result, SetupError};
 use crate::launch::Running;
-use crate::plan::Plan;
+use crate::plan::{Plan, ScratchDir};
 use crate::sys::process::ChildUsage;
 
 pub mod capture;
@@ -107,8 +107,9 @@ pub struct Observed {
     pub channel_broken: bool,
     /// What seccomp denied.
     pub denials: Denials,
-    /// `/workspace`, `/tmp` and `/dev/shm`, still there though the cell is gone.
-    pub directories: Vec<OwnedFd>,
+    /// The places that are tmpfs of the cell's own ([`Plan::own_scratch`], in that
+    /// order), still there though the cell is gone.
+    pub scratch: Vec<OwnedFd>,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
     /// When the program had ended.
@@ -126,6 +127,17 @@ pub struct Grace {
     pub began_ns: u64,
     /// Whether it had not ended when its time was up.
     pub used_up: bool,
+}
+
+impl Observed {
+    /// The places that are tmpfs of the cell's own, with their descriptors. A bind
+    /// never is among them: asking a network file system may take for ever.
+    pub fn own_scratch<'a>(
+        &'a self,
+        plan: &'a Plan,
+    ) -> impl Iterator<Item = (&'a ScratchDir, &'a OwnedFd)> {
+        plan.own_scratch().zip(&self.scratch)
+    }
 }
 
 /// Watches `cell` to its end, which comes with `parent`'s at the latest.

@@ -147,7 +147,7 @@ impl<'a> Watcher<'a> {
                 output: [capture(&cell.output[0]), capture(&cell.output[1])],
                 channel_broken: false,
                 denials,
-                directories: Vec::new(),
+                scratch: Vec::new(),
                 began_ns: 0,
                 ended_ns: 0,
                 unkillable: false,
@@ -212,7 +212,7 @@ impl<'a> Watcher<'a> {
         // It needs no more descriptors. Older kernels do not know the option.
         let _ = crate::sys::process::refuse_descriptors(self.cell.report.as_fd());
         let mut fds = fds.into_iter();
-        self.seen.directories = fds.by_ref().take(3).collect();
+        self.seen.scratch = fds.by_ref().take(self.plan.own_scratch().count()).collect();
         self.listener = fds.next();
         self.seen.began_ns = self
             .cell
@@ -368,9 +368,7 @@ impl<'a> Watcher<'a> {
         if matches!(self.phase, Phase::Running | Phase::Grace)
             && self.next_check.is_some_and(|check| check <= now)
         {
-            let found = self
-                .meter
-                .check(&self.seen.directories, &mut self.seen.watched);
+            let found = self.meter.check(&self.seen.scratch, &mut self.seen.watched);
             self.next_check = self.meter.next_check(now);
             if let Some(stop) = found {
                 self.end(stop);
