@@ -64,11 +64,9 @@ pub struct Record {
     #[schemars(with = "Option<String>")]
     pub stderr: Option<Text>,
     /// The bytes kept of stdout, only when they are not valid UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub stdout_base64: Option<Base64>,
     /// The bytes kept of stderr, only when they are not valid UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub stderr_base64: Option<Base64>,
     /// Values that the code produced, in order.
@@ -79,7 +77,8 @@ pub struct Record {
     /// path; directories are not listed.
     pub files: Vec<FileChange>,
     /// Files that could not be listed or copied out, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
+    #[schemars(required)]
     pub files_skipped: Vec<FileSkipped>,
     /// What was cut: `stdout`, `stderr`, `files`, `files_skipped`,
     /// `inline_files`, `results`, `denied`.
@@ -95,10 +94,10 @@ pub struct Record {
     /// Where the time went.
     pub timing: Timing,
     /// Why the cell could not be set up, for outcome `setup` and `internal`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub setup_error: Option<SetupError>,
     /// Things that the caller should know, such as a fallback in use.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
+    #[schemars(required)]
     pub warnings: Vec<String>,
 }
 
@@ -233,7 +232,8 @@ pub struct ResultItem {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display_id: Option<String>,
     /// Which forms are missing or cut, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
+    #[schemars(required)]
     pub notes: Vec<String>,
 }
 
@@ -249,7 +249,6 @@ pub struct CodeError {
     /// The line of the caller's code that it passed through last, from 1.
     pub line: Option<u64>,
     /// The system's error number, for errors that carry one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub errno: Option<i32>,
 }
 
@@ -309,7 +308,6 @@ pub struct Truncation {
     pub part: String,
     /// Bytes of the head, for `head+tail`: the gap is right behind them, in the
     /// text a line that is not the program's, in the base64 form nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<u64>,
 }
 
@@ -325,7 +323,6 @@ pub struct Denied {
     /// What the program saw, such as `EPERM`.
     pub action: String,
     /// Why the policy denies it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 

@@ -175,12 +175,13 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
-    let (cgroup, tried) = prepare_cgroup(&plan)?;
+    let (cgroup, reasons) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
-    let mut warnings = tried;
+    let missing = limits_without_cgroup(&fallback);
     if plan.strict {
-        refuse_fallbacks(&fallback, &warnings)?;
+        refuse_fallbacks(&missing, &reasons)?;
     }
+    let mut warnings = Vec::from_iter(fallback_warning(&missing, &reasons));
     let program = filter.as_ref().map(|policy| Filter {
         program: policy.instructions(),
         notify: true,
@@ -306,17 +307,31 @@ fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
     fallback
 }
 
-fn refuse_fallbacks(fallback: &Fallback, reasons: &[String]) -> Result<()> {
-    let missing = [
+/// Limits that were asked for and that no cgroup holds.
+fn limits_without_cgroup(fallback: &Fallback) -> Vec<&'static str> {
+    [
         ("memory", fallback.memory.is_some()),
         ("processes", fallback.processes.is_some()),
         ("cpus", fallback.cpus.is_some()),
-    ];
-    let missing: Vec<&str> = missing
-        .iter()
-        .filter(|(_, is)| *is)
-        .map(|(name, _)| *name)
-        .collect();
+    ]
+    .into_iter()
+    .filter_map(|(name, is_missing)| is_missing.then_some(name))
+    .collect()
+}
+
+/// Ways to a cgroup that did not work are of interest only where one was wanted
+/// and a limit is without it.
+fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
+    (!missing.is_empty() && !reasons.is_empty()).then(|| {
+        format!(
+            "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
+            missing.join(", "),
+            reasons.join("; ")
+        )
+    })
+}
+
+fn refuse_fallbacks(missing: &[&str], reasons: &[String]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -328,4 +343,27 @@ fn refuse_fallbacks(fallback: &Fallback, reasons: &[String]) -> Result<()> {
     Err(SetupError::new(Step::Cgroup, format!("no cgroup holds this limit, and --strict refuses a fallback: {why}"))
         .on(missing.join(", "))
         .hint("start cellblock in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), leave --strict out, or set the limit to none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_limit_without_its_cgroup_is_worth_a_warning() {
+        let reasons = [
+            "delegated: EACCES".to_owned(),
+            "systemd-user: ENOENT".to_owned(),
+        ];
+        // Another way gave a cgroup that holds everything.
+        assert_eq!(fallback_warning(&[], &reasons), None);
+        // `--cgroup none`.
+        assert_eq!(fallback_warning(&["memory"], &[]), None);
+        assert_eq!(
+            fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
+            Some(
+                "no cgroup limits memory, cpus, so a fallback does: delegated: EACCES; systemd-user: ENOENT; `cellblock doctor` says how to get one"
+            )
+        );
+    }
 }
