@@ -167,6 +167,16 @@ pub struct Fallback {
     pub cpus: Option<usize>,
 }
 
+impl Fallback {
+    /// The limits in whose place the seccomp policy refuses calls.
+    pub const fn unheld(&self) -> seccomp::Unheld {
+        seccomp::Unheld {
+            memory: self.memory.is_some(),
+            cpus: self.cpus.is_some(),
+        }
+    }
+}
+
 /// What the supervisor watches for.
 #[derive(Clone, Debug, Serialize)]
 pub struct Watch {

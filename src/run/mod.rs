@@ -158,8 +158,6 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
         warnings: left_out,
     } = Trees::read(&plan)?;
     let signals = BlockedSignals::block()?;
-    let teller = events.map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
-    let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), kept.as_ref())?;
@@ -169,6 +167,11 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
     if plan.strict {
         refuse_fallbacks(&fallback, &warnings)?;
     }
+    let filter = filter
+        .map(|policy| policy.without(fallback.unheld()))
+        .transpose()?;
+    let teller = events.map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
+    let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let program = filter.as_ref().map(|policy| Filter {
         program: policy.instructions(),
         notify: true,
