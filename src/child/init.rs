@@ -10,12 +10,15 @@ use super::attempt;
 use super::fail::{Call, Fail, Verb};
 use super::report::{self, Reporter};
 use crate::error::Step;
-use crate::sys::process;
+use crate::sys::clone::vfork_shared;
+use crate::sys::process::{self, ProcessCount};
 
 /// What init needs for its remaining life.
 pub(super) struct Reaper {
     signals: SigSet,
     program: Pid,
+    /// Whether nothing else counts processes.
+    counts: bool,
 }
 
 impl Reaper {
@@ -30,11 +33,16 @@ impl Reaper {
         Ok(Self {
             signals,
             program: Pid::from_raw(-1),
+            counts: false,
         })
     }
 
-    pub(super) fn with(self, program: Pid) -> Self {
-        Self { program, ..self }
+    pub(super) fn with(self, program: Pid, counts: bool) -> Self {
+        Self {
+            program,
+            counts,
+            ..self
+        }
     }
 }
 
@@ -45,7 +53,7 @@ pub(super) fn reap(reaper: &Reaper, report: &OwnedFd) -> i32 {
     // another descriptor is used or dropped again.
     let _ = unsafe { process::close_all_but(report.as_fd()) };
     let status = wait_for(reaper);
-    end_all(reaper.program, status, report)
+    end_all(reaper, status, report)
 }
 
 /// The program's wait status, if it ended before the supervisor ended it.
@@ -74,18 +82,37 @@ fn reap_the_dead(program: Pid) -> Option<i32> {
     None
 }
 
-fn end_all(program: Pid, mut status: Option<i32>, report: &OwnedFd) -> i32 {
+fn end_all(reaper: &Reaper, mut status: Option<i32>, report: &OwnedFd) -> i32 {
     // From pid 1, -1 is everybody else in the namespace.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    // The program was there as well, even if it was reaped first.
+    let mut at_end = u32::from(status.is_some());
     while let Ok(Some((pid, ended))) = process::reap(true) {
-        if pid == program {
+        at_end += 1;
+        if pid == reaper.program {
             status = status.or(Some(ended));
         }
     }
-    report::ended(
-        report.as_fd(),
-        status.unwrap_or(libc::SIGKILL),
-        process::children_usage(),
-    );
+    let mut usage = process::children_usage();
+    usage.count = ProcessCount {
+        at_end,
+        started: reaper.counts.then(|| started(reaper.program)).flatten(),
+    };
+    report::ended(report.as_fd(), status.unwrap_or(libc::SIGKILL), usage);
     0
+}
+
+/// How many processes and threads were started since the program was, itself
+/// included. The kernel numbers them in order (pid_namespaces(7)), so the number
+/// of one more tells; refused ones get none.
+fn started(program: Pid) -> Option<u32> {
+    /// Below this, numbers are not given out again when the last one has been.
+    const FIRST_AGAIN: i32 = 300;
+    // SAFETY: init has one thread, and the child does nothing.
+    let next = unsafe { vfork_shared(|| 0) }.ok()?;
+    let _ = process::reap(true);
+    let count = next.as_raw() - program.as_raw();
+    (next.as_raw() < FIRST_AGAIN)
+        .then(|| u32::try_from(count).ok())
+        .flatten()
 }

@@ -116,7 +116,7 @@ fn set_up(
     let reaper = init::Reaper::prepare(report)?;
     let started = program::start(cell, report)?;
     report.started(started.listener.as_ref())?;
-    Ok(reaper.with(started.pid))
+    Ok(reaper.with(started.pid, cell.fallback.processes.is_some()))
 }
 
 /// Enters `step` and runs one system call of it; its failure names both.

@@ -158,6 +158,7 @@ mod tests {
     #[test]
     fn a_kernel_is_told_what_it_misses() {
         let host = |kernel, release: &str| HostFacts {
+            cpus: 1,
             release: release.into(),
             kernel,
             uid: 0,

@@ -9,14 +9,12 @@
 //! cell level `n`. Anyone may bind such a name, or be in another network
 //! namespace; cells are then spread less evenly, and nothing worse.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
-use nix::unistd::Pid;
 
 use crate::error::{Result, SetupError, Step};
+use crate::sys::process::allowed_cpus;
 
 /// As many cells of one CPU are told apart; a bind is tried for each.
 const LEVELS: usize = 16;
@@ -37,7 +35,7 @@ impl CpuShare {
     /// # Errors
     /// That of sched_getaffinity(2).
     pub fn take(wanted: usize) -> Result<Self> {
-        let allowed = allowed().map_err(|e| SetupError::os(Step::Clone, "sched_getaffinity", e))?;
+        let allowed = allowed_cpus().map_err(|e| SetupError::os(Step::Clone, "sched_getaffinity", e))?;
         let here = nix::sched::sched_getcpu().unwrap_or(0);
         let first = allowed.iter().position(|cpu| *cpu >= here).unwrap_or(0);
         let order: Vec<usize> = [&allowed[first..], &allowed[..first]].concat();
@@ -76,17 +74,6 @@ impl CpuShare {
     }
 }
 
-/// The CPUs that this process may use, by rising number.
-///
-/// # Errors
-/// The error number of sched_getaffinity(2).
-pub fn allowed() -> nix::Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0))?;
-    Ok((0..CpuSet::count())
-        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
-        .collect())
-}
-
 fn claim(cpu: usize, level: usize) -> nix::Result<OwnedFd> {
     let name = format!("cellblock-cpu-{cpu}-{level}");
     let claim = socket(
@@ -95,13 +82,8 @@ fn claim(cpu: usize, level: usize) -> nix::Result<OwnedFd> {
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    match bind(
-        std::os::fd::AsRawFd::as_raw_fd(&claim),
-        &UnixAddr::new_abstract(name.as_bytes())?,
-    ) {
-        Ok(()) => Ok(claim),
-        Err(errno) => Err(errno),
-    }
+    bind(claim.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    Ok(claim)
 }
 
 #[cfg(test)]

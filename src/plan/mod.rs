@@ -243,7 +243,7 @@ impl Plan {
             userns_limit: !spec.without.contains(&Layer::UsernsLimit),
             landlock: landlock::plan(spec, host, tree)?,
             seccomp: seccomp_policy(spec),
-            program: Program::new(spec, program),
+            program: Program::new(spec, host, program),
             watch: Watch {
                 wall: limits.wall,
                 cpu_time: limits.cpu_time,
