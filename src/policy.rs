@@ -179,10 +179,17 @@ fn show_seccomp(name: &str) -> Result<String> {
         .rules()
         .map(|(call, rule)| (call.to_owned(), serde_json::json!(rule)))
         .collect();
+    let mut unless = serde_json::Map::new();
+    for (call, held, rule) in policy.fallbacks() {
+        unless
+            .entry(held.name())
+            .or_insert_with(|| serde_json::json!({}))[call] = serde_json::json!(rule);
+    }
     let document = serde_json::json!({
         "name": policy.name(),
         "description": policy.description(),
         "rules": rules,
+        "unless": unless,
     });
     Ok(format!("{document:#}\n"))
 }

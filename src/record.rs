@@ -337,7 +337,8 @@ pub struct Usage {
     pub cpu_system_ms: Option<f64>,
     /// The most memory at any one time, in bytes.
     pub memory_peak_bytes: Option<u64>,
-    /// The most processes and threads at any one time.
+    /// The most processes and threads at any one time; null when nothing counted
+    /// them as they came.
     pub processes_peak: Option<u64>,
     /// How long the CPU limit held processes back, in milliseconds.
     pub throttled_ms: Option<f64>,
@@ -351,17 +352,49 @@ pub struct Usage {
 pub struct LimitRecord {
     /// What the caller asked for, in `unit`.
     pub requested: f64,
-    /// What holds, read back from the kernel where the kernel keeps it; null
-    /// when nothing holds.
-    pub enforced: Option<f64>,
+    /// What holds, read back from the kernel where the kernel keeps it; `best
+    /// effort` when a program that means to can get past the mechanism; null when
+    /// nothing holds.
+    pub enforced: Option<Enforced>,
     /// `bytes`, `ms`, `count` or `cpus`.
     pub unit: String,
     /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
     /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` for a place that
     /// the caller's bind covers and nothing limits, or `none`.
     pub by: String,
-    /// Whether the run came up against it.
-    pub hit: bool,
+    /// Whether the run came up against it; null when nothing can tell.
+    pub hit: Option<bool>,
+}
+
+/// What holds of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Enforced {
+    /// This much, in the limit's unit.
+    Exactly(f64),
+    /// The limit as asked for, for programs that do not try to get past it.
+    BestEffort(BestEffort),
+}
+
+impl Enforced {
+    /// The limit as asked for, as far as the mechanism sees.
+    pub const BEST_EFFORT: Self = Self::BestEffort(BestEffort::BestEffort);
+
+    /// The value, where one holds.
+    pub const fn exactly(self) -> Option<f64> {
+        match self {
+            Self::Exactly(value) => Some(value),
+            Self::BestEffort(_) => None,
+        }
+    }
+}
+
+/// The words `best effort`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BestEffort {
+    /// See [`Enforced::BestEffort`].
+    #[serde(rename = "best effort")]
+    BestEffort,
 }
 
 /// Each security layer as it was in force.

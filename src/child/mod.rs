@@ -36,6 +36,8 @@ pub struct Prepared<'a> {
     pub plan: &'a Plan,
     /// Limits that no cgroup holds, so that init and program must.
     pub fallback: &'a crate::plan::Fallback,
+    /// The CPUs to bind the cell to; none where a cgroup limits them.
+    pub cpus: &'a [usize],
     /// The supervisor's messages come from here, and ours go there.
     pub report: OwnedFd,
     /// Where the supervisor sees how far the set-up has come.
@@ -119,14 +121,14 @@ fn set_up(
     mounts::change_root(plan, root, report)?;
     identity::enter_network(network, report)?;
     identity::enter_cgroup_namespace(plan, report)?;
-    confine::bind_to_cpus(cell.fallback, report)?;
+    confine::bind_to_cpus(cell.cpus, report)?;
     confine::drop_capabilities(report)?;
     confine::set_no_new_privs(report)?;
     landlock::restrict(plan, report)?;
     let reaper = init::Reaper::prepare(report)?;
     let started = program::start(cell, report)?;
     report.started(&scratch, started.listener.as_ref())?;
-    Ok(reaper.with(started.pid))
+    Ok(reaper.with(started.pid, cell.fallback.processes.is_some()))
 }
 
 /// Enters `step` and runs one system call of it; its failure names both.

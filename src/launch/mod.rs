@@ -18,12 +18,14 @@ use crate::sys::shared::Progress;
 
 pub mod cgroup;
 mod channel;
+pub mod cpus;
 pub mod idmap;
 mod rehearse;
 mod translate;
 
 use cgroup::CellCgroup;
 pub use channel::ChannelEnd;
+use cpus::CpuShare;
 pub use rehearse::rehearse;
 pub use translate::in_words;
 
@@ -49,6 +51,8 @@ pub struct Running {
     pub cgroup: Option<CellCgroup>,
     /// Limits that no cgroup holds.
     pub fallback: Fallback,
+    /// The CPUs that the cell is bound to, where no cgroup limits it.
+    pub cpus: Option<CpuShare>,
 }
 
 /// Starts a cell with `content` according to `plan`. The caller's signals are expected
@@ -80,6 +84,7 @@ pub fn launch(
     let program_channel = program_channel.unwrap_or_default();
     let (output, stdio) = stdio(plan)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
+    let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
     // SAFETY: this process has one thread, as just checked.
     let forked = unsafe { fork_into(clone_flags(plan), cgroup.as_ref().map(CellCgroup::dir)) };
     match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
@@ -89,6 +94,7 @@ pub fn launch(
             child::main(Prepared {
                 plan,
                 fallback: &fallback,
+                cpus: cpus.as_ref().map(CpuShare::cpus).unwrap_or_default(),
                 report: init_report,
                 progress: &progress,
                 content,
@@ -108,8 +114,10 @@ pub fn launch(
                 channel,
                 cgroup,
                 fallback,
+                cpus,
             };
-            match map_ids(pid, &plan.ids).and_then(|()| release(cell.report.as_fd())) {
+            let prepared = prefer_for_oom(pid).and_then(|()| map_ids(pid, &plan.ids));
+            match prepared.and_then(|()| release(cell.report.as_fd())) {
                 // Init may have failed and gone already; then its message, which
                 // tells more, is waiting in the socket.
                 Err(error) if !has_message(cell.report.as_fd()) => {
@@ -193,6 +201,17 @@ fn clone_flags(plan: &Plan) -> u64 {
     plan.namespaces
         .iter()
         .fold(0, |all, namespace| all | flag(*namespace))
+}
+
+/// Has the kernel's OOM killer take a cell before anything else: what a cell holds
+/// may be charged to no process, and then the largest of the host's would die for
+/// it (proc_pid_oom_score_adj(5)). All that init starts inherits it. Written from
+/// here, because a privileged supervisor's value is also the least that the cell
+/// could set; an unprivileged one's is kept by the cell's `/proc`, which is
+/// read-only.
+fn prefer_for_oom(pid: Pid) -> Result<()> {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
 }
 
 /// Writes init's id maps (user_namespaces(7)).

@@ -43,6 +43,7 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
             let cell = Prepared {
                 plan,
                 fallback: &Fallback::default(),
+                cpus: &[],
                 report: child_report,
                 progress: &progress,
                 content: Content::default(),

@@ -171,6 +171,16 @@ pub struct Fallback {
     pub cpus: Option<usize>,
 }
 
+impl Fallback {
+    /// The limits in whose place the seccomp policy refuses calls.
+    pub const fn unheld(&self) -> seccomp::Unheld {
+        seccomp::Unheld {
+            memory: self.memory.is_some(),
+            cpus: self.cpus.is_some(),
+        }
+    }
+}
+
 /// What the supervisor watches for.
 #[derive(Clone, Debug, Serialize)]
 pub struct Watch {
@@ -242,7 +252,7 @@ impl Plan {
             userns_limit: !spec.without.contains(&Layer::UsernsLimit),
             landlock: landlock::plan(spec, host, tree)?,
             seccomp: seccomp_policy(spec),
-            program: Program::new(spec, program),
+            program: Program::new(spec, host, program),
             watch: Watch {
                 wall: limits.wall,
                 grace: limits.grace,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::bytes::RawText;
+use crate::probe::HostFacts;
 use crate::spec::{Spec, Stdin};
 
 /// The descriptor that a driver reads requests from, a pipe; it writes frames to
@@ -43,12 +44,34 @@ pub struct Request {
     pub files: Vec<(PathBuf, RawText)>,
 }
 
+/// What tells libraries how many threads to start. Without it, each starts as
+/// many as the host has CPUs: importing numpy alone then takes twice as long on
+/// one of them, and each thread counts as a process.
+const THREADS: [&str; 5] = [
+    "BLIS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+];
+
 impl Program {
-    pub(super) fn new(spec: &Spec, request: Request) -> Self {
+    pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
+        let mut env = spec.env.clone();
+        if let Some(cpus) = spec.limits.cpus {
+            let threads = (cpus.ceil() as usize)
+                .clamp(1, host.cpus.max(1))
+                .to_string();
+            for name in THREADS {
+                // What the caller sets stays.
+                env.entry(name.to_owned())
+                    .or_insert_with(|| threads.as_str().into());
+            }
+        }
         Self {
             candidates: candidates(&request.program, spec.env.get("PATH")),
             argv: request.argv,
-            env: spec.env.clone(),
+            env,
             cwd: spec.cwd.clone(),
             channel: request.channel,
             stdin: spec.stdin,

@@ -9,7 +9,7 @@ use super::conversation::Said;
 use super::filter;
 use super::isolation::isolation;
 use super::limits;
-use super::measures::{timing, usage};
+use super::measures::{Counted, timing, usage};
 use crate::drivers::Driver;
 use crate::error::SetupError;
 use crate::launch::Running;
@@ -73,7 +73,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     let denied = denied(&observed, filter);
     let blamed = blamed(&denied, driver);
     let full = full_tmpfs(&observed, plan);
-    let usage = usage(&observed, cgroup.as_ref());
+    let usage = usage(&observed, cgroup.as_ref(), &cell.fallback);
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
     let [stdout, stderr] =
@@ -272,14 +272,13 @@ fn end(observed: &Observed) -> End {
 }
 
 /// How often the limit on processes refused one. Without a cgroup nothing counts
-/// that, but a watchdog that saw as many as are allowed tells as much.
+/// that, but where fewer were started than are allowed, none was refused.
 fn refused_forks(observed: &Observed, cell: &Running, cgroup: Option<&CgroupFacts>) -> Option<u64> {
     match cell.fallback.processes {
-        // Init is one of those that the watchdog sees.
-        Some(limit) => observed
-            .watched
-            .processes
-            .map(|seen| u64::from(seen > limit)),
+        Some(limit) => match Counted::of(observed).reached(limit) {
+            Some(false) => Some(0),
+            Some(true) | None => None,
+        },
         None => cgroup.and_then(|c| c.usage.forks_refused),
     }
 }

@@ -168,10 +168,6 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     } = Trees::read(&plan)?;
     let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
-    let teller = tie
-        .events
-        .map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
-    let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
@@ -182,6 +178,13 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
         refuse_fallbacks(&missing, &reasons)?;
     }
     let mut warnings = Vec::from_iter(fallback_warning(&missing, &reasons));
+    let filter = filter
+        .map(|policy| policy.without(fallback.unheld()))
+        .transpose()?;
+    let teller = tie
+        .events
+        .map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
+    let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let program = filter.as_ref().map(|policy| Filter {
         program: policy.instructions(),
         notify: true,

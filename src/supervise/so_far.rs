@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use crate::sys::process::ChildUsage;
+use crate::sys::process::{ChildUsage, ProcessCount};
 
 /// The look takes no longer, however many processes there are.
 const TIME: Duration = Duration::from_millis(5);
@@ -23,6 +23,7 @@ pub(super) fn used_so_far(init: Pid) -> Option<ChildUsage> {
         user,
         system,
         max_rss: 0,
+        count: ProcessCount::default(),
     };
     let mut processes = children(init);
     while let (Some(pid), true) = (processes.pop(), Instant::now() < until) {

@@ -179,6 +179,63 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     .map(drop)
 }
 
+/// CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// Both.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// The CPUs that this process may use, by rising number.
+///
+/// # Errors
+/// The error number of sched_getaffinity(2).
+pub fn allowed_cpus() -> Result<Vec<usize>, Errno> {
+    use nix::sched::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect())
+}
+
+/// Whether two processes have one address space, as after vfork(2) (kcmp(2)).
+pub fn share_memory(one: Pid, other: Pid) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: no pointers.
+    let order = unsafe {
+        super::syscall(
+            libc::SYS_kcmp,
+            [
+                one.as_raw() as usize,
+                other.as_raw() as usize,
+                KCMP_VM,
+                0,
+                0,
+            ],
+        )
+    };
+    order == Ok(0)
+}
+
+/// What init knows of the processes that it has waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCount {
+    /// Processes that were there when the program ended or was ended, itself
+    /// included.
+    pub at_end: u32,
+    /// Processes and threads that were ever started.
+    pub started: Option<u32>,
+}
+
 /// CPU time and memory of waited-for children (getrusage(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildUsage {
@@ -188,6 +245,8 @@ pub struct ChildUsage {
     pub system: Duration,
     /// The largest resident set of any one of them, in bytes.
     pub max_rss: u64,
+    /// How many there were.
+    pub count: ProcessCount,
 }
 
 /// What all children waited for so far, and theirs, have used.
@@ -203,6 +262,7 @@ pub fn children_usage() -> ChildUsage {
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
         max_rss: usage.ru_maxrss as u64 * 1024,
+        count: ProcessCount::default(),
     }
 }
 
