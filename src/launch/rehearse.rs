@@ -48,6 +48,7 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
                 inputs: Vec::new(),
                 stage: None,
                 stdio: [None, None, None],
+                shields: Vec::new(),
                 channel: Vec::new(),
                 filter,
             };

@@ -51,7 +51,10 @@ pub enum MountKind {
     /// The host's `/proc`, read-only, where that layer was given up.
     HostProc,
     /// New pseudo-terminals.
-    Devpts,
+    Devpts {
+        /// `max=`: the kernel's own limit is one for all instances together.
+        max: u32,
+    },
     /// A directory.
     Directory {
         /// Its permissions.
@@ -105,6 +108,10 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
+
+/// Pseudo-terminals of a cell: a terminal multiplexer with a few windows. The
+/// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
+const PTYS: u32 = 16;
 
 /// All of the cell's file system. `files` are the driver's, below [`RUN_DIR`].
 pub(super) fn plan(spec: &Spec, tree: &Tree, files: &[(PathBuf, RawText)]) -> Vec<Mount> {
@@ -256,7 +263,7 @@ impl List {
                 MountKind::Symlink { to: to.into() },
             );
         }
-        self.own("/dev/pts", MountKind::Devpts);
+        self.own("/dev/pts", MountKind::Devpts { max: PTYS });
         self.tmpfs("/dev/shm", spec.limits.shm, 0o1777, Seal::Writable);
         self.tmpfs("/tmp", spec.limits.tmp, 0o1777, Seal::Writable);
         self.tmpfs(WORKSPACE, spec.limits.workspace, 0o755, Seal::Writable);
@@ -294,7 +301,7 @@ impl List {
                         | MountKind::Bind { .. }
                         | MountKind::Proc
                         | MountKind::HostProc
-                        | MountKind::Devpts
+                        | MountKind::Devpts { .. }
                 )
             })
             .filter(|mount| target.starts_with(&mount.target) && target != mount.target)
