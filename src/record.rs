@@ -416,6 +416,9 @@ pub struct Isolation {
     pub landlock_scopes: Vec<String>,
     /// The system call policy and its digest, `name@sha256:…`; null when given up.
     pub seccomp: Option<String>,
+    /// Limits of every process by setrlimit(2).
+    #[serde(default)]
+    pub rlimits: Vec<RlimitRecord>,
     /// How nested user namespaces are prevented: `limit`, `seccomp`.
     pub nested_userns: Vec<String>,
     /// The network: `none` or `host`.
@@ -430,6 +433,17 @@ pub struct Isolation {
     pub cgroup: Option<CgroupRecord>,
     /// Layers that the caller gave up by name.
     pub given_up: Vec<String>,
+}
+
+/// A resource limit (getrlimit(2)), in the resource's own unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RlimitRecord {
+    /// Its name, such as `RLIMIT_STACK`.
+    pub resource: String,
+    /// What holds; null for no limit.
+    pub soft: Option<u64>,
+    /// How far the program may raise it; null for no limit.
+    pub hard: Option<u64>,
 }
 
 /// An id inside and outside of the cell.

@@ -5,7 +5,9 @@
 //! the supervisor, which holds the plan, turns that into words. Nothing here
 //! knows where the plan came from.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use nix::fcntl::OFlag;
 
 use crate::plan::Plan;
 use crate::stage::Stage;
@@ -22,6 +24,7 @@ mod mounts;
 mod program;
 mod rehearsal;
 pub mod report;
+mod stdio;
 mod tether;
 mod tree;
 
@@ -47,6 +50,8 @@ pub struct Prepared<'a> {
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
+    /// Standard streams of the caller's that are opened anew.
+    pub shields: Vec<Shield>,
     /// The driver's end of its channel: its descriptors, in their order.
     pub channel: Vec<OwnedFd>,
     /// The system call filter.
@@ -62,6 +67,17 @@ pub struct Content {
     pub stages: Vec<Stage>,
     /// Detached mounts that stand for binds of the plan, by its index.
     pub mapped: Vec<Option<OwnedFd>>,
+}
+
+/// A file or terminal of the caller's that is a standard stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Shield {
+    /// The stream.
+    pub stream: BorrowedFd<'static>,
+    /// How it is open: `O_RDONLY`, `O_WRONLY` or `O_RDWR`.
+    pub access: OFlag,
+    /// Whether the set-up fails when it cannot be opened anew.
+    pub required: bool,
 }
 
 /// A system call filter, ready to load (seccomp(2)).
@@ -108,6 +124,7 @@ fn set_up(
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
     let sources = mounts::open_sources(plan, content.mapped, report)?;
+    stdio::shield(&cell.shields, report)?;
     tether::wait_for_id_maps(report)?;
     identity::become_inner_user(plan, report)?;
     tether::die_with_supervisor(report)?;

@@ -264,8 +264,9 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
             set(&fs, c"hidepid", c"invisible")?;
             (fs, BASE | attr::NOEXEC | attr::RDONLY, Seal::Writable)
         }
-        MountKind::Devpts => {
+        MountKind::Devpts { max } => {
             let fs = open(c"devpts")?;
+            set(&fs, c"max", &number(max.to_string()))?;
             set(&fs, c"ptmxmode", c"0666")?;
             set(&fs, c"mode", c"0620")?;
             (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)

@@ -6,12 +6,11 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{Pid, pipe2};
+use nix::unistd::Pid;
 
 use crate::child::{self, Content, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
-use crate::spec::{Stdin, Stdio};
 use crate::sys::clone::{Fork, flags, fork_into};
 use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
@@ -21,16 +20,15 @@ mod channel;
 pub mod cpus;
 pub mod idmap;
 mod rehearse;
+mod stdio;
 mod translate;
 
 use cgroup::CellCgroup;
 pub use channel::ChannelEnd;
 use cpus::CpuShare;
 pub use rehearse::rehearse;
+use stdio::Streams;
 pub use translate::in_words;
-
-/// Bytes that a captured stream may be ahead of its reader.
-const PIPE_SIZE: i32 = 256 * 1024;
 
 /// A cell whose init has been cloned.
 #[derive(Debug)]
@@ -82,7 +80,11 @@ pub fn launch(
         .transpose()?
         .unzip();
     let program_channel = program_channel.unwrap_or_default();
-    let (output, stdio) = stdio(plan)?;
+    let Streams {
+        output,
+        program: stdio,
+        shields,
+    } = Streams::new(plan)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
     // SAFETY: this process has one thread, as just checked.
@@ -99,6 +101,7 @@ pub fn launch(
                 progress: &progress,
                 content,
                 stdio,
+                shields,
                 channel: program_channel,
                 filter,
             })
@@ -149,43 +152,6 @@ fn set_nonblocking(fd: &OwnedFd) -> Result<()> {
     nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
         .map(drop)
         .map_err(|e| SetupError::os(Step::Clone, "fcntl", e))
-}
-
-type Output = [Option<OwnedFd>; 2];
-type Descriptors = [Option<OwnedFd>; 3];
-
-/// The supervisor's read ends, and what becomes the program's 0, 1 and 2.
-fn stdio(plan: &Plan) -> Result<(Output, Descriptors)> {
-    let stdin = match plan.program.stdin {
-        Stdin::Inherit => None,
-        Stdin::Null => Some(open_null()?),
-    };
-    if plan.watch.stdio == Stdio::Inherit {
-        return Ok(([None, None], [stdin, None, None]));
-    }
-    let (stdout, program_stdout) = output_pipe()?;
-    let (stderr, program_stderr) = output_pipe()?;
-    Ok((
-        [Some(stdout), Some(stderr)],
-        [stdin, Some(program_stdout), Some(program_stderr)],
-    ))
-}
-
-fn open_null() -> Result<OwnedFd> {
-    std::fs::File::open("/dev/null")
-        .map(OwnedFd::from)
-        .map_err(|e| SetupError::io(Step::Clone, "open", &e).on("/dev/null"))
-}
-
-/// Only the read end is non-blocking: it is the supervisor that must not wait.
-fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let (read, write) =
-        pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
-    set_nonblocking(&read)?;
-    // A larger pipe halves the cost of a flood; beyond the caller's share
-    // (pipe(7), pipe-user-pages-soft) the kernel refuses, and the usual size does.
-    let _ = nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
-    Ok((read, write))
 }
 
 fn clone_flags(plan: &Plan) -> u64 {

@@ -48,6 +48,7 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
                 progress: &progress,
                 content: Content::default(),
                 stdio: [None, None, None],
+                shields: Vec::new(),
                 channel: Vec::new(),
                 filter,
             };

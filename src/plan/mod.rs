@@ -19,6 +19,7 @@ mod ids;
 mod landlock;
 mod mounts;
 mod program;
+mod rlimits;
 mod scratch;
 pub mod seccomp;
 
@@ -26,6 +27,7 @@ pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
 pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
+pub use rlimits::{Rlimit, RlimitKind};
 pub use scratch::{ScratchDir, Storage};
 
 /// Everything that a launch will do.
@@ -133,33 +135,6 @@ pub struct CgroupPlan {
     pub cpus: Option<f64>,
 }
 
-/// One resource limit (setrlimit(2)), soft and hard alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rlimit {
-    /// Which.
-    pub resource: RlimitKind,
-    /// Its value in the resource's own unit.
-    pub value: u64,
-}
-
-/// The resources that cellblock limits (getrlimit(2)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum RlimitKind {
-    /// Bytes of a core file.
-    Core,
-    /// Seconds of CPU time of one process.
-    Cpu,
-    /// Bytes of private writable memory of one process.
-    Data,
-    /// Bytes of one file.
-    Fsize,
-    /// Descriptors of one process.
-    Nofile,
-    /// Processes and threads in the user namespace.
-    Nproc,
-}
-
 /// Mechanisms for limits that no cgroup holds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Fallback {
@@ -243,7 +218,7 @@ impl Plan {
                 processes: limits.processes,
                 cpus: limits.cpus,
             },
-            rlimits: rlimits(&limits),
+            rlimits: rlimits::plan(&limits),
             fallback: Fallback {
                 memory: limits.memory,
                 processes: limits.processes,
@@ -313,28 +288,6 @@ fn namespaces(spec: &Spec) -> Vec<Namespace> {
         all.retain(|namespace| *namespace != Net);
     }
     all
-}
-
-fn rlimits(limits: &Limits) -> Vec<Rlimit> {
-    let limit = |resource, value| Rlimit { resource, value };
-    // One second above: the supervisor's own count, which covers all processes,
-    // is meant to bind first.
-    let cpu = limits
-        .cpu_time
-        .map(|t| limit(RlimitKind::Cpu, t.as_secs() + 2));
-    [
-        Some(limit(RlimitKind::Core, 0)),
-        cpu,
-        limits
-            .file_size
-            .map(|size| limit(RlimitKind::Fsize, size.0)),
-        limits
-            .open_files
-            .map(|count| limit(RlimitKind::Nofile, count)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
 }
 
 /// Unique among this host's executions: pids are unique among living

@@ -52,7 +52,10 @@ pub enum MountKind {
     /// The host's `/proc`, read-only, where that layer was given up.
     HostProc,
     /// New pseudo-terminals.
-    Devpts,
+    Devpts {
+        /// `max=`: the kernel's own limit is one for all instances together.
+        max: u32,
+    },
     /// A directory.
     Directory {
         /// Its permissions.
@@ -106,6 +109,10 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
+
+/// Pseudo-terminals of a cell: a terminal multiplexer with a few windows. The
+/// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
+const PTYS: u32 = 16;
 
 /// All of the cell's file system. `files` are the driver's, below [`RUN_DIR`].
 pub(super) fn plan(
@@ -262,7 +269,7 @@ impl List {
                 MountKind::Symlink { to: to.into() },
             );
         }
-        self.own("/dev/pts", MountKind::Devpts);
+        self.own("/dev/pts", MountKind::Devpts { max: PTYS });
         // A tmpfs beneath a bind would only be hidden.
         for own in scratch.iter().filter(|scratch| scratch.is_own()) {
             let mode = match own.name {
@@ -305,7 +312,7 @@ impl List {
                         | MountKind::Bind { .. }
                         | MountKind::Proc
                         | MountKind::HostProc
-                        | MountKind::Devpts
+                        | MountKind::Devpts { .. }
                 )
             })
             .filter(|mount| target.starts_with(&mount.target) && target != mount.target)

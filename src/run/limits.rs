@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::getrlimit;
 use nix::sys::statvfs::fstatvfs;
 
 use super::assemble::CgroupFacts;
@@ -292,9 +292,6 @@ fn unbounded(name: String, unit: &str, requested: f64) -> Row {
 /// What the program has: the limit asked for, or a lower one of the caller's
 /// own, which init cannot raise.
 fn effective(limit: &Rlimit) -> f64 {
-    let resource = match limit.resource {
-        RlimitKind::Fsize => Resource::RLIMIT_FSIZE,
-        _ => Resource::RLIMIT_NOFILE,
-    };
-    getrlimit(resource).map_or(limit.value, |(_, hard)| limit.value.min(hard)) as f64
+    getrlimit(limit.resource.number()).map_or(limit.soft, |(_, hard)| limit.within(hard).soft)
+        as f64
 }

@@ -295,6 +295,13 @@ pub fn reap(block: bool) -> Result<Option<(Pid, i32)>, Errno> {
     }
 }
 
+/// The standard streams that this process was started with, by number.
+pub fn standard_streams() -> [BorrowedFd<'static>; 3] {
+    // SAFETY: Rust's start-up opens those that are missing, and cellblock closes
+    // none of them.
+    [0, 1, 2].map(|number| unsafe { BorrowedFd::borrow_raw(number) })
+}
+
 /// Makes `number` a copy of `fd` that stays open over execve(2).
 ///
 /// # Errors

@@ -279,7 +279,7 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
         }
         // Loading costs a fixed amount, one for each instruction, and the walk.
         assert!(
-            ours.len() * 8 < plain.len(),
+            ours.len() * 7 < plain.len(),
             "{} against {}",
             ours.len(),
             plain.len()
