@@ -35,7 +35,8 @@ impl CpuShare {
     /// # Errors
     /// That of sched_getaffinity(2).
     pub fn take(wanted: usize) -> Result<Self> {
-        let allowed = allowed_cpus().map_err(|e| SetupError::os(Step::Clone, "sched_getaffinity", e))?;
+        let allowed =
+            allowed_cpus().map_err(|e| SetupError::os(Step::Clone, "sched_getaffinity", e))?;
         let here = nix::sched::sched_getcpu().unwrap_or(0);
         let first = allowed.iter().position(|cpu| *cpu >= here).unwrap_or(0);
         let order: Vec<usize> = [&allowed[first..], &allowed[..first]].concat();

@@ -24,8 +24,8 @@ mod rehearse;
 mod translate;
 
 use cgroup::CellCgroup;
-use cpus::CpuShare;
 pub use channel::ChannelEnd;
+use cpus::CpuShare;
 pub use rehearse::rehearse;
 pub use translate::in_words;
 

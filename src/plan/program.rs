@@ -69,7 +69,9 @@ impl Program {
     pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
         let mut env = spec.env.clone();
         if let Some(cpus) = spec.limits.cpus {
-            let threads = (cpus.ceil() as usize).clamp(1, host.cpus.max(1)).to_string();
+            let threads = (cpus.ceil() as usize)
+                .clamp(1, host.cpus.max(1))
+                .to_string();
             for name in THREADS {
                 // What the caller sets stays.
                 env.entry(name.to_owned())

@@ -91,7 +91,14 @@ impl Evidence<'_> {
         // their parent does not wait for them.
         Some(match self.cgroup {
             Some(_) => row("cpu_time", "ms", cpu, Some(cpu), "cgroup+watchdog", hit),
-            None => best_effort(row("cpu_time", "ms", cpu, Some(cpu), "rlimit+watchdog", hit)),
+            None => best_effort(row(
+                "cpu_time",
+                "ms",
+                cpu,
+                Some(cpu),
+                "rlimit+watchdog",
+                hit,
+            )),
         })
     }
 

@@ -51,7 +51,8 @@ impl Counted {
     /// The most at one time, where what was seen is all that there can have been.
     fn peak(&self, limit: Option<u64>) -> Option<u64> {
         let most = self.started.into_iter().chain(limit).min();
-        self.least.filter(|least| most.is_some_and(|most| *least >= most))
+        self.least
+            .filter(|least| most.is_some_and(|most| *least >= most))
     }
 }
 

@@ -171,7 +171,13 @@ pub fn share_memory(one: Pid, other: Pid) -> bool {
     let order = unsafe {
         super::syscall(
             libc::SYS_kcmp,
-            [one.as_raw() as usize, other.as_raw() as usize, KCMP_VM, 0, 0],
+            [
+                one.as_raw() as usize,
+                other.as_raw() as usize,
+                KCMP_VM,
+                0,
+                0,
+            ],
         )
     };
     order == Ok(0)

@@ -234,7 +234,12 @@ fn cells_are_spread(stage: &Stage) -> Check {
     let mut used = std::collections::BTreeMap::new();
     for cell in cells {
         let run = Run::of(cell.until_end(stage.within(30_000))?)?.ended(Outcome::Ok)?;
-        let cpu = run.stdout().split(' ').next().unwrap_or_default().to_owned();
+        let cpu = run
+            .stdout()
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         *used.entry(cpu).or_insert(0) += 1;
     }
     stage.note(format!("{used:?}"));
@@ -282,7 +287,10 @@ fn threads_follow_cpus(stage: &Stage) -> Check {
     assert!(one.contains("MKL_NUM_THREADS=7\n"), "{one}");
     let all = threads("99", ["--hostname", "x"])?;
     let count = own_cpus().len();
-    assert!(all.contains(&format!("OPENBLAS_NUM_THREADS={count}\n")), "{all}");
+    assert!(
+        all.contains(&format!("OPENBLAS_NUM_THREADS={count}\n")),
+        "{all}"
+    );
     assert_eq!(threads("none", ["--hostname", "x"])?, "");
     Ok(())
 }
@@ -293,7 +301,7 @@ fn time_of_the_unwaited(stage: &Stage) -> Check {
     let outside = process::finish(&mut outside, stage.within(20_000))?;
     assert_eq!(outside.stdout, b"0\n", "the attack works");
     let run = cell(stage, "burn-in-children", ["40"])
-        .limit("cpu-time", "1s")
+        .limit("cpu-time", "500ms")
         .limit("wall", &stage.duration(35_000))
         .deadline(60_000)
         .run()?
@@ -304,7 +312,7 @@ fn time_of_the_unwaited(stage: &Stage) -> Check {
     assert_eq!(limits.1["hit"], false, "{limits:?}");
     let usage = &run.record.usage;
     let used = usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0);
-    assert!(used >= 1000.0, "{usage:?}");
+    assert!(used >= 500.0, "{usage:?}");
     Ok(())
 }
 

@@ -16,7 +16,9 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[26],
     attacks: &[],
     scenes: &[
-        takes("memfd", |stage| take(stage, "memfd", Refused(Errno::ENOSYS))),
+        takes("memfd", |stage| {
+            take(stage, "memfd", Refused(Errno::ENOSYS))
+        }),
         takes("shared-unmapped", |stage| {
             take(stage, "shared-unmapped", Refused(Errno::EPERM))
         }),
@@ -59,7 +61,7 @@ pub(crate) const SUITE: Suite = Suite {
                     Err(errno) => println!("refused with {errno:?}"),
                 }
                 // Time for whoever looks from outside.
-                std::thread::sleep(Duration::from_millis(600));
+                std::thread::sleep(Duration::from_millis(300));
                 77
             },
         },
@@ -90,7 +92,7 @@ enum Fate {
 }
 use Fate::{BestEffort, Counted, Refused};
 
-const WANTED: usize = 220 << 20;
+const WANTED: usize = 160 << 20;
 const LIMIT: u64 = 64 << 20;
 /// What cellblock, the probe and a late look may come to.
 const SLACK: u64 = 100 << 20;
@@ -196,7 +198,12 @@ fn run_kind(kind: &str) -> Attempt {
 fn write_to(fd: i64) -> Attempt {
     let piece = vec![1_u8; 1 << 20];
     for _ in 0..WANTED >> 20 {
-        call!(SYS_write, fd, piece.as_slice().as_ptr() as usize, piece.len())?;
+        call!(
+            SYS_write,
+            fd,
+            piece.as_slice().as_ptr() as usize,
+            piece.len()
+        )?;
     }
     Ok(())
 }
@@ -246,7 +253,12 @@ fn zero_device() -> Attempt {
 }
 
 fn sysv_segment() -> Attempt {
-    let id = call!(SYS_shmget, libc::IPC_PRIVATE, WANTED, libc::IPC_CREAT | 0o600)?;
+    let id = call!(
+        SYS_shmget,
+        libc::IPC_PRIVATE,
+        WANTED,
+        libc::IPC_CREAT | 0o600
+    )?;
     let start = call!(SYS_shmat, id, 0, 0)?;
     // Goes with the last process that has it.
     call!(SYS_shmctl, id, libc::IPC_RMID, 0)?;
@@ -305,19 +317,34 @@ fn rulesets() -> Attempt {
 fn futex_hash() -> Attempt {
     const PR_FUTEX_HASH: i32 = 78;
     const PR_FUTEX_HASH_SET_SLOTS: i32 = 1;
-    call!(SYS_prctl, PR_FUTEX_HASH, PR_FUTEX_HASH_SET_SLOTS, 1 << 20, 0, 0).map(drop)
+    call!(
+        SYS_prctl,
+        PR_FUTEX_HASH,
+        PR_FUTEX_HASH_SET_SLOTS,
+        1 << 20,
+        0,
+        0
+    )
+    .map(drop)
 }
 
+/// Processes whose first thread has ended: the others have the memory.
 fn dead_leader() -> Attempt {
-    std::thread::spawn(|| {
-        let piece = vec![1_u8; WANTED];
-        std::hint::black_box(&piece);
-        println!("has it");
-        std::thread::sleep(Duration::from_millis(600));
-        std::process::exit(77);
-    });
-    // Ends this thread, the first, alone.
-    call!(SYS_exit, 0).map(drop)
+    const CHILDREN: usize = 6;
+    for _ in 0..CHILDREN {
+        raw::fork(|| {
+            std::thread::spawn(|| {
+                let piece = vec![1_u8; WANTED / CHILDREN];
+                std::hint::black_box(&piece);
+                std::thread::sleep(Duration::from_secs(2));
+                std::process::exit(0);
+            });
+            // Ends this thread alone.
+            call!(SYS_exit, 0).map_or(1, |_| 0)
+        })?;
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    Ok(())
 }
 
 /// Reads one page of each two megabytes: a page table each, and no other page.

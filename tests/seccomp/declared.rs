@@ -16,12 +16,7 @@ pub(crate) const ENOSYS: u32 = 0x0005_0000 | 38;
 pub(crate) type Variant = (Arch, Unheld);
 
 /// The answer that the policy declares for this call.
-pub(crate) fn answer(
-    policy: &Policy,
-    (arch, unheld): Variant,
-    notify: bool,
-    data: &Data,
-) -> u32 {
+pub(crate) fn answer(policy: &Policy, (arch, unheld): Variant, notify: bool, data: &Data) -> u32 {
     let x32 = arch == Arch::X86_64 && (0x4000_0000..0x8000_0000).contains(&data.nr);
     if data.arch != arch.audit() || x32 {
         return KILL;

@@ -1,7 +1,7 @@
 //! The policies as files, and the programs that they become.
 
 use cellblock::error::Step;
-use cellblock::plan::seccomp::{Arch, BUILTIN, Policy, Verdict, compile, Unheld, precompiled};
+use cellblock::plan::seccomp::{Arch, BUILTIN, Policy, Unheld, Verdict, compile, precompiled};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -41,7 +41,12 @@ pub(crate) fn assert_as_declared(policy: &Policy) {
                     machine::run(&program, &data),
                     declared::answer(policy, (arch, unheld), notify, &data),
                 );
-                assert_eq!(got, wanted, "{arch:?} {unheld:?} {:?} {data:x?}", arch.name(nr));
+                assert_eq!(
+                    got,
+                    wanted,
+                    "{arch:?} {unheld:?} {:?} {data:x?}",
+                    arch.name(nr)
+                );
             }
         }
     }
@@ -57,7 +62,9 @@ fn another_architecture_is_killed_whatever_it_calls() {
     const I386: u32 = 0x4000_0003;
     for policy in builtin() {
         for arch in Arch::ALL {
-            let program = compile(&policy, arch, false, Unheld::default()).unwrap().program;
+            let program = compile(&policy, arch, false, Unheld::default())
+                .unwrap()
+                .program;
             let others = Arch::ALL.into_iter().filter(|other| *other != arch);
             for other in others.map(Arch::audit).chain([I386, 0, u32::MAX]) {
                 for nr in declared::numbers() {
@@ -85,7 +92,10 @@ fn built_in_policies_are_what_the_files_say_now() {
             }
         }
     }
-    assert_eq!(precompiled("no-such-policy", false, Unheld::default()), None);
+    assert_eq!(
+        precompiled("no-such-policy", false, Unheld::default()),
+        None
+    );
 }
 
 #[test]
@@ -241,7 +251,9 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
         (Arch::X86_64, TargetArch::x86_64),
         (Arch::Aarch64, TargetArch::aarch64),
     ] {
-        let ours = compile(&policy, arch, false, Unheld::default()).unwrap().program;
+        let ours = compile(&policy, arch, false, Unheld::default())
+            .unwrap()
+            .program;
         let plain = plain(&policy, arch, target);
         let mut steps = [0, 0];
         for nr in
@@ -316,7 +328,9 @@ fn condition(condition: &cellblock::plan::seccomp::Condition) -> SeccompConditio
 fn calls_that_argue_about_nothing_are_cached_by_the_kernel() {
     for policy in builtin() {
         for arch in Arch::ALL {
-            let program = compile(&policy, arch, true, Unheld::default()).unwrap().program;
+            let program = compile(&policy, arch, true, Unheld::default())
+                .unwrap()
+                .program;
             for (nr, call) in arch.calls() {
                 let verdict = policy.rule(call).map(|rule| &rule.verdict);
                 let wanted = match verdict {

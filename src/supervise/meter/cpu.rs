@@ -32,9 +32,9 @@ impl Ticks {
     }
 
     fn time(self) -> CpuTime {
-        let [user, system] = self.0.map(|ticks| {
-            TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
-        });
+        let [user, system] = self
+            .0
+            .map(|ticks| TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX)));
         CpuTime { user, system }
     }
 }
@@ -115,12 +115,16 @@ impl CpuCount {
             }
             let before = self.last.insert(*pid, now);
             let same = before.filter(|before| before.started == now.started);
-            waited = waited.plus(now.waited.minus(same.map_or(Ticks::default(), |b| b.waited)));
+            waited = waited.plus(
+                now.waited
+                    .minus(same.map_or(Ticks::default(), |b| b.waited)),
+            );
         }
         self.lost = self.lost.plus(gone.minus(waited));
-        let all = self.last.values().fold(self.lost, |sum, used| {
-            sum.plus(used.own).plus(used.waited)
-        });
+        let all = self
+            .last
+            .values()
+            .fold(self.lost, |sum, used| sum.plus(used.own).plus(used.waited));
         all.time()
     }
 
