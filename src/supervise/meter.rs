@@ -111,7 +111,7 @@ impl<'a> Meter<'a> {
         }
         let memory = self.memory.as_mut()?;
         let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
-        match memory.look(&processes, tmpfs) {
+        match memory.look(&processes, tmpfs, used) {
             Found::Within(used) => {
                 peaks.memory = peaks.memory.max(Some(used));
                 None

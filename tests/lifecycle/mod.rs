@@ -8,6 +8,7 @@ mod ends;
 mod event_readers;
 mod events;
 mod exit_codes;
+mod fallback;
 mod files;
 mod languages;
 mod memory;
@@ -17,6 +18,7 @@ mod shares;
 mod supervisor;
 mod time;
 mod truth;
+mod uncounted;
 mod unkillable;
 
 /// Every subject, in the catalogue's order.
@@ -25,6 +27,8 @@ pub(crate) const SUITES: &[&Suite] = &[
     &unkillable::SUITE,
     &output::SUITE,
     &memory::SUITE,
+    &uncounted::SUITE,
+    &fallback::SUITE,
     &shares::SUITE,
     &time::SUITE,
     &supervisor::SUITE,

@@ -15,9 +15,12 @@ use nix::unistd::Pid;
 use super::processes::{Held, Process};
 use crate::sys::process::share_memory;
 
-/// How long an exact figure may take. Meanwhile the cell can turn shared pages
-/// into private ones, as fast as memory is written.
+/// How long an exact figure may take, by the cell's own CPU time: meanwhile it can
+/// turn shared pages into private ones, as fast as it writes memory. On a busy
+/// host, reader and cell wait alike.
 const EXACT_DEADLINE: Duration = Duration::from_millis(250);
+/// The same by the clock, for a cell that sleeps on a lock.
+const EXACT_WALL_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the thread gets to end with the cell.
 const END_DEADLINE: Duration = Duration::from_secs(1);
 const STACK: usize = 128 << 10;
@@ -37,8 +40,8 @@ pub(super) enum Found {
 pub(super) struct MemoryCount {
     limit: u64,
     exact: Option<Exact>,
-    /// Since when an exact figure has been waited for.
-    since: Option<Instant>,
+    /// Since when an exact figure has been waited for, and the cell's CPU time then.
+    since: Option<(Instant, Duration)>,
 }
 
 impl MemoryCount {
@@ -56,8 +59,8 @@ impl MemoryCount {
     }
 
     /// `processes` begins with init, which is cellblock's own; `tmpfs` is what the
-    /// cell's files take.
-    pub(super) fn look(&mut self, processes: &[Process], tmpfs: u64) -> Found {
+    /// cell's files take, and `cpu` the CPU time that it has used.
+    pub(super) fn look(&mut self, processes: &[Process], tmpfs: u64, cpu: Duration) -> Found {
         let held: Vec<Of> = processes.iter().skip(1).filter_map(Of::process).collect();
         let all = Held::sum(held.iter().map(|of| of.held));
         // What one process has, it has not counted twice.
@@ -76,8 +79,9 @@ impl MemoryCount {
         if all.with(tmpfs) <= self.limit {
             return Found::Within(all.with(tmpfs));
         }
-        if let Some(since) = self.since {
-            let late = since.elapsed() > EXACT_DEADLINE;
+        if let Some((since, then)) = self.since {
+            let late =
+                cpu.saturating_sub(then) > EXACT_DEADLINE || since.elapsed() > EXACT_WALL_DEADLINE;
             return if late {
                 Found::Above(None)
             } else {
@@ -88,7 +92,7 @@ impl MemoryCount {
             // No thread can be had, and the limit holds all the same.
             return Found::Above(None);
         }
-        self.since = Some(Instant::now());
+        self.since = Some((Instant::now(), cpu));
         Found::Unknown
     }
 

@@ -114,7 +114,8 @@ impl Held {
 
     /// With each shared page divided among those that share it
     /// (proc_pid_smaps(5)). The kernel goes through the page tables, and waits for
-    /// a lock that the process may hold.
+    /// a lock that the process may hold. A process that has ended since holds
+    /// nothing.
     pub(super) fn proportional(self, thread: Pid) -> Self {
         let exact = Lines::read(format!("/proc/{thread}/smaps_rollup")).and_then(|rollup| {
             Some(Self {
@@ -123,7 +124,7 @@ impl Held {
                 ..self
             })
         });
-        exact.unwrap_or(self)
+        exact.or_else(|| Self::resident(thread)).unwrap_or_default()
     }
 }
 
