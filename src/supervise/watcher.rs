@@ -230,6 +230,9 @@ impl<'a> Watcher<'a> {
         let now = Instant::now();
         self.deadline = self.plan.watch.wall.and_then(|wall| now.checked_add(wall));
         self.next_check = self.meter.next_check(now);
+        if let Some(stop) = self.seen.stopped.take() {
+            self.end(stop);
+        }
     }
 
     fn on_init_gone(&mut self) {
@@ -378,6 +381,7 @@ impl<'a> Watcher<'a> {
             return;
         }
         match self.phase {
+            Phase::SetUp if self.seen.stopped.is_some() => self.kill(),
             Phase::SetUp => {
                 let step = self.cell.progress.step().unwrap_or(Step::Clone);
                 let message = format!("not done after {} seconds", SETUP_DEADLINE.as_secs());
@@ -420,8 +424,13 @@ impl<'a> Watcher<'a> {
     fn end(&mut self, stop: Stop) {
         match self.phase {
             Phase::SetUp => {
-                self.seen.stopped = Some(stop);
-                self.kill();
+                self.seen.stopped.get_or_insert(stop);
+                if self.cell.progress.began_ns(Step::Exec).is_none() {
+                    self.kill();
+                } else {
+                    // The program may run already, and init be about to say so.
+                    self.deadline = Some(Instant::now() + COUNT_DEADLINE);
+                }
             }
             Phase::Running => {
                 let warned = self.warn(&stop);

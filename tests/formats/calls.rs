@@ -53,16 +53,16 @@ fn show_prints_a_stored_record_in_each_shape() {
 fn a_call_is_answered_only_by_its_id() {
     for shape in ["anthropic", "openai"] {
         let (status, stdout, stderr) = cellblock(&["run", "--format", shape, "-c", "1"], "");
-        assert_eq!(status, 2);
+        assert_eq!(status, 125);
         assert!(stderr.contains("--tool-call-id <ID>"), "{stderr}");
         let value: Value = serde_json::from_str(&stdout).unwrap();
         assert_eq!(complaints(Shape::Record, &value), [""; 0]);
     }
     let (status, _, stderr) = cellblock(&["show", "x", "--tool-call-id", "a"], "");
-    assert_eq!(status, 2);
+    assert_eq!(status, 125);
     assert!(stderr.contains("--format <SHAPE>"), "{stderr}");
     let (status, _, stderr) = cellblock(&["show", "x", "--html", "--format", "tool"], "");
-    assert_eq!(status, 2);
+    assert_eq!(status, 125);
     assert!(stderr.contains("cannot be used with"), "{stderr}");
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cells::Suite;
 
+mod callers;
 mod crowd;
 mod disk;
 mod ends;
@@ -14,6 +15,7 @@ mod languages;
 mod memory;
 mod output;
 mod record;
+mod refusals;
 mod shares;
 mod supervisor;
 mod time;
@@ -32,10 +34,12 @@ pub(crate) const SUITES: &[&Suite] = &[
     &shares::SUITE,
     &time::SUITE,
     &supervisor::SUITE,
+    &callers::SUITE,
     &disk::SUITE,
     &exit_codes::SUITE,
     &files::SUITE,
     &record::SUITE,
+    &refusals::SUITE,
     &events::SUITE,
     &event_readers::SUITE,
     &truth::SUITE,

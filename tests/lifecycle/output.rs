@@ -33,6 +33,11 @@ pub(crate) const SUITE: Suite = Suite {
             run: killed_for_output,
         },
         Scene {
+            name: "killed-for-output-and-already-gone",
+            needs: &[],
+            run: killed_for_output_and_already_gone,
+        },
+        Scene {
             name: "reader-that-stops",
             needs: &[],
             run: reader_that_stops,
@@ -63,6 +68,13 @@ pub(crate) const SUITE: Suite = Suite {
                     left -= piece.min(left);
                 }
                 0
+            },
+        },
+        Actor {
+            name: "flood-and-go",
+            run: |_| {
+                let _ = call!(SYS_write, 1, &[b'x'; 4096], 4096);
+                crate::cells::raw::exit(0)
             },
         },
         Actor {
@@ -165,6 +177,22 @@ fn killed_for_output(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// A program that ends at once, with all it wrote still in its pipe, ends as
+/// `output` each time.
+fn killed_for_output_and_already_gone(stage: &Stage) -> Check {
+    for _ in 0..stage.times(40) {
+        let run = stage
+            .probe("output/flood-and-go", [])
+            .limit("output", "1K")
+            .limit("on-output", "kill")
+            .run()?
+            .ended(Outcome::Output)?;
+        assert!(run.record.limits["output"].hit, "{}", run.json);
+        assert_ne!(run.record.exit_code, 0);
+    }
+    Ok(())
+}
+
 /// Passed through, the program blocks on its reader; its time runs all the
 /// same.
 fn reader_that_stops(stage: &Stage) -> Check {
@@ -176,6 +204,7 @@ fn reader_that_stops(stage: &Stage) -> Check {
         .limit("wall", "300ms")
         .command()
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()?;
     let status = loop {
         match child.try_wait()? {

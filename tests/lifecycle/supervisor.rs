@@ -133,7 +133,17 @@ fn killed_with_a_fork_bomb_inside(stage: &Stage) -> Check {
 
 /// The record is written whoever ends the run, and says so.
 fn cancelled(stage: &Stage) -> Check {
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGALRM,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGXCPU,
+        Signal::SIGIO,
+    ] {
         let marker = Marker::new()?;
         let child = start(stage, "time/sleep", &marker)?;
         wait_for_program(stage, &marker)?;

@@ -1,0 +1,436 @@
+//! The tie between a call and its caller: the caller's end, its signals, and the
+//! time that a program gets to see to its own end.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use crate::cells::cell::{self, Run};
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::cells::process;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "callers",
+    covers: &[20, 28],
+    attacks: &[],
+    scenes: &[
+        Scene {
+            name: "parent-s-end-ends-the-cell",
+            needs: &[],
+            run: parents_end_ends_the_cell,
+        },
+        Scene {
+            name: "end-of-the-parent-s-thread-does-not",
+            needs: &[],
+            run: end_of_the_parents_thread_does_not,
+        },
+        Scene {
+            name: "parent-in-another-pid-namespace",
+            needs: &[],
+            run: parent_in_another_pid_namespace,
+        },
+        Scene {
+            name: "grace-at-a-time-limit",
+            needs: &[],
+            run: grace_at_a_time_limit,
+        },
+        Scene {
+            name: "grace-used-up",
+            needs: &[],
+            run: grace_used_up,
+        },
+        Scene {
+            name: "grace-for-a-flood",
+            needs: &[],
+            run: grace_for_a_flood,
+        },
+        Scene {
+            name: "grace-at-a-cancellation",
+            needs: &[],
+            run: grace_at_a_cancellation,
+        },
+        Scene {
+            name: "cancelled-twice",
+            needs: &[],
+            run: cancelled_twice,
+        },
+        Scene {
+            name: "ignored-signals-stay-ignored",
+            needs: &[],
+            run: ignored_signals_stay_ignored,
+        },
+        Scene {
+            name: "exec-names-the-limit",
+            needs: &[],
+            run: exec_names_the_limit,
+        },
+        Scene {
+            name: "nobody-reads-which-limit",
+            needs: &[],
+            run: nobody_reads_which_limit,
+        },
+    ],
+    actors: ACTORS,
+};
+
+const ACTORS: &[Actor] = &[
+    // Starts a command and waits, to be killed meanwhile.
+    Actor {
+        name: "be-a-parent",
+        run: |args| match Command::new(&args[0]).args(&args[1..]).status() {
+            Ok(status) => status.code().unwrap_or(97),
+            Err(_) => 96,
+        },
+    },
+    // Starts a command by a thread that ends at once.
+    Actor {
+        name: "be-a-parent-of-threads",
+        run: |args| {
+            let mut command = Command::new(&args[0]);
+            command.args(&args[1..]);
+            let started = std::thread::spawn(move || command.spawn()).join();
+            match started.map(|child| child.and_then(|mut child| child.wait())) {
+                Ok(Ok(status)) => status.code().unwrap_or(97),
+                _ => 96,
+            }
+        },
+    },
+    // Starts a command as pid 1 of a pid namespace.
+    Actor {
+        name: "be-a-parent-outside",
+        run: |args| {
+            if unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID).is_err() {
+                return 95;
+            }
+            match Command::new(&args[0]).args(&args[1..]).status() {
+                Ok(status) => status.code().unwrap_or(97),
+                Err(_) => 96,
+            }
+        },
+    },
+    // Says when it is warned, and tries to outlive that.
+    Actor {
+        name: "fork-when-warned",
+        run: |_| {
+            use nix::sys::signal::SigSet;
+            let mut set = SigSet::empty();
+            set.add(Signal::SIGTERM);
+            if set.thread_block().is_err() {
+                return 1;
+            }
+            println!("ready");
+            while !matches!(set.wait(), Ok(Signal::SIGTERM)) {}
+            println!("warned");
+            for _ in 0..4 {
+                let _ = crate::cells::raw::fork(|| {
+                    let _ = nix::unistd::setsid();
+                    std::thread::sleep(Duration::from_secs(60));
+                    0
+                });
+            }
+            std::thread::sleep(Duration::from_secs(60));
+            0
+        },
+    },
+];
+
+/// `command` as the arguments of an actor outside.
+fn by(stage: &Stage, actor: &str, command: &Command) -> Command {
+    let mut outside = stage.outside(actor, []);
+    outside
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        outside.env(name, value.unwrap_or_default());
+    }
+    outside
+}
+
+fn wait_until(stage: &Stage, what: &str, is: impl Fn() -> Check<bool>) -> Check {
+    let start = Instant::now();
+    while !is()? {
+        if start.elapsed() > stage.within(10_000) {
+            return Err(fail(format!("not so in time: {what}")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+fn program_runs(marker: &Marker) -> Check<bool> {
+    let processes = marker.processes()?;
+    Ok(processes.iter().any(|line| line.contains("(/probe ")))
+}
+
+fn parents_end_ends_the_cell(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let record = scratch.join("record.json");
+    for tied in [false, true] {
+        let marker = Marker::new()?;
+        let mut cell = stage
+            .probe("time/sleep", [marker.word()])
+            .passed_through()
+            .limit("wall", &stage.duration(3_000))
+            .option(["--record", &record.to_string_lossy()]);
+        if tied {
+            cell = cell.option(["--die-with-parent"]);
+        }
+        let mut parent = by(stage, "callers/be-a-parent", &cell.command())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        wait_until(stage, "the program runs", || program_runs(&marker))?;
+        parent.kill()?;
+        parent.wait()?;
+        if !tied {
+            // Without the tie, the cell goes on.
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(program_runs(&marker)?, "not live");
+        }
+        wait_until(stage, "nothing is left", || {
+            Ok(marker.nothing_left().is_ok())
+        })?;
+        wait_until(stage, "the record is there", || {
+            Ok(cell::read(&record).is_ok())
+        })?;
+        let record = cell::read(&record)?;
+        let expected = match tied {
+            true => (Outcome::Cancelled, 128 + libc::SIGTERM),
+            false => (Outcome::Timeout, 124),
+        };
+        assert_eq!((record.outcome, record.exit_code), expected);
+        if tied {
+            let context = record.context.unwrap_or_default();
+            assert!(context.contains("the process that started cellblock ended"));
+        }
+    }
+    Ok(())
+}
+
+/// PR_SET_PDEATHSIG would end this run.
+fn end_of_the_parents_thread_does_not(stage: &Stage) -> Check {
+    let cell = stage
+        .exec(["/bin/sleep", "0.3"])
+        .option(["--die-with-parent"]);
+    let mut command = by(stage, "callers/be-a-parent-of-threads", &cell.command());
+    let process = process::finish(&mut command, stage.within(20_000))?;
+    Run::of(process)?.ended(Outcome::Ok)?;
+    Ok(())
+}
+
+fn parent_in_another_pid_namespace(stage: &Stage) -> Check {
+    let cell = stage.exec(["/bin/true"]).option(["--die-with-parent"]);
+    let mut command = by(stage, "callers/be-a-parent-outside", &cell.command());
+    let process = process::finish(&mut command, stage.within(20_000))?;
+    if process.code() == 95 {
+        return Err(crate::cells::Stop::Skip("no user namespaces here".into()));
+    }
+    let run = Run::of(process)?.ended(Outcome::Setup)?;
+    assert_eq!(run.record.exit_code, 125);
+    let error = run.record.setup_error.unwrap_or_else(|| panic!("no error"));
+    assert!(error.message.contains("another pid namespace"), "{error}");
+    assert!(error.hint.is_some());
+    Ok(())
+}
+
+/// A shell, whose trap runs once the command that it waits for has ended.
+fn trap(signal: &str, then: &str) -> [String; 3] {
+    let script = format!("trap '{then}' {signal}; echo ready; while :; do sleep 0.05; done");
+    ["/bin/sh".into(), "-c".into(), script]
+}
+
+fn grace_at_a_time_limit(stage: &Stage) -> Check {
+    let cell = stage
+        .exec(trap("TERM", "echo bye; exit 0"))
+        .limit("wall", "500ms");
+    let without = cell.clone().run()?.ended(Outcome::Timeout)?;
+    assert_eq!(without.stdout(), "ready\n", "not live");
+    assert!(!without.record.limits.contains_key("grace"));
+    assert_eq!(without.record.timing.grace_ms, None);
+
+    let run = cell
+        .limit("grace", &stage.duration(20_000))
+        .run()?
+        .ended(Outcome::Timeout)?;
+    assert_eq!((run.stdout(), run.record.exit_code), ("ready\nbye\n", 124));
+    assert!(run.record.limits["wall"].hit);
+    let grace = &run.record.limits["grace"];
+    assert_eq!((grace.by.as_str(), grace.hit), ("timer", false));
+    let took = run.record.timing.grace_ms.unwrap_or(f64::MAX);
+    assert!(took < run.record.timing.code_ms, "{}", run.json);
+    Ok(())
+}
+
+/// What is left then dies, and what the program did meanwhile counts.
+fn grace_used_up(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let run = stage
+        .probe("callers/fork-when-warned", [marker.word()])
+        .limit("wall", "500ms")
+        .limit("grace", "500ms")
+        .run()?
+        .ended(Outcome::Timeout)?;
+    marker.nothing_left()?;
+    assert_eq!(run.stdout(), "ready\nwarned\n");
+    assert!(run.record.limits["grace"].hit, "{}", run.json);
+    assert!(run.record.timing.grace_ms >= Some(400.0), "{}", run.json);
+    assert!(
+        run.process.elapsed < stage.within(4_000),
+        "{:?}",
+        run.process.elapsed
+    );
+    Ok(())
+}
+
+fn grace_for_a_flood(stage: &Stage) -> Check {
+    let run = stage
+        .probe("output/flood-both", [])
+        .limit("output", "64K")
+        .limit("on-output", "kill")
+        .limit("grace", &stage.duration(10_000))
+        .run()?
+        .ended(Outcome::Output)?;
+    // It does nothing about SIGTERM.
+    assert_eq!(run.record.signal.as_deref(), Some("SIGTERM"));
+    assert!(!run.record.limits["grace"].hit, "{}", run.json);
+    Ok(())
+}
+
+fn until_ready(stage: &Stage, watch: &mut process::Watch, marker: &Path) -> Check {
+    let start = Instant::now();
+    while !marker.exists() {
+        if start.elapsed() > stage.within(10_000) {
+            return Err(fail("the program did not start"));
+        }
+        watch.pump(Duration::from_millis(5))?;
+    }
+    Ok(())
+}
+
+/// The program gets the signal that cancels.
+fn grace_at_a_cancellation(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    for (name, number) in [("INT", Signal::SIGINT), ("USR1", Signal::SIGUSR1)] {
+        let shared = scratch.dir(name, 0o777)?;
+        let script = format!(
+            "trap 'echo got {name}; exit 9' {name}; >/shared/ready; while :; do sleep 0.05; done"
+        );
+        let mut watch = stage
+            .exec(["/bin/sh", "-c", &script])
+            .rw(&shared, Path::new("/shared"))
+            .limit("grace", &stage.duration(20_000))
+            .spawn()?;
+        until_ready(stage, &mut watch, &shared.join("ready"))?;
+        watch.signal(number)?;
+        let run = Run::of(watch.until_end(stage.within(20_000))?)?.ended(Outcome::Cancelled)?;
+        assert_eq!(run.stdout(), format!("got {name}\n"));
+        assert_eq!(run.record.exit_code, 128 + number as i32);
+    }
+    Ok(())
+}
+
+fn cancelled_twice(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let shared = scratch.dir("shared", 0o777)?;
+    let script = "trap '>/shared/warned' TERM; >/shared/ready; while :; do sleep 0.05; done";
+    let mut watch = stage
+        .exec(["/bin/sh", "-c", script])
+        .rw(&shared, Path::new("/shared"))
+        .limit("grace", "10m")
+        .limit("wall", "20m")
+        .spawn()?;
+    until_ready(stage, &mut watch, &shared.join("ready"))?;
+    watch.signal(Signal::SIGTERM)?;
+    until_ready(stage, &mut watch, &shared.join("warned"))?;
+    assert!(
+        watch.pump(Duration::from_millis(100))?.is_none(),
+        "no grace"
+    );
+    watch.signal(Signal::SIGINT)?;
+    let run = Run::of(watch.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
+    // The first one counts.
+    assert_eq!(run.record.exit_code, 128 + libc::SIGTERM);
+    Ok(())
+}
+
+/// nohup(1) and shells that start jobs in the background rely on it.
+fn ignored_signals_stay_ignored(stage: &Stage) -> Check {
+    let marker = Marker::new()?;
+    let mut command = stage
+        .probe("time/sleep", [marker.word()])
+        .limit("wall", "1s")
+        .command();
+    // SAFETY: signal is async-signal-safe, and to ignore one runs no code of ours.
+    unsafe {
+        command.pre_exec(|| {
+            signal(Signal::SIGHUP, SigHandler::SigIgn)?;
+            Ok(())
+        });
+    }
+    let watch = process::Watch::start(&mut command)?;
+    wait_until(stage, "the program runs", || program_runs(&marker))?;
+    watch.signal(Signal::SIGHUP)?;
+    let run = Run::of(watch.until_end(stage.within(10_000))?)?;
+    run.ended(Outcome::Timeout)?;
+    marker.nothing_left()
+}
+
+fn exec_names_the_limit(stage: &Stage) -> Check {
+    let through = |cell: cell::Cell<'_>| {
+        process::finish(&mut cell.passed_through().command(), stage.within(10_000))
+    };
+    let ended = through(stage.exec(["/bin/sleep", "60"]).limit("wall", "200ms"))?;
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.code(), 124);
+    assert_eq!(
+        told,
+        "cellblock: the code ran longer than its limit of 200ms\n"
+    );
+    // Ends of the program's own are not commented on.
+    for (argv, code) in [
+        (["/bin/sh", "-c", "exit 124"], 124),
+        (["/bin/sh", "-c", "exit 0"], 0),
+    ] {
+        let ended = through(stage.exec(argv))?;
+        assert_eq!((ended.code(), ended.stderr.len()), (code, 0));
+    }
+    // A record says it already.
+    let recorded = stage
+        .exec(["/bin/sleep", "60"])
+        .limit("wall", "200ms")
+        .run()?;
+    assert!(recorded.process.stderr.is_empty());
+    Ok(())
+}
+
+/// A full pipe on standard error, which nobody reads, holds nothing up.
+fn nobody_reads_which_limit(stage: &Stage) -> Check {
+    let mut command = stage
+        .exec(["/bin/sh", "-c", "yes >&2"])
+        .passed_through()
+        .limit("wall", "300ms")
+        .command();
+    let mut child = command
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None if start.elapsed() > stage.within(10_000) => {
+                child.kill()?;
+                return Err(fail("no end while nobody reads"));
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert_eq!(status.code(), Some(124));
+    Ok(())
+}
