@@ -64,10 +64,16 @@ pub(super) fn obtain(uid: Uid, source: Source, own: Option<Parent>) -> Result<Pa
     let may_leave = stay::may_leave(&location, uid);
     if own.is_none() {
         may_leave.clone()?;
+        if move_self(&location.mount, uid).is_ok() {
+            return moved(source);
+        }
     }
     let perhaps_here = own.is_some().then_some(&*location.below);
     let pid = std::process::id();
     let place = apart(PATIENCE + MARGIN, || {
+        if perhaps_here.is_none() && !uid.is_root() && attach_at_once(uid, pid).is_ok() {
+            return Ok(Place::Scope);
+        }
         let mut manager = Manager::connect(uid, PATIENCE)?;
         if perhaps_here.is_some_and(|below| is_delegated(&mut manager, below)) {
             return Ok(Place::Here);
@@ -83,6 +89,27 @@ pub(super) fn obtain(uid: Uid, source: Source, own: Option<Parent>) -> Result<Pa
         (Place::Here, Some(own)) => Ok(own),
         _ => moved(source),
     }
+}
+
+/// Moves this process into the scope without asking anybody, which root may do.
+fn move_self(mount: &Path, uid: Uid) -> Result<()> {
+    let scope = stay::destination(uid).join(UNIT);
+    Dir::open(mount.join(scope).join(LEAF))?.write("cgroup.procs", "0")
+}
+
+/// Has `pid` moved into the scope by the system's manager, to which the scope is a
+/// part of the delegated unit that the user's manager runs in. The user's own
+/// would have to ask it, too, which takes longer.
+fn attach_at_once(uid: Uid, pid: u32) -> Result<()> {
+    let unit = format!("user@{uid}.service");
+    let scope = stay::destination(uid).join(UNIT).join(LEAF);
+    let below = scope
+        .components()
+        .skip_while(|part| part.as_os_str() != &*unit)
+        .skip(1);
+    let below = Path::new("/").join(below.collect::<PathBuf>());
+    let mut system = Manager::connect(Uid::from_raw(0), PATIENCE)?;
+    Ok(system.attach(&unit, &below.to_string_lossy(), pid)?)
 }
 
 fn is_delegated(manager: &mut Manager, below: &Path) -> bool {

@@ -76,7 +76,7 @@ fn is_service(cgroup: &Path) -> bool {
 }
 
 /// Where systemd makes scopes by default.
-fn destination(uid: Uid) -> PathBuf {
+pub(super) fn destination(uid: Uid) -> PathBuf {
     if uid.is_root() {
         "system.slice".into()
     } else {
