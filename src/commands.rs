@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
+use nix::errno::Errno;
 use serde::Serialize;
 
 use crate::cli::{self, EventsTo, Invocation, Options, RecordTo};
@@ -18,6 +20,8 @@ use crate::record::Record;
 use crate::run::{self, Events};
 use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
+
+mod destination;
 
 /// Exit status for a wrong command line.
 const USAGE: u8 = 2;
@@ -74,7 +78,7 @@ fn usage(error: &clap::Error, words: &[OsString], began: Instant) -> u8 {
         let record = run::refused(failure);
         let _ = match wanted.format {
             Some(format) => print_record(&record, &format, &mut io::stdout()),
-            None => open_events(&EventsTo::Stdout, began).and_then(|to| to.finish(&record)),
+            None => open_events(&EventsTo::Stdout, &[], began).and_then(|to| to.finish(&record)),
         };
     }
     USAGE
@@ -109,8 +113,9 @@ struct Outlet {
 impl Outlet {
     /// Opens the record's destination, so that nothing is started when that
     /// cannot be done.
-    fn open(mode: Mode, options: &Options) -> Result<Self> {
-        let record = options.record.as_ref().map(open_record).transpose()?;
+    fn open(mode: Mode, options: &Options, shared: &[PathBuf]) -> Result<Self> {
+        let record = options.record.as_ref();
+        let record = record.map(|to| open(to, "--record", shared)).transpose()?;
         let view = mode == Mode::Run && !options.json && io::stdout().is_terminal();
         let json = options.json || (mode == Mode::Run && !view && record.is_none());
         // Events and something else would be neither.
@@ -123,13 +128,9 @@ impl Outlet {
     }
 }
 
-fn open_record(to: &RecordTo) -> Result<(String, File)> {
-    open(to, "--record")
-}
-
-fn open_events(to: &EventsTo, began: Instant) -> Result<Events> {
+fn open_events(to: &EventsTo, shared: &[PathBuf], began: Instant) -> Result<Events> {
     let (name, file) = match to {
-        EventsTo::Other(to) => open(to, "--events")?,
+        EventsTo::Other(to) => open(to, "--events", shared)?,
         EventsTo::Stdout => {
             let name = "standard output".to_owned();
             let copy = io::stdout().as_fd().try_clone_to_owned();
@@ -141,13 +142,17 @@ fn open_events(to: &EventsTo, began: Instant) -> Result<Events> {
 }
 
 /// Opens the destination that `option` names.
-fn open(to: &RecordTo, option: &str) -> Result<(String, File)> {
+fn open(to: &RecordTo, option: &str, shared: &[PathBuf]) -> Result<(String, File)> {
     let (name, opened) = match to {
         RecordTo::File(path) => (
             path.display().to_string(),
-            File::create(path).map_err(|e| {
-                SetupError::io(Step::Spec, "open", &e)
-                    .hint(format!("name a file that you may write with {option}"))
+            destination::create(path, shared).map_err(|e| {
+                SetupError::os(Step::Spec, "open", e).hint(match e {
+                    Errno::ELOOP => {
+                        format!("a link may be a cell's: name with {option} what it leads to")
+                    }
+                    _ => format!("name a file that you may write with {option}"),
+                })
             }),
         ),
         RecordTo::Descriptor(number) => (
@@ -167,16 +172,18 @@ fn open(to: &RecordTo, option: &str) -> Result<(String, File)> {
 }
 
 fn execute(mode: Mode, options: &Options, partial: Result<Partial>, began: Instant) -> u8 {
+    let spec = partial.and_then(|partial| load(mode, options, partial));
+    let shared = spec.as_ref().map(destination::shared).unwrap_or_default();
     let events = options.events.as_ref();
-    let events = match events.map(|to| open_events(to, began)).transpose() {
+    let events = events.map(|to| open_events(to, &shared, began));
+    let events = match events.transpose() {
         Ok(events) => events,
         Err(error) => return refuse(&error, options, None),
     };
-    let outlet = match Outlet::open(mode, options) {
+    let outlet = match Outlet::open(mode, options, &shared) {
         Ok(outlet) => outlet,
         Err(error) => return refuse(&error, options, events.as_ref()),
     };
-    let spec = partial.and_then(|partial| load(mode, options, partial));
     let record = match &spec {
         Ok(spec) => run::execute_telling(spec, began, events.as_ref()),
         Err(error) => run::refused(error.clone()),
@@ -284,6 +291,7 @@ struct PlanDocument<'a> {
     plan: &'a Plan,
     host: &'a HostFacts,
     seccomp: Option<String>,
+    warnings: &'a [String],
 }
 
 fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
@@ -297,6 +305,7 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
             .filter
             .as_ref()
             .map(|policy| policy.compiled().identity()),
+        warnings: &resolved.warnings,
     };
     let text = serde_json::to_string_pretty(&document).map_err(|e| {
         SetupError::new(

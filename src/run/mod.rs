@@ -29,6 +29,7 @@ mod limits;
 mod measures;
 mod outputs;
 mod results;
+mod sockets;
 
 use conversation::Conversation;
 pub use events::Events;
@@ -46,6 +47,8 @@ pub struct Resolved {
     pub host: HostFacts,
     /// The system call policy; `None` when given up.
     pub filter: Option<FilterPolicy>,
+    /// What the caller should know of before anything runs.
+    pub warnings: Vec<String>,
     driver: Option<&'static Driver>,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
@@ -71,6 +74,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
         .map(FilterPolicy::find)
         .transpose()?;
     Ok(Resolved {
+        warnings: sockets::warnings(spec, &plan),
         plan,
         host,
         filter,
@@ -148,6 +152,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
     let Resolved {
         plan,
         filter,
+        warnings: foreseen,
         driver,
         lease: _lease,
         ..
@@ -165,10 +170,10 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, events: Option<&Events>) 
     outputs::refuse_same(out.as_ref(), kept.as_ref())?;
     let (cgroup, tried) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
-    let mut warnings = tried;
     if plan.strict {
-        refuse_fallbacks(&fallback, &warnings)?;
+        refuse_fallbacks(&fallback, &tried)?;
     }
+    let mut warnings = [foreseen, tried].concat();
     let program = filter.as_ref().map(|policy| Filter {
         program: policy.instructions(),
         notify: true,
