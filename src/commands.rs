@@ -19,6 +19,7 @@ use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 use crate::supervise::Parent;
 use crate::sys::inherited::Inherited;
 
+mod destination;
 mod outlet;
 
 use outlet::{Outlet, print_record};
@@ -83,7 +84,7 @@ fn refuse(
     let message = lines.join(" ");
     let message = message.trim_start_matches("error: ");
     let failure = SetupError::new(Step::Spec, message).hint("see cellblock --help");
-    let (outlet, opened) = Outlet::open(mode, outputs, inherited, began);
+    let (outlet, opened) = Outlet::open(mode, outputs, &[], inherited, began);
     if let Err(error) = opened {
         complain(&error);
     }
@@ -116,11 +117,10 @@ fn execute(
 ) -> u8 {
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
-    let (outlet, opened) = Outlet::open(mode, &options.outputs, inherited, began);
-    let request = opened.and(parent).and_then(|parent| {
-        let spec = load(mode, options, partial?)?;
-        Ok((spec, parent))
-    });
+    let spec = partial.and_then(|partial| load(mode, options, partial));
+    let shared = spec.as_ref().map(destination::shared).unwrap_or_default();
+    let (outlet, opened) = Outlet::open(mode, &options.outputs, &shared, inherited, began);
+    let request = opened.and(parent).and_then(|parent| Ok((spec?, parent)));
     let record = match &request {
         Ok((spec, parent)) => {
             let tie = run::Tie {

@@ -349,7 +349,7 @@ mod tests {
                hint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in \
              its path or ends in .toml\n\
              p.toml:seccomp: there is no such seccomp policy\n  \
-               hint: one of: default, strict\n"
+               hint: one of: default, no-unix-sockets, strict\n"
         );
         assert!(checked("p.json", "{").starts_with("p.json"));
     }

@@ -124,9 +124,10 @@ fn set_up(
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
     let sources = mounts::open_sources(plan, content.mapped, report)?;
-    stdio::shield(&cell.shields, report)?;
+    let streams = stdio::shield(&cell.shields, report)?;
     tether::wait_for_id_maps(report)?;
     identity::become_inner_user(plan, report)?;
+    stdio::reopen(streams, report)?;
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;

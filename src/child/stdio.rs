@@ -22,45 +22,78 @@ use super::report::Reporter;
 use crate::error::Step;
 use crate::sys::{self, mount, mount::attr};
 
-/// Opens each of these streams anew where it has a name that still leads to it.
+/// A stream, and a read-only mount of its file alone.
+pub(super) type Shielded<'a> = (&'a Shield, OwnedFd);
+
+/// Takes hold of the streams' files, by the ids that the caller has.
 ///
 /// # Errors
-/// When one that must be cannot be opened anew.
-pub(super) fn shield(streams: &[Shield], report: &Reporter<'_>) -> Result<(), Fail> {
+/// When one that must be opened anew has no name that leads to it.
+pub(super) fn shield<'a>(
+    streams: &'a [Shield],
+    report: &Reporter<'_>,
+) -> Result<Vec<Shielded<'a>>, Fail> {
+    let mut found = Vec::new();
     for shield in streams {
         report.enter(Step::Stdio);
-        match reopen(shield) {
-            Err((call, errno)) if shield.required => {
-                let number = shield.stream.as_raw_fd() as usize;
-                return Err(Verb::new(Step::Stdio, call).on(number).failed(errno));
-            }
-            _ => {}
+        if let Some(tree) = unless_required(shield, read_only_mount(shield.stream))? {
+            found.push((shield, tree));
         }
+    }
+    Ok(found)
+}
+
+/// Opens the streams anew, by the ids that the program has: what it may not open
+/// is not its own.
+///
+/// # Errors
+/// When one that must be cannot be opened.
+pub(super) fn reopen(streams: Vec<Shielded<'_>>, report: &Reporter<'_>) -> Result<(), Fail> {
+    for (shield, tree) in streams {
+        report.enter(Step::Stdio);
+        unless_required(shield, open_anew(shield, &tree))?;
     }
     Ok(())
 }
 
-fn reopen(shield: &Shield) -> Result<(), (Call, Errno)> {
-    let given = shield.stream;
-    let at = |call| move |errno| (call, errno);
-    let tree = read_only_mount(given).map_err(at(Call::OpenTree))?;
-    mount::set_attributes(tree.as_fd(), attr::RDONLY | attr::NOSUID, true)
-        .map_err(at(Call::MountSetattr))?;
+fn unless_required<T>(shield: &Shield, tried: Result<T, (Call, Errno)>) -> Result<Option<T>, Fail> {
+    match tried {
+        Ok(done) => Ok(Some(done)),
+        Err((call, errno)) if shield.required => {
+            let number = shield.stream.as_raw_fd() as usize;
+            Err(Verb::new(Step::Stdio, call).on(number).failed(errno))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+const fn at(call: Call) -> impl Fn(Errno) -> (Call, Errno) {
+    move |errno| (call, errno)
+}
+
+fn open_anew(shield: &Shield, tree: &OwnedFd) -> Result<(), (Call, Errno)> {
     let path = format!("/proc/self/fd/{}", tree.as_raw_fd());
     let flags = shield.access | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let file = open(path.as_str(), flags, Mode::empty()).map_err(at(Call::Open))?;
-    match lseek(given, 0, Whence::SeekCur) {
+    match lseek(shield.stream, 0, Whence::SeekCur) {
         Ok(position) => lseek(&file, position, Whence::SeekSet).map(drop),
         Err(Errno::ESPIPE) => Ok(()),
         Err(errno) => Err(errno),
     }
     .map_err(at(Call::Lseek))?;
-    sys::process::place(&file, given.as_raw_fd()).map_err(at(Call::Dup))
+    sys::process::place(&file, shield.stream.as_raw_fd()).map_err(at(Call::Dup))
 }
 
 /// A mount of this file alone, found by the name that the kernel knows for it:
 /// mounts of the caller's own namespace cannot be copied by descriptor here.
-fn read_only_mount(given: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+fn read_only_mount(given: BorrowedFd<'_>) -> Result<OwnedFd, (Call, Errno)> {
+    let tree = find(given).map_err(at(Call::OpenTree))?;
+    mount::set_attributes(tree.as_fd(), attr::RDONLY | attr::NOSUID, true)
+        .map_err(at(Call::MountSetattr))?;
+    Ok(tree)
+}
+
+fn find(given: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let name = readlink(format!("/proc/self/fd/{}", given.as_raw_fd()).as_str())?;
     let name = CString::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
     let tree = mount::clone_tree(libc::AT_FDCWD, &name)?;

@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use super::{complain, print};
+use nix::errno::Errno;
+
+use super::{complain, destination, print};
 use crate::cli::{OutputTo, Outputs};
 use crate::error::{Result, SetupError, Step};
 use crate::format::Format;
@@ -32,10 +35,12 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// Opens all destinations, so that nothing is started when one of them cannot
-    /// be opened; the others then get the record of that.
+    /// be opened; the others then get the record of that. No links are followed in
+    /// the directories `shared` with the cell.
     pub(super) fn open(
         mode: Mode,
         outputs: &Outputs,
+        shared: &[PathBuf],
         inherited: &mut Inherited,
         began: Instant,
     ) -> (Self, Result<()>) {
@@ -47,12 +52,13 @@ impl Outlet {
         };
         let events = outputs.events.as_ref();
         let events = events.and_then(|to| {
-            let events = open(to, "--events", inherited);
+            let events = open(to, "--events", shared, inherited);
             let events = events.and_then(|(name, file)| Events::new(file, name, began));
             events.map_err(&mut note).ok()
         });
         let record = outputs.record.as_ref();
-        let record = record.and_then(|to| open(to, "--record", inherited).map_err(note).ok());
+        let record =
+            record.and_then(|to| open(to, "--record", shared, inherited).map_err(note).ok());
         // Events and something else would be neither.
         let is_free = outputs.events != Some(OutputTo::Stdout);
         let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
@@ -102,7 +108,12 @@ impl Outlet {
 }
 
 /// Opens the destination that `option` names.
-fn open(to: &OutputTo, option: &str, inherited: &mut Inherited) -> Result<(String, File)> {
+fn open(
+    to: &OutputTo,
+    option: &str,
+    shared: &[PathBuf],
+    inherited: &mut Inherited,
+) -> Result<(String, File)> {
     let (name, opened) = match to {
         OutputTo::Stdout => (
             "standard output".to_owned(),
@@ -114,9 +125,13 @@ fn open(to: &OutputTo, option: &str, inherited: &mut Inherited) -> Result<(Strin
         ),
         OutputTo::File(path) => (
             path.display().to_string(),
-            File::create(path).map_err(|e| {
-                SetupError::io(Step::Spec, "open", &e)
-                    .hint(format!("name a file that you may write with {option}"))
+            destination::create(path, shared).map_err(|e| {
+                SetupError::os(Step::Spec, "open", e).hint(match e {
+                    Errno::ELOOP => {
+                        format!("a link may be a cell's: name with {option} what it leads to")
+                    }
+                    _ => format!("name a file that you may write with {option}"),
+                })
             }),
         ),
         OutputTo::Descriptor(number) => (

@@ -29,6 +29,7 @@ mod limits;
 mod measures;
 mod outputs;
 mod results;
+mod sockets;
 
 use conversation::Conversation;
 pub use events::Events;
@@ -46,6 +47,8 @@ pub struct Resolved {
     pub host: HostFacts,
     /// The system call policy; `None` when given up.
     pub filter: Option<FilterPolicy>,
+    /// What the caller should know of before anything runs.
+    pub warnings: Vec<String>,
     driver: Option<&'static Driver>,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
@@ -71,6 +74,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
         .map(FilterPolicy::find)
         .transpose()?;
     Ok(Resolved {
+        warnings: sockets::warnings(spec, &plan),
         plan,
         host,
         filter,
@@ -157,6 +161,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     let Resolved {
         plan,
         filter,
+        warnings: foreseen,
         driver,
         lease: _lease,
         ..
@@ -177,7 +182,8 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     if plan.strict {
         refuse_fallbacks(&missing, &reasons)?;
     }
-    let mut warnings = Vec::from_iter(fallback_warning(&missing, &reasons));
+    let mut warnings = foreseen;
+    warnings.extend(fallback_warning(&missing, &reasons));
     let filter = filter
         .map(|policy| policy.without(fallback.unheld()))
         .transpose()?;

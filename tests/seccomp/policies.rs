@@ -451,7 +451,7 @@ fn unsound_policies_are_refused_with_the_way_out() {
     assert_refused(
         top("extends", json!("defualt")),
         "defualt: there is no such seccomp policy",
-        Some("one of: default, strict"),
+        Some("one of: default, no-unix-sockets, strict"),
     );
     assert_refused(
         top("name", json!("../x")),

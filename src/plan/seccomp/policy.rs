@@ -10,10 +10,14 @@ use super::numbers;
 
 /// The policies that come with cellblock: name and text. Each may extend those
 /// before it.
-pub(super) const BUILTIN: [(&str, &str); 2] = [
+pub(super) const BUILTIN: [(&str, &str); 3] = [
     (
         "default",
         include_str!("../../../policies/seccomp/default.json"),
+    ),
+    (
+        "no-unix-sockets",
+        include_str!("../../../policies/seccomp/no-unix-sockets.json"),
     ),
     (
         "strict",
