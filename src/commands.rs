@@ -18,6 +18,7 @@ use crate::record::Record;
 use crate::run::{self, Events};
 use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
+use crate::terminal;
 
 /// Exit status for a wrong command line.
 const USAGE: u8 = 2;
@@ -58,10 +59,13 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
 /// clap's own message; for a caller that reads records or events, one of those
 /// too.
 fn usage(error: &clap::Error, words: &[OsString], began: Instant) -> u8 {
-    let _ = error.print();
     if !error.use_stderr() {
+        let _ = error.print();
         return 0;
     }
+    // It quotes the words, which may come from elsewhere.
+    let message = terminal::lines(&error.render().to_string());
+    let _ = io::stderr().write_all(message.as_bytes());
     let wanted = cli::wanted(words);
     if wanted.format.is_some() || wanted.events {
         let message = error.to_string();
@@ -93,7 +97,7 @@ fn complain(error: &SetupError) {
     if let Some(hint) = &error.hint {
         text.push_str(&format!("\nhint: {hint}\n"));
     }
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(terminal::lines(&text).as_bytes());
 }
 
 /// Where a call's output goes.
@@ -250,7 +254,13 @@ fn deliver(record: &Record, outlet: Outlet) -> Result<()> {
 
 /// Writes the record in pieces: what it holds of the program's output may be
 /// larger in JSON than everything else in memory.
-fn print_record(record: &Record, format: &Format, to: &mut dyn Write) -> Result<()> {
+fn print_record(
+    record: &Record,
+    format: &Format,
+    to: &mut (impl Write + IsTerminal),
+) -> Result<()> {
+    let is_terminal = to.is_terminal();
+    let to = terminal::Json::new(to, is_terminal);
     let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
     let written = match format.write(record, &mut to) {
         Err(error) if !error.is_io() => {
@@ -305,7 +315,8 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
         )
         .hint("JSON holds UTF-8 only; the launch itself takes any path")
     })?;
-    print(format!("{text}\n").as_bytes()).map(|()| 0)
+    let text = terminal::json_for_stdout(text + "\n");
+    print(text.as_bytes()).map(|()| 0)
 }
 
 fn show_record(wanted: &cli::Show) -> Result<u8> {

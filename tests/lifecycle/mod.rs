@@ -2,6 +2,7 @@
 
 use crate::cells::Suite;
 
+mod binds;
 mod crowd;
 mod disk;
 mod ends;
@@ -9,7 +10,9 @@ mod event_readers;
 mod events;
 mod exit_codes;
 mod files;
+mod kept;
 mod languages;
+mod leftovers;
 mod memory;
 mod output;
 mod record;
@@ -31,6 +34,9 @@ pub(crate) const SUITES: &[&Suite] = &[
     &disk::SUITE,
     &exit_codes::SUITE,
     &files::SUITE,
+    &kept::SUITE,
+    &binds::SUITE,
+    &leftovers::SUITE,
     &record::SUITE,
     &events::SUITE,
     &event_readers::SUITE,
