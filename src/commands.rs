@@ -18,6 +18,7 @@ use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 use crate::supervise::Parent;
 use crate::sys::inherited::Inherited;
+use crate::terminal;
 
 mod destination;
 mod outlet;
@@ -69,10 +70,13 @@ fn refuse(
     inherited: &mut Inherited,
     began: Instant,
 ) -> u8 {
-    let _ = error.print();
     if !error.use_stderr() {
+        let _ = error.print();
         return 0;
     }
+    // It quotes the words, which may come from elsewhere.
+    let message = terminal::lines(&error.render().to_string());
+    let _ = io::stderr().write_all(message.as_bytes());
     let mode = match words.get(1) {
         Some(word) if word == "run" => Mode::Run,
         Some(word) if word == "exec" => Mode::Exec,
@@ -105,7 +109,7 @@ fn complain(error: &SetupError) {
     if let Some(hint) = &error.hint {
         text.push_str(&format!("\nhint: {hint}\n"));
     }
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(terminal::lines(&text).as_bytes());
 }
 
 fn execute(
@@ -231,7 +235,8 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
         )
         .hint("JSON holds UTF-8 only; the launch itself takes any path")
     })?;
-    print(format!("{text}\n").as_bytes()).map(|()| 0)
+    let text = terminal::json_for_stdout(text + "\n");
+    print(text.as_bytes()).map(|()| 0)
 }
 
 fn show_record(wanted: &cli::Show) -> Result<u8> {

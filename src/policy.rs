@@ -15,6 +15,7 @@ use crate::spec::partial::Partial;
 use crate::spec::profiles::{self, BUILT_IN};
 use crate::spec::read::quoted_key;
 use crate::spec::resolve::{Layer, Origin};
+use crate::terminal;
 
 /// Exit status of `policy check` when something is wrong.
 const UNSOUND: u8 = 1;
@@ -46,6 +47,7 @@ pub fn run(action: &PolicyAction) -> Result<u8> {
             (report(path, &problems), status)
         }
     };
+    let text = terminal::for_stdout(text);
     std::io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on("standard output"))?;

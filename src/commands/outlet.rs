@@ -17,6 +17,7 @@ use crate::run::Events;
 use crate::show;
 use crate::spec::Mode;
 use crate::sys::inherited::Inherited;
+use crate::terminal;
 
 /// Bytes of a record that are written at once.
 const RECORD_BUFFER: usize = 64 << 10;
@@ -152,7 +153,13 @@ fn open(
 
 /// Writes the record in pieces: what it holds of the program's output may be
 /// larger in JSON than everything else in memory.
-pub(super) fn print_record(record: &Record, format: &Format, to: &mut dyn Write) -> Result<()> {
+pub(super) fn print_record(
+    record: &Record,
+    format: &Format,
+    to: &mut (impl Write + IsTerminal),
+) -> Result<()> {
+    let is_terminal = to.is_terminal();
+    let to = terminal::Json::new(to, is_terminal);
     let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
     let written = match format.write(record, &mut to) {
         Err(error) if !error.is_io() => {

@@ -92,6 +92,7 @@ impl Trees {
     fn leave_to_binds(&mut self, option: &str, stage: &mut Stage, scratch: &ScratchDir) {
         let taken_out = stage.give_way_to_binds(&scratch.covered);
         for path in taken_out.iter().take(MOST_NAMED) {
+            let path = path.display();
             self.warnings.push(format!(
                 "{option}: {path} is left out: a bind is in its place"
             ));

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
 use crate::spec::{Bytes, Scratch, TmpfsLimit};
 
@@ -90,7 +89,7 @@ impl Stage {
 
     /// Takes out what lies at or below one of `targets`, where binds go, and what is
     /// in the way of the directories that lead there. Returns the paths.
-    pub fn give_way_to_binds(&mut self, targets: &[PathBuf]) -> Vec<RawText> {
+    pub fn give_way_to_binds(&mut self, targets: &[PathBuf]) -> Vec<PathBuf> {
         let is_in_the_way = |path: &[u8], entry: &Entry| {
             let path = Path::new(OsStr::from_bytes(path));
             targets.iter().any(|target| {
@@ -102,7 +101,7 @@ impl Stage {
         self.entries.retain(|path, entry| {
             let goes = is_in_the_way(path, entry);
             if goes {
-                taken_out.push(path.clone().into());
+                taken_out.push(OsStr::from_bytes(path).into());
             }
             !goes
         });

@@ -335,6 +335,11 @@ impl Collector<'_> {
             let reason = "not copied out: an earlier failure ended the copying";
             return Ok((digested, Err(reason.to_owned())));
         }
+        if copy_out::is_reserved(path.as_bytes()) {
+            let digested = digest(file, None, room).map_err(unreadable)?;
+            let reason = "not copied out: its name is cellblock's own in the directory of --out";
+            return Ok((digested, Err(reason.to_owned())));
+        }
         let (digested, copied) = match out.begin(path) {
             Ok(mut copy) => {
                 let mut digested = digest(file, Some(&mut copy.file), room).map_err(unreadable)?;

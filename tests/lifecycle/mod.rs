@@ -2,6 +2,7 @@
 
 use crate::cells::Suite;
 
+mod binds;
 mod callers;
 mod crowd;
 mod disk;
@@ -11,7 +12,9 @@ mod events;
 mod exit_codes;
 mod fallback;
 mod files;
+mod kept;
 mod languages;
+mod leftovers;
 mod memory;
 mod output;
 mod record;
@@ -38,6 +41,9 @@ pub(crate) const SUITES: &[&Suite] = &[
     &disk::SUITE,
     &exit_codes::SUITE,
     &files::SUITE,
+    &kept::SUITE,
+    &binds::SUITE,
+    &leftovers::SUITE,
     &record::SUITE,
     &refusals::SUITE,
     &events::SUITE,

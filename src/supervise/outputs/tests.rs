@@ -651,7 +651,7 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Takes the directory `out` as a kept workspace, as far as it is copied in.
 fn take(fixture: &Fixture) -> Kept {
-    let mut kept = open_kept(&fixture).unwrap();
+    let mut kept = open_kept(fixture).unwrap();
     let limit = TmpfsLimit {
         size: CAPS.total_bytes,
         inodes: CAPS.entries,

@@ -7,7 +7,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
@@ -135,7 +135,30 @@ impl Kept {
                 growth,
             });
         }
+        self.leave_out_ways_to_binds(tree.covered, &mut directories, &changed);
         Ok((directories, changed))
+    }
+
+    /// Directories that were made for binds only are not the program's.
+    fn leave_out_ways_to_binds(
+        &self,
+        covered: &[PathBuf],
+        directories: &mut Directories,
+        changed: &[Changed],
+    ) {
+        let leads_to_bind = |path: &Path| covered.iter().any(|bind| bind.starts_with(path));
+        let others = directories.keys().map(RawText::as_path);
+        let others: Vec<PathBuf> = (others.filter(|path| !leads_to_bind(path)))
+            .chain(changed.iter().map(|changed| changed.path.as_path()))
+            .filter(|_| !covered.is_empty())
+            .map(Path::to_owned)
+            .collect();
+        directories.retain(|path, _| {
+            let own = path.as_path();
+            self.before.contains_key(path)
+                || !leads_to_bind(own)
+                || others.iter().any(|other| other.starts_with(own))
+        });
     }
 
     fn size_before(&self, path: &RawText) -> i128 {
