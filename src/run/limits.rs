@@ -7,13 +7,13 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 
 use super::assemble::CgroupFacts;
+use super::evidence::places;
 use super::measures::millis;
 use crate::launch::Running;
 use crate::plan::{Plan, Rlimit, RlimitKind};
 use crate::record::{LimitRecord, Outcome, Truncation};
-use crate::spec::WORKSPACE;
-use crate::supervise::Observed;
-use crate::supervise::verdict::{FullTmpfs, Stop, Verdict};
+use crate::supervise::verdict::{Exhausted, Stop, Verdict};
+use crate::supervise::{Measured, Observed};
 
 /// What tells which limits hold, and which ones the run came up against.
 pub(super) struct Evidence<'a> {
@@ -22,21 +22,29 @@ pub(super) struct Evidence<'a> {
     pub(super) cgroup: Option<&'a CgroupFacts>,
     pub(super) observed: &'a Observed,
     pub(super) verdict: &'a Verdict,
-    pub(super) full: &'a [FullTmpfs],
+    pub(super) measured: &'a Measured,
     pub(super) truncated: &'a BTreeMap<String, Truncation>,
 }
 
 /// A limit's name in the record, and the limit.
 type Row = (String, LimitRecord);
 
-fn row(name: &str, unit: &str, requested: f64, enforced: Option<f64>, by: &str, hit: bool) -> Row {
+/// Whether a limit was hit is null where nothing tells.
+fn row(
+    name: &str,
+    unit: &str,
+    requested: f64,
+    enforced: Option<f64>,
+    by: &str,
+    hit: impl Into<Option<bool>>,
+) -> Row {
     let by = if enforced.is_some() { by } else { "none" };
     let record = LimitRecord {
         requested,
         enforced,
         unit: unit.to_owned(),
         by: by.to_owned(),
-        hit,
+        hit: hit.into(),
     };
     (name.to_owned(), record)
 }
@@ -66,7 +74,7 @@ impl Evidence<'_> {
 
     fn cpu_time(&self) -> Option<Row> {
         let cpu = self.plan.limits.cpu_time.map(millis)?;
-        let hit = matches!(self.observed.stopped, Some(Stop::CpuTimeout(_)));
+        let hit = self.measured.cpu_time;
         let by = if self.cgroup.is_some() {
             "cgroup+watchdog"
         } else {
@@ -78,11 +86,11 @@ impl Evidence<'_> {
     fn cpus(&self) -> Option<Row> {
         let cpus = self.plan.limits.cpus?;
         Some(match self.cell.fallback.cpus {
-            Some(bound) => row("cpus", "cpus", cpus, Some(bound as f64), "affinity", false),
+            Some(bound) => row("cpus", "cpus", cpus, Some(bound as f64), "affinity", None),
             None => {
                 let holds = self.cgroup.and_then(|c| c.enforced.cpus);
                 let throttled = self.cgroup.and_then(|c| c.usage.throttled);
-                let hit = throttled.is_some_and(|time| time > Duration::ZERO);
+                let hit = throttled.map(|time| time > Duration::ZERO);
                 row("cpus", "cpus", cpus, holds, "cgroup", hit)
             }
         })
@@ -90,7 +98,10 @@ impl Evidence<'_> {
 
     fn memory(&self) -> Option<Row> {
         let memory = self.plan.limits.memory?.0 as f64;
-        let hit = self.verdict.outcome == Outcome::Memory;
+        let hit = match self.verdict.outcome {
+            Outcome::Memory => Some(true),
+            _ => self.measured.memory,
+        };
         Some(match self.cell.fallback.memory {
             Some(bytes) => row(
                 "memory",
@@ -116,14 +127,7 @@ impl Evidence<'_> {
 
     fn processes(&self) -> Option<Row> {
         let processes = self.plan.limits.processes? as f64;
-        let refused = self
-            .cgroup
-            .and_then(|c| c.usage.forks_refused)
-            .is_some_and(|count| count > 0);
-        // Without a cgroup nothing counts what was refused.
-        let peak = self.observed.watched.processes;
-        let reached = peak.is_some_and(|peak| peak as f64 >= processes);
-        let hit = refused || reached || self.verdict.outcome == Outcome::Processes;
+        let hit = self.measured.processes;
         Some(match self.cell.fallback.processes {
             Some(count) => row(
                 "processes",
@@ -155,18 +159,14 @@ impl Evidence<'_> {
             files,
             self.rlimit(RlimitKind::Nofile),
             "rlimit",
-            false,
+            // The kernel counts no refusal, and descriptors are closed again.
+            None,
         ))
     }
 
     fn file_size(&self) -> Option<Row> {
         let size = self.plan.limits.file_size?.0 as f64;
-        let signal = self
-            .observed
-            .status
-            .filter(|s| libc::WIFSIGNALED(*s))
-            .map(|s| libc::WTERMSIG(s));
-        let hit = signal == Some(libc::SIGXFSZ);
+        let hit = self.measured.file_size;
         Some(row(
             "file_size",
             "bytes",
@@ -188,18 +188,12 @@ impl Evidence<'_> {
 
     /// Sizes as the file systems themselves state them.
     fn tmpfs(&self) -> impl Iterator<Item = Row> {
-        let asked = &self.plan.limits;
-        let places = [
-            ("workspace", WORKSPACE, asked.workspace),
-            ("tmp", "/tmp", asked.tmp),
-            ("shm", "/dev/shm", asked.shm),
-        ];
+        let places = places(&self.plan.limits);
         places.into_iter().zip(&self.observed.directories).flat_map(
             |((name, place, limit), directory)| {
                 let fs = fstatvfs(directory).ok();
                 let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
                 let inodes = fs.map(|fs| fs.files() as f64);
-                let hit = self.full.iter().any(|full| full.name == place);
                 [
                     row(
                         &format!("{name}_size"),
@@ -207,7 +201,7 @@ impl Evidence<'_> {
                         limit.size.0 as f64,
                         size,
                         "tmpfs",
-                        hit,
+                        self.was_full(place, Exhausted::Space(limit.size)),
                     ),
                     row(
                         &format!("{name}_inodes"),
@@ -215,11 +209,29 @@ impl Evidence<'_> {
                         limit.inodes as f64,
                         inodes,
                         "tmpfs",
-                        hit,
+                        self.was_full(place, Exhausted::Inodes(limit.inodes)),
                     ),
                 ]
             },
         )
+    }
+
+    /// Whether this place was seen without any of that left. What was not seen may
+    /// have been: a disk that is full is soon emptied. But the pages of a tmpfs are
+    /// part of the cgroup's memory, of which there was never as much.
+    fn was_full(&self, place: &str, of: Exhausted) -> Option<bool> {
+        let disks = &self.measured.disks;
+        if disks
+            .iter()
+            .any(|disk| disk.name == place && disk.exhausted == of)
+        {
+            return Some(true);
+        }
+        let Exhausted::Space(size) = of else {
+            return None;
+        };
+        let peak = self.cgroup.and_then(|c| c.usage.memory_peak)?;
+        (peak < size).then_some(false)
     }
 
     fn rlimit(&self, kind: RlimitKind) -> Option<f64> {

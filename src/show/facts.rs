@@ -70,7 +70,7 @@ pub(super) fn limit_rows(record: &Record) -> Rows {
                 .enforced
                 .map_or_else(|| "none".to_owned(), |value| in_unit(value, &limit.unit)),
             limit.by.clone(),
-            if limit.hit { "hit" } else { "" }.to_owned(),
+            if limit.hit == Some(true) { "hit" } else { "" }.to_owned(),
         ]
     };
     record.limits.iter().map(row).collect()

@@ -1,6 +1,6 @@
 //! System calls that the filter denied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub struct Denials {
     errnos: BTreeMap<i64, Errno>,
+    probes: BTreeSet<i64>,
     counts: BTreeMap<i64, u64>,
+    interpreters: BTreeMap<i64, u64>,
     total: u64,
     resume: Option<Instant>,
 }
@@ -35,9 +37,27 @@ impl Denials {
         }
     }
 
-    /// How often each system call was denied.
+    /// Counts these apart for as long as the interpreter has not begun with the
+    /// code: it tries them by itself at every start, and does without.
+    ///
+    /// The word that the code has begun comes from the cell. The shim sends it
+    /// before it hands over to the code, so code can neither delay nor take it
+    /// back; an interpreter that never says it never ran the code. What could be
+    /// hidden that way is a call of this list, which is denied all the same.
+    #[must_use]
+    pub fn with_probes(mut self, probes: impl IntoIterator<Item = i64>) -> Self {
+        self.probes.extend(probes);
+        self
+    }
+
+    /// How often each system call was denied to the code.
     pub fn counts(&self) -> &BTreeMap<i64, u64> {
         &self.counts
+    }
+
+    /// How often each was denied to the interpreter, before it began with the code.
+    pub fn interpreters(&self) -> &BTreeMap<i64, u64> {
+        &self.interpreters
     }
 
     /// Whether the next call may be answered now.
@@ -51,8 +71,14 @@ impl Denials {
     }
 
     /// Answers what is waiting; false when there will be nothing more. Tells
-    /// `first` the number of a call that is denied for the first time.
-    pub fn answer(&mut self, listener: BorrowedFd<'_>, mut first: impl FnMut(i64)) -> bool {
+    /// `first` the number of a call that is denied to the code for the first time.
+    /// `has_begun` says whether the interpreter has begun with the code.
+    pub fn answer(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        has_begun: bool,
+        mut first: impl FnMut(i64),
+    ) -> bool {
         loop {
             let mut ready = [PollFd::new(listener, PollFlags::POLLIN)];
             let waiting = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
@@ -63,7 +89,7 @@ impl Denials {
             let errno_of = |number| self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
             match seccomp::deny_next(listener, errno_of) {
                 Ok(number) => {
-                    if self.count(number) == 1 {
+                    if self.count(number, has_begun) {
                         first(number);
                     }
                 }
@@ -76,13 +102,42 @@ impl Denials {
         }
     }
 
-    fn count(&mut self, number: i64) -> u64 {
-        let count = self.counts.entry(number).or_default();
+    /// Says whether it is the code's first of its number.
+    fn count(&mut self, number: i64, has_begun: bool) -> bool {
+        let is_interpreters = !has_begun && self.probes.contains(&number);
+        let counts = match is_interpreters {
+            true => &mut self.interpreters,
+            false => &mut self.counts,
+        };
+        let count = counts.entry(number).or_default();
         *count += 1;
-        let count = *count;
+        let is_first = *count == 1 && !is_interpreters;
         self.total += 1;
         let pause = self.total > PROMPT && self.total.is_multiple_of(BATCH);
         self.resume = pause.then(|| Instant::now() + PAUSE);
-        count
+        is_first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_the_interpreters_until_the_code_begins() {
+        let mut denials = Denials::default().with_probes([425]);
+        let calls = [
+            (425, false),
+            (101, false),
+            (425, false),
+            (425, true),
+            (425, true),
+        ];
+        let first: Vec<bool> = (calls.into_iter())
+            .map(|(number, has_begun)| denials.count(number, has_begun))
+            .collect();
+        assert_eq!(first, [false, true, false, true, false]);
+        assert_eq!(denials.counts(), &BTreeMap::from([(101, 1), (425, 2)]));
+        assert_eq!(denials.interpreters(), &BTreeMap::from([(425, 2)]));
     }
 }

@@ -15,16 +15,21 @@ use crate::sys::process::ChildUsage;
 pub mod capture;
 mod category;
 mod denials;
+pub mod disks;
 mod explain;
+mod measured;
 mod meter;
 mod modules;
 pub mod outputs;
+mod programs;
 mod signals;
 pub mod verdict;
 mod watcher;
 
 use capture::Capture;
 pub use denials::Denials;
+pub use disks::Disks;
+pub use measured::Measured;
 pub use meter::Meter;
 pub use signals::BlockedSignals;
 use verdict::Stop;
@@ -39,6 +44,8 @@ pub trait Channel {
     fn pending(&self) -> &[u8];
     /// Says that this much of [`Channel::pending`] was sent.
     fn sent(&mut self, count: usize);
+    /// Whether the interpreter has said that it begins with the code.
+    fn has_begun(&self) -> bool;
 }
 
 /// A captured stream; its number is the place in [`Observed::output`].
@@ -101,6 +108,8 @@ pub struct Observed {
     pub denials: Denials,
     /// `/workspace`, `/tmp` and `/dev/shm`, still there though the cell is gone.
     pub directories: Vec<OwnedFd>,
+    /// What these had none left of whenever the watchdog looked.
+    pub disks: Disks,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
     /// When the program had ended.

@@ -11,6 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
+use super::disks::Disks;
 use super::meter::{Meter, Peaks};
 use super::verdict::Stop;
 use super::{Channel, Observed, Observer, Stream};
@@ -97,6 +98,7 @@ impl<'a> Watcher<'a> {
                 channel_broken: false,
                 denials,
                 directories: Vec::new(),
+                disks: Disks::default(),
                 began_ns: 0,
                 ended_ns: 0,
                 unkillable: false,
@@ -287,7 +289,11 @@ impl<'a> Watcher<'a> {
                 observer.denied(number);
             }
         };
-        if !self.seen.denials.answer(listener.as_fd(), first) {
+        // Frames that were sent before the call was made have been read in this
+        // turn: their slot is before this one.
+        let has_begun = (self.channel.as_ref()).is_none_or(|channel| channel.has_begun());
+        let denials = &mut self.seen.denials;
+        if !denials.answer(listener.as_fd(), has_begun, first) {
             self.listener = None;
         }
     }
@@ -300,6 +306,7 @@ impl<'a> Watcher<'a> {
                 .meter
                 .check(&self.seen.directories, &mut self.seen.watched);
             self.next_check = self.meter.next_check(now);
+            self.seen.disks.look(&self.seen.directories);
             if let Some(stop) = found {
                 self.end(stop);
             }
@@ -390,6 +397,7 @@ impl<'a> Watcher<'a> {
             }
             observer.pass_on();
         }
+        self.seen.disks.look(&self.seen.directories);
         if self.seen.ended_ns == 0 {
             self.seen.ended_ns = crate::sys::process::monotonic_ns();
         }

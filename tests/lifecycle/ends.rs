@@ -181,7 +181,7 @@ fn process_limit(stage: &Stage) -> Check {
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
     assert_eq!((limit.requested, limit.enforced), (20.0, Some(20.0)));
-    assert!(limit.hit, "{}", run.json);
+    assert_eq!(limit.hit, Some(true), "{}", run.json);
     let peak = run.record.usage.processes_peak;
     assert!(matches!(peak, Some(19 | 20)), "{peak:?}");
     assert!(

@@ -18,6 +18,7 @@ mod supervisor;
 mod time;
 mod truth;
 mod unkillable;
+mod verdicts;
 
 /// Every subject, in the catalogue's order.
 pub(crate) const SUITES: &[&Suite] = &[
@@ -35,6 +36,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &events::SUITE,
     &event_readers::SUITE,
     &truth::SUITE,
+    &verdicts::SUITE,
     &crowd::SUITE,
     &languages::SUITE,
 ];
