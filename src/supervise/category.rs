@@ -72,11 +72,12 @@ pub(super) fn is_of_shell_without_program(error: &CodeError, stderr: &str) -> bo
     of_exception(error) == Category::Runtime && super::programs::missing(error, stderr).is_some()
 }
 
-/// The denied system call whose error number the exception has.
+/// The denied system call whose error number the exception has, if only one has it.
 pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Option<&'a Denied> {
     let number = Errno::from_raw(error.errno?.saturating_abs());
     let name = format!("{number:?}");
-    denied.iter().find(|denied| denied.action == name)
+    let mut behind = denied.iter().filter(|denied| denied.action == name);
+    behind.next().filter(|_| behind.next().is_none())
 }
 
 fn has_number(error: &CodeError, numbers: &[Errno]) -> bool {

@@ -280,11 +280,17 @@ fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
 fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     let exit_code = signal_code(signal);
     let measured = &evidence.measured;
-    if out_of_memory(evidence, claimed(evidence)) {
+    let known = Signal::try_from(signal).ok();
+    // What an interpreter ends itself with; others come whatever it said before.
+    let gave_up = matches!(
+        known,
+        Some(Signal::SIGABRT | Signal::SIGTRAP | Signal::SIGILL)
+    );
+    let claimed = claimed(evidence).filter(|_| gave_up);
+    if out_of_memory(evidence, claimed) {
         return memory(exit_code, evidence.limits);
     }
     let full = measured.full_at_end();
-    let known = Signal::try_from(signal).ok();
     match known {
         Some(Signal::SIGXCPU) if measured.cpu_time == Some(true) => {
             return cpu_timeout(evidence.limits.cpu_time);
@@ -308,9 +314,9 @@ fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
         let meaning = signal_meaning(signal);
         format!("the program was ended by {}{meaning}", signal_name(signal))
     };
-    let category = claimed(evidence).unwrap_or(Category::Killed);
-    let context = context + &quoted(evidence);
-    Failure::new(Outcome::Signal, category, exit_code, context)
+    let quoted = claimed.map_or_else(String::new, |_| quoted(evidence));
+    let category = claimed.unwrap_or(Category::Killed);
+    Failure::new(Outcome::Signal, category, exit_code, context + &quoted)
 }
 
 /// What the last words say was lacking.

@@ -260,6 +260,7 @@ fn signals() {
         // A full heap and the words, and each of them alone.
         (saying(Category::Memory, "heap out of memory", with(short_of_memory(), signal(Signal::SIGABRT))), Outcome::Memory, Category::Memory, 134, Some("SIGABRT"), true, "256M"),
         (saying(Category::Memory, "heap out of memory", signal(Signal::SIGABRT)), Outcome::Signal, Category::Memory, 134, Some("SIGABRT"), true, "it wrote `heap out of memory`: by its own account it lacked memory"),
+        (saying(Category::Memory, "cannot allocate", with(short_of_memory(), signal(Signal::SIGTERM))), Outcome::Signal, Category::Killed, 143, Some("SIGTERM"), true, "ended by SIGTERM"),
         (with(short_of_memory(), signal(Signal::SIGABRT)), Outcome::Signal, Category::Killed, 134, Some("SIGABRT"), true, "gave up"),
         (with(used_cpu(Duration::from_secs(1), true), signal(Signal::SIGXCPU)), Outcome::Timeout, Category::Timeout, 124, Some("SIGXCPU"), true, "CPU time than its limit of 1s"),
         (with(used_cpu(Duration::from_millis(5), false), signal(Signal::SIGXCPU)), Outcome::Signal, Category::Killed, 152, Some("SIGXCPU"), true, "did not reach its limit of 1s; 5ms was measured"),
