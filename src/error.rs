@@ -168,6 +168,9 @@ pub struct SetupError {
     pub hint: Option<String>,
 }
 
+/// Stands for a message that names paths.
+const WITHHELD: &str = "the reason names paths of the host's";
+
 /// Shorthand for results of this crate.
 pub type Result<T, E = SetupError> = std::result::Result<T, E>;
 
@@ -219,6 +222,20 @@ impl SetupError {
     pub fn on(mut self, operand: impl fmt::Display) -> Self {
         self.operand = Some(operand.to_string());
         self
+    }
+
+    /// The same for a reader who is not to know the host's paths: without every
+    /// part that has a `/` in it. The message of an error number names none.
+    #[must_use]
+    pub fn without_paths(&self) -> Self {
+        let is_pathless = |text: &&String| !text.contains('/');
+        let message = Some(&self.message).filter(|text| self.errno.is_some() || is_pathless(text));
+        Self {
+            message: message.map_or_else(|| WITHHELD.to_owned(), Clone::clone),
+            operand: self.operand.as_ref().filter(is_pathless).cloned(),
+            hint: self.hint.as_ref().filter(is_pathless).cloned(),
+            ..self.clone()
+        }
     }
 
     /// Names the way out.

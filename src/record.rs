@@ -85,6 +85,10 @@ pub struct Record {
     pub truncated: BTreeMap<String, Truncation>,
     /// What the program tried and was not allowed.
     pub denied: Vec<Denied>,
+    /// The same of what the interpreter tries by itself at every start, before it
+    /// begins with the code, and does without.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub denied_to_interpreter: Vec<Denied>,
     /// What it used.
     pub usage: Usage,
     /// Each limit: what was asked, what holds, and by what mechanism.
@@ -126,15 +130,16 @@ pub enum Outcome {
     Signal,
     /// The wall time or CPU time limit ended it.
     Timeout,
-    /// It ran out of memory.
+    /// It ran out of memory, and the figures show it.
     Memory,
-    /// It ran into the limit on processes.
+    /// It ran into the limit on processes, and the figures show it.
     Processes,
     /// It exceeded the output cap, and the caller wanted it ended for that.
     Output,
-    /// It filled the disk it was given.
+    /// It filled a disk that it was given, or a file to its limit, as was seen.
     Disk,
-    /// The system call filter killed it.
+    /// The system call filter killed it. Not given where SIGSYS alone says so: a
+    /// program can send it to itself, and the outcome is then `signal`.
     Denied,
     /// The caller cancelled it.
     Cancelled,
@@ -165,7 +170,8 @@ impl Outcome {
     }
 }
 
-/// What kind of failure it was.
+/// What kind of failure it was: by what was measured, and where no figure shows
+/// it, as with outcomes `error` and `exit`, by what the code reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
@@ -362,7 +368,8 @@ pub struct LimitRecord {
     /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` for a place that
     /// the caller's bind covers and nothing limits, or `none`.
     pub by: String,
-    /// Whether the run came up against it; null when nothing can tell.
+    /// Whether the run came up against it, as far as cellblock measured: null
+    /// where nothing tells, such as whether an allocation was refused.
     pub hit: Option<bool>,
 }
 

@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
 pub use crate::plan::CHANNEL_FD;
+use crate::record::Category;
 use crate::spec::Bytes;
 
 pub mod frames;
@@ -48,15 +49,14 @@ pub struct Driver {
     pub files: &'static [DriverFile],
     /// How the code gets to the interpreter.
     pub delivery: Delivery,
-    /// Arguments, before all others, by which the interpreter itself keeps
-    /// within this much memory for all of the cell: it can say what happened,
-    /// and whoever stops it cannot.
-    pub memory_flags: fn(Bytes) -> Vec<String>,
-    /// What the interpreter itself writes to a standard stream before it aborts
-    /// for want of memory.
-    pub out_of_memory: &'static [&'static str],
-    /// System calls that the interpreter tries whatever the code does, and does
-    /// without. That one of them was denied explains no failure.
+    /// The heap that the interpreter keeps itself within, where it does: it can
+    /// say what happened, and whoever stops it cannot.
+    pub heap: Option<Heap>,
+    /// What the interpreter, or a tool of that language, writes to a standard
+    /// stream before it gives up for want of something.
+    pub last_words: &'static [LastWords],
+    /// System calls that the interpreter tries by itself at every start, and does
+    /// without. Denied before it begins with the code, they are not the code's.
     pub probes: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
     pub compiled: Option<Compiled>,
@@ -65,6 +65,38 @@ pub struct Driver {
     /// The prepared rootfs that serves it, where the store has one and the
     /// caller names none.
     pub rootfs: &'static str,
+}
+
+/// A limit that an interpreter keeps for its own heap.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap {
+    /// How much of the cell's memory it may have.
+    pub share: fn(Bytes) -> Bytes,
+    /// The argument, before all others, that makes it so many MiB; without one
+    /// the shim sees to it.
+    pub flag: Option<fn(u64) -> String>,
+    /// What the interpreter needs besides the heap, at the least.
+    pub besides: Bytes,
+}
+
+impl Heap {
+    /// The use of memory from which on the heap is about full, in a cell with
+    /// this limit.
+    pub fn full_at(&self, limit: Bytes) -> Bytes {
+        let share = (self.share)(limit).0;
+        Bytes(share - share / 8 + self.besides.0)
+    }
+}
+
+/// Words that tell why something gave up. Code can write the same.
+#[derive(Clone, Copy, Debug)]
+pub struct LastWords {
+    /// What was lacking.
+    pub category: Category,
+    /// The words.
+    pub phrase: &'static str,
+    /// Whether who says so ends by a signal, always.
+    pub aborts: bool,
 }
 
 /// A file of cellblock's own inside the cell.
@@ -119,11 +151,6 @@ pub static TABLE: &[&Driver] = &[
     &shell::DRIVER,
 ];
 
-/// [`Driver::memory_flags`] of interpreters that have none.
-fn no_memory_flags(_: Bytes) -> Vec<String> {
-    Vec::new()
-}
-
 impl Driver {
     /// The program's argument vector. The caller's `args` are part of it only
     /// where the code is a file: on a channel they travel with the request.
@@ -137,8 +164,10 @@ impl Driver {
         is_compiled: bool,
     ) -> Vec<RawText> {
         let mut argv = vec![RawText::from(interpreter)];
-        let memory = memory.map(self.memory_flags).unwrap_or_default();
-        argv.extend(memory.into_iter().map(RawText::from));
+        if let (Some(limit), Some(heap)) = (memory, self.heap) {
+            let flag = heap.flag.map(|flag| flag((heap.share)(limit).0 >> 20));
+            argv.extend(flag.map(RawText::from));
+        }
         match (self.compiled, self.flags.split_last(), self.compiled_stem()) {
             (Some(compiled), Some((_, flags)), Some(stem)) if is_compiled => {
                 argv.extend(flags.iter().copied().map(RawText::from));

@@ -55,13 +55,6 @@ impl<'a> Brief<'a> {
             };
             fenced(&mut text, "error", &traceback, TRACEBACK);
         }
-        if let Some(hint) = record
-            .setup_error
-            .as_ref()
-            .and_then(|error| error.hint.as_ref())
-        {
-            list(&mut text, "hint for whoever runs cellblock", [hint.clone()]);
-        }
         list(&mut text, "files", record.files.iter().map(file));
         list(&mut text, "denied", record.denied.iter().map(denied));
         left_out.extend(record.truncated.iter().map(|(name, cut)| {

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::brief::Brief;
+use super::public::Public;
 use crate::record::Record;
 
 /// The result of a tool call.
@@ -15,9 +16,10 @@ use crate::record::Record;
 pub struct CallToolResult<'a> {
     /// What a model reads: one text, then the pictures.
     content: Vec<Content<'a>>,
-    /// The whole record.
+    /// The whole record, without paths of the host's: clients show it to models.
     #[serde(rename = "structuredContent")]
-    structured_content: &'a Record,
+    #[schemars(with = "Record")]
+    structured_content: Public<'a>,
     /// Whether the run failed in any way.
     #[serde(rename = "isError")]
     is_error: bool,
@@ -55,7 +57,7 @@ impl<'a> CallToolResult<'a> {
                 .into_iter()
                 .chain(pictures)
                 .collect(),
-            structured_content: record,
+            structured_content: Public(record),
             is_error: record.is_error,
         }
     }

@@ -17,6 +17,7 @@ pub mod brief;
 pub mod e2b;
 pub mod mcp;
 pub mod openai;
+mod public;
 pub mod tool;
 
 /// The shapes.

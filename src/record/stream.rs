@@ -88,14 +88,14 @@ impl Text {
         is_whole.then(|| std::str::from_utf8(&self.0.head).ok())?
     }
 
-    /// Whether `phrase` occurs in it.
-    pub fn mentions(&self, phrase: &str) -> bool {
-        let occurs = |bytes: &Vec<u8>| {
-            bytes
-                .windows(phrase.len().max(1))
-                .any(|window| window == phrase.as_bytes())
+    /// Its last so many bytes, for a reader; nothing from before a gap.
+    pub fn end(&self, most: usize) -> String {
+        let part = match self.0.tail.is_empty() {
+            true => &self.0.head,
+            false => &self.0.tail,
         };
-        occurs(&self.0.head) || occurs(&self.0.tail)
+        let from = part.len().saturating_sub(most);
+        String::from_utf8_lossy(&part[from..]).into_owned()
     }
 }
 

@@ -2,25 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use nix::sys::statvfs::fstatvfs;
-
 use super::FilterPolicy;
 use super::conversation::Said;
+use super::evidence;
 use super::filter;
 use super::isolation::isolation;
 use super::limits;
-use super::measures::{Counted, timing, usage};
+use super::measures::{timing, usage};
 use crate::drivers::Driver;
 use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
-use crate::plan::{Plan, ScratchDir};
+use crate::plan::Plan;
 use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
 use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
-use crate::supervise::Observed;
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
-use crate::supervise::verdict::{End, Evidence, Exhausted, FullTmpfs, Place, Stop, Verdict, judge};
+use crate::supervise::verdict::{End, Evidence, Place, Stop, Verdict, judge};
+use crate::supervise::{Measured, Observed};
 
 /// What the cell's cgroup said before it was removed.
 #[derive(Debug)]
@@ -70,30 +69,26 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         driver,
         began_ns,
     } = parts;
-    let denied = denied(&observed, filter);
-    let blamed = blamed(&denied, driver);
-    let full = full_tmpfs(&observed, plan);
+    let denied = denied(observed.denials.counts(), filter);
+    let denied_to_interpreter = self::denied(observed.denials.interpreters(), filter);
     let usage = usage(&observed, cgroup.as_ref(), &cell.fallback);
+    let measured = evidence::measure(plan, cell, cgroup.as_ref(), &observed, &usage, driver);
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
     let [stdout, stderr] =
         std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
+    let texts = [&stdout, &stderr].map(|stream| stream.as_ref().map(|stream| &stream.text));
+    let last_output = evidence::last_output(&end(&observed), texts);
     let verdict = judge(&Evidence {
         end: end(&observed),
         stopped: observed
             .stopped
             .clone()
             .or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
-        oom_kills: cgroup.as_ref().and_then(|c| c.usage.oom_kills).unwrap_or(0),
-        pids_limit_hits: refused_forks(&observed, cell, cgroup.as_ref()),
-        aborted_for_memory: [&stdout, &stderr].into_iter().flatten().any(|stream| {
-            driver
-                .iter()
-                .flat_map(|driver| driver.out_of_memory)
-                .any(|words| stream.text.mentions(words))
-        }),
-        full: full.clone(),
-        denied: &blamed,
+        measured: measured.clone(),
+        last_words: evidence::last_words(driver, &end(&observed), &last_output),
+        stderr: last_output[1].clone(),
+        denied: &denied,
         error: said.error.as_ref(),
         broken_syntax: said.is_syntax,
         limits: &plan.limits,
@@ -117,7 +112,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         cgroup: cgroup.as_ref(),
         observed: &observed,
         verdict: &verdict,
-        full: &full,
+        measured: &measured,
         truncated: &truncated,
     }
     .limits();
@@ -135,6 +130,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         files_skipped: outputs.skipped,
         truncated,
         denied,
+        denied_to_interpreter,
         usage,
         limits,
         isolation: Some(isolation(plan, filter, cgroup.map(|c| c.record))),
@@ -144,23 +140,15 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     }
 }
 
-/// What was denied to the code, rather than to the interpreter for itself.
-fn blamed(denied: &[Denied], driver: Option<&Driver>) -> Vec<Denied> {
-    let probes = driver.map_or(&[][..], |driver| driver.probes);
-    let is_codes = |denied: &&Denied| !probes.contains(&denied.name.as_str());
-    denied.iter().filter(is_codes).cloned().collect()
-}
-
 /// The record of a call whose cell was never launched.
 pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
     let limits = spec.map_or_else(unlimited, |spec| spec.limits.clone());
     let verdict = judge(&Evidence {
         end: End::NotStarted(error.clone()),
         stopped: None,
-        oom_kills: 0,
-        pids_limit_hits: None,
-        aborted_for_memory: false,
-        full: Vec::new(),
+        measured: Measured::default(),
+        last_words: None,
+        stderr: String::new(),
         denied: &[],
         error: None,
         broken_syntax: false,
@@ -247,6 +235,7 @@ fn outline(
         files_skipped: Vec::new(),
         truncated: BTreeMap::new(),
         denied: Vec::new(),
+        denied_to_interpreter: Vec::new(),
         usage: Usage {
             by: "none".to_owned(),
             ..Usage::default()
@@ -271,18 +260,6 @@ fn end(observed: &Observed) -> End {
     }
 }
 
-/// How often the limit on processes refused one. Without a cgroup nothing counts
-/// that, but where fewer were started than are allowed, none was refused.
-fn refused_forks(observed: &Observed, cell: &Running, cgroup: Option<&CgroupFacts>) -> Option<u64> {
-    match cell.fallback.processes {
-        Some(limit) => match Counted::of(observed).reached(limit) {
-            Some(false) => Some(0),
-            Some(true) | None => None,
-        },
-        None => cgroup.and_then(|c| c.usage.forks_refused),
-    }
-}
-
 fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
     if observed.unkillable {
         warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
@@ -303,28 +280,8 @@ fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
     }
 }
 
-fn denied(observed: &Observed, policy: Option<&FilterPolicy>) -> Vec<Denied> {
-    let counts = observed.denials.counts().iter();
-    counts
+fn denied(counts: &BTreeMap<i64, u64>, policy: Option<&FilterPolicy>) -> Vec<Denied> {
+    (counts.iter())
         .map(|(number, count)| filter::denied(policy, *number, *count))
         .collect()
-}
-
-/// Which of the cell's own tmpfs had nothing left at the end.
-fn full_tmpfs(observed: &Observed, plan: &Plan) -> Vec<FullTmpfs> {
-    let exhausted = |(scratch, directory): (&ScratchDir, &std::os::fd::OwnedFd)| {
-        let fs = fstatvfs(directory).ok()?;
-        let exhausted = if fs.blocks_available() == 0 {
-            Exhausted::Space(scratch.limit.size)
-        } else if fs.files_free() == 0 {
-            Exhausted::Inodes(scratch.limit.inodes)
-        } else {
-            return None;
-        };
-        Some(FullTmpfs {
-            name: scratch.name.path().to_owned(),
-            exhausted,
-        })
-    };
-    (observed.own_scratch(plan)).filter_map(exhausted).collect()
 }

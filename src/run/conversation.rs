@@ -61,6 +61,10 @@ impl Channel for Conversation<'_> {
         &self.request[self.sent..]
     }
 
+    fn has_begun(&self) -> bool {
+        self.said.started_ns.is_some()
+    }
+
     fn sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent == self.request.len() {

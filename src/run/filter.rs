@@ -68,14 +68,20 @@ impl Policy {
         &self.compiled
     }
 
-    /// Answers what the policy denies with the error number that it names.
-    pub fn denials(&self) -> Denials {
+    /// Answers what the policy denies with the error number that it names, and
+    /// counts `probes` apart while they are the interpreter's.
+    pub fn denials(&self, probes: &[&str]) -> Denials {
+        let is_probe = |name: &str| probes.contains(&name);
+        let probes = (self.compiled.denials.iter())
+            .filter(|denial| is_probe(denial.name))
+            .map(|denial| i64::from(denial.number));
         Denials::answering(
             self.compiled
                 .denials
                 .iter()
                 .map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
         )
+        .with_probes(probes)
     }
 
     /// The program as the kernel takes it.

@@ -7,12 +7,12 @@ use nix::sys::resource::getrlimit;
 use nix::sys::statvfs::fstatvfs;
 
 use super::assemble::CgroupFacts;
-use super::measures::{Counted, millis};
+use super::measures::millis;
 use crate::launch::Running;
 use crate::plan::{Plan, Rlimit, RlimitKind, ScratchDir};
 use crate::record::{Enforced, LimitRecord, Outcome, Truncation};
-use crate::supervise::Observed;
-use crate::supervise::verdict::{FullTmpfs, Stop, Verdict};
+use crate::supervise::verdict::{Exhausted, Stop, Verdict};
+use crate::supervise::{Measured, Observed};
 use crate::sys::process::allowed_cpus;
 
 /// What tells which limits hold, and which ones the run came up against.
@@ -22,13 +22,14 @@ pub(super) struct Evidence<'a> {
     pub(super) cgroup: Option<&'a CgroupFacts>,
     pub(super) observed: &'a Observed,
     pub(super) verdict: &'a Verdict,
-    pub(super) full: &'a [FullTmpfs],
+    pub(super) measured: &'a Measured,
     pub(super) truncated: &'a BTreeMap<String, Truncation>,
 }
 
 /// A limit's name in the record, and the limit.
 type Row = (String, LimitRecord);
 
+/// Whether a limit was hit is null where nothing tells.
 fn row(
     name: &str,
     unit: &str,
@@ -52,12 +53,6 @@ fn row(
 fn best_effort((name, record): Row) -> Row {
     let enforced = Some(Enforced::BEST_EFFORT);
     (name, LimitRecord { enforced, ..record })
-}
-
-/// For what nothing measures: whether it was hit cannot be told, unless it was
-/// what ended the run.
-fn seen(hit: bool) -> Option<bool> {
-    hit.then_some(true)
 }
 
 impl Evidence<'_> {
@@ -93,7 +88,7 @@ impl Evidence<'_> {
 
     fn cpu_time(&self) -> Option<Row> {
         let cpu = self.plan.limits.cpu_time.map(millis)?;
-        let hit = matches!(self.observed.stopped, Some(Stop::CpuTimeout(_)));
+        let hit = self.measured.cpu_time;
         // Nobody counts processes that end before the watchdog sees them, when
         // their parent does not wait for them.
         Some(match self.cgroup {
@@ -127,7 +122,7 @@ impl Evidence<'_> {
                 let holds = self.cgroup.and_then(|c| c.enforced.cpus);
                 let holds = holds.map(|cpus| cpus.min(there));
                 let throttled = self.cgroup.and_then(|c| c.usage.throttled);
-                let hit = throttled.is_some_and(|time| time > Duration::ZERO);
+                let hit = throttled.map(|time| time > Duration::ZERO);
                 row("cpus", "cpus", cpus, holds, "cgroup", hit)
             }
         })
@@ -135,7 +130,10 @@ impl Evidence<'_> {
 
     fn memory(&self) -> Option<Row> {
         let memory = self.plan.limits.memory?.0 as f64;
-        let hit = self.verdict.outcome == Outcome::Memory;
+        let hit = match self.verdict.outcome {
+            Outcome::Memory => Some(true),
+            _ => self.measured.memory,
+        };
         Some(match self.cell.fallback.memory {
             Some(_) => best_effort(row(
                 "memory",
@@ -143,7 +141,7 @@ impl Evidence<'_> {
                 memory,
                 Some(memory),
                 "rlimit+watchdog",
-                seen(hit),
+                hit,
             )),
             None => {
                 let holds = self.cgroup.and_then(|c| c.enforced.memory);
@@ -161,11 +159,7 @@ impl Evidence<'_> {
 
     fn processes(&self) -> Option<Row> {
         let processes = self.plan.limits.processes? as f64;
-        let refused = self
-            .cgroup
-            .and_then(|c| c.usage.forks_refused)
-            .is_some_and(|count| count > 0);
-        let hit = refused || self.verdict.outcome == Outcome::Processes;
+        let hit = self.measured.processes;
         Some(match self.cell.fallback.processes {
             Some(count) => row(
                 "processes",
@@ -173,7 +167,7 @@ impl Evidence<'_> {
                 processes,
                 Some(count as f64),
                 "rlimit",
-                seen(hit).or_else(|| Counted::of(self.observed).reached(count)),
+                hit,
             ),
             None => {
                 let holds = self.cgroup.and_then(|c| c.enforced.processes);
@@ -197,18 +191,14 @@ impl Evidence<'_> {
             files,
             self.rlimit(RlimitKind::Nofile),
             "rlimit",
+            // The kernel counts no refusal, and descriptors are closed again.
             None,
         ))
     }
 
     fn file_size(&self) -> Option<Row> {
         let size = self.plan.limits.file_size?.0 as f64;
-        let signal = self
-            .observed
-            .status
-            .filter(|s| libc::WIFSIGNALED(*s))
-            .map(|s| libc::WTERMSIG(s));
-        let hit = signal == Some(libc::SIGXFSZ);
+        let hit = self.measured.file_size;
         Some(row(
             "file_size",
             "bytes",
@@ -235,12 +225,20 @@ impl Evidence<'_> {
             let fs = fstatvfs(directory).ok();
             let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
             let inodes = fs.map(|fs| fs.files() as f64);
-            let path = scratch.name.path();
-            let hit = self.full.iter().any(|full| full.name == path);
             let [(size_name, asked_size), (inodes_name, asked_inodes)] = asked(scratch);
+            let full = |of| self.was_full(scratch.name.path(), of);
+            let no_space = full(Exhausted::Space(scratch.limit.size));
+            let no_inodes = full(Exhausted::Inodes(scratch.limit.inodes));
             [
-                row(&size_name, "bytes", asked_size, size, "tmpfs", hit),
-                row(&inodes_name, "count", asked_inodes, inodes, "tmpfs", hit),
+                row(&size_name, "bytes", asked_size, size, "tmpfs", no_space),
+                row(
+                    &inodes_name,
+                    "count",
+                    asked_inodes,
+                    inodes,
+                    "tmpfs",
+                    no_inodes,
+                ),
             ]
         })
     }
@@ -257,6 +255,24 @@ impl Evidence<'_> {
                 unbounded(inodes_name, "count", asked_inodes),
             ]
         })
+    }
+
+    /// Whether this place was seen without any of that left. What was not seen may
+    /// have been: a disk that is full is soon emptied. But the pages of a tmpfs are
+    /// part of the cgroup's memory, of which there was never as much.
+    fn was_full(&self, place: &str, of: Exhausted) -> Option<bool> {
+        let disks = &self.measured.disks;
+        if disks
+            .iter()
+            .any(|disk| disk.name == place && disk.exhausted == of)
+        {
+            return Some(true);
+        }
+        let Exhausted::Space(size) = of else {
+            return None;
+        };
+        let peak = self.cgroup.and_then(|c| c.usage.memory_peak)?;
+        (peak < size).then_some(false)
     }
 
     fn rlimit(&self, kind: RlimitKind) -> Option<f64> {

@@ -22,6 +22,7 @@ use crate::supervise::{BlockedSignals, Channel, Observer, Parent, watch};
 mod assemble;
 mod conversation;
 mod events;
+mod evidence;
 mod filter;
 mod inputs;
 mod isolation;
@@ -211,7 +212,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
         .map(|conversation| conversation as &mut dyn Channel);
     let denials = filter
         .as_ref()
-        .map(filter::Policy::denials)
+        .map(|policy| policy.denials(driver.map_or(&[][..], |driver| driver.probes)))
         .unwrap_or_default();
     let observer = teller.as_ref().map(|teller| teller as &dyn Observer);
     let observed = watch(

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use crate::record::{Category, CodeError};
+use crate::record::{Category, CodeError, Denied};
 
 /// The category of an exception.
 ///
@@ -37,6 +37,52 @@ pub(super) fn network_answered(error: &CodeError) -> bool {
         ]
         .contains(&class(&error.name))
         || error.message.to_lowercase().contains("connection refused")
+}
+
+/// Whether the limit on open files is what it is about.
+pub(super) fn is_too_many_files(error: &CodeError) -> bool {
+    has_number(error, &[Errno::EMFILE, Errno::ENFILE])
+        || error.message.to_lowercase().contains("too many open files")
+}
+
+/// Whether a file grew beyond what it may.
+pub(super) fn is_file_too_large(error: &CodeError) -> bool {
+    has_number(error, &[Errno::EFBIG]) || error.message.to_lowercase().contains("file too large")
+}
+
+/// Whether it is EAGAIN, which has many causes.
+pub(super) fn is_unavailable(error: &CodeError) -> bool {
+    has_number(error, &[Errno::EAGAIN])
+        || class(&error.name) == "BlockingIOError"
+        || (error.message.to_lowercase()).contains("resource temporarily unavailable")
+}
+
+/// Whether it tells that a process or thread was to be started.
+pub(super) fn is_of_a_start(error: &CodeError) -> bool {
+    let starts = |text: &str| {
+        ["fork", "spawn", "thread"]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    starts(&error.message.to_lowercase()) || error.traceback.iter().any(|line| starts(line))
+}
+
+/// Whether a shell that the code started did not find a program.
+pub(super) fn is_of_shell_without_program(error: &CodeError, stderr: &str) -> bool {
+    of_exception(error) == Category::Runtime && super::programs::missing(error, stderr).is_some()
+}
+
+/// The denied system call whose error number the exception has, if only one has it.
+pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Option<&'a Denied> {
+    let number = Errno::from_raw(error.errno?.saturating_abs());
+    let name = format!("{number:?}");
+    let mut behind = denied.iter().filter(|denied| denied.action == name);
+    behind.next().filter(|_| behind.next().is_none())
+}
+
+fn has_number(error: &CodeError, numbers: &[Errno]) -> bool {
+    let number = error.errno.map(i32::saturating_abs);
+    numbers.iter().any(|errno| number == Some(*errno as i32))
 }
 
 /// A class without its package: `java.io.IOException` is `IOException`.

@@ -16,10 +16,13 @@ use crate::sys::process::ChildUsage;
 pub mod capture;
 mod category;
 mod denials;
+pub mod disks;
 mod explain;
+mod measured;
 mod meter;
 mod modules;
 pub mod outputs;
+mod programs;
 mod signals;
 mod so_far;
 pub mod turn;
@@ -28,6 +31,8 @@ mod watcher;
 
 use capture::Capture;
 pub use denials::Denials;
+pub use disks::Disks;
+pub use measured::Measured;
 pub use meter::Meter;
 pub use signals::{BlockedSignals, Parent};
 use verdict::Stop;
@@ -42,6 +47,8 @@ pub trait Channel {
     fn pending(&self) -> &[u8];
     /// Says that this much of [`Channel::pending`] was sent.
     fn sent(&mut self, count: usize);
+    /// Whether the interpreter has said that it begins with the code.
+    fn has_begun(&self) -> bool;
 }
 
 /// A captured stream; its number is the place in [`Observed::output`].
@@ -110,6 +117,8 @@ pub struct Observed {
     /// The places that are tmpfs of the cell's own ([`Plan::own_scratch`], in that
     /// order), still there though the cell is gone.
     pub scratch: Vec<OwnedFd>,
+    /// What these had none left of whenever the watchdog looked.
+    pub disks: Disks,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
     /// When the program had ended.

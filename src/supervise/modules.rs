@@ -7,7 +7,11 @@ use super::verdict::Place;
 pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<String> {
     let wanted = missing(message)?;
     let rootfs = shown_rootfs(place.rootfs);
-    let lacks = format!("the rootfs `{rootfs}` has no `{wanted}`");
+    // A rootfs that is a directory is the host's: its path is not for models.
+    let lacks = match rootfs.contains('/') {
+        true => format!("the rootfs has no `{wanted}`"),
+        false => format!("the rootfs `{rootfs}` has no `{wanted}`"),
+    };
     let bring = match place.language {
         Some("python") => python(wanted, rootfs)?,
         Some("javascript" | "typescript") => {
@@ -74,7 +78,7 @@ fn add(rootfs: &str, option: &str, package: &str) -> String {
 }
 
 /// The rootfs that another can be derived from: this one, or the usual one.
-fn base<'a>(rootfs: &'a str, usual: &'a str) -> &'a str {
+pub(super) fn base<'a>(rootfs: &'a str, usual: &'a str) -> &'a str {
     match rootfs {
         "host" => usual,
         path if path.contains('/') => usual,
@@ -83,7 +87,7 @@ fn base<'a>(rootfs: &'a str, usual: &'a str) -> &'a str {
 }
 
 /// A rootfs by its name, without the digest.
-fn shown_rootfs(label: &str) -> &str {
+pub(super) fn shown_rootfs(label: &str) -> &str {
     label.split_once("@sha256:").map_or(label, |(name, _)| name)
 }
 
@@ -223,7 +227,7 @@ mod tests {
                 "python",
                 "/srv/tree",
                 "No module named 'polars'",
-                "the rootfs `/srv/tree` has no `polars`; use another, or add it with `cellblock rootfs add python --pip polars`",
+                "the rootfs has no `polars`; use another, or add it with `cellblock rootfs add python --pip polars`",
             ),
             (
                 "python",

@@ -1,20 +1,23 @@
 //! Turns the evidence of how a cell ended into the record's verdict.
 //!
-//! In case of doubt, what cellblock did comes first (it ended the cell, so the
-//! program's end says little), then what the kernel saw (a signal, a kill for
-//! memory), and last what the code claims through its driver: code in a cell
-//! can forge an exception, but not a measured end.
+//! What cellblock did comes first (it ended the cell, so the program's end says
+//! little), then what was measured ([`Measured`]), then how the program ended.
+//! What the code says of itself (an exception, its last words, a signal that it
+//! may have sent itself) makes no outcome by itself: `memory`, `processes`,
+//! `disk` and `timeout` need a figure that shows the limit. Without one the
+//! outcome is how the program ended, the category what it reports, and `context`
+//! has the report beside the figures.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::category;
 use super::explain::{
-    denials, exception_context, full_context, signal_meaning, signal_name, status_meaning,
+    claim, denials, exception_context, full_context, internal_context, limit_signal, setup_context,
+    signal_meaning, signal_name, status_meaning,
 };
+use super::{Measured, category, programs};
 use crate::error::{SetupError, Step};
 use crate::record::{Category, CodeError, Denied, Outcome};
 use crate::spec::units::show_duration;
@@ -38,18 +41,14 @@ pub struct Evidence<'a> {
     pub end: End,
     /// What cellblock ended the cell for, if it did.
     pub stopped: Option<Stop>,
-    /// Processes of the cell that the kernel killed for memory
-    /// (`memory.events`).
-    pub oom_kills: u64,
-    /// How often the limit on processes refused one (`pids.events`); `None`
-    /// where nothing counts that.
-    pub pids_limit_hits: Option<u64>,
-    /// Whether the interpreter's last words are that it lacks memory.
-    /// The code can say the same; then it fails for another reason than it did.
-    pub aborted_for_memory: bool,
-    /// The cell's tmpfs that were full at the end.
-    pub full: Vec<FullTmpfs>,
-    /// What the policy denied.
+    /// What was measured of the limits.
+    pub measured: Measured,
+    /// What the interpreter, or a tool, wrote that it lacked, and in which words.
+    /// The code can write the same.
+    pub last_words: Option<(Category, &'static str)>,
+    /// The end of what the program wrote to stderr.
+    pub stderr: String,
+    /// What the policy denied to the code.
     pub denied: &'a [Denied],
     /// The exception that the driver reported.
     pub error: Option<&'a CodeError>,
@@ -123,13 +122,15 @@ impl Stop {
     }
 }
 
-/// A tmpfs of the cell that was full at the end.
+/// A tmpfs of the cell that was full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullTmpfs {
     /// Where the cell sees it, such as `/workspace`.
     pub name: String,
-    /// What it has none left of.
+    /// What it had none left of.
     pub exhausted: Exhausted,
+    /// Whether that was so when all was over, and not only before.
+    pub at_end: bool,
 }
 
 /// What a tmpfs has none left of, and how much it had.
@@ -243,7 +244,7 @@ fn internal(message: &str) -> Failure {
         Outcome::Internal,
         Category::Internal,
         NOT_SET_UP,
-        format!("cellblock itself failed: {message}"),
+        internal_context(message),
     )
 }
 
@@ -270,21 +271,20 @@ fn parent_ended() -> Failure {
 }
 
 fn not_started(error: &SetupError) -> Failure {
-    let (exit_code, what) = match error.step {
-        Step::Exec if error.errno == Some(Errno::ENOENT as i32) => {
-            (NOT_FOUND, "there is no such program in the cell")
-        }
-        Step::Exec => (NOT_EXECUTABLE, "the program could not be executed"),
-        Step::Interpreter => (NOT_FOUND, "the rootfs has no such interpreter"),
-        _ => (NOT_SET_UP, "the cell could not be set up"),
+    let exit_code = match error.step {
+        Step::Exec if error.errno == Some(Errno::ENOENT as i32) => NOT_FOUND,
+        Step::Exec => NOT_EXECUTABLE,
+        Step::Interpreter => NOT_FOUND,
+        _ => NOT_SET_UP,
     };
-    let mut context = format!("{what}, and no code ran: {error}");
-    if let Some(hint) = &error.hint {
-        let _ = write!(context, "; {hint}");
-    }
     Failure {
         is_busy: error.is_busy(),
-        ..Failure::new(Outcome::Setup, Category::Setup, exit_code, context)
+        ..Failure::new(
+            Outcome::Setup,
+            Category::Setup,
+            exit_code,
+            setup_context(error),
+        )
     }
 }
 
@@ -317,109 +317,148 @@ fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
 
 fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     let exit_code = signal_code(signal);
-    if evidence.oom_kills > 0 || evidence.aborted_for_memory {
+    let measured = &evidence.measured;
+    let known = Signal::try_from(signal).ok();
+    // What an interpreter ends itself with; others come whatever it said before.
+    let gave_up = matches!(
+        known,
+        Some(Signal::SIGABRT | Signal::SIGTRAP | Signal::SIGILL)
+    );
+    let claimed = claimed(evidence).filter(|_| gave_up);
+    if out_of_memory(evidence, claimed) {
         return memory(exit_code, evidence.limits);
     }
-    match Signal::try_from(signal) {
-        Ok(Signal::SIGXCPU) => cpu_timeout(evidence.limits.cpu_time),
-        Ok(Signal::SIGXFSZ) => file_too_large(exit_code, evidence.limits),
-        Ok(Signal::SIGSYS) => Failure::new(
-            Outcome::Denied,
-            Category::Permission,
-            exit_code,
-            "the program made a system call that its policy forbids, and was ended for it; do without that call",
-        ),
-        // A mapped page that a full tmpfs cannot provide.
-        Ok(Signal::SIGBUS) if !evidence.full.is_empty() => disk(exit_code, &evidence.full),
-        // What runtimes do that cannot start the thread they need.
-        Ok(Signal::SIGABRT) if counted_process_refusals(evidence) => {
-            processes(exit_code, evidence.limits)
+    let full = measured.full_at_end();
+    match known {
+        Some(Signal::SIGXCPU) if measured.cpu_time == Some(true) => {
+            return cpu_timeout(evidence.limits.cpu_time);
         }
-        Ok(Signal::SIGKILL) => Failure::new(
-            Outcome::Signal,
-            Category::Killed,
-            exit_code,
-            "SIGKILL ended the program, and cellblock did not send it; the program may have killed itself, or the host may have run out of memory",
-        ),
-        _ => Failure::new(
-            Outcome::Signal,
-            Category::Killed,
-            exit_code,
-            format!(
-                "the program was ended by {}{}",
-                signal_name(signal),
-                signal_meaning(signal)
-            ),
-        ),
+        Some(Signal::SIGXFSZ) if measured.file_size == Some(true) => {
+            return file_too_large(exit_code, evidence.limits);
+        }
+        // A mapped page that a full tmpfs cannot provide.
+        Some(Signal::SIGBUS) if !full.is_empty() => return disk(exit_code, &full),
+        // What runtimes do that cannot start the thread they need.
+        Some(Signal::SIGABRT) if measured.forks_refused => {
+            return processes(exit_code, evidence.limits);
+        }
+        _ => {}
     }
+    let context = if known == Some(Signal::SIGKILL) {
+        "SIGKILL ended the program, and cellblock did not send it; the program may have killed itself, or the host may have run out of memory".to_owned()
+    } else if let Some(context) = known.and_then(|signal| limit_signal(signal, evidence)) {
+        context
+    } else {
+        let meaning = signal_meaning(signal);
+        format!("the program was ended by {}{meaning}", signal_name(signal))
+    };
+    let quoted = claimed.map_or_else(String::new, |_| quoted(evidence));
+    let category = claimed.unwrap_or(Category::Killed);
+    Failure::new(Outcome::Signal, category, exit_code, context + &quoted)
+}
+
+/// What the last words say was lacking.
+fn claimed(evidence: &Evidence<'_>) -> Option<Category> {
+    evidence.last_words.map(|(category, _)| category)
+}
+
+/// The last words, and what was measured.
+fn quoted(evidence: &Evidence<'_>) -> String {
+    evidence
+        .last_words
+        .map_or_else(String::new, |(category, phrase)| {
+            format!("; it wrote `{phrase}`: {}", claim(category, evidence))
+        })
+}
+
+/// Whether memory ran out. That it was short is no proof by itself: the code has
+/// to say that it failed for that.
+fn out_of_memory(evidence: &Evidence<'_>, claim: Option<Category>) -> bool {
+    let measured = &evidence.measured;
+    measured.memory == Some(true) || (measured.memory_short && claim == Some(Category::Memory))
 }
 
 fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
-    if evidence.oom_kills > 0 {
+    let measured = &evidence.measured;
+    let category = reported(error, evidence);
+    if out_of_memory(evidence, Some(category)) {
         return memory(RAISED, evidence.limits);
     }
-    let category = match category::of_exception(error) {
-        _ if evidence.broken_syntax => Category::Syntax,
-        // EAGAIN has many causes; the limit is one of them when it was hit, or
-        // when nothing could tell that it was not.
-        Category::Processes if evidence.pids_limit_hits == Some(0) => Category::Runtime,
-        Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
-        category => category,
-    };
+    let is_too_large = category::is_file_too_large(error);
     match category {
-        Category::Memory => memory(RAISED, evidence.limits),
-        Category::Processes => processes(RAISED, evidence.limits),
-        Category::Disk if !evidence.full.is_empty() => disk(RAISED, &evidence.full),
-        Category::Disk if error.errno.map(i32::saturating_abs) == Some(Errno::EFBIG as i32) => {
-            file_too_large(RAISED, evidence.limits)
+        Category::Processes if measured.processes == Some(true) => {
+            return processes(RAISED, evidence.limits);
         }
-        Category::Disk => Failure::new(
-            Outcome::Disk,
-            category,
-            RAISED,
-            "the code ran out of disk space; write less, or delete what is no longer needed",
-        ),
-        _ => Failure::new(
-            Outcome::Error,
-            category,
-            RAISED,
-            exception_context(error, category, &evidence.place),
-        ),
+        Category::Disk if is_too_large && measured.file_size == Some(true) => {
+            return file_too_large(RAISED, evidence.limits);
+        }
+        Category::Disk if !is_too_large && !measured.disks.is_empty() => {
+            let full: Vec<&FullTmpfs> = measured.disks.iter().collect();
+            return disk(RAISED, &full);
+        }
+        _ => {}
+    }
+    let context = exception_context(error, category, evidence);
+    Failure::new(Outcome::Error, category, RAISED, context)
+}
+
+/// The category of what the code reports.
+fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
+    let measured = &evidence.measured;
+    match category::of_exception(error) {
+        _ if evidence.broken_syntax => Category::Syntax,
+        // EAGAIN has many causes, and the limit is the one when it was reached.
+        Category::Processes if measured.processes == Some(true) => Category::Processes,
+        Category::Processes if measured.processes == Some(false) => Category::Runtime,
+        Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
+        Category::Processes if !category::is_of_a_start(error) => Category::Runtime,
+        _ if category::is_of_shell_without_program(error, &evidence.stderr) => Category::File,
+        // What a filter answers can look like the network's or anything else's.
+        _ if category::denial_behind(error, evidence.denied).is_some() => Category::Permission,
+        category => category,
     }
 }
 
 fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
     let exit_code = i32::from(status);
-    if evidence.oom_kills > 0 || evidence.aborted_for_memory {
+    let measured = &evidence.measured;
+    let claimed = claimed(evidence);
+    if out_of_memory(evidence, claimed) {
         return memory(exit_code, evidence.limits);
     }
-    if counted_process_refusals(evidence) {
+    let says_processes = claimed == Some(Category::Processes);
+    if measured.forks_refused || (says_processes && measured.processes == Some(true)) {
         return processes(exit_code, evidence.limits);
     }
-    if !evidence.full.is_empty() {
-        return disk(exit_code, &evidence.full);
+    let full = match claimed {
+        Some(Category::Disk) => measured.disks.iter().collect(),
+        _ => measured.full_at_end(),
+    };
+    if !full.is_empty() {
+        return disk(exit_code, &full);
     }
+    if measured.file_size == Some(true) {
+        return file_too_large(exit_code, evidence.limits);
+    }
+    let ended = |category, context| Failure::new(Outcome::Exit, category, exit_code, context);
     if evidence.broken_syntax {
-        return Failure::new(
-            Outcome::Exit,
-            Category::Syntax,
-            exit_code,
-            "the code does not parse; correct what stderr shows",
-        );
+        let context = "the code does not parse; correct what stderr shows".to_owned();
+        return ended(Category::Syntax, context);
     }
-    Failure::new(
-        Outcome::Exit,
-        Category::Runtime,
-        exit_code,
-        format!(
-            "the program exited with status {status}{}",
-            status_meaning(status)
-        ),
-    )
-}
-
-fn counted_process_refusals(evidence: &Evidence<'_>) -> bool {
-    evidence.pids_limit_hits.is_some_and(|hits| hits > 0)
+    let not_found = (status == 127).then(|| programs::not_found_by_shell(&evidence.stderr));
+    if let Some(program) = not_found.flatten() {
+        let advice = programs::advice(&program, &evidence.place);
+        let context = format!("the program exited with status {status}: {advice}");
+        return ended(Category::File, context);
+    }
+    let meaning = status_meaning(status);
+    let mut context = format!("the program exited with status {status}{meaning}");
+    context += &quoted(evidence);
+    if !measured.disks.is_empty() {
+        let disks: Vec<&FullTmpfs> = measured.disks.iter().collect();
+        context = format!("{context}; {}", full_context(&disks));
+    }
+    ended(claimed.unwrap_or(Category::Runtime), context)
 }
 
 fn cpu_timeout(limit: Option<Duration>) -> Failure {
@@ -457,7 +496,7 @@ fn processes(exit_code: i32, limits: &Limits) -> Failure {
     Failure::new(Outcome::Processes, Category::Processes, exit_code, context)
 }
 
-fn disk(exit_code: i32, full: &[FullTmpfs]) -> Failure {
+fn disk(exit_code: i32, full: &[&FullTmpfs]) -> Failure {
     Failure::new(
         Outcome::Disk,
         Category::Disk,

@@ -34,6 +34,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
+use super::disks::Disks;
 use super::meter::{Meter, Peaks};
 use super::so_far::used_so_far;
 use super::turn::{Pace, Turn};
@@ -148,6 +149,7 @@ impl<'a> Watcher<'a> {
                 channel_broken: false,
                 denials,
                 scratch: Vec::new(),
+                disks: Disks::default(),
                 began_ns: 0,
                 ended_ns: 0,
                 unkillable: false,
@@ -359,8 +361,11 @@ impl<'a> Watcher<'a> {
                 observer.denied(number);
             }
         };
+        // Frames that were sent before the call was made have been read in this
+        // turn: their slot is before this one.
+        let has_begun = (self.channel.as_ref()).is_none_or(|channel| channel.has_begun());
         let (denials, seen) = (&mut self.paces.denials, &mut self.seen.denials);
-        if !denials.turn(|turn| seen.answer(listener.as_fd(), turn, first)) {
+        if !denials.turn(|turn| seen.answer(listener.as_fd(), has_begun, turn, first)) {
             self.listener = None;
         }
     }
@@ -373,6 +378,7 @@ impl<'a> Watcher<'a> {
         {
             let found = self.meter.check(&self.seen.scratch, &mut self.seen.watched);
             self.next_check = self.meter.next_check(now);
+            self.seen.disks.look(&self.seen.scratch);
             if let Some(stop) = found {
                 self.end(stop);
             }
@@ -521,6 +527,7 @@ impl<'a> Watcher<'a> {
             }
             observer.pass_on();
         }
+        self.seen.disks.look(&self.seen.scratch);
         if self.seen.ended_ns == 0 {
             self.seen.ended_ns = crate::sys::process::monotonic_ns();
         }

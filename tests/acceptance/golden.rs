@@ -88,9 +88,14 @@ fn blank(record: &mut Value) {
         for field in ["enforced", "by"] {
             limit.1[field] = json!("…");
         }
+        // Whether it is known that one was not hit depends on that as well.
+        if limit.1["hit"] != true {
+            limit.1["hit"] = json!("…");
+        }
     }
     // How often an interpreter tries what it is denied depends on the CPUs.
-    for denied in record["denied"].as_array_mut().into_iter().flatten() {
+    let counts = record.get_mut("denied_to_interpreter");
+    for denied in counts.and_then(Value::as_array_mut).into_iter().flatten() {
         denied["count"] = json!("…");
     }
     for field in ["uid", "gid", "landlock_abi", "landlock_scopes", "cgroup"] {

@@ -114,6 +114,44 @@ fn runs_are_answered_in_each_shape() {
     );
 }
 
+/// The details are for whoever runs cellblock: in the record, and on stderr.
+#[test]
+fn a_set_up_error_names_the_hosts_paths_only_in_the_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let stored = dir.path().join("record.json");
+    let missing = dir.path().join("no-such-rootfs");
+    let missing = missing.to_str().unwrap();
+    for shape in Shape::ALL
+        .into_iter()
+        .filter(|shape| *shape != Shape::Record)
+    {
+        let words = [
+            "run",
+            "--lang",
+            "python",
+            "--rootfs",
+            missing,
+            "--record",
+            stored.to_str().unwrap(),
+            "--format",
+            shape.name(),
+            "--tool-call-id",
+            "call-1",
+            "-c",
+            "1",
+        ];
+        let (status, stdout, stderr) = cellblock(&words, "");
+        assert_eq!(status, 125, "{stderr}");
+        assert!(!stdout.contains("no-such-rootfs"), "{stdout}");
+        assert!(stderr.contains(missing), "{stderr}");
+        let record = fs::read_to_string(&stored).unwrap();
+        let record: Record = serde_json::from_str(&record).unwrap();
+        assert!(!record.context.unwrap().contains("no-such-rootfs"));
+        let error = record.setup_error.unwrap();
+        assert!(error.to_string().contains(missing), "{error}");
+    }
+}
+
 #[test]
 fn what_cannot_run_is_answered_in_the_shape_that_was_asked_for() {
     for words in [

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cellblock::format::{Format, Shape};
-use cellblock::record::Record;
+use cellblock::record::{FileSkipped, Record};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -225,11 +225,15 @@ denied:
 fn mcp_has_a_tool_result() {
     let record = sample("error");
     let value = shaped(Shape::Mcp, &record);
+    let mut whole = serde_json::to_value(&record).unwrap();
+    // Where the cgroup is on the host is nobody's business.
+    let path = &mut whole["isolation"]["cgroup"]["path"];
+    *path = json!(path.as_str().unwrap().rsplit('/').next());
     assert_eq!(
         value,
         json!({
             "content": [{"type": "text", "text": ERROR_TEXT}],
-            "structuredContent": serde_json::to_value(&record).unwrap(),
+            "structuredContent": whole,
             "isError": true
         })
     );
@@ -240,6 +244,38 @@ fn mcp_has_a_tool_result() {
         json!({"type": "image", "data": PNG, "mimeType": "image/png"})
     );
     assert_eq!(value["isError"], false);
+}
+
+/// A model learns what failed, but nothing of the host's file system.
+#[test]
+fn no_shape_for_models_names_the_hosts_paths() {
+    const PRIVATE: &str = "/srv/private";
+    let mut record = sample("setup");
+    let error = record.setup_error.as_mut().unwrap();
+    error.operand = Some(format!("{PRIVATE}/rootfs"));
+    error.hint = Some(format!("look into {PRIVATE}"));
+    record.warnings = vec![format!("{PRIVATE}: gone"), "a warning".to_owned()];
+    record.isolation = sample("error").isolation;
+    let isolation = record.isolation.as_mut().unwrap();
+    isolation.rootfs = format!("{PRIVATE}/rootfs");
+    isolation.cgroup.as_mut().unwrap().path = format!("{PRIVATE}/cell");
+    record.files_skipped = vec![FileSkipped {
+        path: "x".into(),
+        reason: format!("{PRIVATE}: full"),
+    }];
+    assert!(serde_json::to_string(&record).unwrap().contains(PRIVATE));
+    for shape in Shape::ALL
+        .into_iter()
+        .filter(|shape| *shape != Shape::Record)
+    {
+        let text = shaped(shape, &record).to_string();
+        assert!(!text.contains(PRIVATE), "{}: {text}", shape.name());
+        assert!(text.contains("clone3"), "{}: {text}", shape.name());
+    }
+    let value = shaped(Shape::Mcp, &record);
+    let structured = &value["structuredContent"];
+    assert_eq!(structured["setup_error"]["errno_name"], "EPERM");
+    assert_eq!(structured["warnings"], json!(["a warning"]));
 }
 
 /// `ToolResultBlockParam` of the Messages API.

@@ -106,12 +106,16 @@ fn filled(stage: &Stage) -> Check {
             .ended(Outcome::Disk)?;
         assert_eq!(run.stdout(), "1048576 ENOSPC\n", "{place}");
         assert_eq!(run.record.exit_code, 1);
+        let limits = &run.record.limits;
+        let inodes = option.replace("-size", "_inodes");
+        assert_eq!(limits[&option.replace('-', "_")].hit, Some(true));
+        assert_eq!(limits[&inodes].hit, None, "{}", run.json);
     }
     Ok(())
 }
 
 fn inodes_used_up(stage: &Stage) -> Check {
-    for place in ["/tmp", "/workspace"] {
+    for (place, name) in [("/tmp", "tmp"), ("/workspace", "workspace")] {
         let run = stage
             .probe("disk/litter", [place])
             .run()?
@@ -121,6 +125,9 @@ fn inodes_used_up(stage: &Stage) -> Check {
             "{place}: {}",
             run.stdout()
         );
+        let hit = |kind| run.record.limits[&format!("{name}_{kind}")].hit;
+        assert_eq!(hit("inodes"), Some(true), "{}", run.json);
+        assert_ne!(hit("size"), Some(true), "{}", run.json);
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Languages other than Python, in cells: what only a cell shows, such as memory
 //! limits and a channel of two pipes between two users.
 
+use cellblock::record::Category;
+
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
 
@@ -99,7 +101,16 @@ pub(crate) const SUITE: Suite = Suite {
             needs: &[Need::Program("javac")],
             run: |stage| {
                 let run = stage.code("java", "1").limit("memory", "48M").run()?;
-                run.ended(Outcome::Memory)?;
+                let record = &run.record;
+                // What was refused before it was used shows in no figure.
+                assert!(
+                    matches!(record.outcome, Outcome::Memory | Outcome::Exit),
+                    "{}",
+                    run.json
+                );
+                assert_eq!(record.error_category, Some(Category::Memory));
+                let context = record.context.as_deref().unwrap_or_default();
+                assert!(context.contains("48M"), "{context}");
                 Ok(())
             },
         },

@@ -25,6 +25,7 @@ mod time;
 mod truth;
 mod uncounted;
 mod unkillable;
+mod verdicts;
 
 /// Every subject, in the catalogue's order.
 pub(crate) const SUITES: &[&Suite] = &[
@@ -49,6 +50,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &events::SUITE,
     &event_readers::SUITE,
     &truth::SUITE,
+    &verdicts::SUITE,
     &crowd::SUITE,
     &languages::SUITE,
 ];

@@ -44,7 +44,8 @@
 //! that running out of it is an `OutOfMemoryError`. Where the machine itself
 //! gets none, its last words tell.
 
-use super::{Compiled, Delivery, Driver, DriverFile};
+use super::{Compiled, Delivery, Driver, DriverFile, Heap, LastWords};
+use crate::record::Category;
 use crate::spec::Bytes;
 
 const SHIM: &str = "/run/cellblock/Shim.java";
@@ -84,11 +85,15 @@ pub(super) static DRIVER: Driver = Driver {
         content: include_str!("Shim.java"),
     }],
     delivery: Delivery::Channel(&[]),
-    memory_flags: heap,
-    out_of_memory: &[
-        "insufficient memory for the Java Runtime Environment",
-        "Could not reserve enough space for",
-        "Error occurred during initialization of VM",
+    heap: Some(Heap {
+        share: heap,
+        flag: Some(|mib| format!("-Xmx{mib}m")),
+        besides: Bytes::mib(64),
+    }),
+    last_words: &[
+        out_of_memory("insufficient memory for the Java Runtime Environment"),
+        out_of_memory("Could not reserve enough space for"),
+        out_of_memory("Error occurred during initialization of VM"),
     ],
     probes: &[],
     compiled: Some(Compiled {
@@ -101,8 +106,16 @@ pub(super) static DRIVER: Driver = Driver {
 };
 
 /// The compiler's classes, its code and some threads take 200 MB of their own.
-fn heap(limit: Bytes) -> Vec<String> {
+fn heap(limit: Bytes) -> Bytes {
     let mib = limit.0 >> 20;
-    let heap = mib.saturating_sub(256).max(mib / 2).max(16);
-    vec![format!("-Xmx{heap}m")]
+    Bytes::mib(mib.saturating_sub(256).max(mib / 2).max(16))
+}
+
+/// The virtual machine exits, or aborts, with these.
+const fn out_of_memory(phrase: &'static str) -> LastWords {
+    LastWords {
+        category: Category::Memory,
+        phrase,
+        aborts: false,
+    }
 }

@@ -50,7 +50,8 @@
 //! what the limit leaves after a share for everything else, and its last words
 //! tell the supervisor what happened.
 
-use super::{Delivery, Driver, DriverFile, Part};
+use super::{Delivery, Driver, DriverFile, Heap, LastWords, Part};
+use crate::record::Category;
 use crate::spec::Bytes;
 
 const SHIM: &str = "/run/cellblock/node.cjs";
@@ -87,8 +88,12 @@ const NODE: Driver = Driver {
     flags: &[SHIM],
     files: FILES,
     delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS]),
-    memory_flags: heap,
-    out_of_memory: LAST_WORDS,
+    heap: Some(Heap {
+        share: heap,
+        flag: Some(|mib| format!("--max-old-space-size={mib}")),
+        besides: Bytes::mib(32),
+    }),
+    last_words: LAST_WORDS,
     // libuv batches its waiting by it where it can.
     probes: &["io_uring_setup"],
     compiled: None,
@@ -117,18 +122,27 @@ const FILES: &[DriverFile] = &[DriverFile {
     content: include_str!("shim.cjs"),
 }];
 
-const LAST_WORDS: &[&str] = &[
-    "JavaScript heap out of memory",
-    "Fatal process out of memory",
-    "FATAL ERROR: Out of memory",
+const LAST_WORDS: &[LastWords] = &[
+    out_of_memory("JavaScript heap out of memory"),
+    out_of_memory("Fatal process out of memory"),
+    out_of_memory("FATAL ERROR: Out of memory"),
 ];
 
+/// V8 says so and aborts.
+const fn out_of_memory(phrase: &'static str) -> LastWords {
+    LastWords {
+        category: Category::Memory,
+        phrase,
+        aborts: true,
+    }
+}
+
 /// A bare process takes 50 MB outside of the heap, and buffers live there too.
-fn heap(limit: Bytes) -> Vec<String> {
+fn heap(limit: Bytes) -> Bytes {
     let mib = limit.0 >> 20;
     let heap = mib
         .saturating_sub(mib / 4)
         .min(mib.saturating_sub(64))
         .max(16);
-    vec![format!("--max-old-space-size={heap}")]
+    Bytes::mib(heap)
 }

@@ -31,7 +31,9 @@
 //! cgroup there always is, until the kernel kills; so the shim sets R's own
 //! limit on vectors a little below the cell's (`mem.maxVSize`).
 
-use super::{Delivery, Driver, DriverFile};
+use super::{Delivery, Driver, DriverFile, Heap, LastWords};
+use crate::record::Category;
+use crate::spec::Bytes;
 
 const SHIM: &str = "/run/cellblock/r.R";
 
@@ -57,10 +59,23 @@ pub(super) static DRIVER: Driver = Driver {
         },
     ],
     delivery: Delivery::Channel(&[]),
-    memory_flags: super::no_memory_flags,
-    out_of_memory: &[],
+    heap: Some(Heap {
+        share: vectors,
+        flag: None,
+        besides: Bytes::mib(32),
+    }),
+    last_words: &[LastWords {
+        category: Category::Memory,
+        phrase: "cannot allocate",
+        aborts: false,
+    }],
     probes: &[],
     compiled: None,
     rootfs: "r",
     profile: "r",
 };
+
+/// What the shim sets `mem.maxVSize` to.
+fn vectors(limit: Bytes) -> Bytes {
+    Bytes::mib((limit.0 >> 20).saturating_sub(80).max(64))
+}

@@ -2,7 +2,8 @@
 //! other shells are not substitutes, since scripts for Bash fail in them late
 //! and oddly.
 
-use super::{Delivery, Driver};
+use super::{Delivery, Driver, LastWords};
+use crate::record::Category;
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -13,10 +14,38 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &[],
     files: &[],
     delivery: Delivery::File("/run/cellblock/main.sh"),
-    memory_flags: super::no_memory_flags,
-    out_of_memory: &[],
+    heap: None,
+    last_words: LAST_WORDS,
     probes: &[],
     compiled: None,
     profile: "shell",
     rootfs: "shell",
 };
+
+/// What Bash writes, and what tools get from strerror(3).
+const LAST_WORDS: &[LastWords] = &[
+    said(
+        Category::Processes,
+        "fork: retry: Resource temporarily unavailable",
+    ),
+    said(
+        Category::Processes,
+        "fork: Resource temporarily unavailable",
+    ),
+    said(Category::Processes, "Cannot fork"),
+    said(Category::Memory, "xrealloc: cannot allocate"),
+    said(Category::Memory, "xmalloc: cannot allocate"),
+    said(Category::Memory, "annot allocate memory"),
+    said(Category::Memory, "memory exhausted"),
+    said(Category::Disk, "No space left on device"),
+    said(Category::Disk, "File too large"),
+    said(Category::File, "Too many open files"),
+];
+
+const fn said(category: Category, phrase: &'static str) -> LastWords {
+    LastWords {
+        category,
+        phrase,
+        aborts: false,
+    }
+}

@@ -28,10 +28,9 @@ fn ended(end: End) -> Evidence<'static> {
     Evidence {
         end,
         stopped: None,
-        oom_kills: 0,
-        aborted_for_memory: false,
-        pids_limit_hits: Some(0),
-        full: vec![],
+        measured: Measured::default(),
+        last_words: None,
+        stderr: String::new(),
         denied: &[],
         error: None,
         broken_syntax: false,
@@ -73,11 +72,97 @@ fn error(name: &str, errno: Option<Errno>) -> CodeError {
     }
 }
 
-fn full(exhausted: Exhausted) -> Vec<FullTmpfs> {
-    vec![FullTmpfs {
+fn full(exhausted: Exhausted) -> Measured {
+    let disks = vec![FullTmpfs {
         name: "/workspace".into(),
         exhausted,
-    }]
+        at_end: true,
+    }];
+    Measured {
+        disks,
+        ..Measured::default()
+    }
+}
+
+/// The same, but emptied before the end.
+fn was_full(exhausted: Exhausted) -> Measured {
+    let mut measured = full(exhausted);
+    measured.disks[0].at_end = false;
+    measured
+}
+
+const SPACE: Exhausted = Exhausted::Space(Bytes::mib(64));
+
+fn killed_for_memory() -> Measured {
+    Measured {
+        memory: Some(true),
+        ..Measured::default()
+    }
+}
+
+/// So much in use that more is refused.
+fn short_of_memory() -> Measured {
+    Measured {
+        memory_short: true,
+        memory_peak: Some(Bytes::mib(250)),
+        ..Measured::default()
+    }
+}
+
+fn refused_forks() -> Measured {
+    Measured {
+        processes: Some(true),
+        forks_refused: true,
+        ..Measured::default()
+    }
+}
+
+/// As many processes as there may be were seen, which is no refusal.
+fn saw_all_processes() -> Measured {
+    Measured {
+        processes: Some(true),
+        ..Measured::default()
+    }
+}
+
+fn used_cpu(used: Duration, reached: bool) -> Measured {
+    Measured {
+        cpu_time: Some(reached),
+        cpu_used: Some(used),
+        ..Measured::default()
+    }
+}
+
+fn file_at_its_limit() -> Measured {
+    Measured {
+        file_size: Some(true),
+        ..Measured::default()
+    }
+}
+
+fn with(measured: Measured, evidence: Evidence<'static>) -> Evidence<'static> {
+    Evidence {
+        measured,
+        ..evidence
+    }
+}
+
+fn saying(
+    category: Category,
+    phrase: &'static str,
+    evidence: Evidence<'static>,
+) -> Evidence<'static> {
+    Evidence {
+        last_words: Some((category, phrase)),
+        ..evidence
+    }
+}
+
+fn message(name: &str, message: &str) -> CodeError {
+    CodeError {
+        message: message.into(),
+        ..error(name, None)
+    }
 }
 
 /// One row: evidence, then outcome, category, exit code, signal, whether it is
@@ -115,9 +200,11 @@ fn success_has_nothing_to_say() {
     assert_eq!(judge(&exit(0)), OK);
     // A child was refused or killed, and the program coped.
     let coped = Evidence {
-        oom_kills: 1,
-        pids_limit_hits: Some(7),
-        full: full(Exhausted::Space(Bytes::mib(64))),
+        measured: Measured {
+            memory: Some(true),
+            ..refused_forks()
+        },
+        last_words: Some((Category::Memory, "cannot allocate")),
         ..exit(0)
     };
     assert_eq!(judge(&coped), OK);
@@ -170,15 +257,24 @@ fn signals() {
         (signal(Signal::SIGTERM), Outcome::Signal, Category::Killed, 143, Some("SIGTERM"), true, "ended by SIGTERM"),
         (ended(End::Signaled(40)), Outcome::Signal, Category::Killed, 168, Some("signal 40"), true, "signal 40"),
         (signal(Signal::SIGKILL), Outcome::Signal, Category::Killed, 137, Some("SIGKILL"), true, "did not send it"),
-        (Evidence { aborted_for_memory: true, ..signal(Signal::SIGABRT) }, Outcome::Memory, Category::Memory, 134, Some("SIGABRT"), true, "256M"),
-        (Evidence { oom_kills: 1, ..signal(Signal::SIGKILL) }, Outcome::Memory, Category::Memory, 137, Some("SIGKILL"), true, "256M"),
-        (signal(Signal::SIGXCPU), Outcome::Timeout, Category::Timeout, 124, Some("SIGXCPU"), true, "CPU time than its limit of 1s"),
-        (signal(Signal::SIGXFSZ), Outcome::Disk, Category::Disk, 153, Some("SIGXFSZ"), true, "16M"),
-        (signal(Signal::SIGSYS), Outcome::Denied, Category::Permission, 159, Some("SIGSYS"), true, "policy forbids"),
+        (with(killed_for_memory(), signal(Signal::SIGKILL)), Outcome::Memory, Category::Memory, 137, Some("SIGKILL"), true, "256M"),
+        // A full heap and the words, and each of them alone.
+        (saying(Category::Memory, "heap out of memory", with(short_of_memory(), signal(Signal::SIGABRT))), Outcome::Memory, Category::Memory, 134, Some("SIGABRT"), true, "256M"),
+        (saying(Category::Memory, "heap out of memory", signal(Signal::SIGABRT)), Outcome::Signal, Category::Memory, 134, Some("SIGABRT"), true, "it wrote `heap out of memory`: by its own account it lacked memory"),
+        (saying(Category::Memory, "cannot allocate", with(short_of_memory(), signal(Signal::SIGTERM))), Outcome::Signal, Category::Killed, 143, Some("SIGTERM"), true, "ended by SIGTERM"),
+        (with(short_of_memory(), signal(Signal::SIGABRT)), Outcome::Signal, Category::Killed, 134, Some("SIGABRT"), true, "gave up"),
+        (with(used_cpu(Duration::from_secs(1), true), signal(Signal::SIGXCPU)), Outcome::Timeout, Category::Timeout, 124, Some("SIGXCPU"), true, "CPU time than its limit of 1s"),
+        (with(used_cpu(Duration::from_millis(5), false), signal(Signal::SIGXCPU)), Outcome::Signal, Category::Killed, 152, Some("SIGXCPU"), true, "did not reach its limit of 1s; 5ms was measured"),
+        (signal(Signal::SIGXCPU), Outcome::Signal, Category::Killed, 152, Some("SIGXCPU"), true, "a process can send it too"),
+        (with(file_at_its_limit(), signal(Signal::SIGXFSZ)), Outcome::Disk, Category::Disk, 153, Some("SIGXFSZ"), true, "16M"),
+        (signal(Signal::SIGXFSZ), Outcome::Signal, Category::Killed, 153, Some("SIGXFSZ"), true, "the limit is 16M, and no file of that size was found"),
+        (signal(Signal::SIGSYS), Outcome::Signal, Category::Killed, 159, Some("SIGSYS"), true, "another architecture"),
         (signal(Signal::SIGBUS), Outcome::Signal, Category::Killed, 135, Some("SIGBUS"), true, "nothing behind it"),
-        (Evidence { full: full(Exhausted::Space(Bytes::mib(64))), ..signal(Signal::SIGBUS) }, Outcome::Disk, Category::Disk, 135, Some("SIGBUS"), true, "/workspace is full (64M)"),
+        (with(full(SPACE), signal(Signal::SIGBUS)), Outcome::Disk, Category::Disk, 135, Some("SIGBUS"), true, "/workspace is full (64M)"),
+        (with(was_full(SPACE), signal(Signal::SIGBUS)), Outcome::Signal, Category::Killed, 135, Some("SIGBUS"), true, "nothing behind it"),
         (signal(Signal::SIGABRT), Outcome::Signal, Category::Killed, 134, Some("SIGABRT"), true, "gave up"),
-        (Evidence { pids_limit_hits: Some(3), ..signal(Signal::SIGABRT) }, Outcome::Processes, Category::Processes, 134, Some("SIGABRT"), true, "limit of 64 processes"),
+        (with(refused_forks(), signal(Signal::SIGABRT)), Outcome::Processes, Category::Processes, 134, Some("SIGABRT"), true, "limit of 64 processes"),
+        (with(saw_all_processes(), signal(Signal::SIGABRT)), Outcome::Signal, Category::Killed, 134, Some("SIGABRT"), true, "gave up"),
     ]);
 }
 
@@ -194,10 +290,23 @@ fn exits() {
         (exit(127), Outcome::Exit, Category::Runtime, 127, None, true, "was not found"),
         (exit(137), Outcome::Exit, Category::Runtime, 137, None, true, "SIGKILL ended"),
         (Evidence { broken_syntax: true, ..exit(2) }, Outcome::Exit, Category::Syntax, 2, None, true, "does not parse"),
-        (Evidence { oom_kills: 2, ..exit(137) }, Outcome::Memory, Category::Memory, 137, None, true, "256M"),
-        (Evidence { pids_limit_hits: Some(1), ..exit(254) }, Outcome::Processes, Category::Processes, 254, None, true, "64 processes"),
-        (Evidence { pids_limit_hits: None, ..exit(254) }, Outcome::Exit, Category::Runtime, 254, None, true, "status 254"),
-        (Evidence { full: full(Exhausted::Inodes(1000)), ..exit(1) }, Outcome::Disk, Category::Disk, 1, None, true, "/workspace holds as many files as it can (1000)"),
+        (with(killed_for_memory(), exit(137)), Outcome::Memory, Category::Memory, 137, None, true, "256M"),
+        (with(short_of_memory(), exit(2)), Outcome::Exit, Category::Runtime, 2, None, true, "status 2"),
+        (saying(Category::Memory, "xrealloc: cannot allocate", with(short_of_memory(), exit(2))), Outcome::Memory, Category::Memory, 2, None, true, "256M"),
+        (saying(Category::Memory, "xrealloc: cannot allocate", exit(2)), Outcome::Exit, Category::Memory, 2, None, true, "status 2; it wrote `xrealloc: cannot allocate`: by its own account it lacked memory"),
+        (with(refused_forks(), exit(254)), Outcome::Processes, Category::Processes, 254, None, true, "64 processes"),
+        (with(saw_all_processes(), exit(254)), Outcome::Exit, Category::Runtime, 254, None, true, "status 254"),
+        (saying(Category::Processes, "fork: retry", with(saw_all_processes(), exit(254))), Outcome::Processes, Category::Processes, 254, None, true, "64 processes"),
+        (saying(Category::Processes, "fork: retry", exit(254)), Outcome::Exit, Category::Processes, 254, None, true, "the limit is 64 processes and threads"),
+        (with(full(Exhausted::Inodes(1000)), exit(1)), Outcome::Disk, Category::Disk, 1, None, true, "/workspace holds as many files as it can (1000)"),
+        (with(was_full(SPACE), exit(1)), Outcome::Exit, Category::Runtime, 1, None, true, "status 1; /workspace was full at times (64M)"),
+        (saying(Category::Disk, "No space left on device", with(was_full(SPACE), exit(1))), Outcome::Disk, Category::Disk, 1, None, true, "was full at times"),
+        (saying(Category::Disk, "No space left on device", exit(1)), Outcome::Exit, Category::Disk, 1, None, true, "none of its disks was seen full"),
+        (saying(Category::File, "Too many open files", exit(1)), Outcome::Exit, Category::File, 1, None, true, "its limit is 256 at a time"),
+        (with(file_at_its_limit(), exit(153)), Outcome::Disk, Category::Disk, 153, None, true, "16M for one file"),
+        (exit(153), Outcome::Exit, Category::Runtime, 153, None, true, "SIGXFSZ ended"),
+        (Evidence { stderr: "x: line 1: git: command not found\n".into(), ..exit(127) }, Outcome::Exit, Category::File, 127, None, true, "no program `git` in the rootfs `host`"),
+        (Evidence { stderr: "x: line 1: git: command not found\n".into(), ..exit(1) }, Outcome::Exit, Category::Runtime, 1, None, true, "status 1"),
     ]);
 }
 
@@ -218,11 +327,16 @@ fn exceptions() {
         (error("TimeoutError", None), Outcome::Error, Category::Timeout, true, "longer than the code"),
         (error("UFuncTypeError", None), Outcome::Error, Category::Type, true, "wrong type"),
         (error("RecursionError", None), Outcome::Error, Category::Runtime, true, "traceback"),
-        (error("MemoryError", None), Outcome::Memory, Category::Memory, true, "256M"),
-        (error("OSError", Some(Errno::ENOSPC)), Outcome::Disk, Category::Disk, true, "out of disk space"),
-        (error("OSError", Some(Errno::EDQUOT)), Outcome::Disk, Category::Disk, true, "out of disk space"),
-        (error("OSError", Some(Errno::EFBIG)), Outcome::Disk, Category::Disk, true, "16M for one file"),
-        (error("BlockingIOError", Some(Errno::EAGAIN)), Outcome::Error, Category::Runtime, true, "BlockingIOError"),
+        (error("OSError", Some(Errno::EMFILE)), Outcome::Error, Category::File, true, "too many files open (its limit is 256 at a time)"),
+        // Without a figure that shows a limit, what the code reports is only that.
+        (error("MemoryError", None), Outcome::Error, Category::Memory, true, "how much was in use was not measured of the limit of 256M"),
+        (error("OSError", Some(Errno::ENOSPC)), Outcome::Error, Category::Disk, true, "none of its disks was seen full: /workspace holds 64M, /tmp 64M, /dev/shm 64M"),
+        (error("OSError", Some(Errno::EDQUOT)), Outcome::Error, Category::Disk, true, "none of its disks"),
+        (error("OSError", Some(Errno::EFBIG)), Outcome::Error, Category::Disk, true, "one file at most 16M"),
+        (error("BlockingIOError", Some(Errno::EAGAIN)), Outcome::Error, Category::Runtime, true, "the limit is 64 at a time"),
+        (message("RuntimeError", "can't start new thread"), Outcome::Error, Category::Processes, true, "the limit is 64 processes and threads at a time"),
+        (message("simpleError", "cannot allocate vector of size 7.5 Gb"), Outcome::Error, Category::Memory, true, "256M"),
+        (message("Error", "spawn git ENOENT"), Outcome::Error, Category::File, true, "no program `git`"),
     ];
     for (error, outcome, category, is_retryable, words) in rows {
         let verdict = judge(&Evidence {
@@ -247,48 +361,116 @@ fn exceptions() {
 #[test]
 fn what_was_measured_beats_what_the_code_reports() {
     let value = error("ValueError", None);
-    let thread = error("BlockingIOError", Some(Errno::EAGAIN));
-    let judged = |evidence: Evidence<'_>| {
-        let verdict = judge(&evidence);
-        (verdict.outcome, verdict.exit_code)
+    let thread = message("RuntimeError", "can't start new thread");
+    let no_memory = error("MemoryError", None);
+    let no_space = error("OSError", Some(Errno::ENOSPC));
+    let too_large = error("OSError", Some(Errno::EFBIG));
+    let not_now = error("BlockingIOError", Some(Errno::EAGAIN));
+    let not_reached = Measured {
+        processes: Some(false),
+        ..Measured::default()
     };
-    let with = |error, evidence| Evidence {
-        error: Some(error),
-        ..evidence
-    };
-    assert_eq!(
-        judged(with(&value, signal(Signal::SIGSEGV))),
-        (Outcome::Signal, 139)
-    );
-    assert_eq!(
-        judged(with(
-            &value,
-            stop(Stop::WallTimeout(Duration::from_secs(2)))
-        )),
-        (Outcome::Timeout, 124)
-    );
-    assert_eq!(
-        judged(Evidence {
-            oom_kills: 1,
-            ..with(&value, exit(1))
-        }),
-        (Outcome::Memory, 1)
-    );
-    // A driver that exits as if all were well.
-    assert_eq!(judged(with(&value, exit(0))), (Outcome::Error, 1));
-    for (hits, expected) in [
-        (Some(2), Outcome::Processes),
-        (None, Outcome::Processes),
-        (Some(0), Outcome::Error),
-    ] {
+    let timeout = || stop(Stop::WallTimeout(Duration::from_secs(2)));
+    #[rustfmt::skip]
+    let rows = [
+        (&value, signal(Signal::SIGSEGV), Outcome::Signal, Category::Killed, 139),
+        (&value, timeout(), Outcome::Timeout, Category::Timeout, 124),
+        (&value, with(killed_for_memory(), exit(1)), Outcome::Memory, Category::Memory, 1),
+        (&value, with(short_of_memory(), exit(1)), Outcome::Error, Category::Value, 1),
+        // A driver that exits as if all were well.
+        (&value, exit(0), Outcome::Error, Category::Value, 1),
+        (&no_memory, with(short_of_memory(), exit(1)), Outcome::Memory, Category::Memory, 1),
+        (&thread, with(refused_forks(), exit(1)), Outcome::Processes, Category::Processes, 1),
+        (&thread, with(not_reached.clone(), exit(1)), Outcome::Error, Category::Runtime, 1),
+        (&not_now, with(saw_all_processes(), exit(1)), Outcome::Processes, Category::Processes, 1),
+        (&not_now, with(not_reached, exit(1)), Outcome::Error, Category::Runtime, 1),
+        (&no_space, with(full(SPACE), exit(1)), Outcome::Disk, Category::Disk, 1),
+        (&no_space, with(was_full(SPACE), exit(1)), Outcome::Disk, Category::Disk, 1),
+        (&no_space, with(file_at_its_limit(), exit(1)), Outcome::Error, Category::Disk, 1),
+        (&too_large, with(file_at_its_limit(), exit(1)), Outcome::Disk, Category::Disk, 1),
+        (&too_large, with(full(SPACE), exit(1)), Outcome::Error, Category::Disk, 1),
+    ];
+    for (error, evidence, outcome, category, exit_code) in rows {
+        let verdict = judge(&Evidence {
+            error: Some(error),
+            ..evidence.clone()
+        });
+        let came = (verdict.outcome, verdict.error_category, verdict.exit_code);
         assert_eq!(
-            judged(Evidence {
-                pids_limit_hits: hits,
-                ..with(&thread, exit(1))
-            }),
-            (expected, 1)
+            came,
+            (outcome, Some(category), exit_code),
+            "{error:?} {evidence:?}"
         );
     }
+}
+
+#[test]
+fn a_denial_explains_the_error_that_it_answered_with() {
+    let denied = [Denied {
+        kind: "syscall".into(),
+        name: "socket".into(),
+        count: 1,
+        action: "EAFNOSUPPORT".into(),
+        reason: Some("only TCP".into()),
+    }];
+    let judged = |errno| {
+        let error = error("OSError", Some(errno));
+        judge(&Evidence {
+            error: Some(&error),
+            denied: &denied,
+            ..exit(1)
+        })
+    };
+    let verdict = judged(Errno::EAFNOSUPPORT);
+    assert_eq!(verdict.error_category, Some(Category::Permission));
+    let context = verdict.context.unwrap();
+    assert!(
+        context.contains("no socket of that kind (only TCP); do without it"),
+        "{context}"
+    );
+    // Another error is another thing's.
+    let verdict = judged(Errno::ENETUNREACH);
+    assert_eq!(verdict.error_category, Some(Category::Network));
+}
+
+#[test]
+fn set_up_errors_name_no_path_of_the_hosts() {
+    let private = "/srv/private/dir";
+    let errors = [
+        SetupError::os(Step::Mount, "open_tree", Errno::EIO).on(private),
+        SetupError::new(
+            Step::Interpreter,
+            format!("no python in the rootfs `{private}`"),
+        )
+        .on("/usr/bin/python3"),
+        SetupError::new(Step::Rootfs, "no such rootfs")
+            .on("mine")
+            .hint(format!("look into {private}")),
+        SetupError::new(Step::Spec, format!("{private}: not a list")),
+        SetupError::os(Step::Exec, "execve", Errno::ENOENT)
+            .on("/usr/bin/tool")
+            .hint(format!("mount {private}")),
+    ];
+    for error in errors {
+        let context = judge(&ended(End::NotStarted(error.clone())))
+            .context
+            .unwrap();
+        assert!(!context.contains(private), "{context}");
+        assert!(
+            context.ends_with("finds the details in the record's setup_error"),
+            "{context}"
+        );
+        // The program is the caller's own word, and inside the cell.
+        assert_eq!(
+            context.contains("/usr/bin/tool"),
+            error.step == Step::Exec,
+            "{context}"
+        );
+    }
+    let context = judge(&stop(Stop::Internal(format!("write({private})"))))
+        .context
+        .unwrap();
+    assert!(!context.contains(private), "{context}");
 }
 
 #[test]
@@ -357,6 +539,33 @@ fn any_code_error() -> impl Strategy<Value = Option<CodeError>> {
     ))
 }
 
+fn any_measured() -> impl Strategy<Value = Measured> {
+    let reached = any::<Option<bool>>;
+    (
+        reached(),
+        reached(),
+        any::<bool>(),
+        reached(),
+        reached(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(cpu_time, memory, memory_short, processes, file_size, is_full)| Measured {
+                cpu_time,
+                memory,
+                memory_short,
+                processes,
+                forks_refused: processes == Some(true),
+                file_size,
+                ..if is_full {
+                    full(SPACE)
+                } else {
+                    Measured::default()
+                }
+            },
+        )
+}
+
 fn any_end() -> impl Strategy<Value = End> {
     prop_oneof![
         any::<u8>().prop_map(End::Exited),
@@ -388,16 +597,16 @@ proptest! {
     fn every_verdict_is_consistent(
         end in any_end(),
         stopped in any_stop(),
-        oom_kills in 0u64..3,
-        pids_limit_hits in proptest::option::of(0u64..3),
-        is_full in any::<bool>(),
+        measured in any_measured(),
+        last_words in proptest::option::of(prop_oneof![
+            Just((Category::Memory, "cannot allocate")), Just((Category::Disk, "No space left")),
+            Just((Category::Processes, "fork: retry")),
+        ]),
         error in any_code_error(),
         broken_syntax in any::<bool>(),
     ) {
-        let full = if is_full { full(Exhausted::Space(Bytes(1))) } else { vec![] };
         let verdict = judge(&Evidence {
-            aborted_for_memory: false,
-            end: end.clone(), stopped, oom_kills, pids_limit_hits, full,
+            end: end.clone(), stopped: stopped.clone(), measured: measured.clone(), last_words, stderr: String::new(),
             denied: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
         });
         let ok = verdict.outcome == Outcome::Ok;
@@ -408,6 +617,18 @@ proptest! {
         prop_assert_eq!(verdict.context.is_none(), ok);
         prop_assert!(verdict.is_error || !verdict.is_retryable);
         prop_assert_eq!(verdict.signal.is_some(), matches!(end, End::Signaled(_)));
+        // No limit is named as what ended it without a figure.
+        if stopped.is_none() {
+            let shown = match verdict.outcome {
+                Outcome::Timeout => measured.cpu_time == Some(true),
+                Outcome::Memory => measured.memory == Some(true) || measured.memory_short,
+                Outcome::Processes => measured.processes == Some(true),
+                Outcome::Disk => measured.file_size == Some(true) || !measured.disks.is_empty(),
+                Outcome::Denied | Outcome::Output => false,
+                _ => true,
+            };
+            prop_assert!(shown, "{:?} {:?}", verdict, measured);
+        }
         // Another outcome has that code only if it is the program's own.
         if verdict.outcome == Outcome::Timeout {
             prop_assert_eq!(verdict.exit_code, TIMED_OUT);
