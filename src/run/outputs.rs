@@ -1,12 +1,14 @@
 //! What comes out of the workspace when the cell has ended.
 
 use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
 use crate::error::{Result, SetupError, Step};
 use crate::plan::Plan;
 use crate::record::FileChange;
 use crate::supervise::Observed;
 use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, collect};
+use crate::sys::process::monotonic_ns;
 
 /// Files copied out beside the kept ones would come in with the next run.
 pub(super) fn refuse_same(out: Option<&OutDir>, kept: Option<&Kept>) -> Result<()> {
@@ -24,6 +26,19 @@ pub(super) fn refuse_same(out: Option<&OutDir>, kept: Option<&Kept>) -> Result<(
     }
 }
 
+/// A call ends within a second of its limit on real time, its files included.
+const AFTER_WALL: Duration = Duration::from_millis(600);
+/// But for an end that took long already, there is this much for them.
+const AT_LEAST: Duration = Duration::from_millis(200);
+
+/// When to stop collecting files.
+fn until(plan: &Plan, observed: &Observed) -> Option<Instant> {
+    let now = Instant::now();
+    let ran = Duration::from_nanos(monotonic_ns().saturating_sub(observed.began_ns));
+    let left = (plan.watch.wall?.saturating_add(AFTER_WALL)).saturating_sub(ran);
+    now.checked_add(left.max(AT_LEAST))
+}
+
 /// Lists what changed and tells of it meanwhile, copies it out, and writes a kept
 /// workspace back.
 pub(super) fn gather(
@@ -39,6 +54,7 @@ pub(super) fn gather(
     };
     let caps = Caps {
         inline_bytes: plan.watch.inline_files,
+        until: until(plan, observed),
         ..Caps::of(plan.limits.workspace)
     };
     let mut outputs = collect(workspace.as_fd(), baseline, out, &caps, tell);

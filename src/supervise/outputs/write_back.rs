@@ -20,7 +20,7 @@ use super::copy_out::concerns_one_name;
 use super::keep::{Before, Kept, PENDING};
 use super::walk::{Found, Walk, kind_at, kind_of, open_beneath, open_readable};
 use crate::bytes::RawText;
-use crate::error::Result;
+use crate::error::{Result, SetupError, Step};
 use crate::record::FileSkipped;
 use crate::tree::{LATEST, erase};
 
@@ -56,6 +56,7 @@ impl Kept {
         let walk = Walk::new(workspace, caps)
             .map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
         for found in walk {
+            self.require_time(caps)?;
             match found {
                 Found::Directory { path } | Found::File { path, .. } if is_reserved(&path) => {
                     if path.as_bytes() == PENDING.to_bytes() {
@@ -99,12 +100,26 @@ impl Kept {
         }
         let pending = self.begin()?;
         let written = self
-            .copy(workspace, &changed, &pending)
+            .copy(workspace, &changed, &pending, caps)
             .and_then(|()| self.exchange(&directories, &changed, &gone, &pending, &mut skipped));
         let erased = erase(&*self.dir, PENDING);
         written?;
         erased.map_err(|e| self.error("unlink", &e.into(), Path::new("")))?;
         Ok(skipped)
+    }
+
+    /// All that changed is written back or nothing: a part of it could lack what
+    /// another part refers to.
+    fn require_time(&self, caps: &Caps) -> Result<()> {
+        if caps.is_in_time() {
+            return Ok(());
+        }
+        Err(SetupError::new(
+            Step::Outputs,
+            "no time is left to write the workspace back; the directory is as it was",
+        )
+        .on(self.path.display())
+        .hint("a call ends at most a second after its limit on real time: raise --wall, or have the code end before it"))
     }
 
     fn size_before(&self, path: &RawText) -> i128 {
@@ -183,8 +198,10 @@ impl Kept {
         workspace: BorrowedFd<'_>,
         changed: &[Changed],
         pending: &OwnedFd,
+        caps: &Caps,
     ) -> Result<()> {
         for (number, changed) in changed.iter().enumerate() {
+            self.require_time(caps)?;
             self.copy_one(workspace, changed, pending, number)
                 .map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
         }
