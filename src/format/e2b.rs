@@ -43,14 +43,17 @@ pub struct Item<'a> {
     json: Option<&'a Form>,
     /// A table, as lists of values by the columns' names.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
     data: Option<Json>,
     /// The data behind a plot, with all the fields that E2B's charts have.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
     chart: Option<Json>,
     /// Whether it is the value of the last expression.
     is_main_result: bool,
     /// Forms of other media types, and as `notes` what was left out and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "Map<String, Value>")]
     extra: BTreeMap<String, Form>,
 }
 

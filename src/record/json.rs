@@ -65,6 +65,14 @@ impl Json {
         Some(value)
     }
 
+    /// The text without spaces, where it is short enough to be parsed for that.
+    pub fn compact(&self) -> String {
+        match self.parse() {
+            Some(value) => value.to_string(),
+            None => self.text().to_owned(),
+        }
+    }
+
     /// The text for people, indented where it is short enough for that.
     pub fn pretty(&self) -> Cow<'_, str> {
         let pretty = |value| serde_json::to_string_pretty(&value).ok();
