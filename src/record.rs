@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::bytes::RawText;
 use crate::error::SetupError;
 
 pub mod event;
+pub mod json;
 pub mod picture;
 pub mod stream;
 
+use json::{Form, Json};
 use stream::{Base64, Text};
 
 /// Name and version of the record's format. A change that an old reader could
@@ -220,19 +221,19 @@ pub struct ResultItem {
     /// Its `text/plain` form.
     pub text: Option<String>,
     /// Its forms by media type; binary ones as base64.
-    pub formats: BTreeMap<String, serde_json::Value>,
+    pub formats: BTreeMap<String, Form>,
     /// The data behind a plot: `type` (`line`, `scatter`, `bar`, `pie`,
     /// `box_and_whisker`, `superchart` of several, or `unknown`), `title`,
     /// axes with labels, units, scales and ticks, and `elements`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub chart: Option<Value>,
+    pub chart: Option<Json>,
     /// A table as `columns` and `rows`, with `total_rows` and `total_columns`
     /// where it was cut; an `index` where it says more than the row's number.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub data: Option<Value>,
+    pub data: Option<Json>,
     /// What the code says about the forms, by media type.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub metadata: Option<Value>,
+    pub metadata: Option<Json>,
     /// The name under which the code may have replaced the forms later; they
     /// are the last ones.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -245,6 +245,10 @@ pub struct Limits {
         value_parser = PossibleValuesParser::new(["truncate", "kill"]).map(on_output)
     )]
     pub on_output: Option<OnOutput>,
+    /// Bytes kept of all results together, at most 1G; what is beyond is counted
+    /// [default: 8M]
+    #[arg(long, value_name = "SIZE")]
+    pub results: Option<Bytes>,
     /// Size of the tmpfs on /tmp, at least 64K [default: 64M]
     #[arg(long, value_name = "SIZE")]
     pub tmp_size: Option<Bytes>,
@@ -275,6 +279,7 @@ impl Group for Limits {
         "file-size",
         "output",
         "on-output",
+        "results",
         "tmp-size",
         "workspace-size",
         "shm-size",

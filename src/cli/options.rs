@@ -190,6 +190,7 @@ impl Options {
             file_size: self.limits.file_size,
             output: self.limits.output,
             on_output: self.limits.on_output,
+            results: self.limits.results,
             tmp: tmpfs(self.limits.tmp_size),
             workspace: tmpfs(self.limits.workspace_size),
             shm: tmpfs(self.limits.shm_size),

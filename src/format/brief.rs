@@ -116,7 +116,7 @@ fn result_text(item: &ResultItem) -> Option<String> {
     match (readable, &item.data, chart) {
         (Some(text), _, None) => Some(text.to_owned()),
         (Some(text), _, Some(chart)) => Some(format!("{text}\n{chart}")),
-        (None, Some(data), _) => Some(data.to_string()),
+        (None, Some(data), _) => Some(data.compact()),
         (None, None, chart) => chart,
     }
 }

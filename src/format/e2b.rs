@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::record::json::{Form, Json};
 use crate::record::stream::Text;
 use crate::record::{Record, ResultItem, picture};
 
@@ -39,18 +40,21 @@ pub struct Item<'a> {
     forms: BTreeMap<&'static str, Cow<'a, str>>,
     /// Its `application/json` form.
     #[serde(skip_serializing_if = "Option::is_none")]
-    json: Option<&'a Value>,
+    json: Option<&'a Form>,
     /// A table, as lists of values by the columns' names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<Map<String, Value>>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    data: Option<Json>,
     /// The data behind a plot, with all the fields that E2B's charts have.
     #[serde(skip_serializing_if = "Option::is_none")]
-    chart: Option<Map<String, Value>>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    chart: Option<Json>,
     /// Whether it is the value of the last expression.
     is_main_result: bool,
     /// Forms of other media types, and as `notes` what was left out and why.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    extra: Map<String, Value>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "Map<String, Value>")]
+    extra: BTreeMap<String, Form>,
 }
 
 /// What the code wrote, each stream in one piece where there is any.
@@ -146,15 +150,28 @@ fn item(result: &ResultItem) -> Item<'_> {
     item.chart = result
         .chart
         .as_ref()
-        .and_then(|given| chart::of(given, &mut notes));
+        .and_then(|given| parsed("chart", given, &mut notes))
+        .and_then(|given| chart::of(&given, &mut notes))
+        .map(|chart| Json::of(&chart.into()));
     item.data = result
         .data
         .as_ref()
-        .and_then(|data| table(data, &mut notes));
+        .and_then(|data| parsed("data", data, &mut notes))
+        .and_then(|data| table(&data, &mut notes))
+        .map(|data| Json::of(&data.into()));
     if !notes.is_empty() {
-        item.extra.insert("notes".to_owned(), json!(notes));
+        item.extra.insert("notes".to_owned(), json!(notes).into());
     }
     item
+}
+
+/// One value at a time is parsed: together they could take many times the record.
+fn parsed(what: &str, given: &Json, notes: &mut Vec<String>) -> Option<Value> {
+    let value = given.parse();
+    if value.is_none() {
+        notes.push(format!("{what}: left out, it is too large"));
+    }
+    value
 }
 
 /// A table by columns.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value;
 
 use super::ResultItem;
+use super::json::Form;
 
 /// What every reader of pictures takes, the best first.
 const MEDIA_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
@@ -43,7 +43,7 @@ pub fn of(item: &ResultItem) -> (Option<Picture<'_>>, Vec<String>) {
 ///
 /// # Errors
 /// Why it is none.
-pub fn read<'a>(media_type: &str, form: &'a Value) -> Result<Picture<'a>, String> {
+pub fn read<'a>(media_type: &str, form: &'a Form) -> Result<Picture<'a>, String> {
     let known = MEDIA_TYPES.into_iter().find(|known| *known == media_type);
     let media_type = known.ok_or_else(|| format!("{media_type}: it is no picture for all"))?;
     let text = form
@@ -68,14 +68,14 @@ pub fn read<'a>(media_type: &str, form: &'a Value) -> Result<Picture<'a>, String
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn item(forms: &[(&str, Value)]) -> ResultItem {
         let forms = forms
             .iter()
-            .map(|(name, form)| ((*name).to_owned(), form.clone()));
+            .map(|(name, form)| ((*name).to_owned(), form.clone().into()));
         ResultItem {
             formats: forms.collect(),
             ..ResultItem::default()

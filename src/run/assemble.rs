@@ -188,6 +188,7 @@ fn unlimited() -> Limits {
         file_size: None,
         output: crate::spec::Bytes(0),
         on_output: crate::spec::OnOutput::Truncate,
+        results: crate::spec::Bytes(0),
         tmp: none,
         workspace: none,
         shm: none,
@@ -270,6 +271,12 @@ fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
         observed.used_so_far,
     ) {
         warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
+    }
+    let uncounted = observed.denials.uncounted();
+    if uncounted > 0 {
+        warnings.push(format!(
+            "{uncounted} more calls were denied, of numbers that are not listed"
+        ));
     }
     if observed.channel_broken {
         warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());

@@ -2,6 +2,7 @@
 
 use crate::drivers::frames::{Frame, FrameReader};
 use crate::record::CodeError;
+use crate::spec::Bytes;
 use crate::supervise::Channel;
 use crate::sys::process::monotonic_ns;
 
@@ -31,12 +32,16 @@ pub(super) struct Said {
 }
 
 impl<'a> Conversation<'a> {
-    pub(super) fn new(request: Vec<u8>, teller: Option<&'a Teller<'a>>) -> Self {
+    /// `results` is the most that is kept of them.
+    pub(super) fn new(request: Vec<u8>, results: Bytes, teller: Option<&'a Teller<'a>>) -> Self {
         Self {
             request,
             sent: 0,
             reader: FrameReader::new(),
-            said: Said::default(),
+            said: Said {
+                results: Results::within(results),
+                ..Said::default()
+            },
             teller,
         }
     }
@@ -78,14 +83,14 @@ impl Said {
     fn take(&mut self, frame: Frame, teller: Option<&Teller<'_>>) {
         match frame {
             Frame::Started => self.started_ns = self.started_ns.or_else(|| Some(monotonic_ns())),
-            Frame::Result { item, notes } => {
-                let kept = self.results.add(item, notes);
+            Frame::Result { item, notes, size } => {
+                let kept = self.results.add(item, notes, size);
                 if let (Some(teller), Some(kept)) = (teller, kept) {
                     teller.result(kept);
                 }
             }
-            Frame::Update { item, notes } => {
-                let kept = self.results.update(item, notes);
+            Frame::Update { item, notes, size } => {
+                let kept = self.results.update(item, notes, size);
                 if let (Some(teller), Some(kept)) = (teller, kept) {
                     teller.update(kept);
                 }

@@ -67,7 +67,8 @@ impl Evidence<'_> {
             self.processes(),
         ]
         .into_iter()
-        .chain([self.open_files(), self.file_size(), self.output()])
+        .chain([self.open_files(), self.file_size()])
+        .chain([self.output(), self.results()])
         .flatten()
         .chain(self.tmpfs())
         .chain(self.binds())
@@ -216,6 +217,13 @@ impl Evidence<'_> {
             .iter()
             .any(|stream| self.truncated.contains_key(*stream));
         Some(row("output", "bytes", cap, Some(cap), "capture", hit))
+    }
+
+    fn results(&self) -> Option<Row> {
+        self.cell.channel.as_ref()?;
+        let cap = self.plan.limits.results.0 as f64;
+        let hit = self.truncated.contains_key("results");
+        Some(row("results", "bytes", cap, Some(cap), "capture", hit))
     }
 
     /// Sizes as the file systems themselves state them.

@@ -278,7 +278,8 @@ fn conversation<'a>(
                 memory: spec.limits.memory,
                 parts: driver.parts(),
             };
-            Ok(Some(Conversation::new(request.encode()?, teller)))
+            let results = spec.limits.results;
+            Ok(Some(Conversation::new(request.encode()?, results, teller)))
         }
         _ => Ok(None),
     }

@@ -1,6 +1,7 @@
 //! What comes out of the workspace when the cell has ended.
 
 use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Plan, Storage};
@@ -8,6 +9,7 @@ use crate::record::{FileChange, FileSkipped};
 use crate::spec::Scratch;
 use crate::supervise::Observed;
 use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, Tree, collect};
+use crate::sys::process::monotonic_ns;
 
 /// Files copied out beside the kept ones would come in with the next run.
 pub(super) fn refuse_same(out: Option<&OutDir>, kept: &[Kept]) -> Result<()> {
@@ -30,6 +32,19 @@ pub(super) fn refuse_same(out: Option<&OutDir>, kept: &[Kept]) -> Result<()> {
     Ok(())
 }
 
+/// A call ends within a second of its limit on real time, its files included.
+const AFTER_WALL: Duration = Duration::from_millis(600);
+/// But for an end that took long already, there is this much for them.
+const AT_LEAST: Duration = Duration::from_millis(200);
+
+/// When to stop collecting files.
+fn until(plan: &Plan, observed: &Observed) -> Option<Instant> {
+    let now = Instant::now();
+    let ran = Duration::from_nanos(monotonic_ns().saturating_sub(observed.began_ns));
+    let left = (plan.watch.wall?.saturating_add(AFTER_WALL)).saturating_sub(ran);
+    now.checked_add(left.max(AT_LEAST))
+}
+
 /// Lists what changed and tells of it meanwhile, copies it out, and writes kept
 /// places back. Binds are the host's: nothing of theirs is looked at.
 pub(super) fn gather(
@@ -41,9 +56,11 @@ pub(super) fn gather(
     tell: &dyn Fn(&FileChange),
 ) -> Outputs {
     let mut outputs = Outputs::default();
+    let until = until(plan, observed);
     for (scratch, directory) in observed.own_scratch(plan) {
         let caps = Caps {
             inline_bytes: plan.watch.inline_files,
+            until,
             ..Caps::of(scratch.limit)
         };
         let kept = kept

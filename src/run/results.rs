@@ -7,22 +7,24 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
-
+use crate::record::json::length_in_json;
 use crate::record::{ResultItem, Truncation};
+use crate::spec::Bytes;
 
 /// Results kept of one run; what comes after them is counted.
 const COUNT_CAP: usize = 1000;
-/// Bytes of them, as they stand in the record.
-const BYTES_CAP: usize = 64 << 20;
+
+/// What an empty result takes in the record.
+const OVERHEAD: usize = 64;
 
 /// Why an update is missing.
-const NO_ROOM: &str =
-    "an update was left out: the results of one run are limited to 67108864 bytes";
+const NO_ROOM: &str = "an update was left out: there is no more room for results (--results)";
 
 /// What is kept of a run's results.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Results {
+    /// The most that `bytes` may be.
+    cap: usize,
     kept: Vec<Measured>,
     /// Of `kept` and of the updates.
     bytes: usize,
@@ -49,17 +51,41 @@ struct Update {
     forms: Option<Measured>,
 }
 
+impl Default for Results {
+    fn default() -> Self {
+        Self::within(Bytes(0))
+    }
+}
+
 impl Results {
-    /// Adds a result; gives it back when it was kept.
-    pub(super) fn add(&mut self, item: ResultItem, notes: Vec<String>) -> Option<&ResultItem> {
+    /// None so far, and so many bytes of them at most, as they stand in the record.
+    pub(super) fn within(cap: Bytes) -> Self {
+        Self {
+            cap: usize::try_from(cap.0).unwrap_or(usize::MAX),
+            kept: Vec::new(),
+            bytes: 0,
+            left_out: 0,
+            updates: HashMap::new(),
+            clear_waits: false,
+        }
+    }
+
+    /// Adds a result of about `size` bytes and its notes; gives it back when it
+    /// was kept.
+    pub(super) fn add(
+        &mut self,
+        item: ResultItem,
+        notes: Vec<String>,
+        size: usize,
+    ) -> Option<&ResultItem> {
         if self.clear_waits {
             self.clear_now();
         }
-        self.push(Measured::new(item, notes))
+        self.push(Measured::new(item, notes, size))
     }
 
     fn push(&mut self, item: Measured) -> Option<&ResultItem> {
-        if self.kept.len() == COUNT_CAP || self.bytes + item.size > BYTES_CAP {
+        if self.kept.len() == COUNT_CAP || self.bytes + item.size > self.cap {
             self.left_out += 1;
             return None;
         }
@@ -73,13 +99,18 @@ impl Results {
 
     /// Gives the results of the item's name new forms. A name that no kept
     /// result has is nobody's. Gives the forms back when they were kept.
-    pub(super) fn update(&mut self, item: ResultItem, notes: Vec<String>) -> Option<&ResultItem> {
+    pub(super) fn update(
+        &mut self,
+        item: ResultItem,
+        notes: Vec<String>,
+        size: usize,
+    ) -> Option<&ResultItem> {
         let id = item.display_id.as_ref();
         let update = id.and_then(|id| self.updates.get_mut(id))?;
         let old = update.as_ref().and_then(|old| old.forms.as_ref());
         self.bytes -= old.map_or(0, |old| old.size);
-        let item = Measured::new(item, notes);
-        let fits = self.bytes + item.size <= BYTES_CAP;
+        let item = Measured::new(item, notes, size);
+        let fits = self.bytes + item.size <= self.cap;
         self.bytes += if fits { item.size } else { 0 };
         let update = update.insert(Update {
             before: self.kept.len(),
@@ -104,7 +135,7 @@ impl Results {
             self.apply_update(at);
             self.kept.swap_remove(at)
         });
-        *self = Self::default();
+        *self = Self::within(Bytes(self.cap as u64));
         if let Some(main) = main {
             self.push(main);
         }
@@ -134,7 +165,7 @@ impl Results {
         };
         match &update.forms {
             // There may be many of one name.
-            Some(new) if self.bytes - *size + new.size <= BYTES_CAP => {
+            Some(new) if self.bytes - *size + new.size <= self.cap => {
                 self.bytes = self.bytes - *size + new.size;
                 *size = new.size;
                 *item = ResultItem {
@@ -148,38 +179,41 @@ impl Results {
 }
 
 impl Measured {
-    fn new(mut item: ResultItem, notes: Vec<String>) -> Self {
+    /// `size` is that of the item without the notes.
+    fn new(mut item: ResultItem, notes: Vec<String>, size: usize) -> Self {
         item.notes.extend(notes);
-        let size = size(&item);
+        let notes: usize = item.notes.iter().map(|note| length_in_json(note)).sum();
+        let size = OVERHEAD + size + notes;
         Self { item, size }
     }
 }
 
-fn size(item: &ResultItem) -> usize {
-    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let value = |value: &Value| {
-        let written = || value.to_string().len();
-        value.as_str().map_or_else(written, str::len)
-    };
-    let json = |json: &Option<Value>| json.as_ref().map_or(0, value);
-    let formats = item
-        .formats
-        .iter()
-        .map(|(name, form)| name.len() + value(form));
-    text(&item.text)
-        + text(&item.display_id)
-        + json(&item.chart)
-        + json(&item.data)
-        + json(&item.metadata)
-        + item.notes.iter().map(String::len).sum::<usize>()
-        + formats.sum::<usize>()
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::record::json::Json;
+
+    const CAP: usize = 64 << 20;
+
+    fn none() -> Results {
+        Results::within(Bytes(CAP as u64))
+    }
+
+    fn size(item: &ResultItem) -> usize {
+        serde_json::to_string(item).unwrap().len()
+    }
+
+    impl Results {
+        fn take(&mut self, item: ResultItem) {
+            let size = size(&item);
+            self.add(item, Vec::new(), size);
+        }
+
+        fn replace(&mut self, item: ResultItem, notes: Vec<String>) {
+            let size = size(&item);
+            self.update(item, notes, size);
+        }
+    }
 
     fn item(text: &str, id: Option<&str>) -> ResultItem {
         ResultItem {
@@ -198,7 +232,7 @@ mod tests {
 
     fn large(bytes: usize, id: &str) -> ResultItem {
         ResultItem {
-            chart: Some(json!("x".repeat(bytes))),
+            chart: Some(Json::of(&"x".repeat(bytes).into())),
             ..item("large", Some(id))
         }
     }
@@ -210,15 +244,15 @@ mod tests {
 
     #[test]
     fn an_update_replaces_what_came_before_it() {
-        let mut results = Results::default();
-        results.update(item("too early", Some("a")), Vec::new());
-        results.add(item("1", Some("a")), Vec::new());
-        results.add(item("2", None), Vec::new());
-        results.add(main("3", Some("a")), Vec::new());
-        results.update(item("gone", Some("a")), Vec::new());
-        results.update(item("new", Some("a")), vec!["why".to_owned()]);
-        results.update(item("nobody's", Some("b")), Vec::new());
-        results.add(item("later", Some("a")), Vec::new());
+        let mut results = none();
+        results.replace(item("too early", Some("a")), Vec::new());
+        results.take(item("1", Some("a")));
+        results.take(item("2", None));
+        results.take(main("3", Some("a")));
+        results.replace(item("gone", Some("a")), Vec::new());
+        results.replace(item("new", Some("a")), vec!["why".to_owned()]);
+        results.replace(item("nobody's", Some("b")), Vec::new());
+        results.take(item("later", Some("a")));
         let (kept, cut) = results.finish();
         let shown: Vec<_> = (kept.iter())
             .map(|item| (item.text.as_deref(), item.is_main_result, item.notes.len()))
@@ -234,40 +268,40 @@ mod tests {
 
     #[test]
     fn a_clear_leaves_the_main_result() {
-        let mut results = Results::default();
-        results.add(item("1", None), Vec::new());
-        results.add(main("2", Some("a")), Vec::new());
-        results.update(item("3", Some("a")), Vec::new());
+        let mut results = none();
+        results.take(item("1", None));
+        results.take(main("2", Some("a")));
+        results.replace(item("3", Some("a")), Vec::new());
         results.clear(false);
-        results.add(item("4", None), Vec::new());
-        results.update(item("5", Some("a")), Vec::new());
+        results.take(item("4", None));
+        results.replace(item("5", Some("a")), Vec::new());
         assert_eq!(texts(results), ["5", "4"]);
     }
 
     #[test]
     fn a_clear_may_wait_for_the_next_result() {
-        let mut results = Results::default();
-        results.add(item("1", None), Vec::new());
+        let mut results = none();
+        results.take(item("1", None));
         results.clear(true);
         assert_eq!(results.kept.len(), 1);
-        results.add(item("2", None), Vec::new());
-        results.add(item("3", None), Vec::new());
+        results.take(item("2", None));
+        results.take(item("3", None));
         assert_eq!(texts(results), ["2", "3"]);
     }
 
     #[test]
     fn what_is_too_much_is_counted() {
-        let mut results = Results::default();
+        let mut results = none();
         for _ in 0..COUNT_CAP + 5 {
-            results.add(item("x", None), Vec::new());
+            results.take(item("x", None));
         }
         let (kept, cut) = results.finish();
         let cut = cut.unwrap();
         assert_eq!((kept.len(), cut.kept, cut.total), (1000, 1000, 1005));
 
-        let mut results = Results::default();
+        let mut results = none();
         for _ in 0..9 {
-            results.add(large(BYTES_CAP / 8 - 1000, "a"), Vec::new());
+            results.take(large(CAP / 8 - 1000, "a"));
         }
         let cut = results.finish().1.unwrap();
         assert_eq!((cut.kept, cut.total), (8, 9));
@@ -275,14 +309,14 @@ mod tests {
 
     #[test]
     fn updates_of_many_stay_within_the_cap() {
-        let mut results = Results::default();
+        let mut results = none();
         for _ in 0..COUNT_CAP {
-            results.add(item("x", Some("a")), Vec::new());
+            results.take(item("x", Some("a")));
         }
-        results.update(large(BYTES_CAP / 8, "a"), Vec::new());
+        results.replace(large(CAP / 8, "a"), Vec::new());
         let (kept, _) = results.finish();
         let bytes: usize = kept.iter().map(size).sum();
-        assert!(bytes < BYTES_CAP + COUNT_CAP * NO_ROOM.len(), "{bytes}");
+        assert!(bytes < CAP + COUNT_CAP * NO_ROOM.len(), "{bytes}");
         let updated = kept.iter().filter(|item| item.chart.is_some()).count();
         assert!((5..8).contains(&updated), "{updated}");
         assert_eq!(kept.last().unwrap().notes, [NO_ROOM]);
@@ -290,10 +324,10 @@ mod tests {
 
     #[test]
     fn an_update_without_room_is_said() {
-        let mut results = Results::default();
-        results.add(large(BYTES_CAP / 2, "a"), Vec::new());
-        results.update(large(BYTES_CAP / 2, "a"), Vec::new());
-        results.update(item("small", Some("a")), Vec::new());
+        let mut results = none();
+        results.take(large(CAP / 2, "a"));
+        results.replace(large(CAP / 2, "a"), Vec::new());
+        results.replace(item("small", Some("a")), Vec::new());
         assert_eq!(texts(results), ["small"]);
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::page::{Page, Tone};
 use super::quantity::bytes;
 use crate::record::ResultItem;
+use crate::record::json::Json;
 
 /// Rows and columns of a table that are shown.
 const ROWS: usize = 20;
@@ -83,7 +84,10 @@ fn pictures(result: &ResultItem) -> Vec<String> {
 }
 
 /// A plot in a line.
-pub(crate) fn chart(chart: &Value) -> String {
+pub(crate) fn chart(chart: &Json) -> String {
+    let Some(chart) = &chart.parse() else {
+        return "chart: too large to be described".to_owned();
+    };
     let parts = chart.get("elements").and_then(Value::as_array);
     let parts = parts.map_or(&[][..], Vec::as_slice);
     let own = |chart: &Value, key: &str| {
@@ -123,7 +127,12 @@ pub(crate) fn chart(chart: &Value) -> String {
 }
 
 /// The first rows of a table.
-fn table(page: &mut Page, data: &Value) {
+fn table(page: &mut Page, data: &Json) {
+    let Some(data) = &data.parse() else {
+        page.put(Tone::Faint, "  [a table too large to be shown]");
+        page.end_line();
+        return;
+    };
     let list = |key: &str| {
         let list = data.get(key).and_then(Value::as_array);
         list.map_or(&[][..], Vec::as_slice)

@@ -248,6 +248,8 @@ pub struct Limits {
     pub output: Bytes,
     /// What happens when a stream exceeds `output`.
     pub on_output: OnOutput,
+    /// Bytes kept of all results together, as they stand in the record.
+    pub results: Bytes,
     /// The tmpfs on `/tmp`.
     pub tmp: TmpfsLimit,
     /// The tmpfs on `/workspace`.

@@ -181,6 +181,13 @@ pub struct PartialLimits {
     /// ends the cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_output: Option<OnOutput>,
+    /// Bytes kept of all results together, as they stand in the record: at most 1G.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "quantity::write"
+    )]
+    #[schemars(schema_with = "size_schema")]
+    pub results: Option<Bytes>,
     /// The tmpfs on `/tmp`.
     #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
     pub tmp: PartialTmpfs,
@@ -366,7 +373,7 @@ impl PartialLimits {
     fn merge(mut self, later: Self) -> Self {
         later_wins!(
             self, later: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output,
-            on_output,
+            on_output, results,
         );
         self.tmp = self.tmp.merge(later.tmp);
         self.workspace = self.workspace.merge(later.workspace);

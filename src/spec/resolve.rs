@@ -190,6 +190,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             file_size: need(limits.file_size, "limits.file_size")?.0,
             output: need(limits.output, "limits.output")?,
             on_output: need(limits.on_output, "limits.on_output")?,
+            results: need(limits.results, "limits.results")?,
             tmp: tmpfs(limits.tmp, "limits.tmp.size", "limits.tmp.inodes")?,
             workspace: tmpfs(
                 limits.workspace,

@@ -170,7 +170,8 @@ impl Found {
             "at most 1048576T",
         );
         let output = Bytes(0)..=Bytes(Bytes::GIB);
-        self.within("limits.output", limits.output, output, "at most 1G");
+        self.within("limits.output", limits.output, output.clone(), "at most 1G");
+        self.within("limits.results", limits.results, output, "at most 1G");
         for (
             size,
             inodes,

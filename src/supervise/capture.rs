@@ -463,7 +463,7 @@ mod tests {
         let zero = std::fs::File::open("/dev/zero").unwrap();
         let mut capture = Capture::new(Bytes::mib(1));
         assert_eq!(capture.read_from(zero.as_fd()).unwrap(), ReadStatus::More);
-        assert!(capture.total() <= (READS_PER_TURN as u64) << 20);
+        assert!(capture.total() <= 5 << 20);
     }
 
     #[test]

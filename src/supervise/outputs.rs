@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use crate::bytes::RawText;
 use crate::error::{SetupError, Step};
 use crate::record::stream::{Base64, Kept as KeptBytes, Text};
 use crate::record::{Change, FileChange, FileSkipped, Truncation};
 use crate::spec::{Bytes, TmpfsLimit};
-use digest::{Digested, digest, hex};
+use digest::{Digested, Timed, digest, hex};
 use walk::{Found, Walk};
 
 pub use copy_out::OutDir;
@@ -30,6 +31,9 @@ mod media;
 mod tests;
 mod walk;
 mod write_back;
+
+/// Why a file was not reached.
+const NO_TIME: &str = "the time for collecting files was over: a call ends at most a second after its limit on real time";
 
 /// What was put into the workspace before the run.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +91,8 @@ pub struct Caps {
     pub total_bytes: Bytes,
     /// Bytes of changed files that are put into the list; `None` for none.
     pub inline_bytes: Option<Bytes>,
+    /// When to stop: what is not reached by then is listed as skipped.
+    pub until: Option<Instant>,
 }
 
 impl Caps {
@@ -101,7 +107,13 @@ impl Caps {
             file_bytes: limit.size,
             total_bytes: limit.size,
             inline_bytes: None,
+            until: None,
         }
+    }
+
+    /// Whether there is time for more.
+    pub(crate) fn is_in_time(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
     }
 }
 
@@ -146,7 +158,16 @@ pub fn collect(
         outputs: Outputs::default(),
     };
     match Walk::new(workspace, caps) {
-        Ok(walk) => walk.for_each(|found| collector.take(found)),
+        Ok(walk) => {
+            for found in walk {
+                collector.take(found);
+                // There is no time, and no room in the list to say it of each.
+                if !caps.is_in_time() && collector.skips > caps.listed as u64 {
+                    collector.skip(RawText::from("."), NO_TIME.to_owned());
+                    break;
+                }
+            }
+        }
         Err(errno) => {
             collector.outputs.error =
                 Some(SetupError::os(Step::Outputs, "openat2", errno).on("/workspace"));
@@ -257,7 +278,7 @@ impl Collector<'_> {
         }
         self.spend(size, allocated)?;
         if let Some(before) = before.filter(|before| before.size == size) {
-            let digested = digest(&mut *file, None, None).map_err(unreadable)?;
+            let digested = digest(self.timed(file), None, None).map_err(unreadable)?;
             if digested.content == *before {
                 return Ok(());
             }
@@ -284,6 +305,16 @@ impl Collector<'_> {
             content_base64: content_base64.flatten(),
         });
         copied
+    }
+
+    fn timed<'f>(&self, file: &'f mut File) -> Timed<'f>
+    where
+        Self: 'f,
+    {
+        Timed {
+            file,
+            caps: self.caps,
+        }
     }
 
     fn list(&mut self, change: FileChange) {
@@ -328,10 +359,13 @@ impl Collector<'_> {
         room: Option<u64>,
     ) -> Result<(Digested, Result<(), String>), String> {
         let Some(out) = self.out else {
-            return Ok((digest(file, None, room).map_err(unreadable)?, Ok(())));
+            return Ok((
+                digest(self.timed(file), None, room).map_err(unreadable)?,
+                Ok(()),
+            ));
         };
         if self.outputs.error.is_some() {
-            let digested = digest(file, None, room).map_err(unreadable)?;
+            let digested = digest(self.timed(file), None, room).map_err(unreadable)?;
             let reason = "not copied out: an earlier failure ended the copying";
             return Ok((digested, Err(reason.to_owned())));
         }
@@ -342,7 +376,8 @@ impl Collector<'_> {
         }
         let (digested, copied) = match out.begin(path) {
             Ok(mut copy) => {
-                let mut digested = digest(file, Some(&mut copy.file), room).map_err(unreadable)?;
+                let mut digested =
+                    digest(self.timed(file), Some(&mut copy.file), room).map_err(unreadable)?;
                 let written = match digested.write_error.take() {
                     Some(error) => Err(out.error("write", &error, path)),
                     None => copy
@@ -351,7 +386,10 @@ impl Collector<'_> {
                 };
                 (digested, written)
             }
-            Err(error) => (digest(file, None, room).map_err(unreadable)?, Err(error)),
+            Err(error) => (
+                digest(self.timed(file), None, room).map_err(unreadable)?,
+                Err(error),
+            ),
         };
         let copied = copied.map_err(|error| {
             let reason = format!("not copied out: {error}");
@@ -430,5 +468,8 @@ impl Collector<'_> {
 }
 
 fn unreadable(error: io::Error) -> String {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return NO_TIME.to_owned();
+    }
     format!("reading it failed: {error}")
 }

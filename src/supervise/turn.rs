@@ -48,14 +48,15 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For what is cheap for its size: half a CPU at most, after half a second.
+    /// For bytes, some of which a program may have many of in good faith: a quarter
+    /// of a CPU at most, after a second.
     pub fn of_bytes() -> Self {
-        Self::new(Duration::from_millis(500), 1)
+        Self::new(Duration::from_secs(1), 3)
     }
 
-    /// For what costs the supervisor more than the program: a tenth of a CPU at
-    /// most, after a tenth of a second.
-    pub fn of_requests() -> Self {
+    /// For calls, which cost the supervisor more than the program: a tenth of a CPU
+    /// at most, after a tenth of a second.
+    pub fn of_calls() -> Self {
         Self::new(Duration::from_millis(100), 9)
     }
 

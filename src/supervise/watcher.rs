@@ -130,8 +130,8 @@ impl<'a> Watcher<'a> {
             output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
             paces: Paces {
                 output: [Pace::of_bytes(), Pace::of_bytes()],
-                frames: Pace::of_requests(),
-                denials: Pace::of_requests(),
+                frames: Pace::of_bytes(),
+                denials: Pace::of_calls(),
             },
             meter: Meter::new(cell, plan),
             listener: None,

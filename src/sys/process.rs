@@ -249,21 +249,40 @@ pub struct ChildUsage {
     pub count: ProcessCount,
 }
 
+impl ChildUsage {
+    fn of(usage: &libc::rusage) -> Self {
+        let duration = |t: libc::timeval| {
+            Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+        };
+        Self {
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+            max_rss: usage.ru_maxrss as u64 * 1024,
+            count: ProcessCount::default(),
+        }
+    }
+}
+
+/// Waits for the end of a child, and says what it has used (wait4(2)).
+///
+/// # Errors
+/// ECHILD when it is no child of this process.
+pub fn wait_with_usage(pid: u32) -> Result<ChildUsage, Errno> {
+    // SAFETY: rusage is plain data for which all zeroes is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for writing; no status is asked for.
+    let waited =
+        unsafe { libc::wait4(pid as libc::pid_t, std::ptr::null_mut(), 0, &raw mut usage) };
+    Errno::result(waited).map(|_| ChildUsage::of(&usage))
+}
+
 /// What all children waited for so far, and theirs, have used.
 pub fn children_usage() -> ChildUsage {
     // SAFETY: rusage is plain data for which all zeroes is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid for writing; RUSAGE_CHILDREN cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    let duration = |t: libc::timeval| {
-        Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
-    };
-    ChildUsage {
-        user: duration(usage.ru_utime),
-        system: duration(usage.ru_stime),
-        max_rss: usage.ru_maxrss as u64 * 1024,
-        count: ProcessCount::default(),
-    }
+    ChildUsage::of(&usage)
 }
 
 /// Asks whether a process may be made in a new user namespace, by trying

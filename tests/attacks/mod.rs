@@ -7,6 +7,7 @@ mod channels;
 mod descriptors;
 mod devices;
 mod environment;
+mod floods;
 mod foreign_abi;
 mod host_view;
 mod hostile_driver;
@@ -55,6 +56,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &signals::SUITE,
     &environment::SUITE,
     &hostile_driver::SUITE,
+    &floods::SUITE,
     &raw_bytes::SUITE,
     &output_files::SUITE,
     &network::SUITE,

@@ -10,11 +10,18 @@ use std::time::{Duration, Instant};
 use cellblock::bytes::RawText;
 use cellblock::drivers::frames::{Frame, FrameReader, Request};
 use cellblock::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
+use cellblock::record::json::Json;
 use cellblock::record::{CodeError, ResultItem};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// No run takes longer.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What goes with a result, parsed.
+pub(crate) fn parsed(json: Option<&Json>) -> Option<Value> {
+    json.map(|json| json.parse().unwrap())
+}
 
 /// A place for the files of one or more runs.
 pub(crate) struct Bench {
@@ -283,11 +290,11 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
     for frame in frames.join().unwrap() {
         match frame {
             Frame::Started => run.started = true,
-            Frame::Result { item, notes } => {
+            Frame::Result { item, notes, .. } => {
                 run.results.push(item);
                 run.notes.extend(notes);
             }
-            Frame::Update { item, notes } => {
+            Frame::Update { item, notes, .. } => {
                 run.updates.push(item);
                 run.notes.extend(notes);
             }

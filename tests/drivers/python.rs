@@ -54,7 +54,7 @@ fn display_makes_further_results() {
     assert_eq!(run.texts(), ["1", "[2]"]);
     let run = python.quiet("display({'text/plain': 'raw', 'text/html': '<b>'}, raw=True)");
     assert_eq!(run.texts(), ["raw"]);
-    assert_eq!(run.results[0].formats["text/html"], "<b>");
+    assert_eq!(run.results[0].formats["text/html"].as_str(), Some("<b>"));
 }
 
 #[test]

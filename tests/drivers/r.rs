@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Bench, other};
+use crate::harness::{Bench, other, parsed};
 
 fn r() -> Option<Bench> {
     other("r")
@@ -61,7 +61,7 @@ fn tables_have_three_forms() {
     );
     let forms = &run.results[0].formats;
     assert_eq!(
-        run.results[0].data,
+        parsed(run.results[0].data.as_ref()),
         Some(json!({
             "columns": ["city", "pop", "ok", "day"],
             "types": ["character", "numeric", "logical", "Date"],
@@ -75,16 +75,16 @@ fn tables_have_three_forms() {
         "{html}"
     );
     let run = r.ok("data.frame(n = 1:5000)");
-    let data = run.results[0].data.as_ref().unwrap();
+    let data = parsed(run.results[0].data.as_ref()).unwrap();
     assert_eq!(data["rows"].as_array().unwrap().len(), 1000);
     assert_eq!(data["total_rows"], 5000);
     let html = run.results[0].formats["text/html"].as_str().unwrap();
     assert!(html.contains("5000 rows in all"), "{html}");
     let run = r.ok("head(mtcars, 2)[1:2]");
-    let data = run.results[0].data.as_ref().unwrap();
+    let data = parsed(run.results[0].data.as_ref()).unwrap();
     assert_eq!(data["index"], json!(["Mazda RX4", "Mazda RX4 Wag"]));
     let run = r.ok("data.frame(x = strrep('y', 1:1000 * 5))");
-    let data = run.results[0].data.as_ref().unwrap();
+    let data = parsed(run.results[0].data.as_ref()).unwrap();
     assert!(
         data.to_string().len() <= 768 << 10,
         "{}",

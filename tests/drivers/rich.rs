@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use cellblock::record::ResultItem;
+use cellblock::record::json::Form;
 use serde_json::{Value, json};
 
-use crate::harness::{Bench, finish, python, python_with};
+use crate::harness::{Bench, finish, parsed, python, python_with};
 
 /// The forms of each result, without text.
 fn forms(results: &[ResultItem]) -> Vec<Vec<&str>> {
@@ -20,7 +21,7 @@ fn forms(results: &[ResultItem]) -> Vec<Vec<&str>> {
 fn is_png(item: &ResultItem) -> bool {
     item.formats
         .get("image/png")
-        .and_then(Value::as_str)
+        .and_then(Form::as_str)
         .is_some_and(|png| png.starts_with("iVBORw0KGgo"))
 }
 
@@ -30,7 +31,7 @@ fn charts(python: &Bench, code: &str) -> Vec<Value> {
     let run = python.quiet(&format!("{imports}{code}"));
     assert_eq!(run.notes, Vec::<String>::new(), "{code}");
     let charts = run.results.iter().filter(|item| is_png(item));
-    let plain = |item: &ResultItem| floats(item.chart.clone().unwrap());
+    let plain = |item: &ResultItem| floats(parsed(item.chart.as_ref()).unwrap());
     charts.map(plain).collect()
 }
 
@@ -112,7 +113,7 @@ A()",
     let metadata: Vec<_> = run
         .results
         .iter()
-        .map(|item| item.metadata.clone())
+        .map(|item| parsed(item.metadata.as_ref()))
         .collect();
     let own = json!({"text/html": {"isolated": true}, "image/svg+xml": {"width": 2}});
     let mut more = own.clone();
@@ -177,7 +178,7 @@ Pretty('as it is')",
             let text = formats.remove("text/plain");
             match formats.pop_first() {
                 Some((name, form)) if name != "text/plain" => json!([name, form]),
-                _ => text.unwrap(),
+                _ => json!(text.unwrap()),
             }
         })
         .collect();
@@ -211,7 +212,7 @@ Pretty('as it is')",
     );
     assert_eq!(run.texts()[0], "<IPython.core.display.HTML object>");
     assert_eq!(
-        run.results[8].metadata,
+        parsed(run.results[8].metadata.as_ref()),
         Some(json!({"image/png": {"width": 3}}))
     );
     // The rest of IPython is missing, as it would be.
@@ -238,7 +239,7 @@ fn an_ipython_that_is_there_is_used() {
         "from IPython.display import display, HTML, clear_output\ndisplay(HTML())\nclear_output()",
     );
     assert_eq!((run.stdout.as_str(), run.clears.len()), ("", 1));
-    assert_eq!(run.results[0].formats["text/html"], "real");
+    assert_eq!(run.results[0].formats["text/html"].as_str(), Some("real"));
 }
 
 /// What goes wrong in one result is that result's affair.
@@ -665,7 +666,7 @@ fn frames_come_as_tables_too() {
         let run = python.quiet(&format!("import pandas as pd, decimal\n{code}"));
         assert_eq!(run.notes, Vec::<String>::new(), "{code}");
         let item = run.results.into_iter().next().unwrap();
-        (item.data.unwrap(), item.formats)
+        (parsed(item.data.as_ref()).unwrap(), item.formats)
     };
     let (table, formats) = data(
         "pd.DataFrame({'city': ['Lyon', None], 'pop': [5.5, float('nan')], 'when': pd.to_datetime(['2024-05-01', None]), 'price': [decimal.Decimal('1.10'), float('inf')]})",
@@ -763,7 +764,7 @@ fn polars_frames_come_as_tables_too() {
     };
     let run = python.quiet("import polars as pl\ndisplay(pl.Series('s', [1, None]))\npl.DataFrame({'a': [1, 2], 'l': [[1], None]})",
     );
-    let rows = |n: usize| run.results[n].data.as_ref().unwrap()["rows"].clone();
+    let rows = |n: usize| parsed(run.results[n].data.as_ref()).unwrap()["rows"].clone();
     assert_eq!(rows(0), json!([[1], [null]]));
     assert_eq!(rows(1), json!([[1, [1]], [2, null]]));
 }

@@ -63,7 +63,7 @@ fn what_claims_to_be_a_picture_is_left_out_and_that_is_said() {
     record.results.truncate(1);
     record.results[0]
         .formats
-        .insert("image/png".into(), json!("\"><script>alert(1)</script>"));
+        .insert("image/png".into(), "\"><script>alert(1)</script>".into());
     for shape in [Shape::Mcp, Shape::Anthropic] {
         let content = &shaped(shape, &record)["content"];
         assert_eq!(content.as_array().unwrap().len(), 1);
@@ -87,7 +87,7 @@ fn pictures_and_texts_have_bounds() {
     let mut record = sample("rich");
     record.truncated.clear();
     let mut plot = record.results[0].clone();
-    plot.formats.insert("text/plain".into(), json!("x"));
+    plot.formats.insert("text/plain".into(), "x".into());
     plot.text = Some("x".repeat(5000));
     plot.chart = None;
     record.results = vec![plot; 12];

@@ -2,6 +2,7 @@
 //! `charts.py` (2.11), written down by hand. It drops a chart that lacks a field.
 
 use cellblock::format::Shape;
+use cellblock::record::json::Json;
 use serde_json::{Value, json};
 
 use super::{sample, shaped};
@@ -10,7 +11,7 @@ use super::{sample, shaped};
 fn chart(given: Value) -> (Value, Value) {
     let mut record = sample("rich");
     record.results.truncate(1);
-    record.results[0].chart = Some(given);
+    record.results[0].chart = Some(Json::of(&given));
     let mut value = shaped(Shape::E2b, &record);
     let result = &mut value["results"][0];
     (result["chart"].take(), result["extra"]["notes"].take())

@@ -328,7 +328,7 @@ proptest! {
         }
         record.results[0].text = Some(text.clone());
         for media_type in ["image/png", "image/jpeg", "text/html", text.as_str()] {
-            record.results[0].formats.insert(media_type.to_owned(), json!(form));
+            record.results[0].formats.insert(media_type.to_owned(), json!(form).into());
         }
         for shape in Shape::ALL {
             shaped(shape, &record);

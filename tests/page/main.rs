@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cellblock::record::json::Json;
 use cellblock::record::{CodeError, Record};
 use cellblock::show;
 use proptest::prelude::*;
@@ -162,14 +163,14 @@ fn hostile(payload: &str) -> Record {
     ];
     for item in &mut record.results {
         let data = item.data.take();
-        item.data = data.map(|data| poisoned(data, payload));
+        item.data = data.map(|data| Json::of(&poisoned(data.parse().unwrap(), payload)));
         let chart = item.chart.take();
-        item.chart = chart.map(|chart| poisoned(chart, payload));
+        item.chart = chart.map(|chart| Json::of(&poisoned(chart.parse().unwrap(), payload)));
         item.text = text();
         item.notes = vec![payload.to_owned()];
         item.formats = forms
             .iter()
-            .map(|(name, form)| ((*name).to_owned(), form.clone()))
+            .map(|(name, form)| ((*name).to_owned(), form.clone().into()))
             .collect();
     }
     record

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cellblock::record::{Record, ResultItem};
 use cellblock::show;
-use serde_json::json;
+use serde_json::Value;
 
 use crate::browser::Browser;
 use crate::{PAYLOADS, hostile, sample};
@@ -53,7 +53,7 @@ fn no_script_of_a_cell_runs_in_a_browser() {
 fn with_html(html: &str) -> Record {
     let mut record = sample("ok");
     record.results = vec![ResultItem {
-        formats: [("text/html".to_owned(), json!(html))].into(),
+        formats: [("text/html".to_owned(), html.into())].into(),
         ..ResultItem::default()
     }];
     record
@@ -104,7 +104,7 @@ fn a_page_connects_to_nothing() {
             record.results[0].data = None;
             record.results[0]
                 .formats
-                .insert("text/html".to_owned(), json!(html));
+                .insert("text/html".to_owned(), html.as_str().into());
             show::render_html(&record)
         });
         assert_eq!(made, 0, "{what}");
@@ -136,7 +136,7 @@ fn what_the_code_made_is_seen_in_a_browser() {
         ("image/svg+xml", svg.into()),
     ] {
         record.results.push(ResultItem {
-            formats: [(media_type.to_owned(), json!(form))].into(),
+            formats: [(media_type.to_owned(), Value::from(form).into())].into(),
             ..ResultItem::default()
         });
     }

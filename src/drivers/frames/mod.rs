@@ -35,14 +35,18 @@
 //! have none. Images need no base64 on the way either.
 //!
 //! User code shares its process with the shim and can write to the channel.
-//! Nothing in a frame is trusted: everything is capped, and the worst that a
+//! Nothing in a frame is trusted: everything is checked and capped while it comes,
+//! JSON stays the text that it is ([`crate::record::json`]), and the worst that a
 //! forger gets is wrong results and a wrong error of its own.
 
 mod fields;
+mod json;
+mod message;
 mod reader;
 mod text;
 
-pub use reader::{Frame, FrameReader, Violation};
+pub use message::Frame;
+pub use reader::{FrameReader, Violation};
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

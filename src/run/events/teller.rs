@@ -10,14 +10,16 @@ use crate::plan::Plan;
 use crate::record::event::{Chunk, SCHEMA, Started, What};
 use crate::record::{CodeError, FileChange, ResultItem};
 use crate::run::filter::{self, Policy};
-use crate::spec::{Command, Spec};
+use crate::spec::{Bytes, Command, Spec};
 use crate::supervise::{Observer, Stream};
 
 /// Events of one kind, as many as the record may hold results; a program that
 /// updates one of them for ever does not fill the caller's disk.
 const COUNT_CAP: usize = 1000;
-/// Bytes of them.
-const BYTES_CAP: usize = 64 << 20;
+/// Bytes of an event besides what it tells of.
+const EVENT: usize = 256;
+/// Bytes of those that are not results.
+const BYTES_CAP: usize = 8 << 20;
 
 /// Tells what happens in one cell.
 pub(in crate::run) struct Teller<'a> {
@@ -65,6 +67,16 @@ impl Default for Allowance {
 }
 
 impl Allowance {
+    /// For results that the record may hold so many bytes of. An event has some
+    /// more than the result.
+    fn of(results: Bytes) -> Self {
+        let results = usize::try_from(results.0).unwrap_or(usize::MAX);
+        Self {
+            count: COUNT_CAP,
+            bytes: results.saturating_add(COUNT_CAP * EVENT),
+        }
+    }
+
     /// Adds the event, if it may; says so once when it may not.
     fn add(&mut self, events: &Events, kind: &str, what: What<'_>) {
         if self.bytes == 0 {
@@ -99,7 +111,11 @@ impl<'a> Teller<'a> {
             spec,
             plan,
             filter,
-            told: RefCell::default(),
+            told: RefCell::new(Told {
+                results: Allowance::of(plan.limits.results),
+                updates: Allowance::of(plan.limits.results),
+                ..Told::default()
+            }),
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::markup::Markup;
 use super::{foreign, heading};
+use crate::record::json::{Form, Json};
 use crate::record::{Record, ResultItem, picture};
 use crate::show::quantity::bytes;
 use crate::show::result::{cell, chart, is_a_tag, readable};
@@ -48,7 +49,7 @@ fn result(page: &mut Markup, item: &ResultItem) {
     let (has_picture, complaints) = figure(page, item);
     let has_table = item.data.as_ref().is_some_and(|data| table(page, data));
     let text = readable(item).filter(|text| !(has_table || has_picture && is_a_tag(text)));
-    let html = item.formats.get("text/html").and_then(Value::as_str);
+    let html = item.formats.get("text/html").and_then(Form::as_str);
     let is_all = html.is_some() && !has_picture && !has_table;
     match text {
         // Beside HTML, a name in angle brackets is noise.
@@ -73,10 +74,7 @@ fn result(page: &mut Markup, item: &ResultItem) {
     }
     if let Some(json) = item.formats.get("application/json") {
         page.raw("<details><summary>As JSON</summary>\n");
-        page.block(
-            "JSON",
-            &serde_json::to_string_pretty(json).unwrap_or_default(),
-        );
+        page.block("JSON", &json.pretty());
         page.raw("</details>\n");
     }
     let others = item.formats.iter();
@@ -119,7 +117,15 @@ fn figure(page: &mut Markup, item: &ResultItem) -> (bool, Vec<String>) {
 }
 
 /// The first rows of a table; says whether there is any.
-fn table(page: &mut Markup, data: &Value) -> bool {
+fn table(page: &mut Markup, data: &Json) -> bool {
+    let Some(data) = &data.parse() else {
+        page.element(
+            "<p class=\"note\">",
+            "A table too large to be shown",
+            "</p>\n",
+        );
+        return false;
+    };
     let list = |key: &str| {
         let list = data.get(key).and_then(Value::as_array);
         list.map_or(&[][..], Vec::as_slice)

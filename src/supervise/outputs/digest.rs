@@ -5,7 +5,7 @@ use std::io::{self, Read, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
-use super::media;
+use super::{Caps, media};
 
 /// Identifies a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,21 @@ pub(super) struct Digested {
     pub(super) write_error: Option<io::Error>,
     /// All of them, if that was wanted and possible.
     pub(super) bytes: Option<Vec<u8>>,
+}
+
+/// A file that is read until its time is over.
+pub(super) struct Timed<'a> {
+    pub(super) file: &'a mut File,
+    pub(super) caps: &'a Caps,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.caps.is_in_time() {
+            true => self.file.read(buffer),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
 }
 
 /// Digests everything that `source` gives, copies it, and keeps it if it is no

@@ -28,6 +28,7 @@ const CAPS: Caps = Caps {
     file_bytes: Bytes::mib(1),
     total_bytes: Bytes::mib(2),
     inline_bytes: None,
+    until: None,
 };
 
 /// A workspace, and a directory for what comes out of it.

@@ -20,7 +20,7 @@ use super::keep::{Before, Kept, PENDING};
 use super::walk::{Found, Walk, kind_at, kind_of, open_beneath, open_readable};
 use super::{Caps, Tree};
 use crate::bytes::RawText;
-use crate::error::Result;
+use crate::error::{Result, SetupError, Step};
 use crate::record::FileSkipped;
 use crate::tree::{LATEST, erase};
 
@@ -76,7 +76,7 @@ impl Kept {
         }
         let pending = self.begin()?;
         let written = self
-            .copy(tree.dir, &changed, &pending)
+            .copy(tree.dir, &changed, &pending, caps)
             .and_then(|()| self.exchange(&directories, &changed, &gone, &pending, &mut skipped));
         let erased = erase(&*self.dir, PENDING);
         written?;
@@ -96,6 +96,7 @@ impl Kept {
         let walk =
             Walk::new(tree, caps).map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
         for found in walk {
+            self.require_time(caps)?;
             let (path, content) = match found {
                 Found::Directory { path, .. }
                 | Found::File { path, .. }
@@ -159,6 +160,20 @@ impl Kept {
                 || !leads_to_bind(own)
                 || others.iter().any(|other| other.starts_with(own))
         });
+    }
+
+    /// All that changed is written back or nothing: a part of it could lack what
+    /// another part refers to.
+    fn require_time(&self, caps: &Caps) -> Result<()> {
+        if caps.is_in_time() {
+            return Ok(());
+        }
+        Err(SetupError::new(
+            Step::Outputs,
+            "no time is left to write the workspace back; the directory is as it was",
+        )
+        .on(self.path.display())
+        .hint("a call ends at most a second after its limit on real time: raise --wall, or have the code end before it"))
     }
 
     fn size_before(&self, path: &RawText) -> i128 {
@@ -238,8 +253,10 @@ impl Kept {
         workspace: BorrowedFd<'_>,
         changed: &[Changed],
         pending: &OwnedFd,
+        caps: &Caps,
     ) -> Result<()> {
         for (number, changed) in changed.iter().enumerate() {
+            self.require_time(caps)?;
             let number = number.to_string();
             let copied = match &changed.content {
                 // Its text alone: where it leads is not looked at.

@@ -19,6 +19,7 @@ const LIMITS: Limits = Limits {
     file_size: Some(Bytes::mib(16)),
     output: Bytes::mib(1),
     on_output: OnOutput::Truncate,
+    results: Bytes(8 << 20),
     tmp: TMPFS,
     workspace: TMPFS,
     shm: TMPFS,

@@ -64,10 +64,7 @@ fn of_fields_that_come_twice_the_last_counts() {
     ];
     let mut item = json!({"is_main_result": true, "text": null, "formats": {"text/plain": [2]},
         "chart": {"type": "bar"}, "display_id": "b"});
-    let why = [
-        "data: not a JSON object",
-        "chart: not JSON of at most 65536 values",
-    ];
+    let why = ["data: not a JSON object", "chart: not JSON"];
     let expected = json!({"result": item, "why": why});
     assert_eq!(accepted(b"result", twice), (vec![expected], 0));
     item["is_main_result"] = json!(false);
@@ -114,11 +111,7 @@ fn a_type_that_does_not_fit_is_no_other_value() {
     ];
     let mut item = json!({"is_main_result": true, "text": "z", "display_id": "a", "metadata": {},
         "formats": {"text/plain": "z", "text/html": "PGI+", "image/png": "no png"}});
-    let why = [
-        "why",
-        "chart: not JSON of at most 65536 values",
-        "data: not a JSON object",
-    ];
+    let why = ["why", "chart: not JSON", "data: not a JSON object"];
     let expected = json!({"result": item, "why": why});
     assert_eq!(accepted(b"result", fields), (vec![expected], 0));
     item["is_main_result"] = json!(false);
@@ -182,11 +175,7 @@ fn json_is_parsed_127_deep_and_no_deeper() {
     let object = |depth: usize| format!("{{\"a\":{}}}", nested(depth - 1));
     for (depth, is_parsed, why) in [
         (127, true, json!([])),
-        (
-            128,
-            false,
-            json!(["metadata: not JSON of at most 65536 values"]),
-        ),
+        (128, false, json!(["metadata: not JSON"])),
         (99_999, false, json!(["metadata: more than 65536 bytes"])),
     ] {
         let (list, map) = (nested(depth), object(depth));

@@ -36,8 +36,8 @@ fn what_is_no_frame_of_any_kind_ends_the_channel() {
             bytes[at] = byte;
             bad.push((bytes, Violation::Field));
         }
-        let beyond = [&16_777_217_u32.to_be_bytes()[..], &good[4..]].concat();
-        bad.push((beyond, Violation::Long(16_777_217)));
+        let beyond = [&67_108_865_u32.to_be_bytes()[..], &good[4..]].concat();
+        bad.push((beyond, Violation::Long(67_108_865)));
         for (bytes, violation) in bad {
             let stream = [&done[..], &bytes, &done].concat();
             let expected = (vec![json!("done")], 0, Some(violation));

@@ -1,0 +1,328 @@
+//! Programs that keep the supervisor busy, or fill its memory: with frames, output,
+//! denied calls, files, and memory to free. Limits are looked at all the same, a run
+//! ends soon after its limit on real time, and the supervisor stays small.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use cellblock::record::Enforced;
+
+use crate::cells::cell::{Cell, Run};
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "floods",
+    covers: &[30],
+    attacks: &[],
+    scenes: &[
+        scene("lingering-close", lingering_close),
+        scene("lingering-close-and-a-signal", lingering_close_and_a_signal),
+        Scene {
+            name: "lingering-close-from-node",
+            needs: &[Need::Program("python3"), Need::Program("node")],
+            run: lingering_close_from_node,
+        },
+        scene("frames-of-json", |stage| {
+            let code = with_frames(include_str!("floods/json.py"));
+            let cell = stage.python(&code).limit("results", "1M");
+            are_dropped(&floods(stage, &cell, WALL)?)
+        }),
+        scene("frames-as-long-as-can-be", |stage| {
+            let run = frames(stage, include_str!("floods/one_frame.py"))?;
+            let is_said = |warning: &String| warning.contains("within a frame");
+            assert!(run.record.warnings.iter().any(is_said), "{}", run.json);
+            Ok(())
+        }),
+        scene("frames-as-many-as-can-be", |stage| {
+            let run = frames(stage, include_str!("floods/tiny.py"))?;
+            assert!(!run.record.results.is_empty(), "{}", run.json["truncated"]);
+            Ok(())
+        }),
+        scene("errors", |stage| {
+            let run = frames(stage, include_str!("floods/errors.py"))?;
+            let error = run.record.error.ok_or_else(|| fail("no error came"))?;
+            assert_eq!(error.message.len(), 64 << 10);
+            Ok(())
+        }),
+        scene("no-frames", |stage| {
+            let run = frames(stage, include_str!("floods/no_frames.py"))?;
+            let is_said = |warning: &String| warning.contains("not the protocol");
+            assert!(run.record.warnings.iter().any(is_said));
+            Ok(())
+        }),
+        scene("streams", |stage| {
+            let run = frames(stage, include_str!("floods/streams.py"))?;
+            assert!(run.record.truncated.contains_key("stderr"));
+            Ok(())
+        }),
+        scene("denials", |stage| {
+            let run = frames(stage, include_str!("floods/denials.py"))?;
+            let count = run.record.denied.first().map_or(0, |denied| denied.count);
+            assert!(count > 1000, "{}", run.json["denied"]);
+            Ok(())
+        }),
+        scene("everything-and-events", everything_and_events),
+        scene("amplified", amplified),
+        scene("results-as-asked", results_as_asked),
+        scene("files", files),
+        scene("memory-to-free", memory_to_free),
+        Scene {
+            name: "frames-from-java",
+            needs: &[Need::Program("java")],
+            run: frames_from_java,
+        },
+    ],
+    actors: &[],
+};
+
+const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    Scene {
+        name,
+        needs: &[Need::Program("python3")],
+        run,
+    }
+}
+
+/// Limit on real time of most of these runs.
+const WALL: u64 = 1_500;
+/// A run is to end a second after its limit. Here it may take several: machines are
+/// busy, and this is no benchmark.
+const LATE: u64 = 6_000;
+/// Memory of the supervisor besides what the caller asked to keep.
+const MEMORY: u64 = 32 << 20;
+/// What the caller asked to keep unless it says otherwise: results and both streams.
+const KEPT: u64 = (8 << 20) + 2 * (1 << 20);
+
+const FRAME: &str = include_str!("floods/frame.py");
+const LINGER: &str = include_str!("floods/linger.py");
+
+fn with_frames(code: &str) -> String {
+    format!("{FRAME}\n{code}")
+}
+
+/// Ends in time, by its limit on real time, and took the supervisor no more memory
+/// than `kept` and its own.
+fn ends(stage: &Stage, cell: &Cell<'_>, wall: u64, kept: u64) -> Check<Run> {
+    let wall = stage.within(wall);
+    let millis = format!("{}ms", wall.as_millis());
+    let run = cell
+        .clone()
+        .limit("wall", &millis)
+        .deadline(60_000)
+        .run()?
+        .ended(Outcome::Timeout)?;
+    let late = run.process.elapsed.saturating_sub(wall);
+    stage.note(format!(
+        "{late:?} after its limit, {} KiB",
+        run.process.peak_rss >> 10
+    ));
+    assert!(late < stage.within(LATE), "{late:?} after its limit");
+    is_small(&run, kept);
+    Ok(run)
+}
+
+fn is_small(run: &Run, kept: u64) {
+    let peak = run.process.peak_rss;
+    assert!(
+        peak < MEMORY + kept,
+        "{} KiB of memory for {} KiB to keep",
+        peak >> 10,
+        kept >> 10
+    );
+}
+
+fn frames(stage: &Stage, code: &str) -> Check<Run> {
+    let marker = Marker::new()?;
+    let code = format!("# {}\n{}", marker.word(), with_frames(code));
+    // That what comes is received, each scene shows for itself.
+    let run = floods(stage, &stage.python(&code), WALL)?;
+    marker.nothing_left()?;
+    Ok(run)
+}
+
+/// Runs until it floods: on a busy machine that may take more than one try.
+fn floods(stage: &Stage, cell: &Cell<'_>, wall: u64) -> Check<Run> {
+    let run = ends(stage, cell, wall, KEPT)?;
+    if run.stdout().starts_with("flood\n") {
+        return Ok(run);
+    }
+    let run = ends(stage, cell, 4 * wall, KEPT)?;
+    match run.stdout().starts_with("flood\n") {
+        true => Ok(run),
+        false => Err(fail(format!(
+            "it did not come to the flood: {}",
+            run.json["stderr"]
+        ))),
+    }
+}
+
+/// Results came, and more than are kept.
+fn are_dropped(run: &Run) -> Check {
+    let cut = run.record.truncated.get("results");
+    let cut = cut.ok_or_else(|| fail("no result was dropped"))?;
+    assert!(cut.total > cut.kept, "{cut:?}");
+    assert_eq!(run.record.limits["results"].hit, Some(true));
+    Ok(())
+}
+
+/// The close of a socket waits in whoever reads what carried it. It is shown between
+/// two of the program's own sockets; the driver's channel carries none.
+fn lingering_close(stage: &Stage) -> Check {
+    let run = ends(stage, &stage.python(LINGER), 2_500, KEPT)?;
+    assert_eq!(run.stdout(), "a read waits\nENOTSOCK\n");
+    Ok(())
+}
+
+fn lingering_close_and_a_signal(stage: &Stage) -> Check {
+    let cell = stage.python(LINGER).limit("wall", "60s");
+    let mut watch = cell.spawn()?;
+    watch.pump(stage.within(2_500))?;
+    watch.signal(Signal::SIGTERM)?;
+    let run = Run::of(watch.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
+    assert!(run.stdout().starts_with("a read waits\n"));
+    Ok(())
+}
+
+fn lingering_close_from_node(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let linger = scratch.path().join("linger.py");
+    std::fs::write(&linger, LINGER)?;
+    let cell = stage
+        .code("javascript", include_str!("floods/linger.js"))
+        .option(["--file", path(&linger)?]);
+    let run = ends(stage, &cell, 3_000, KEPT)?;
+    assert_eq!(
+        run.stdout(),
+        "a read waits\nENOTSOCK\n",
+        "{}",
+        run.json["stderr"]
+    );
+    Ok(())
+}
+
+fn path(path: &Path) -> Check<&str> {
+    path.to_str().ok_or_else(|| fail("not UTF-8"))
+}
+
+/// With events a result is held twice, in the record and on its way to the reader.
+fn everything_and_events(stage: &Stage) -> Check {
+    let code = with_frames(include_str!("floods/everything.py"));
+    let scratch = stage.scratch()?;
+    let events = scratch.path().join("events");
+    let cell = stage
+        .python(&code)
+        .option(["--events", path(&events)?])
+        .limit("results", "256K");
+    let run = floods(stage, &cell, WALL)?;
+    are_dropped(&run)?;
+    assert!(run.record.truncated.contains_key("stderr"));
+    assert!(!run.record.denied.is_empty());
+    Ok(())
+}
+
+/// Parsed, the first of the results alone would take some 500 MB.
+fn amplified(stage: &Stage) -> Check {
+    let code = with_frames(include_str!("floods/amplified.py"));
+    let run = stage.python(&code).run()?.ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "sent\n");
+    are_dropped(&run)?;
+    let first = &run.json["results"][0]["formats"]["a/0"];
+    assert_eq!(
+        first.as_array().map(Vec::len),
+        Some(32_700),
+        "kept as it is"
+    );
+    is_small(&run, KEPT);
+    Ok(())
+}
+
+fn results_as_asked(stage: &Stage) -> Check {
+    let code = with_frames(include_str!("floods/amplified.py"));
+    let run = stage
+        .python(&code)
+        .limit("results", "64M")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.record.results.len(), 2);
+    let limit = &run.record.limits["results"];
+    assert_eq!(
+        (limit.enforced, limit.hit),
+        (Some(Enforced::Exactly(67_108_864.0)), Some(false))
+    );
+    is_small(&run, KEPT + (8 << 20));
+    let run = stage
+        .python("display('x' * 5000)\ndisplay(2)")
+        .limit("results", "4K")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.record.results.len(), 1);
+    are_dropped(&run)
+}
+
+/// What the time does not suffice for is listed, and why.
+fn files(stage: &Stage) -> Check {
+    let cell = stage
+        .python(include_str!("floods/files.py"))
+        .limit("workspace-size", "16G")
+        .limit("file-size", "none");
+    let run = floods(stage, &cell, 1_000)?;
+    assert_eq!(run.json["files"][0]["path"], "a");
+    let skipped = &run.json["files_skipped"][0];
+    assert_eq!(skipped["path"], "z");
+    let reason = skipped["reason"].as_str().unwrap_or_default();
+    assert!(
+        reason.contains("the time for collecting files was over"),
+        "{reason}"
+    );
+    Ok(())
+}
+
+/// The kernel takes its time to free memory, and nobody loses count for that.
+fn memory_to_free(stage: &Stage) -> Check {
+    const GIB: u64 = 2;
+    let free = available_memory().unwrap_or(0);
+    if free < (GIB + 2) << 30 {
+        return Err(crate::cells::Stop::Skip(format!(
+            "{} MiB of memory are available, and {GIB} GiB are to be filled",
+            free >> 20
+        )));
+    }
+    let cell = stage
+        .python(include_str!("floods/memory.py"))
+        .arguments([&GIB.to_string()])
+        .limit("memory", "none")
+        .limit("cpu-time", "none");
+    let run = floods(stage, &cell, 4_000)?;
+    let usage = &run.record.usage;
+    let cpu = usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0);
+    assert!(cpu > 1000.0, "{}", run.json["usage"]);
+    assert!(usage.memory_peak_bytes > Some(0), "{}", run.json["usage"]);
+    stage.note(format!("teardown {} ms", run.record.timing.teardown_ms));
+    Ok(())
+}
+
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn frames_from_java(stage: &Stage) -> Check {
+    let cell = stage
+        .code("java", include_str!("floods/Flood.java"))
+        .limit("results", "256K");
+    let run = ends(stage, &cell, 5_000, KEPT)?;
+    if run.stdout().is_empty() {
+        let slow = Duration::from_millis(5_000);
+        return Err(crate::cells::Stop::Skip(format!(
+            "Java does not start within {slow:?} here"
+        )));
+    }
+    are_dropped(&run)
+}
