@@ -82,7 +82,7 @@ fn permission_advice(error: &CodeError, denied: &[Denied]) -> String {
             let reason = reason
                 .as_deref()
                 .map_or_else(String::new, |reason| format!(" ({reason})"));
-            format!("the cell's policy has no {name} of that kind{reason}; do without it")
+            format!("the cell's policy denies that use of {name}{reason}; do without it")
         }
         (None, [_, ..]) => "the cell's policy forbids that; do without it".to_owned(),
         (None, []) => "the cell forbids that; write only below /workspace or /tmp".to_owned(),
@@ -102,15 +102,17 @@ pub(super) fn claim(category: Category, evidence: &Evidence<'_>) -> String {
 }
 
 fn memory_claim(evidence: &Evidence<'_>) -> String {
-    let seen = match evidence.measured.memory_peak {
-        Some(peak) => format!("at most {} was measured in use", about(peak)),
-        None => "how much was in use was not measured".to_owned(),
-    };
+    let seen = evidence
+        .measured
+        .memory_peak
+        .map_or_else(String::new, |peak| {
+            format!(", and at most {} was measured in use", about(peak))
+        });
     match evidence.limits.memory {
         Some(limit) => format!(
-            "by its own account it lacked memory; {seen} of the limit of {limit}, so it may have asked for too much at once; ask for less at a time, or for a higher limit"
+            "it reports a lack of memory; the limit is {limit}{seen}, so it may have asked for too much at once; ask for less at a time, or for a higher limit"
         ),
-        None => format!("by its own account it lacked memory; {seen}; ask for less at a time"),
+        None => format!("it reports a lack of memory{seen}; ask for less at a time"),
     }
 }
 
@@ -127,7 +129,7 @@ fn processes_claim(evidence: &Evidence<'_>) -> String {
         format!(", and the stack of each counts against the memory limit of {memory}")
     });
     format!(
-        "by its own account it could not start a process or thread{limit}{stacks}; run fewer at a time"
+        "it reports that it could not start a process or thread{limit}{stacks}; run fewer at a time"
     )
 }
 
@@ -147,7 +149,7 @@ fn disk_claim(evidence: &Evidence<'_>) -> String {
         .file_size
         .map_or_else(String::new, |size| format!(", and one file at most {size}"));
     format!(
-        "by its own account it ran out of room; none of its disks was seen full: /workspace holds {}, /tmp {}, /dev/shm {}{file}; write less at a time, or delete what is no longer needed",
+        "it reports a full disk; none of its disks was seen full: /workspace holds {}, /tmp {}, /dev/shm {}{file}; write less at a time, or delete what is no longer needed",
         limits.workspace.size, limits.tmp.size, limits.shm.size
     )
 }

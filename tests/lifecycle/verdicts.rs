@@ -60,7 +60,7 @@ const ONLY_SAID: &[Outcome] = &[Outcome::Error, Outcome::Exit, Outcome::Signal];
 
 #[rustfmt::skip]
 const FORGED: &[Row] = &[
-    forged("python", "raise MemoryError", &[Memory], "by its own account it lacked memory"),
+    forged("python", "raise MemoryError", &[Memory], "it reports a lack of memory"),
     forged("python", "raise RuntimeError(\"can't start new thread\")", &[Processes, Runtime], "limit"),
     forged("python", "raise BlockingIOError(11, 'x')", &[Runtime], "not available at that moment"),
     forged("python", "raise OSError(28, 'No space left on device')", &[Disk], "none of its disks was seen full"),
@@ -105,7 +105,7 @@ except OSError:
 const REAL: &[Row] = &[
     real("python", &[["--memory", "64M"]], "x = [b'y' * 1000000 + bytes([i % 256]) for i in range(1000)]", &[Outcome::Memory], Memory, Some("memory"), "its limit of 64M"),
     // One large allocation is refused by RLIMIT_DATA, and never in use.
-    real("python", &[["--memory", "64M"], ["--cgroup", "none"]], "x = bytearray(200 << 20)", &[Outcome::Error], Memory, None, "of the limit of 64M"),
+    real("python", &[["--memory", "64M"], ["--cgroup", "none"]], "x = bytearray(200 << 20)", &[Outcome::Error], Memory, None, "the limit is 64M, and at most "),
     real("python", &[["--processes", "8"]], THREADS, &[Outcome::Error, Outcome::Processes], Processes, None, "8 processes and threads"),
     real("python", &[["--processes", "8"]], FORKS, &[Outcome::Processes], Processes, Some("processes"), "its limit of 8"),
     real("python", &[["--cpu-time", "300ms"]], "while True: pass", &[Outcome::Timeout], Timeout, Some("cpu_time"), "its limit of 300ms"),
@@ -114,7 +114,7 @@ const REAL: &[Row] = &[
     real("python", &[["--open-files", "32"]], "x = [open('/dev/null') for _ in range(100)]", &[Outcome::Error], File, None, "its limit is 32 at a time"),
     real("python", &[["--tmp-size", "1M"]], "open('/tmp/x', 'wb').write(b'x' * 3000000)", &[Outcome::Disk], Disk, Some("tmp_size"), "/tmp is full (1M)"),
     real("bash", &[["--workspace-size", "1M"]], "head -c 3000000 /dev/zero > x", &[Outcome::Disk], Disk, Some("workspace_size"), "/workspace is full (1M)"),
-    real("python", &[], "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", &[Outcome::Error], Permission, None, "no socket of that kind (only "),
+    real("python", &[], "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", &[Outcome::Error], Permission, None, "denies that use of socket (only "),
     real("python", &[], "import subprocess; subprocess.run(['no-such-tool'])", &[Outcome::Error], File, None, "there is no program `no-such-tool`"),
     real("python", &[], "import subprocess; subprocess.run('no-such-tool', shell=True, check=True)", &[Outcome::Error], File, None, "there is no program `no-such-tool`"),
     real("bash", &[], "no-such-tool", &[Outcome::Exit], File, None, "there is no program `no-such-tool`"),
@@ -123,7 +123,7 @@ const REAL: &[Row] = &[
 #[rustfmt::skip]
 const NODE: &[Row] = &[
     forged("javascript", "console.error('FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory'); process.exit(3)", &[Runtime], "status 3"),
-    forged("javascript", "console.error('FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory'); process.abort()", &[Memory], "by its own account it lacked memory"),
+    forged("javascript", "console.error('FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory'); process.abort()", &[Memory], "it reports a lack of memory"),
     real("javascript", &[["--memory", "256M"], ["--wall", "60s"]], "const all = []; for (;;) all.push(new Array(1e5).fill(0.5))", &[Outcome::Memory], Memory, Some("memory"), "its limit of 256M"),
     real("javascript", &[], "require('child_process').execFileSync('no-such-tool')", &[Outcome::Error], File, None, "there is no program `no-such-tool`"),
     real("javascript", &[], "require('child_process').execSync('no-such-tool')", &[Outcome::Error], File, None, "there is no program `no-such-tool`"),

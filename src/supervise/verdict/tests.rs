@@ -261,7 +261,7 @@ fn signals() {
         (with(killed_for_memory(), signal(Signal::SIGKILL)), Outcome::Memory, Category::Memory, 137, Some("SIGKILL"), true, "256M"),
         // A full heap and the words, and each of them alone.
         (saying(Category::Memory, "heap out of memory", with(short_of_memory(), signal(Signal::SIGABRT))), Outcome::Memory, Category::Memory, 134, Some("SIGABRT"), true, "256M"),
-        (saying(Category::Memory, "heap out of memory", signal(Signal::SIGABRT)), Outcome::Signal, Category::Memory, 134, Some("SIGABRT"), true, "it wrote `heap out of memory`: by its own account it lacked memory"),
+        (saying(Category::Memory, "heap out of memory", signal(Signal::SIGABRT)), Outcome::Signal, Category::Memory, 134, Some("SIGABRT"), true, "it wrote `heap out of memory`: it reports a lack of memory"),
         (saying(Category::Memory, "cannot allocate", with(short_of_memory(), signal(Signal::SIGTERM))), Outcome::Signal, Category::Killed, 143, Some("SIGTERM"), true, "ended by SIGTERM"),
         (with(short_of_memory(), signal(Signal::SIGABRT)), Outcome::Signal, Category::Killed, 134, Some("SIGABRT"), true, "gave up"),
         (with(used_cpu(Duration::from_secs(1), true), signal(Signal::SIGXCPU)), Outcome::Timeout, Category::Timeout, 124, Some("SIGXCPU"), true, "CPU time than its limit of 1s"),
@@ -294,7 +294,7 @@ fn exits() {
         (with(killed_for_memory(), exit(137)), Outcome::Memory, Category::Memory, 137, None, true, "256M"),
         (with(short_of_memory(), exit(2)), Outcome::Exit, Category::Runtime, 2, None, true, "status 2"),
         (saying(Category::Memory, "xrealloc: cannot allocate", with(short_of_memory(), exit(2))), Outcome::Memory, Category::Memory, 2, None, true, "256M"),
-        (saying(Category::Memory, "xrealloc: cannot allocate", exit(2)), Outcome::Exit, Category::Memory, 2, None, true, "status 2; it wrote `xrealloc: cannot allocate`: by its own account it lacked memory"),
+        (saying(Category::Memory, "xrealloc: cannot allocate", exit(2)), Outcome::Exit, Category::Memory, 2, None, true, "status 2; it wrote `xrealloc: cannot allocate`: it reports a lack of memory"),
         (with(refused_forks(), exit(254)), Outcome::Processes, Category::Processes, 254, None, true, "64 processes"),
         (with(saw_all_processes(), exit(254)), Outcome::Exit, Category::Runtime, 254, None, true, "status 254"),
         (saying(Category::Processes, "fork: retry", with(saw_all_processes(), exit(254))), Outcome::Processes, Category::Processes, 254, None, true, "64 processes"),
@@ -330,7 +330,7 @@ fn exceptions() {
         (error("RecursionError", None), Outcome::Error, Category::Runtime, true, "traceback"),
         (error("OSError", Some(Errno::EMFILE)), Outcome::Error, Category::File, true, "too many files open (its limit is 256 at a time)"),
         // Without a figure that shows a limit, what the code reports is only that.
-        (error("MemoryError", None), Outcome::Error, Category::Memory, true, "how much was in use was not measured of the limit of 256M"),
+        (error("MemoryError", None), Outcome::Error, Category::Memory, true, "the limit is 256M, so it may"),
         (error("OSError", Some(Errno::ENOSPC)), Outcome::Error, Category::Disk, true, "none of its disks was seen full: /workspace holds 64M, /tmp 64M, /dev/shm 64M"),
         (error("OSError", Some(Errno::EDQUOT)), Outcome::Error, Category::Disk, true, "none of its disks"),
         (error("OSError", Some(Errno::EFBIG)), Outcome::Error, Category::Disk, true, "one file at most 16M"),
@@ -426,7 +426,7 @@ fn a_denial_explains_the_error_that_it_answered_with() {
     assert_eq!(verdict.error_category, Some(Category::Permission));
     let context = verdict.context.unwrap();
     assert!(
-        context.contains("no socket of that kind (only TCP); do without it"),
+        context.contains("denies that use of socket (only TCP); do without it"),
         "{context}"
     );
     // Another error is another thing's.
