@@ -2,6 +2,7 @@
 
 use crate::cells::Suite;
 
+mod archives;
 mod bind_swap;
 mod channels;
 mod descriptors;
@@ -28,10 +29,12 @@ mod setuid;
 mod signals;
 mod sockets;
 mod terminal;
+mod terminal_text;
 
 /// Every technique, in the catalogue's order.
 pub(crate) const SUITES: &[&Suite] = &[
     &terminal::SUITE,
+    &terminal_text::SUITE,
     &self_exe::SUITE,
     &descriptors::SUITE,
     &rootfs_links::SUITE,
@@ -56,5 +59,6 @@ pub(crate) const SUITES: &[&Suite] = &[
     &hostile_driver::SUITE,
     &raw_bytes::SUITE,
     &output_files::SUITE,
+    &archives::SUITE,
     &network::SUITE,
 ];
