@@ -11,6 +11,7 @@ mod events;
 mod exit_codes;
 mod files;
 mod kept;
+mod kept_hostile;
 mod languages;
 mod leftovers;
 mod memory;
@@ -35,6 +36,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &exit_codes::SUITE,
     &files::SUITE,
     &kept::SUITE,
+    &kept_hostile::SUITE,
     &binds::SUITE,
     &leftovers::SUITE,
     &record::SUITE,
