@@ -53,7 +53,8 @@ pub struct Record {
     pub error_category: Option<Category>,
     /// Whether changed code could succeed where this failed: not for outcomes
     /// `setup`, `internal` and `cancelled`, nor where the network does not reach
-    /// what the code wants.
+    /// what the code wants. Also true where the same call could succeed later, since
+    /// another run is using a directory of `--workspace` or `--keep-tmp`.
     pub is_retryable: bool,
     /// One sentence for whoever wrote the code.
     pub context: Option<String>,

@@ -2,6 +2,7 @@
 
 use crate::cells::Suite;
 
+mod archives;
 mod bind_swap;
 mod channels;
 mod descriptors;
@@ -30,10 +31,12 @@ mod side_doors;
 mod signals;
 mod sockets;
 mod terminal;
+mod terminal_text;
 
 /// Every technique, in the catalogue's order.
 pub(crate) const SUITES: &[&Suite] = &[
     &terminal::SUITE,
+    &terminal_text::SUITE,
     &self_exe::SUITE,
     &descriptors::SUITE,
     &rootfs_links::SUITE,
@@ -59,6 +62,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &floods::SUITE,
     &raw_bytes::SUITE,
     &output_files::SUITE,
+    &archives::SUITE,
     &network::SUITE,
     &side_doors::SUITE,
 ];

@@ -13,6 +13,7 @@ mod exit_codes;
 mod fallback;
 mod files;
 mod kept;
+mod kept_hostile;
 mod languages;
 mod leftovers;
 mod memory;
@@ -43,6 +44,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &exit_codes::SUITE,
     &files::SUITE,
     &kept::SUITE,
+    &kept_hostile::SUITE,
     &binds::SUITE,
     &leftovers::SUITE,
     &record::SUITE,

@@ -1,6 +1,8 @@
 //! HTML in the making. What the program says is a `'static` literal; everything
 //! else goes through [`Markup::text`] or [`Markup::attribute`], which escape it.
 
+use std::fmt::Write as _;
+
 use crate::terminal::escape;
 
 /// A part of a page.
@@ -34,7 +36,8 @@ impl Markup {
     }
 
     /// An attribute in a tag that is still open. The browser gets the very
-    /// value, but for NUL, which no document may hold.
+    /// value, but for NUL, which no document may hold, and for U+0080 to U+009F,
+    /// whose references mean other characters.
     pub(super) fn attribute(&mut self, name: &'static str, value: &str) {
         self.0.push(' ');
         self.0.push_str(name);
@@ -42,7 +45,12 @@ impl Markup {
         for character in value.chars() {
             match character {
                 '\0' => self.0.push(char::REPLACEMENT_CHARACTER),
-                '\r' => self.0.push_str("&#13;"),
+                '\u{80}'..='\u{9f}' => self.0.push(char::REPLACEMENT_CHARACTER),
+                '\n' => self.0.push('\n'),
+                // The document itself may be shown on a terminal.
+                _ if escape(character).is_some() => {
+                    let _ = write!(self.0, "&#{};", u32::from(character));
+                }
                 _ => self.push_escaped(character),
             }
         }
