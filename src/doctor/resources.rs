@@ -111,7 +111,11 @@ fn judge(found: &CgroupFindings, facts: &Facts) -> Check {
     let detail = format!(
         "{source}, without {}: these fall back to rlimits and a watchdog{}",
         list(false),
-        if memory.is_some() { "" } else { ", which are best effort for memory" }
+        if memory.is_some() {
+            ""
+        } else {
+            ", which are best effort for memory"
+        }
     );
     Check::degraded(NAME, detail, fixes(found, facts))
 }
