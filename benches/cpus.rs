@@ -1,5 +1,6 @@
 //! How well cells without a cgroup share the CPUs: so many busy programs at once,
-//! bare and each in a cell of one CPU; and how many short Python cells several
+//! bare and each in a cell of one CPU (bare ones in a session of their own as well,
+//! since the kernel shares CPUs among sessions first, autogroups in sched(7)); and how many short Python cells several
 //! launchers start in a second, beside bubblewrap's.
 //!
 //! The first argument that is a number says how often each is repeated.
@@ -39,6 +40,8 @@ const BUSY: &[&str] = &[
     "-c",
     "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done",
 ];
+/// What gives a bare program a session.
+const SESSION: &[&str] = &["setsid", "--wait"];
 const CROWDS: [usize; 4] = [1, 2, 4, 8];
 const LAUNCHERS: [usize; 3] = [1, 2, 4];
 const LAUNCHING: Duration = Duration::from_secs(4);
@@ -61,7 +64,7 @@ fn main() -> Result<()> {
     for count in CROWDS {
         let (mut bare, mut cells) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            bare.push(together(count, BUSY)?);
+            bare.push(together(count, &[SESSION, BUSY].concat())?);
             cells.push(together(count, &[&cell[..], BUSY].concat())?);
         }
         let (bare, cells) = (median(bare), median(cells));
