@@ -100,7 +100,7 @@ fn judge(found: &CgroupFindings, facts: &Facts) -> Check {
     let Some(source) = &found.source else {
         let ways: Vec<String> = tried.collect();
         let detail = format!(
-            "none, so limits fall back to rlimits and a watchdog; {}",
+            "none, so limits fall back to rlimits and a watchdog, which are best effort for memory and CPU time; {}",
             ways.join("; ")
         );
         return Check::degraded(NAME, detail, fixes(found, facts));
@@ -109,8 +109,13 @@ fn judge(found: &CgroupFindings, facts: &Facts) -> Check {
         return Check::works(NAME, format!("{source}; {} read back", list(true)));
     }
     let detail = format!(
-        "{source}, without {}: these fall back to rlimits and a watchdog",
-        list(false)
+        "{source}, without {}: these fall back to rlimits and a watchdog{}",
+        list(false),
+        if memory.is_some() {
+            ""
+        } else {
+            ", which are best effort for memory"
+        }
     );
     Check::degraded(NAME, detail, fixes(found, facts))
 }

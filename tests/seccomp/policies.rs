@@ -488,3 +488,30 @@ fn a_filter_longer_than_the_kernel_takes_is_refused() {
     let error = compile(&policy, Arch::NATIVE, false, Unheld::default()).unwrap_err();
     assert!(error.message.ends_with("the kernel takes 4096"), "{error}");
 }
+
+#[test]
+fn what_only_a_cgroup_counts_is_refused_without() {
+    let policy = Policy::builtin("default").unwrap();
+    let [held, memory, cpus, _] = Unheld::ALL;
+    let verdict = |call, unheld| &policy.rule_without(call, unheld).unwrap().verdict;
+    for call in ["memfd_create", "landlock_create_ruleset"] {
+        assert_eq!(verdict(call, held), &Verdict::Allow, "{call}");
+        assert_eq!(verdict(call, memory), &Verdict::Absent, "{call}");
+        assert_eq!(verdict(call, cpus), &Verdict::Allow, "{call}");
+    }
+    for call in ["mmap", "msgget", "semget", "shmget"] {
+        assert_eq!(verdict(call, held), &Verdict::Allow, "{call}");
+        assert!(verdict(call, memory).denies_with().is_some(), "{call}");
+    }
+    let call = "sched_setaffinity";
+    assert_eq!(verdict(call, memory), &Verdict::Allow);
+    assert_eq!(verdict(call, cpus), &Verdict::Absent);
+    // A policy's own rule stands, with a cgroup and without.
+    let own = json!({
+        "name": "own", "description": "a test", "extends": "default",
+        "rules": [{"action": "allow", "reason": "wanted", "calls": ["memfd_create"]}]
+    });
+    let own = Policy::parse(&own.to_string()).unwrap();
+    let rule = own.rule_without("memfd_create", memory).unwrap();
+    assert_eq!(rule.verdict, Verdict::Allow);
+}
