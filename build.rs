@@ -90,9 +90,11 @@ fn source(arch: Arch) -> Result<String, String> {
         let policy = policy::builtin(name).map_err(|error| format!("{name}: {error:?}"))?;
         descriptions += &format!("    ({:?}, {:?}),\n", policy.name, policy.description);
         for notify in [false, true] {
-            let filter = compile::compile(&policy, arch, notify);
-            let filter = filter.map_err(|error| format!("{name}: {error:?}"))?;
-            write(&mut compiled, &filter).map_err(|error| error.to_string())?;
+            for unheld in policy::Unheld::ALL {
+                let filter = compile::compile(&policy, arch, notify, unheld);
+                let filter = filter.map_err(|error| format!("{name}: {error:?}"))?;
+                write(&mut compiled, &filter).map_err(|error| error.to_string())?;
+            }
         }
     }
     Ok(format!(
@@ -107,6 +109,7 @@ fn write(out: &mut String, filter: &Compiled) -> std::fmt::Result {
     writeln!(out, "    name: Cow::Borrowed({:?}),", filter.name)?;
     writeln!(out, "    digest: Cow::Borrowed({:?}),", filter.digest)?;
     writeln!(out, "    notify: {},", filter.notify)?;
+    writeln!(out, "    unheld: {:?},", filter.unheld)?;
     writeln!(out, "    program: Cow::Borrowed(&{:?}),", filter.program)?;
     writeln!(out, "    denials: Cow::Borrowed(&[")?;
     for Denial {

@@ -18,7 +18,9 @@ use crate::show;
 use crate::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
 use crate::supervise::Parent;
 use crate::sys::inherited::Inherited;
+use crate::terminal;
 
+mod destination;
 mod outlet;
 
 use outlet::{Outlet, print_record};
@@ -68,10 +70,13 @@ fn refuse(
     inherited: &mut Inherited,
     began: Instant,
 ) -> u8 {
-    let _ = error.print();
     if !error.use_stderr() {
+        let _ = error.print();
         return 0;
     }
+    // It quotes the words, which may come from elsewhere.
+    let message = terminal::lines(&error.render().to_string());
+    let _ = io::stderr().write_all(message.as_bytes());
     let mode = match words.get(1) {
         Some(word) if word == "run" => Mode::Run,
         Some(word) if word == "exec" => Mode::Exec,
@@ -83,7 +88,7 @@ fn refuse(
     let message = lines.join(" ");
     let message = message.trim_start_matches("error: ");
     let failure = SetupError::new(Step::Spec, message).hint("see cellblock --help");
-    let (outlet, opened) = Outlet::open(mode, outputs, inherited, began);
+    let (outlet, opened) = Outlet::open(mode, outputs, &[], inherited, began);
     if let Err(error) = opened {
         complain(&error);
     }
@@ -104,7 +109,7 @@ fn complain(error: &SetupError) {
     if let Some(hint) = &error.hint {
         text.push_str(&format!("\nhint: {hint}\n"));
     }
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(terminal::lines(&text).as_bytes());
 }
 
 fn execute(
@@ -116,11 +121,10 @@ fn execute(
 ) -> u8 {
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
-    let (outlet, opened) = Outlet::open(mode, &options.outputs, inherited, began);
-    let request = opened.and(parent).and_then(|parent| {
-        let spec = load(mode, options, partial?)?;
-        Ok((spec, parent))
-    });
+    let spec = partial.and_then(|partial| load(mode, options, partial));
+    let shared = spec.as_ref().map(destination::shared).unwrap_or_default();
+    let (outlet, opened) = Outlet::open(mode, &options.outputs, &shared, inherited, began);
+    let request = opened.and(parent).and_then(|parent| Ok((spec?, parent)));
     let record = match &request {
         Ok((spec, parent)) => {
             let tie = run::Tie {
@@ -231,7 +235,8 @@ fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
         )
         .hint("JSON holds UTF-8 only; the launch itself takes any path")
     })?;
-    print(format!("{text}\n").as_bytes()).map(|()| 0)
+    let text = terminal::json_for_stdout(text + "\n");
+    print(text.as_bytes()).map(|()| 0)
 }
 
 fn show_record(wanted: &cli::Show) -> Result<u8> {

@@ -157,19 +157,14 @@ pub struct SetupError {
     /// What went wrong, in words; lower case, no full stop.
     pub message: String,
     /// The system call that failed, if one did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub syscall: Option<String>,
     /// Its error number.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
     /// The number's name, such as `EPERM`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub errno_name: Option<String>,
     /// The path, field or value concerned.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub operand: Option<String>,
     /// How to fix it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
@@ -209,6 +204,14 @@ impl SetupError {
                 ..Self::new(step, error.to_string())
             },
         }
+    }
+
+    /// Whether another run has what this one wants, so that the same call may succeed
+    /// later.
+    pub fn is_busy(&self) -> bool {
+        self.step == Step::Inputs
+            && self.syscall.as_deref() == Some("flock")
+            && self.errno == Some(Errno::EWOULDBLOCK as i32)
     }
 
     /// Names the path, field or value concerned.

@@ -55,4 +55,5 @@ pub mod spec;
 pub mod stage;
 pub mod supervise;
 pub mod sys;
+mod terminal;
 mod tree;

@@ -15,6 +15,7 @@ use crate::spec::partial::Partial;
 use crate::spec::profiles::{self, BUILT_IN};
 use crate::spec::read::quoted_key;
 use crate::spec::resolve::{Layer, Origin};
+use crate::terminal;
 
 /// Exit status of `policy check` when something is wrong.
 const UNSOUND: u8 = 1;
@@ -46,6 +47,7 @@ pub fn run(action: &PolicyAction) -> Result<u8> {
             (report(path, &problems), status)
         }
     };
+    let text = terminal::for_stdout(text);
     std::io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on("standard output"))?;
@@ -179,10 +181,17 @@ fn show_seccomp(name: &str) -> Result<String> {
         .rules()
         .map(|(call, rule)| (call.to_owned(), serde_json::json!(rule)))
         .collect();
+    let mut unless = serde_json::Map::new();
+    for (call, held, rule) in policy.fallbacks() {
+        unless
+            .entry(held.name())
+            .or_insert_with(|| serde_json::json!({}))[call] = serde_json::json!(rule);
+    }
     let document = serde_json::json!({
         "name": policy.name(),
         "description": policy.description(),
         "rules": rules,
+        "unless": unless,
     });
     Ok(format!("{document:#}\n"))
 }
@@ -342,7 +351,7 @@ mod tests {
                hint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in \
              its path or ends in .toml\n\
              p.toml:seccomp: there is no such seccomp policy\n  \
-               hint: one of: default, strict\n"
+               hint: one of: default, no-unix-sockets, strict\n"
         );
         assert!(checked("p.json", "{").starts_with("p.json"));
     }

@@ -24,6 +24,8 @@ pub struct HostFacts {
     pub gid: u32,
     /// This process's id, unique among living supervisors.
     pub pid: u32,
+    /// The number of CPUs that this process may use.
+    pub cpus: usize,
     /// The Landlock ABI; 0 where there is none.
     pub landlock_abi: u32,
     /// For a caller with uid 0: ids of this user namespace that exist, as
@@ -44,6 +46,7 @@ impl HostFacts {
         check_kernel(kernel, &release)?;
         let uid = nix::unistd::geteuid().as_raw();
         Ok(Self {
+            cpus: crate::sys::process::allowed_cpus().map_or(1, |cpus| cpus.len()),
             release,
             kernel,
             uid,

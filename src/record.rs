@@ -64,11 +64,9 @@ pub struct Record {
     #[schemars(with = "Option<String>")]
     pub stderr: Option<Text>,
     /// The bytes kept of stdout, only when they are not valid UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub stdout_base64: Option<Base64>,
     /// The bytes kept of stderr, only when they are not valid UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub stderr_base64: Option<Base64>,
     /// Values that the code produced, in order.
@@ -79,7 +77,8 @@ pub struct Record {
     /// path; directories are not listed.
     pub files: Vec<FileChange>,
     /// Files that could not be listed or copied out, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
+    #[schemars(required)]
     pub files_skipped: Vec<FileSkipped>,
     /// What was cut: `stdout`, `stderr`, `files`, `files_skipped`,
     /// `inline_files`, `results`, `denied`.
@@ -95,10 +94,10 @@ pub struct Record {
     /// Where the time went.
     pub timing: Timing,
     /// Why the cell could not be set up, for outcome `setup` and `internal`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub setup_error: Option<SetupError>,
     /// Things that the caller should know, such as a fallback in use.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
+    #[schemars(required)]
     pub warnings: Vec<String>,
 }
 
@@ -233,7 +232,8 @@ pub struct ResultItem {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display_id: Option<String>,
     /// Which forms are missing or cut, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(default)]
+    #[schemars(required)]
     pub notes: Vec<String>,
 }
 
@@ -249,7 +249,6 @@ pub struct CodeError {
     /// The line of the caller's code that it passed through last, from 1.
     pub line: Option<u64>,
     /// The system's error number, for errors that carry one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub errno: Option<i32>,
 }
 
@@ -309,7 +308,6 @@ pub struct Truncation {
     pub part: String,
     /// Bytes of the head, for `head+tail`: the gap is right behind them, in the
     /// text a line that is not the program's, in the base64 form nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<u64>,
 }
 
@@ -325,7 +323,6 @@ pub struct Denied {
     /// What the program saw, such as `EPERM`.
     pub action: String,
     /// Why the policy denies it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -340,7 +337,8 @@ pub struct Usage {
     pub cpu_system_ms: Option<f64>,
     /// The most memory at any one time, in bytes.
     pub memory_peak_bytes: Option<u64>,
-    /// The most processes and threads at any one time.
+    /// The most processes and threads at any one time; null when nothing counted
+    /// them as they came.
     pub processes_peak: Option<u64>,
     /// How long the CPU limit held processes back, in milliseconds.
     pub throttled_ms: Option<f64>,
@@ -354,16 +352,49 @@ pub struct Usage {
 pub struct LimitRecord {
     /// What the caller asked for, in `unit`.
     pub requested: f64,
-    /// What holds, read back from the kernel where the kernel keeps it; null
-    /// when nothing holds.
-    pub enforced: Option<f64>,
+    /// What holds, read back from the kernel where the kernel keeps it; `best
+    /// effort` when a program that means to can get past the mechanism; null when
+    /// nothing holds.
+    pub enforced: Option<Enforced>,
     /// `bytes`, `ms`, `count` or `cpus`.
     pub unit: String,
     /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
-    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, or `none`.
+    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` for a place that
+    /// the caller's bind covers and nothing limits, or `none`.
     pub by: String,
-    /// Whether the run came up against it.
-    pub hit: bool,
+    /// Whether the run came up against it; null when nothing can tell.
+    pub hit: Option<bool>,
+}
+
+/// What holds of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Enforced {
+    /// This much, in the limit's unit.
+    Exactly(f64),
+    /// The limit as asked for, for programs that do not try to get past it.
+    BestEffort(BestEffort),
+}
+
+impl Enforced {
+    /// The limit as asked for, as far as the mechanism sees.
+    pub const BEST_EFFORT: Self = Self::BestEffort(BestEffort::BestEffort);
+
+    /// The value, where one holds.
+    pub const fn exactly(self) -> Option<f64> {
+        match self {
+            Self::Exactly(value) => Some(value),
+            Self::BestEffort(_) => None,
+        }
+    }
+}
+
+/// The words `best effort`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BestEffort {
+    /// See [`Enforced::BestEffort`].
+    #[serde(rename = "best effort")]
+    BestEffort,
 }
 
 /// Each security layer as it was in force.
@@ -385,6 +416,9 @@ pub struct Isolation {
     pub landlock_scopes: Vec<String>,
     /// The system call policy and its digest, `name@sha256:…`; null when given up.
     pub seccomp: Option<String>,
+    /// Limits of every process by setrlimit(2).
+    #[serde(default)]
+    pub rlimits: Vec<RlimitRecord>,
     /// How nested user namespaces are prevented: `limit`, `seccomp`.
     pub nested_userns: Vec<String>,
     /// The network: `none` or `host`.
@@ -399,6 +433,17 @@ pub struct Isolation {
     pub cgroup: Option<CgroupRecord>,
     /// Layers that the caller gave up by name.
     pub given_up: Vec<String>,
+}
+
+/// A resource limit (getrlimit(2)), in the resource's own unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RlimitRecord {
+    /// Its name, such as `RLIMIT_STACK`.
+    pub resource: String,
+    /// What holds; null for no limit.
+    pub soft: Option<u64>,
+    /// How far the program may raise it; null for no limit.
+    pub hard: Option<u64>,
 }
 
 /// An id inside and outside of the cell.

@@ -21,7 +21,6 @@ use result::result;
 
 pub use html::render as render_html;
 pub use page::Style;
-pub(crate) use page::escaped;
 
 pub(crate) mod ends;
 pub(crate) mod facts;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const FLOW: &[&str] = &[
     "bytes",
     "error",
+    "terminal",
     "record",
     "spec",
     "sys",
@@ -41,13 +42,14 @@ const FLOW: &[&str] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("bytes", &[]),
     ("error", &[]),
+    ("terminal", &[]),
     ("record", &["bytes", "error"]),
     ("spec", &["bytes", "error"]),
     // The kernel's side knows nothing of cells.
     ("sys", &["error"]),
     ("tree", &["error"]),
     ("archive", &["bytes", "error", "tree"]),
-    ("stage", &["archive", "error", "spec"]),
+    ("stage", &["archive", "error", "spec", "tree"]),
     // What runs inside knows the prepared plan and the types that it is made of.
     (
         "child",
@@ -58,7 +60,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     // Syntax only.
     ("cli", &["bytes", "error", "format", "spec"]),
     // A reader of records needs nothing that makes them.
-    ("show", &["bytes", "error", "record"]),
+    ("show", &["bytes", "error", "record", "terminal"]),
     ("format", &["error", "record", "show"]),
 ];
 

@@ -14,6 +14,7 @@ use super::scratch::failed;
 use super::shop::{Item, Shop};
 use super::size;
 use crate::error::{Result, SetupError, Step};
+use crate::terminal;
 
 /// Prints every file that a build of `wanted` on `base` would take, its size,
 /// and whether it is in the cache.
@@ -115,6 +116,6 @@ fn text(shop: &Shop, items: &[Item], open: &[String], locked: bool) -> String {
 
 fn print(text: &str) -> Result<()> {
     std::io::stdout()
-        .write_all(text.as_bytes())
+        .write_all(terminal::lines(text).as_bytes())
         .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on("standard output"))
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::shop::Item;
+use crate::terminal;
 
 /// Says on stderr how far a build has come.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ impl Progress {
 
     /// A line that stays.
     pub(super) fn say(&self, text: &str) {
+        let text = &terminal::line(text);
         match &self.bar {
             _ if self.quiet => {}
             Some(bar) => bar.println(text),
@@ -47,7 +49,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => {
                 bar.set_style(plain());
-                bar.set_message(text.to_owned());
+                bar.set_message(terminal::line(text));
                 bar.tick();
             }
             None => self.say(text),
@@ -85,7 +87,7 @@ impl Progress {
 
     pub(super) fn begin(&self, item: &Item) {
         if let Some(bar) = &self.bar {
-            bar.set_message(item.name.clone());
+            bar.set_message(terminal::line(&item.name));
             bar.tick();
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use caps::CapSet;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
@@ -14,15 +14,16 @@ use super::attempt;
 use super::fail::{Call, Fail, Verb};
 use super::report::Reporter;
 use crate::error::Step;
-use crate::plan::{Fallback, Plan};
+use crate::plan::Plan;
 use crate::sys;
 
 /// What all processes of this user namespace may have together. The kernel counts
-/// it against the one who made the namespace as well: a program that takes all
-/// there is leaves none to the caller, or to root's daemons.
+/// it against the one who made the namespace as well, who has 128 instances and,
+/// on a small machine, 8192 watches: a program that takes all there is must leave
+/// most to the caller, to other cells, or to root's daemons.
 const SHARES: [(&str, &[u8]); 2] = [
-    ("sys/user/max_inotify_instances", b"32"),
-    ("sys/user/max_inotify_watches", b"8192"),
+    ("sys/user/max_inotify_instances", b"4"),
+    ("sys/user/max_inotify_watches", b"1024"),
 ];
 
 /// Allows this user namespace no namespaces of its own, and proves it. Seccomp
@@ -88,22 +89,19 @@ fn set(proc: &OwnedFd, setting: &str, value: &[u8]) -> nix::Result<()> {
     nix::unistd::write(&file, value).map(drop)
 }
 
-/// Without a cgroup, a limit on CPUs is a limit to certain CPUs: the first of
-/// those that the caller may use.
-pub(super) fn bind_to_cpus(fallback: &Fallback, report: &Reporter<'_>) -> Result<(), Fail> {
-    let Some(wanted) = fallback.cpus else {
+/// Without a cgroup, a limit on CPUs is a binding to certain CPUs, which the
+/// supervisor has chosen.
+pub(super) fn bind_to_cpus(cpus: &[usize], report: &Reporter<'_>) -> Result<(), Fail> {
+    if cpus.is_empty() {
         return Ok(());
-    };
+    }
     report.enter(Step::Rlimits);
     let verb = Verb::new(Step::Rlimits, Call::Affinity);
-    let this = Pid::from_raw(0);
-    let allowed = attempt(verb, || sched_getaffinity(this))?;
     let mut chosen = CpuSet::new();
-    let usable = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
-    for cpu in usable.take(wanted) {
-        attempt(verb, || chosen.set(cpu))?;
+    for cpu in cpus {
+        attempt(verb, || chosen.set(*cpu))?;
     }
-    attempt(verb, || sched_setaffinity(this, &chosen))
+    attempt(verb, || sched_setaffinity(Pid::from_raw(0), &chosen))
 }
 
 /// Empties all capability sets, the bounding set among them, so that nothing

@@ -32,6 +32,8 @@ calls! {
     Setgroups = "setgroups",
     Setresgid = "setresgid",
     Setresuid = "setresuid",
+    Open = "open",
+    Lseek = "lseek",
     Openat2 = "openat2",
     OpenTree = "open_tree",
     MountSetattr = "mount_setattr",

@@ -10,7 +10,9 @@ use super::attempt;
 use super::fail::{Call, Fail, Verb};
 use super::report::{self, Reporter};
 use crate::error::Step;
-use crate::sys::process;
+use crate::sys::clone::vfork_shared;
+use crate::sys::process::{self, ProcessCount};
+use crate::sys::shared::Progress;
 
 /// The supervisor's order to end everything.
 const END: Signal = Signal::SIGTERM;
@@ -22,6 +24,8 @@ const WORD: Signal = Signal::SIGUSR1;
 pub(super) struct Reaper {
     signals: SigSet,
     program: Pid,
+    /// Whether nothing else counts processes.
+    counts: bool,
 }
 
 impl Reaper {
@@ -37,22 +41,30 @@ impl Reaper {
         Ok(Self {
             signals,
             program: Pid::from_raw(-1),
+            counts: false,
         })
     }
 
-    pub(super) fn with(self, program: Pid) -> Self {
-        Self { program, ..self }
+    pub(super) fn with(self, program: Pid, counts: bool) -> Self {
+        Self {
+            program,
+            counts,
+            ..self
+        }
     }
 }
 
 /// Waits for the program's end, or for the supervisor's word; then kills and
 /// reaps all that is left, so that its use is counted, and reports.
-pub(super) fn reap(reaper: &Reaper, report: &OwnedFd) -> i32 {
+pub(super) fn reap(reaper: &Reaper, report: &OwnedFd, progress: &Progress) -> i32 {
     // SAFETY: init goes from here straight to `_exit`; nothing that owns
     // another descriptor is used or dropped again.
     let _ = unsafe { process::close_all_but(report.as_fd()) };
     let status = wait_for(reaper, report);
-    end_all(reaper.program, status, report)
+    // From pid 1, -1 is everybody else in the namespace.
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    progress.note_all_killed();
+    reap_all(reaper, status, report)
 }
 
 /// The program's wait status, if it ended before the supervisor ended it.
@@ -92,18 +104,35 @@ fn reap_the_dead(program: Pid) -> Option<i32> {
     None
 }
 
-fn end_all(program: Pid, mut status: Option<i32>, report: &OwnedFd) -> i32 {
-    // From pid 1, -1 is everybody else in the namespace.
-    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+fn reap_all(reaper: &Reaper, mut status: Option<i32>, report: &OwnedFd) -> i32 {
+    // The program was there as well, even if it was reaped first.
+    let mut at_end = u32::from(status.is_some());
     while let Ok(Some((pid, ended))) = process::reap(true) {
-        if pid == program {
+        at_end += 1;
+        if pid == reaper.program {
             status = status.or(Some(ended));
         }
     }
-    report::ended(
-        report.as_fd(),
-        status.unwrap_or(libc::SIGKILL),
-        process::children_usage(),
-    );
+    let mut usage = process::children_usage();
+    usage.count = ProcessCount {
+        at_end,
+        started: reaper.counts.then(|| started(reaper.program)).flatten(),
+    };
+    report::ended(report.as_fd(), status.unwrap_or(libc::SIGKILL), usage);
     0
+}
+
+/// How many processes and threads were started since the program was, itself
+/// included. The kernel numbers them in order (pid_namespaces(7)), so the number
+/// of one more tells; refused ones get none.
+fn started(program: Pid) -> Option<u32> {
+    /// Below this, numbers are not given out again when the last one has been.
+    const FIRST_AGAIN: i32 = 300;
+    // SAFETY: init has one thread, and the child does nothing.
+    let next = unsafe { vfork_shared(|| 0) }.ok()?;
+    let _ = process::reap(true);
+    let count = next.as_raw() - program.as_raw();
+    (next.as_raw() < FIRST_AGAIN)
+        .then(|| u32::try_from(count).ok())
+        .flatten()
 }

@@ -5,7 +5,9 @@
 //! the supervisor, which holds the plan, turns that into words. Nothing here
 //! knows where the plan came from.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use nix::fcntl::OFlag;
 
 use crate::plan::Plan;
 use crate::stage::Stage;
@@ -22,6 +24,7 @@ mod mounts;
 mod program;
 mod rehearsal;
 pub mod report;
+mod stdio;
 mod tether;
 mod tree;
 
@@ -36,21 +39,45 @@ pub struct Prepared<'a> {
     pub plan: &'a Plan,
     /// Limits that no cgroup holds, so that init and program must.
     pub fallback: &'a crate::plan::Fallback,
+    /// The CPUs to bind the cell to; none where a cgroup limits them.
+    pub cpus: &'a [usize],
     /// The supervisor's messages come from here, and ours go there.
     pub report: OwnedFd,
     /// Where the supervisor sees how far the set-up has come.
     pub progress: &'a Progress,
-    /// Open input files, in the order of the plan's.
-    pub inputs: Vec<Option<OwnedFd>>,
-    /// What the workspace begins with, besides these.
-    pub stage: Option<Stage>,
+    /// What goes into the cell.
+    pub content: Content,
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
+    /// Standard streams of the caller's that are opened anew.
+    pub shields: Vec<Shield>,
     /// The driver's end of its channel: its descriptors, in their order.
     pub channel: Vec<OwnedFd>,
     /// The system call filter.
     pub filter: Option<&'a Filter>,
+}
+
+/// What goes into a cell, taken hold of by the supervisor.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Open input files, in the order of the plan's.
+    pub inputs: Vec<Option<OwnedFd>>,
+    /// What places of the cell's own begin with, besides these.
+    pub stages: Vec<Stage>,
+    /// Detached mounts that stand for binds of the plan, by its index.
+    pub mapped: Vec<Option<OwnedFd>>,
+}
+
+/// A file or terminal of the caller's that is a standard stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Shield {
+    /// The stream.
+    pub stream: BorrowedFd<'static>,
+    /// How it is open: `O_RDONLY`, `O_WRONLY` or `O_RDWR`.
+    pub access: OFlag,
+    /// Whether the set-up fails when it cannot be opened anew.
+    pub required: bool,
 }
 
 /// A system call filter, ready to load (seccomp(2)).
@@ -76,9 +103,9 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
         }
     }
     let report = Reporter::new(&cell.report, cell.progress);
-    let stage = cell.stage.take();
-    let status = match set_up(&cell, stage, &report) {
-        Ok(reaper) => init::reap(&reaper, &cell.report),
+    let content = std::mem::take(&mut cell.content);
+    let status = match set_up(&cell, content, &report) {
+        Ok(reaper) => init::reap(&reaper, &cell.report, cell.progress),
         Err(failure) => {
             report.failed(&failure);
             1
@@ -89,32 +116,37 @@ pub fn main(mut cell: Prepared<'_>) -> ! {
 
 fn set_up(
     cell: &Prepared<'_>,
-    stage: Option<Stage>,
+    content: Content,
     report: &Reporter<'_>,
 ) -> Result<init::Reaper, Fail> {
     let plan = cell.plan;
     tether::die_with_supervisor(report)?;
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
-    let sources = mounts::open_sources(plan, report)?;
+    let sources = mounts::open_sources(plan, content.mapped, report)?;
+    let streams = stdio::shield(&cell.shields, report)?;
     tether::wait_for_id_maps(report)?;
     identity::become_inner_user(plan, report)?;
+    stdio::reopen(streams, report)?;
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
-    tree::make(stage, &root, report)?;
-    files::copy_in(plan, &cell.inputs, &root, report)?;
+    let scratch = mounts::open_scratch(plan, &root)?;
+    for stage in content.stages {
+        tree::make(stage, &root, report)?;
+    }
+    files::copy_in(plan, &content.inputs, &root, report)?;
     mounts::change_root(plan, root, report)?;
     identity::enter_network(network, report)?;
     identity::enter_cgroup_namespace(plan, report)?;
-    confine::bind_to_cpus(cell.fallback, report)?;
+    confine::bind_to_cpus(cell.cpus, report)?;
     confine::drop_capabilities(report)?;
     confine::set_no_new_privs(report)?;
     landlock::restrict(plan, report)?;
     let reaper = init::Reaper::prepare(report)?;
     let started = program::start(cell, report)?;
-    report.started(started.listener.as_ref())?;
-    Ok(reaper.with(started.pid))
+    report.started(&scratch, started.listener.as_ref())?;
+    Ok(reaper.with(started.pid, cell.fallback.processes.is_some()))
 }
 
 /// Enters `step` and runs one system call of it; its failure names both.

@@ -17,11 +17,13 @@ use nix::unistd::symlinkat;
 
 use super::attempt;
 use super::fail::{Call, Fail, Verb};
+use super::program::RESERVED;
 use super::report::Reporter;
 use crate::error::Step;
 use crate::plan::{Mount, MountKind, Plan, Seal, Source};
 use crate::rootfs;
 use crate::sys::mount::{self, FsContext, attr};
+use crate::sys::process::duplicate_above;
 
 /// Detached copies of the plan's bind sources, by index.
 pub(super) type Sources = Vec<Option<OwnedFd>>;
@@ -37,15 +39,24 @@ pub(super) struct Root {
 const BASE: u64 = attr::NOSUID | attr::NODEV;
 
 /// Takes hold of every bind source. What is opened here counts, whatever its
-/// path names later.
-pub(super) fn open_sources(plan: &Plan, report: &Reporter<'_>) -> Result<Sources, Fail> {
+/// path names later. Those in `mapped` are open already.
+pub(super) fn open_sources(
+    plan: &Plan,
+    mut mapped: Sources,
+    report: &Reporter<'_>,
+) -> Result<Sources, Fail> {
     report.enter(Step::Mount);
     let verb = Verb::new(Step::Mount, Call::MountSetattr);
     attempt(verb, mount::make_all_private)?;
     plan.mounts
         .iter()
         .enumerate()
-        .map(|(index, mount)| open_source(index, mount))
+        .map(
+            |(index, mount)| match mapped.get_mut(index).and_then(Option::take) {
+                Some(tree) => Ok(Some(tree)),
+                None => open_source(index, mount),
+            },
+        )
         .collect()
 }
 
@@ -253,8 +264,9 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
             set(&fs, c"hidepid", c"invisible")?;
             (fs, BASE | attr::NOEXEC | attr::RDONLY, Seal::Writable)
         }
-        MountKind::Devpts => {
+        MountKind::Devpts { max } => {
             let fs = open(c"devpts")?;
+            set(&fs, c"max", &number(max.to_string()))?;
             set(&fs, c"ptmxmode", c"0666")?;
             set(&fs, c"mode", c"0620")?;
             (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)
@@ -274,6 +286,21 @@ pub(super) fn beneath(flags: OFlag) -> OpenHow {
             | ResolveFlag::RESOLVE_NO_SYMLINKS
             | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     )
+}
+
+/// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
+/// once all is dead. They are opened before the program can change their modes, and
+/// above the numbers that the program's descriptors get.
+pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call);
+    let how = beneath(OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+    plan.own_scratch()
+        .map(|scratch| {
+            let path = relative(Path::new(scratch.name.path()));
+            let low = openat2(&root.mount, path, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+            duplicate_above(&low, RESERVED).map_err(|e| verb(Call::Dup).failed(e))
+        })
+        .collect()
 }
 
 fn relative(path: &Path) -> &Path {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
@@ -111,15 +111,13 @@ fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
     let fallback = [
-        cell.fallback.memory.map(|memory| Rlimit {
-            resource: RlimitKind::Data,
-            value: memory.0,
-        }),
+        cell.fallback
+            .memory
+            .map(|memory| Rlimit::fixed(RlimitKind::Data, memory.0)),
         // Init counts as well.
-        cell.fallback.processes.map(|count| Rlimit {
-            resource: RlimitKind::Nproc,
-            value: count + 1,
-        }),
+        cell.fallback
+            .processes
+            .map(|count| Rlimit::fixed(RlimitKind::Nproc, count + 1)),
     ];
     for (index, limit) in cell
         .plan
@@ -128,27 +126,14 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
         .chain(fallback.iter().flatten())
         .enumerate()
     {
-        let resource = resource(limit.resource);
+        let resource = limit.resource.number();
         attempt(Verb::new(Step::Rlimits, Call::Setrlimit).on(index), || {
-            // Nobody may raise a hard limit here; a lower one of the caller's
-            // holds as well.
             let (_, hard) = getrlimit(resource)?;
-            let value = limit.value.min(hard);
-            setrlimit(resource, value, value)
+            let limit = limit.within(hard);
+            setrlimit(resource, limit.soft, limit.hard)
         })?;
     }
     Ok(())
-}
-
-const fn resource(kind: RlimitKind) -> Resource {
-    match kind {
-        RlimitKind::Core => Resource::RLIMIT_CORE,
-        RlimitKind::Cpu => Resource::RLIMIT_CPU,
-        RlimitKind::Data => Resource::RLIMIT_DATA,
-        RlimitKind::Fsize => Resource::RLIMIT_FSIZE,
-        RlimitKind::Nofile => Resource::RLIMIT_NOFILE,
-        RlimitKind::Nproc => Resource::RLIMIT_NPROC,
-    }
 }
 
 pub(super) fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {

@@ -40,7 +40,7 @@ fn play(cell: &Prepared<'_>, last: Step, report: &Reporter<'_>) -> Result<(), Fa
         identity::set_host_name(plan, report)?;
     }
     let sources = if plan.has(Namespace::Mount) {
-        mounts::open_sources(plan, report)?
+        mounts::open_sources(plan, Vec::new(), report)?
     } else {
         Vec::new()
     };

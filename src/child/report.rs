@@ -12,7 +12,7 @@
 //!   …
 //!   [signal number, then SIGUSR1]   ──────► sends that signal to the program's group
 //!   [SIGTERM: end it]               ──────► kills and reaps all
-//!   usage, exit status              ◄────── ENDED   {status, user, system, max_rss}
+//!   usage, exit status              ◄────── ENDED   {status, user, system, max_rss, counts}
 //!   waits for the pidfd                     exits: the kernel ends what is left
 //! ```
 //!
@@ -31,11 +31,11 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 
 use super::fail::{Call, Fail, Verb};
 use crate::error::Step;
-use crate::sys::process::ChildUsage;
+use crate::sys::process::{ChildUsage, ProcessCount};
 use crate::sys::shared::Progress;
 
 const MAGIC: u32 = 0xce11_b10c;
-const SIZE: usize = 48;
+const SIZE: usize = 56;
 /// The most descriptors that one message carries.
 const MAX_FDS: usize = 4;
 
@@ -44,8 +44,8 @@ const MAX_FDS: usize = 4;
 pub enum Message {
     /// The program has been executed.
     Started {
-        /// `/workspace`, `/tmp`, `/dev/shm`, and the filter's listener if there
-        /// is one.
+        /// The plan's places that are tmpfs of the cell's own, in its order, and
+        /// the filter's listener if there is one.
         fds: Vec<OwnedFd>,
     },
     /// A step failed.
@@ -80,6 +80,9 @@ struct Wire {
     user_us: u64,
     system_us: u64,
     max_rss: u64,
+    at_end: u32,
+    /// 0 where it is unknown.
+    started: u32,
 }
 
 const STARTED: u16 = 1;
@@ -89,7 +92,7 @@ const ENDED: u16 = 3;
 impl Wire {
     fn encode(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
-        let fields: [&[u8]; 10] = [
+        let fields: [&[u8]; 12] = [
             &MAGIC.to_ne_bytes(),
             &self.kind.to_ne_bytes(),
             &self.step.to_ne_bytes(),
@@ -100,6 +103,8 @@ impl Wire {
             &self.user_us.to_ne_bytes(),
             &self.system_us.to_ne_bytes(),
             &self.max_rss.to_ne_bytes(),
+            &self.at_end.to_ne_bytes(),
+            &self.started.to_ne_bytes(),
         ];
         let mut at = 0;
         for field in fields {
@@ -124,6 +129,8 @@ impl Wire {
             user_us: u64::from_ne_bytes(take(&mut rest)?),
             system_us: u64::from_ne_bytes(take(&mut rest)?),
             max_rss: u64::from_ne_bytes(take(&mut rest)?),
+            at_end: u32::from_ne_bytes(take(&mut rest)?),
+            started: u32::from_ne_bytes(take(&mut rest)?),
         })
     }
 }
@@ -152,16 +159,20 @@ impl Message {
                     user: Duration::from_micros(wire.user_us),
                     system: Duration::from_micros(wire.system_us),
                     max_rss: wire.max_rss,
+                    count: ProcessCount {
+                        at_end: wire.at_end,
+                        started: (wire.started > 0).then_some(wire.started),
+                    },
                 },
             }),
             _ => None,
         }
     }
 
-    /// Receives one message; `Ok(None)` at end of file.
+    /// Receives one message without waiting for it; `Ok(None)` at end of file.
     ///
     /// # Errors
-    /// The error number of recvmsg(2), or EBADMSG for something else than a
+    /// The error number of recvmsg(2), EAGAIN when there is none, or EBADMSG for something else than a
     /// message.
     pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
         // An init that ended with something unread resets the connection, which is
@@ -180,7 +191,7 @@ impl Message {
             socket.as_raw_fd(),
             &mut parts,
             Some(&mut control),
-            MsgFlags::MSG_CMSG_CLOEXEC,
+            MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT,
         )?;
         let length = received.bytes;
         let mut fds = Vec::new();
@@ -270,21 +281,17 @@ impl<'a> Reporter<'a> {
             .map_err(|errno| Verb::new(Step::Report, Call::Send).failed(errno))
     }
 
-    /// Says that the program runs. The supervisor gets the writable places, to
-    /// look into once all is dead, and the filter's listener.
-    pub(super) fn started(&self, listener: Option<&OwnedFd>) -> Result<(), Fail> {
-        use nix::fcntl::{OFlag, open};
+    /// Says that the program runs. The supervisor gets the places that are tmpfs of
+    /// the cell's own, to look into once all is dead, and the filter's listener.
+    pub(super) fn started(
+        &self,
+        scratch: &[OwnedFd],
+        listener: Option<&OwnedFd>,
+    ) -> Result<(), Fail> {
         self.enter(Step::Report);
-        let directory = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let opened = |path| {
-            open(path, directory, nix::sys::stat::Mode::empty())
-                .map_err(|errno| Verb::new(Step::Report, Call::Openat2).failed(errno))
-        };
-        let workspace = opened(crate::spec::WORKSPACE)?;
-        let tmp = opened("/tmp")?;
-        let shm = opened("/dev/shm")?;
-        let mut fds = vec![workspace.as_raw_fd(), tmp.as_raw_fd(), shm.as_raw_fd()];
-        fds.extend(listener.map(AsRawFd::as_raw_fd));
+        let fds: Vec<RawFd> = (scratch.iter().chain(listener))
+            .map(AsRawFd::as_raw_fd)
+            .collect();
         send(
             self.socket,
             &Wire {
@@ -305,6 +312,8 @@ pub(super) fn ended(socket: BorrowedFd<'_>, status: i32, usage: ChildUsage) {
         user_us: usage.user.as_micros() as u64,
         system_us: usage.system.as_micros() as u64,
         max_rss: usage.max_rss,
+        at_end: usage.count.at_end,
+        started: usage.count.started.unwrap_or(0),
         ..Wire::default()
     };
     let _ = send(socket, &wire, &[]);

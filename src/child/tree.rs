@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat2};
 use nix::sys::sendfile::sendfile;
-use nix::sys::stat::{Mode, futimens, mkdirat, umask};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, futimens, mkdirat, umask};
 use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::unistd::symlinkat;
 
@@ -14,18 +14,15 @@ use super::fail::{Call, Fail, Verb};
 use super::mounts::{Root, beneath, open_in};
 use super::report::Reporter;
 use crate::error::Step;
-use crate::spec::WORKSPACE;
 use crate::stage::{Entry, Kind, Piece, Stage};
 
-/// Makes everything that `stage` holds, if there is one. The memory that it takes
-/// is the cell's from here on, and the stage's is given back.
-pub(super) fn make(stage: Option<Stage>, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
-    let Some(stage) = stage else {
-        return Ok(());
-    };
+/// Makes everything that `stage` holds. The memory that it takes is the cell's from
+/// here on, and the stage's is given back.
+pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::CopyIn);
     let verb = |call| Verb::new(Step::CopyIn, call);
-    let top = open_in(root, Path::new(WORKSPACE)).map_err(|e| verb(Call::Openat2).failed(e))?;
+    let top = open_in(root, Path::new(stage.place().path()))
+        .map_err(|e| verb(Call::Openat2).failed(e))?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -63,7 +60,13 @@ fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(),
     let verb = |call| Verb::new(Step::CopyIn, call);
     let mode = Mode::from_bits_truncate(entry.mode);
     match &entry.kind {
-        Kind::Directory => mkdirat(dir, name, mode).map_err(|e| verb(Call::Mkdir).failed(e)),
+        Kind::Directory => match mkdirat(dir, name, mode) {
+            Ok(()) => Ok(()),
+            // It leads to a bind, and was made with that.
+            Err(Errno::EEXIST) => fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink)
+                .map_err(|e| verb(Call::Mkdir).failed(e)),
+            Err(errno) => Err(verb(Call::Mkdir).failed(errno)),
+        },
         Kind::Link(text) => {
             symlinkat(text.as_slice(), dir, name).map_err(|e| verb(Call::Symlink).failed(e))
         }

@@ -128,6 +128,13 @@ pub struct Files {
     /// it is missing, and one run's at a time
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+    /// Keep /tmp in this directory, as --workspace keeps /workspace
+    #[arg(long, value_name = "DIR")]
+    pub keep_tmp: Option<PathBuf>,
+    /// Wait this long for a directory of --workspace or --keep-tmp that another
+    /// run is using, or none for as long as it takes [default: no wait]
+    #[arg(long, value_name = "DUR")]
+    pub workspace_wait: Option<Bound<Span>>,
     /// Working directory inside [default: /workspace]
     #[arg(long, value_name = "PATH")]
     pub cwd: Option<PathBuf>,
@@ -144,6 +151,8 @@ impl Group for Files {
         "out",
         "inline-files",
         "workspace",
+        "keep-tmp",
+        "workspace-wait",
         "cwd",
     ];
 }

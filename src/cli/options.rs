@@ -146,6 +146,8 @@ impl Options {
             out: self.files.out.clone(),
             files_from: self.files.files_from.clone(),
             workspace: self.files.workspace.clone(),
+            keep_tmp: self.files.keep_tmp.clone(),
+            workspace_wait: self.files.workspace_wait,
             inline_files: self.files.inline_files,
             limits: self.limits(),
             landlock: self.landlock(),

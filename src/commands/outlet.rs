@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use super::{complain, print};
+use nix::errno::Errno;
+
+use super::{complain, destination, print};
 use crate::cli::{OutputTo, Outputs};
 use crate::error::{Result, SetupError, Step};
 use crate::format::Format;
@@ -14,6 +17,7 @@ use crate::run::Events;
 use crate::show;
 use crate::spec::Mode;
 use crate::sys::inherited::Inherited;
+use crate::terminal;
 
 /// Bytes of a record that are written at once.
 const RECORD_BUFFER: usize = 64 << 10;
@@ -32,10 +36,12 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// Opens all destinations, so that nothing is started when one of them cannot
-    /// be opened; the others then get the record of that.
+    /// be opened; the others then get the record of that. No links are followed in
+    /// the directories `shared` with the cell.
     pub(super) fn open(
         mode: Mode,
         outputs: &Outputs,
+        shared: &[PathBuf],
         inherited: &mut Inherited,
         began: Instant,
     ) -> (Self, Result<()>) {
@@ -47,12 +53,13 @@ impl Outlet {
         };
         let events = outputs.events.as_ref();
         let events = events.and_then(|to| {
-            let events = open(to, "--events", inherited);
+            let events = open(to, "--events", shared, inherited);
             let events = events.and_then(|(name, file)| Events::new(file, name, began));
             events.map_err(&mut note).ok()
         });
         let record = outputs.record.as_ref();
-        let record = record.and_then(|to| open(to, "--record", inherited).map_err(note).ok());
+        let record =
+            record.and_then(|to| open(to, "--record", shared, inherited).map_err(note).ok());
         // Events and something else would be neither.
         let is_free = outputs.events != Some(OutputTo::Stdout);
         let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
@@ -102,7 +109,12 @@ impl Outlet {
 }
 
 /// Opens the destination that `option` names.
-fn open(to: &OutputTo, option: &str, inherited: &mut Inherited) -> Result<(String, File)> {
+fn open(
+    to: &OutputTo,
+    option: &str,
+    shared: &[PathBuf],
+    inherited: &mut Inherited,
+) -> Result<(String, File)> {
     let (name, opened) = match to {
         OutputTo::Stdout => (
             "standard output".to_owned(),
@@ -114,9 +126,13 @@ fn open(to: &OutputTo, option: &str, inherited: &mut Inherited) -> Result<(Strin
         ),
         OutputTo::File(path) => (
             path.display().to_string(),
-            File::create(path).map_err(|e| {
-                SetupError::io(Step::Spec, "open", &e)
-                    .hint(format!("name a file that you may write with {option}"))
+            destination::create(path, shared).map_err(|e| {
+                SetupError::os(Step::Spec, "open", e).hint(match e {
+                    Errno::ELOOP => {
+                        format!("a link may be a cell's: name with {option} what it leads to")
+                    }
+                    _ => format!("name a file that you may write with {option}"),
+                })
             }),
         ),
         OutputTo::Descriptor(number) => (
@@ -137,7 +153,13 @@ fn open(to: &OutputTo, option: &str, inherited: &mut Inherited) -> Result<(Strin
 
 /// Writes the record in pieces: what it holds of the program's output may be
 /// larger in JSON than everything else in memory.
-pub(super) fn print_record(record: &Record, format: &Format, to: &mut dyn Write) -> Result<()> {
+pub(super) fn print_record(
+    record: &Record,
+    format: &Format,
+    to: &mut (impl Write + IsTerminal),
+) -> Result<()> {
+    let is_terminal = to.is_terminal();
+    let to = terminal::Json::new(to, is_terminal);
     let mut to = BufWriter::with_capacity(RECORD_BUFFER, to);
     let written = match format.write(record, &mut to) {
         Err(error) if !error.is_io() => {

@@ -4,7 +4,7 @@ use crate::child::Filter;
 use crate::error::{Result, SetupError, Step};
 use crate::hints::Facts;
 use crate::launch::rehearse;
-use crate::plan::seccomp::precompiled;
+use crate::plan::seccomp::{Unheld, precompiled};
 use crate::plan::{Access, LandlockPlan, LandlockRule};
 use crate::probe::HostFacts;
 use crate::run::{Resolved, instructions};
@@ -122,7 +122,7 @@ pub(super) fn seccomp(checks: &mut Checks<'_>, resolved: Option<&Resolved>) {
 
 fn try_filter(resolved: &Resolved, notify: bool) -> Result<()> {
     let wanted = resolved.plan.seccomp.as_deref().unwrap_or_default();
-    let compiled = precompiled(wanted, notify)
+    let compiled = precompiled(wanted, notify, Unheld::default())
         .ok_or_else(|| SetupError::new(Step::Seccomp, "no such system call policy").on(wanted))?;
     let filter = Filter {
         program: instructions(compiled),
@@ -158,6 +158,7 @@ mod tests {
     #[test]
     fn a_kernel_is_told_what_it_misses() {
         let host = |kernel, release: &str| HostFacts {
+            cpus: 1,
             release: release.into(),
             kernel,
             uid: 0,

@@ -11,6 +11,7 @@ use crate::hints::Facts;
 use crate::probe::HostFacts;
 use crate::run::{self, Resolved};
 use crate::spec::{self, Ask, Layer, Mode, Partial, Spec, Stdin, Stdio};
+use crate::terminal;
 
 mod cell;
 mod layers;
@@ -34,7 +35,7 @@ pub fn run(json: bool) -> Result<u8> {
             SetupError::new(Step::Outputs, format!("the findings do not serialise: {e}"))
         })?;
         text.push('\n');
-        text
+        terminal::json_for_stdout(text)
     } else {
         view::text(&report, wants_colour(&stdout))
     };

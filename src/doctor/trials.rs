@@ -110,7 +110,7 @@ const TABLE: [Trial; 18] = [
     }),
     mount("proc", |mount| ROOT(mount) || mount.kind == MountKind::Proc),
     mount("devpts", |mount| {
-        ROOT(mount) || mount.kind == MountKind::Devpts
+        ROOT(mount) || matches!(mount.kind, MountKind::Devpts { .. })
     }),
     Trial {
         needs: &["tmpfs"],

@@ -6,7 +6,7 @@
 //!
 //! Code reaches the interpreter in one of two ways ([`Delivery`]). On a
 //! *channel* a small program of ours inside the cell, the shim, takes the code
-//! from a socket and reports values and errors on it (see [`frames`]). As a
+//! from one pipe and reports values and errors on another (see [`frames`]). As a
 //! *file* the interpreter runs it like any script, and the exit status and the
 //! standard streams are all there is.
 
@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
-pub use crate::plan::{CHANNEL_FD, ChannelForm};
+pub use crate::plan::CHANNEL_FD;
 use crate::spec::Bytes;
 
 pub mod frames;
@@ -48,8 +48,6 @@ pub struct Driver {
     pub files: &'static [DriverFile],
     /// How the code gets to the interpreter.
     pub delivery: Delivery,
-    /// What the channel is inside the cell, where there is one.
-    pub channel: ChannelForm,
     /// Arguments, before all others, by which the interpreter itself keeps
     /// within this much memory for all of the cell: it can say what happened,
     /// and whoever stops it cannot.
@@ -104,7 +102,7 @@ pub struct Compiled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The shim takes a [`frames::Request`] from [`CHANNEL_FD`], whose number is
-    /// its only argument. These parts of it come with the request: what only
+    /// its only argument, and writes frames to the next one. These parts of it come with the request: what only
     /// some runs need, out of reach of user code.
     Channel(&'static [Part]),
     /// The code is put at this path, read-only; the run's arguments follow it.
@@ -195,12 +193,9 @@ impl Driver {
         }
     }
 
-    /// The channel that the program is to be given.
-    pub const fn channel(&self) -> Option<ChannelForm> {
-        match self.delivery {
-            Delivery::Channel(_) => Some(self.channel),
-            Delivery::File(_) => None,
-        }
+    /// Whether the program is to be given a channel.
+    pub const fn has_channel(&self) -> bool {
+        matches!(self.delivery, Delivery::Channel(_))
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {

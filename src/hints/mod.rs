@@ -75,6 +75,7 @@ pub fn hint(error: &SetupError, concern: Concern, facts: &Facts) -> Option<Strin
         Step::Pivot => for_pivot(errno, facts),
         Step::Nesting if call == "fsmount" && denied(errno) => Some(for_proc(facts)),
         Step::Nesting => Some(NESTING.to_owned()),
+        Step::Stdio if matches!(call, "open_tree" | "open") => Some(STREAM.to_owned()),
         Step::Seccomp => for_seccomp(errno, facts),
         Step::Landlock => for_landlock(errno, facts),
         step => for_request(step, errno).map(str::to_owned),
@@ -332,6 +333,8 @@ fn anywhere(errno: Errno) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+const STREAM: &str = "the program could change the mode of this file of yours, and it cannot be opened anew by its name: pass it through a pipe (cat FILE | cellblock …)";
 
 const NESTING: &str = "the limit on nested user namespaces could not be set or does not hold here; seccomp denies them as well, so the layer can be given up with --without userns-limit";
 

@@ -552,6 +552,15 @@ const TABLE: &[Row] = {
         ),
         (
             "plain",
+            Step::Stdio,
+            "open_tree",
+            E::ENOENT,
+            "standard input",
+            Caller,
+            &["through a pipe"],
+        ),
+        (
+            "plain",
             Step::CopyIn,
             "sendfile",
             E::ENOSPC,
@@ -793,7 +802,7 @@ fn advice_fits_the_host() {
 }
 
 /// Steps that have one piece of advice for whatever error they meet.
-const WHATEVER: [Step; 2] = [Step::Nesting, Step::Chdir];
+const WHATEVER: [Step; 3] = [Step::Nesting, Step::Chdir, Step::Stdio];
 
 #[test]
 fn every_advice_is_in_the_table() {

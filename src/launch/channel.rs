@@ -1,17 +1,19 @@
-//! The channel between a driver and the supervisor, in either form.
+//! The channel between a driver and the supervisor: a pair of pipes.
+//!
+//! Pipes and no socket, because a socket carries descriptors (SCM_RIGHTS), and
+//! what a message carried is closed by its receiver: the close of a socket with
+//! SO_LINGER and unsent data sleeps for as long as the sender says.
 
 use std::os::fd::OwnedFd;
 
 use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::pipe2;
 
 use super::set_nonblocking;
 use crate::error::{Result, SetupError, Step};
-use crate::plan::ChannelForm;
 
-/// The supervisor's end, non-blocking. A socket is both.
+/// The supervisor's end, non-blocking.
 #[derive(Debug)]
 pub struct ChannelEnd {
     /// Frames come from here.
@@ -21,33 +23,8 @@ pub struct ChannelEnd {
 }
 
 /// Both ends; the program's is the descriptors that it gets, in their order.
-pub(super) fn open(form: ChannelForm) -> Result<(ChannelEnd, Vec<OwnedFd>)> {
-    match form {
-        ChannelForm::Socket => socket(),
-        ChannelForm::Pipes => pipes(),
-    }
-}
-
-fn failed(call: &'static str) -> impl Fn(nix::Error) -> SetupError {
-    move |errno| SetupError::os(Step::Clone, call, errno)
-}
-
-fn socket() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
-    let (ours, theirs) = socketpair(
-        AddressFamily::Unix,
-        SockType::Stream,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )
-    .map_err(failed("socketpair"))?;
-    set_nonblocking(&ours)?;
-    let to = ours
-        .try_clone()
-        .map_err(|e| SetupError::io(Step::Clone, "fcntl", &e))?;
-    Ok((ChannelEnd { from: ours, to }, vec![theirs]))
-}
-
-fn pipes() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
+pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
+    let failed = |call| move |errno| SetupError::os(Step::Clone, call, errno);
     let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(failed("pipe2"));
     let (requests, to) = pipe()?;
     let (from, frames) = pipe()?;

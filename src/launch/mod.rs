@@ -6,29 +6,29 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{Pid, pipe2};
+use nix::unistd::Pid;
 
-use crate::child::{self, Filter, Prepared};
+use crate::child::{self, Content, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
-use crate::spec::{Stdin, Stdio};
-use crate::stage::Stage;
 use crate::sys::clone::{Fork, flags, fork_into};
 use crate::sys::process::pidfd_send_signal;
 use crate::sys::shared::Progress;
 
 pub mod cgroup;
 mod channel;
+pub mod cpus;
+pub mod idmap;
 mod rehearse;
+mod stdio;
 mod translate;
 
 use cgroup::CellCgroup;
 pub use channel::ChannelEnd;
+use cpus::CpuShare;
 pub use rehearse::rehearse;
+use stdio::Streams;
 pub use translate::in_words;
-
-/// Bytes that a captured stream may be ahead of its reader.
-const PIPE_SIZE: i32 = 256 * 1024;
 
 /// A cell whose init has been cloned.
 #[derive(Debug)]
@@ -49,10 +49,11 @@ pub struct Running {
     pub cgroup: Option<CellCgroup>,
     /// Limits that no cgroup holds.
     pub fallback: Fallback,
+    /// The CPUs that the cell is bound to, where no cgroup limits it.
+    pub cpus: Option<CpuShare>,
 }
 
-/// Starts a cell according to `plan`; `inputs` are the plan's files, open, and
-/// `stage` what else its workspace begins with. The caller's signals are expected
+/// Starts a cell with `content` according to `plan`. The caller's signals are expected
 /// to be blocked already.
 ///
 /// # Errors
@@ -60,8 +61,7 @@ pub struct Running {
 pub fn launch(
     plan: &Plan,
     filter: Option<&Filter>,
-    inputs: Vec<Option<OwnedFd>>,
-    stage: Option<Stage>,
+    content: Content,
     cgroup: Option<CellCgroup>,
     fallback: Fallback,
 ) -> Result<Running> {
@@ -73,10 +73,20 @@ pub fn launch(
         SockFlag::SOCK_CLOEXEC,
     )
     .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
-    let (channel, program_channel) = plan.program.channel.map(channel::open).transpose()?.unzip();
+    let (channel, program_channel) = plan
+        .program
+        .channel
+        .then(channel::open)
+        .transpose()?
+        .unzip();
     let program_channel = program_channel.unwrap_or_default();
-    let (output, stdio) = stdio(plan)?;
+    let Streams {
+        output,
+        program: stdio,
+        shields,
+    } = Streams::new(plan)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
+    let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
     // SAFETY: this process has one thread, as just checked.
     let forked = unsafe { fork_into(clone_flags(plan), cgroup.as_ref().map(CellCgroup::dir)) };
     match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
@@ -86,17 +96,18 @@ pub fn launch(
             child::main(Prepared {
                 plan,
                 fallback: &fallback,
+                cpus: cpus.as_ref().map(CpuShare::cpus).unwrap_or_default(),
                 report: init_report,
                 progress: &progress,
-                inputs,
-                stage,
+                content,
                 stdio,
+                shields,
                 channel: program_channel,
                 filter,
             })
         }
         Fork::Parent { pid, pidfd } => {
-            drop((init_report, stdio, program_channel, inputs, stage));
+            drop((init_report, stdio, program_channel, content));
             let cell = Running {
                 pid,
                 pidfd,
@@ -106,8 +117,10 @@ pub fn launch(
                 channel,
                 cgroup,
                 fallback,
+                cpus,
             };
-            match map_ids(pid, &plan.ids).and_then(|()| release(cell.report.as_fd())) {
+            let prepared = prefer_for_oom(pid).and_then(|()| map_ids(pid, &plan.ids));
+            match prepared.and_then(|()| release(cell.report.as_fd())) {
                 // Init may have failed and gone already; then its message, which
                 // tells more, is waiting in the socket.
                 Err(error) if !has_message(cell.report.as_fd()) => {
@@ -141,43 +154,6 @@ fn set_nonblocking(fd: &OwnedFd) -> Result<()> {
         .map_err(|e| SetupError::os(Step::Clone, "fcntl", e))
 }
 
-type Output = [Option<OwnedFd>; 2];
-type Descriptors = [Option<OwnedFd>; 3];
-
-/// The supervisor's read ends, and what becomes the program's 0, 1 and 2.
-fn stdio(plan: &Plan) -> Result<(Output, Descriptors)> {
-    let stdin = match plan.program.stdin {
-        Stdin::Inherit => None,
-        Stdin::Null => Some(open_null()?),
-    };
-    if plan.watch.stdio == Stdio::Inherit {
-        return Ok(([None, None], [stdin, None, None]));
-    }
-    let (stdout, program_stdout) = output_pipe()?;
-    let (stderr, program_stderr) = output_pipe()?;
-    Ok((
-        [Some(stdout), Some(stderr)],
-        [stdin, Some(program_stdout), Some(program_stderr)],
-    ))
-}
-
-fn open_null() -> Result<OwnedFd> {
-    std::fs::File::open("/dev/null")
-        .map(OwnedFd::from)
-        .map_err(|e| SetupError::io(Step::Clone, "open", &e).on("/dev/null"))
-}
-
-/// Only the read end is non-blocking: it is the supervisor that must not wait.
-fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let (read, write) =
-        pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
-    set_nonblocking(&read)?;
-    // A larger pipe halves the cost of a flood; beyond the caller's share
-    // (pipe(7), pipe-user-pages-soft) the kernel refuses, and the usual size does.
-    let _ = nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
-    Ok((read, write))
-}
-
 fn clone_flags(plan: &Plan) -> u64 {
     let flag = |namespace| match namespace {
         Namespace::User => flags::NEWUSER,
@@ -191,6 +167,17 @@ fn clone_flags(plan: &Plan) -> u64 {
     plan.namespaces
         .iter()
         .fold(0, |all, namespace| all | flag(*namespace))
+}
+
+/// Has the kernel's OOM killer take a cell before anything else: what a cell holds
+/// may be charged to no process, and then the largest of the host's would die for
+/// it (proc_pid_oom_score_adj(5)). All that init starts inherits it. Written from
+/// here, because a privileged supervisor's value is also the least that the cell
+/// could set; an unprivileged one's is kept by the cell's `/proc`, which is
+/// read-only.
+fn prefer_for_oom(pid: Pid) -> Result<()> {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
 }
 
 /// Writes init's id maps (user_namespaces(7)).

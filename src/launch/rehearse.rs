@@ -11,7 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use super::{clone_flags, has_message, in_words, map_ids, release, require_one_thread};
 use crate::child::report::Message;
-use crate::child::{self, Filter, Prepared};
+use crate::child::{self, Content, Filter, Prepared};
 use crate::error::{Result, SetupError, Step};
 use crate::plan::{Fallback, Namespace, Plan};
 use crate::sys::clone::{Fork, fork_into};
@@ -43,11 +43,12 @@ pub fn rehearse(plan: &Plan, filter: Option<&Filter>, last: Step) -> Result<()> 
             let cell = Prepared {
                 plan,
                 fallback: &Fallback::default(),
+                cpus: &[],
                 report: child_report,
                 progress: &progress,
-                inputs: Vec::new(),
-                stage: None,
+                content: Content::default(),
                 stdio: [None, None, None],
+                shields: Vec::new(),
                 channel: Vec::new(),
                 filter,
             };
@@ -106,7 +107,7 @@ fn hear(plan: &Plan, report: BorrowedFd<'_>, deadline: Instant) -> Result<()> {
                         .map_err(|e| SetupError::os(Step::Seccomp, "ioctl", e))?;
                 }
             }
-            Ok(Some(Message::Ended { .. })) | Err(Errno::EINTR) => {}
+            Ok(Some(Message::Ended { .. })) | Err(Errno::EINTR | Errno::EAGAIN) => {}
             Ok(None) | Err(Errno::ECONNRESET) => return Ok(()),
             Err(errno) => return Err(SetupError::os(Step::Report, "recvmsg", errno)),
         }

@@ -42,6 +42,7 @@ fn operand(plan: &Plan, step: Step, syscall: &str, item: usize) -> Option<String
                 _ => mount.target.display().to_string(),
             })
         }
+        Step::Stdio => super::stdio::name(item).map(str::to_owned),
         Step::CopyIn => plan
             .files
             .get(item)

@@ -97,6 +97,7 @@ mod tests {
 
     fn host(uid: u32, id_map: &[(u32, u32, u32)]) -> HostFacts {
         HostFacts {
+            cpus: 1,
             release: "6.12".into(),
             kernel: (6, 12),
             uid,

@@ -118,7 +118,10 @@ fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {
         let read_only = spec.binds.iter().filter(|bind| !bind.writable);
         rules.extend(read_only.map(|bind| rule(bind.target.clone(), Access::ReadExecute)));
     }
-    rules.push(rule("/dev".into(), Access::Devices));
+    // Not /dev/zero: what maps it shared and writable gets shared anonymous memory,
+    // which only a cgroup counts once it is unmapped. Reading it stays.
+    let devices = ["null", "full", "random", "urandom", "tty", "pts"];
+    rules.extend(devices.map(|name| rule(PathBuf::from("/dev").join(name), Access::Devices)));
     rules.extend(["/tmp", "/dev/shm", WORKSPACE].map(|path| rule(path.into(), writable)));
     let read_write = spec.binds.iter().filter(|bind| bind.writable);
     rules.extend(read_write.map(|bind| rule(bind.target.clone(), writable)));

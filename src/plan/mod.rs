@@ -12,19 +12,23 @@ use crate::error::Result;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
 use crate::spec::{
-    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Spec, Stdio,
+    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Scratch, Spec, Stdio,
 };
 
 mod ids;
 mod landlock;
 mod mounts;
 mod program;
+mod rlimits;
+mod scratch;
 pub mod seccomp;
 
 pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
-pub use program::{CHANNEL_FD, ChannelForm, Program, Request as ProgramRequest};
+pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
+pub use rlimits::{Rlimit, RlimitKind};
+pub use scratch::{ScratchDir, Storage};
 
 /// Everything that a launch will do.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +43,8 @@ pub struct Plan {
     pub hostname: String,
     /// The cell's file system, in the order of mounting.
     pub mounts: Vec<Mount>,
+    /// What the places are that the program writes to.
+    pub scratch: Vec<ScratchDir>,
     /// Files copied into `/workspace`.
     pub files: Vec<FileCopy>,
     /// What `/workspace` begins with besides.
@@ -129,33 +135,6 @@ pub struct CgroupPlan {
     pub cpus: Option<f64>,
 }
 
-/// One resource limit (setrlimit(2)), soft and hard alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rlimit {
-    /// Which.
-    pub resource: RlimitKind,
-    /// Its value in the resource's own unit.
-    pub value: u64,
-}
-
-/// The resources that cellblock limits (getrlimit(2)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum RlimitKind {
-    /// Bytes of a core file.
-    Core,
-    /// Seconds of CPU time of one process.
-    Cpu,
-    /// Bytes of private writable memory of one process.
-    Data,
-    /// Bytes of one file.
-    Fsize,
-    /// Descriptors of one process.
-    Nofile,
-    /// Processes and threads in the user namespace.
-    Nproc,
-}
-
 /// Mechanisms for limits that no cgroup holds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Fallback {
@@ -165,6 +144,16 @@ pub struct Fallback {
     pub processes: Option<u64>,
     /// The number of CPUs that the cell is bound to.
     pub cpus: Option<usize>,
+}
+
+impl Fallback {
+    /// The limits in whose place the seccomp policy refuses calls.
+    pub const fn unheld(&self) -> seccomp::Unheld {
+        seccomp::Unheld {
+            memory: self.memory.is_some(),
+            cpus: self.cpus.is_some(),
+        }
+    }
 }
 
 /// What the supervisor watches for.
@@ -184,8 +173,9 @@ pub struct Watch {
     pub stdio: Stdio,
     /// Where changed files go.
     pub out: Option<PathBuf>,
-    /// What keeps `/workspace` from one run to the next.
-    pub workspace: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; `None`
+    /// for as long as it takes.
+    pub kept_wait: Option<Duration>,
     /// Bytes of changed files that the record holds.
     pub inline_files: Option<Bytes>,
     /// The environment's names, for the record's readers.
@@ -205,12 +195,14 @@ impl Plan {
         program: program::Request,
     ) -> Result<Self> {
         let limits = spec.limits.clone();
+        let scratch = scratch::choose(spec)?;
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
-            mounts: mounts::plan(spec, tree, &program.files),
+            mounts: mounts::plan(spec, tree, &program.files, &scratch),
+            scratch,
             files: spec
                 .files
                 .iter()
@@ -226,7 +218,7 @@ impl Plan {
                 processes: limits.processes,
                 cpus: limits.cpus,
             },
-            rlimits: rlimits(&limits),
+            rlimits: rlimits::plan(&limits),
             fallback: Fallback {
                 memory: limits.memory,
                 processes: limits.processes,
@@ -235,7 +227,7 @@ impl Plan {
             userns_limit: !spec.without.contains(&Layer::UsernsLimit),
             landlock: landlock::plan(spec, host, tree)?,
             seccomp: seccomp_policy(spec),
-            program: Program::new(spec, program),
+            program: Program::new(spec, host, program),
             watch: Watch {
                 wall: limits.wall,
                 grace: limits.grace,
@@ -244,7 +236,7 @@ impl Plan {
                 kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,
                 stdio: spec.stdio,
                 out: spec.out.clone(),
-                workspace: spec.workspace.clone(),
+                kept_wait: spec.workspace_wait,
                 inline_files: spec.inline_files,
                 env: spec.env.clone(),
             },
@@ -254,6 +246,18 @@ impl Plan {
             strict: spec.strict,
             limits,
         })
+    }
+
+    /// The places that are tmpfs of the cell's own. Init sends an open directory of
+    /// each, in this order.
+    pub fn own_scratch(&self) -> impl Iterator<Item = &ScratchDir> {
+        self.scratch.iter().filter(|scratch| scratch.is_own())
+    }
+
+    /// The place where the program works.
+    pub fn workspace(&self) -> Option<&ScratchDir> {
+        let mut all = self.scratch.iter();
+        all.find(|scratch| scratch.name == Scratch::Workspace)
     }
 
     /// Whether the cell has a namespace of this kind of its own.
@@ -284,28 +288,6 @@ fn namespaces(spec: &Spec) -> Vec<Namespace> {
         all.retain(|namespace| *namespace != Net);
     }
     all
-}
-
-fn rlimits(limits: &Limits) -> Vec<Rlimit> {
-    let limit = |resource, value| Rlimit { resource, value };
-    // One second above: the supervisor's own count, which covers all processes,
-    // is meant to bind first.
-    let cpu = limits
-        .cpu_time
-        .map(|t| limit(RlimitKind::Cpu, t.as_secs() + 2));
-    [
-        Some(limit(RlimitKind::Core, 0)),
-        cpu,
-        limits
-            .file_size
-            .map(|size| limit(RlimitKind::Fsize, size.0)),
-        limits
-            .open_files
-            .map(|count| limit(RlimitKind::Nofile, count)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
 }
 
 /// Unique among this host's executions: pids are unique among living

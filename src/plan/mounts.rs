@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use crate::bytes::RawText;
 use crate::rootfs::{EntryKind, Tree};
-use crate::spec::{Bytes, Layer, Spec, TmpfsLimit, WORKSPACE};
+use crate::spec::{Bytes, Layer, Scratch, Spec, TmpfsLimit};
 
 use super::ids::INNER_ID;
+use super::scratch::ScratchDir;
 
 /// One entry of the cell's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +52,10 @@ pub enum MountKind {
     /// The host's `/proc`, read-only, where that layer was given up.
     HostProc,
     /// New pseudo-terminals.
-    Devpts,
+    Devpts {
+        /// `max=`: the kernel's own limit is one for all instances together.
+        max: u32,
+    },
     /// A directory.
     Directory {
         /// Its permissions.
@@ -106,15 +110,24 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
+/// Pseudo-terminals of a cell: a terminal multiplexer with a few windows. The
+/// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
+const PTYS: u32 = 16;
+
 /// All of the cell's file system. `files` are the driver's, below [`RUN_DIR`].
-pub(super) fn plan(spec: &Spec, tree: &Tree, files: &[(PathBuf, RawText)]) -> Vec<Mount> {
+pub(super) fn plan(
+    spec: &Spec,
+    tree: &Tree,
+    files: &[(PathBuf, RawText)],
+    scratch: &[ScratchDir],
+) -> Vec<Mount> {
     let mut list = List::default();
     list.root(files);
     list.tree(tree);
     if tree.needs_etc {
         list.etc(&spec.hostname);
     }
-    list.system(spec);
+    list.system(spec, scratch);
     for (path, content) in files {
         list.own(
             path,
@@ -235,7 +248,7 @@ impl List {
         }
     }
 
-    fn system(&mut self, spec: &Spec) {
+    fn system(&mut self, spec: &Spec, scratch: &[ScratchDir]) {
         let own_proc = !spec.without.contains(&Layer::Proc);
         self.own(
             "/proc",
@@ -256,10 +269,15 @@ impl List {
                 MountKind::Symlink { to: to.into() },
             );
         }
-        self.own("/dev/pts", MountKind::Devpts);
-        self.tmpfs("/dev/shm", spec.limits.shm, 0o1777, Seal::Writable);
-        self.tmpfs("/tmp", spec.limits.tmp, 0o1777, Seal::Writable);
-        self.tmpfs(WORKSPACE, spec.limits.workspace, 0o755, Seal::Writable);
+        self.own("/dev/pts", MountKind::Devpts { max: PTYS });
+        // A tmpfs beneath a bind would only be hidden.
+        for own in scratch.iter().filter(|scratch| scratch.is_own()) {
+            let mode = match own.name {
+                Scratch::Workspace => 0o755,
+                Scratch::Tmp | Scratch::Shm => 0o1777,
+            };
+            self.tmpfs(own.name.path(), own.limit, mode, Seal::Writable);
+        }
         self.directory(RUN_DIR);
     }
 
@@ -294,7 +312,7 @@ impl List {
                         | MountKind::Bind { .. }
                         | MountKind::Proc
                         | MountKind::HostProc
-                        | MountKind::Devpts
+                        | MountKind::Devpts { .. }
                 )
             })
             .filter(|mount| target.starts_with(&mount.target) && target != mount.target)

@@ -6,22 +6,13 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::bytes::RawText;
+use crate::probe::HostFacts;
 use crate::spec::{Spec, Stdin};
 
-/// The first descriptor of a driver's channel.
+/// The descriptor that a driver reads requests from, a pipe; it writes frames to
+/// the next number, another one. Both block, and can be opened by their names in
+/// `/proc/self/fd`.
 pub const CHANNEL_FD: i32 = 3;
-
-/// What a driver's channel is inside the cell; blocking in either form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChannelForm {
-    /// A connected `AF_UNIX` stream socket, at [`CHANNEL_FD`].
-    Socket,
-    /// Two pipes, for programs that can only open files: one to read from at
-    /// [`CHANNEL_FD`], and one to write to at the next number. Opening their
-    /// names in `/proc/self/fd` works, which for a socket it does not.
-    Pipes,
-}
 
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
@@ -34,8 +25,8 @@ pub struct Program {
     pub env: BTreeMap<String, RawText>,
     /// Its working directory.
     pub cwd: PathBuf,
-    /// What a driver talks to the supervisor on.
-    pub channel: Option<ChannelForm>,
+    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    pub channel: bool,
     /// Whether stdin is the caller's, or empty.
     pub stdin: Stdin,
 }
@@ -47,18 +38,40 @@ pub struct Request {
     pub program: RawText,
     /// Its argument vector.
     pub argv: Vec<RawText>,
-    /// What a driver talks to the supervisor on.
-    pub channel: Option<ChannelForm>,
+    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    pub channel: bool,
     /// Files to place below [`super::mounts::RUN_DIR`].
     pub files: Vec<(PathBuf, RawText)>,
 }
 
+/// What tells libraries how many threads to start. Without it, each starts as
+/// many as the host has CPUs: importing numpy alone then takes twice as long on
+/// one of them, and each thread counts as a process.
+const THREADS: [&str; 5] = [
+    "BLIS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+];
+
 impl Program {
-    pub(super) fn new(spec: &Spec, request: Request) -> Self {
+    pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
+        let mut env = spec.env.clone();
+        if let Some(cpus) = spec.limits.cpus {
+            let threads = (cpus.ceil() as usize)
+                .clamp(1, host.cpus.max(1))
+                .to_string();
+            for name in THREADS {
+                // What the caller sets stays.
+                env.entry(name.to_owned())
+                    .or_insert_with(|| threads.as_str().into());
+            }
+        }
         Self {
             candidates: candidates(&request.program, spec.env.get("PATH")),
             argv: request.argv,
-            env: spec.env.clone(),
+            env,
             cwd: spec.cwd.clone(),
             channel: request.channel,
             stdin: spec.stdin,

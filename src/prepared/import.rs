@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::import::{self, Request};
 use crate::rootfs::{Manifest, Store};
 use crate::show::quantity;
+use crate::terminal::line;
 
 /// Lines about what an import left out; the rest is counted, or in the JSON.
 const MOST_LINES: usize = 20;
@@ -105,6 +106,7 @@ impl Progress {
         self.last = Some((doing.to_owned(), Instant::now()));
         if self.is_terminal {
             let done = quantity::bytes(report.bytes);
+            let doing = line(doing);
             let _ = write!(io::stderr(), "\r\x1b[K{doing}: {done}");
         } else {
             eprint_line(doing);

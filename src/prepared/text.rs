@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 use crate::error::{Result, SetupError, Step};
-use crate::show::escaped;
+use crate::terminal::{self, line as escaped};
 
 /// Rows in columns; the last column is as wide as it is.
 pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
@@ -35,22 +35,20 @@ pub(super) fn eprint_line(line: &str) {
 /// Prints lines.
 pub(super) fn print(text: &str) -> Result<u8> {
     let lines: String = text.lines().map(|line| escaped(line) + "\n").collect();
-    write(&lines)
+    write(&mut io::stdout(), &lines)
 }
 
-/// Prints JSON as it is: escapes would make another value of it.
+/// Prints JSON.
 pub(super) fn print_json(value: &impl Serialize) -> Result<u8> {
     let text = serde_json::to_string_pretty(value).map_err(|e| {
         SetupError::new(Step::Outputs, format!("the answer does not serialise: {e}"))
     })?;
-    write(&(text + "\n"))
+    write(&mut terminal::Json::stdout(), &(text + "\n"))
 }
 
-fn write(text: &str) -> Result<u8> {
-    let mut stdout = io::stdout();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
+fn write(to: &mut dyn io::Write, text: &str) -> Result<u8> {
+    to.write_all(text.as_bytes())
+        .and_then(|()| to.flush())
         .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on("standard output"))?;
     Ok(0)
 }

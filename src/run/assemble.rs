@@ -9,14 +9,14 @@ use super::conversation::Said;
 use super::filter;
 use super::isolation::isolation;
 use super::limits;
-use super::measures::{timing, usage};
+use super::measures::{Counted, timing, usage};
 use crate::drivers::Driver;
 use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
-use crate::plan::Plan;
+use crate::plan::{Plan, ScratchDir};
 use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
-use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit, WORKSPACE};
+use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::Observed;
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
@@ -72,8 +72,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     } = parts;
     let denied = denied(&observed, filter);
     let blamed = blamed(&denied, driver);
-    let full = full_tmpfs(&observed, &plan.limits);
-    let usage = usage(&observed, cgroup.as_ref());
+    let full = full_tmpfs(&observed, plan);
+    let usage = usage(&observed, cgroup.as_ref(), &cell.fallback);
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
     let [stdout, stderr] =
@@ -272,14 +272,13 @@ fn end(observed: &Observed) -> End {
 }
 
 /// How often the limit on processes refused one. Without a cgroup nothing counts
-/// that, but a watchdog that saw as many as are allowed tells as much.
+/// that, but where fewer were started than are allowed, none was refused.
 fn refused_forks(observed: &Observed, cell: &Running, cgroup: Option<&CgroupFacts>) -> Option<u64> {
     match cell.fallback.processes {
-        // Init is one of those that the watchdog sees.
-        Some(limit) => observed
-            .watched
-            .processes
-            .map(|seen| u64::from(seen > limit)),
+        Some(limit) => match Counted::of(observed).reached(limit) {
+            Some(false) => Some(0),
+            Some(true) | None => None,
+        },
         None => cgroup.and_then(|c| c.usage.forks_refused),
     }
 }
@@ -287,6 +286,13 @@ fn refused_forks(observed: &Observed, cell: &Running, cgroup: Option<&CgroupFact
 fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
     if observed.unkillable {
         warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
+    }
+    if let (None, None, Some(_)) = (
+        observed.failure.as_ref(),
+        observed.reaped,
+        observed.used_so_far,
+    ) {
+        warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
     }
     if observed.channel_broken {
         warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());
@@ -304,31 +310,21 @@ fn denied(observed: &Observed, policy: Option<&FilterPolicy>) -> Vec<Denied> {
         .collect()
 }
 
-/// Which of the tmpfs that the program writes to had nothing left at the end.
-fn full_tmpfs(observed: &Observed, limits: &Limits) -> Vec<FullTmpfs> {
-    let places = [
-        (WORKSPACE, limits.workspace),
-        ("/tmp", limits.tmp),
-        ("/dev/shm", limits.shm),
-    ];
-    let exhausted = |(directory, (name, limit)): (&std::os::fd::OwnedFd, (&str, TmpfsLimit))| {
+/// Which of the cell's own tmpfs had nothing left at the end.
+fn full_tmpfs(observed: &Observed, plan: &Plan) -> Vec<FullTmpfs> {
+    let exhausted = |(scratch, directory): (&ScratchDir, &std::os::fd::OwnedFd)| {
         let fs = fstatvfs(directory).ok()?;
         let exhausted = if fs.blocks_available() == 0 {
-            Exhausted::Space(limit.size)
+            Exhausted::Space(scratch.limit.size)
         } else if fs.files_free() == 0 {
-            Exhausted::Inodes(limit.inodes)
+            Exhausted::Inodes(scratch.limit.inodes)
         } else {
             return None;
         };
         Some(FullTmpfs {
-            name: name.to_owned(),
+            name: scratch.name.path().to_owned(),
             exhausted,
         })
     };
-    observed
-        .directories
-        .iter()
-        .zip(places)
-        .filter_map(exhausted)
-        .collect()
+    (observed.own_scratch(plan)).filter_map(exhausted).collect()
 }

@@ -5,23 +5,31 @@ use std::borrow::Cow;
 use nix::errno::Errno;
 
 use crate::error::{Result, SetupError, Step};
-use crate::plan::seccomp::{self, Arch, Compiled};
+use crate::plan::seccomp::{self, Arch, Compiled, Unheld};
 use crate::record::Denied;
 use crate::supervise::Denials;
 use crate::sys::seccomp::Instruction;
 
 /// A compiled policy: built in, or read from a file.
 #[derive(Clone, Debug)]
-pub struct Policy(Cow<'static, Compiled>);
+pub struct Policy {
+    compiled: Cow<'static, Compiled>,
+    /// What a file says; a built-in policy is compiled already.
+    read: Option<seccomp::Policy>,
+}
 
 impl Policy {
-    /// The policy that `name` names: a built-in one, or a file.
+    /// The policy that `name` names: a built-in one, or a file. It is the one for
+    /// a cell whose cgroup holds every limit.
     ///
     /// # Errors
     /// When there is none, or it is not a policy.
     pub fn find(name: &str) -> Result<Self> {
-        if let Some(compiled) = seccomp::precompiled(name, true) {
-            return Ok(Self(Cow::Borrowed(compiled)));
+        if let Some(compiled) = seccomp::precompiled(name, true, Unheld::default()) {
+            return Ok(Self {
+                compiled: Cow::Borrowed(compiled),
+                read: None,
+            });
         }
         if !name.contains('/') {
             return Err(unknown(name));
@@ -35,18 +43,35 @@ impl Policy {
             Some(operand) => e.on(format!("{name}: {operand}")),
             None => e.on(name),
         })?;
-        seccomp::compile(&policy, Arch::NATIVE, true).map(|compiled| Self(Cow::Owned(compiled)))
+        Ok(Self {
+            compiled: Cow::Owned(compile(&policy, Unheld::default())?),
+            read: Some(policy),
+        })
+    }
+
+    /// The same policy for a cell of which no cgroup holds the limits `unheld`.
+    ///
+    /// # Errors
+    /// When the policy's rules for that case make too long a program.
+    pub fn without(self, unheld: Unheld) -> Result<Self> {
+        let compiled = match &self.read {
+            Some(policy) => Cow::Owned(compile(policy, unheld)?),
+            None => seccomp::precompiled(&self.compiled.name, true, unheld)
+                .map(Cow::Borrowed)
+                .ok_or_else(|| unknown(&self.compiled.name))?,
+        };
+        Ok(Self { compiled, ..self })
     }
 
     /// The compiled policy.
     pub fn compiled(&self) -> &Compiled {
-        &self.0
+        &self.compiled
     }
 
     /// Answers what the policy denies with the error number that it names.
     pub fn denials(&self) -> Denials {
         Denials::answering(
-            self.0
+            self.compiled
                 .denials
                 .iter()
                 .map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
@@ -55,8 +80,12 @@ impl Policy {
 
     /// The program as the kernel takes it.
     pub fn instructions(&self) -> Vec<Instruction> {
-        instructions(&self.0)
+        instructions(&self.compiled)
     }
+}
+
+fn compile(policy: &seccomp::Policy, unheld: Unheld) -> Result<Compiled> {
+    seccomp::compile(policy, Arch::NATIVE, true, unheld)
 }
 
 /// A compiled policy's program as the kernel takes it.

@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::archive::Report;
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
-use crate::plan::{FileCopy, Plan};
-use crate::spec::{FileSource, FilesFrom, TmpfsLimit};
+use crate::plan::{FileCopy, Plan, ScratchDir};
+use crate::spec::{FileSource, FilesFrom, Scratch, TmpfsLimit};
 use crate::stage::{Kind, Source, Stage};
 use crate::supervise::outputs::{Baseline, Content, Kept};
 
@@ -22,46 +22,82 @@ const MOST_NAMED: usize = 20;
 const TAKES: &str = "--files-from takes a directory or a tar archive that you may read, or - for \
                      one on standard input";
 
-/// What the workspace begins with, besides the plan's files.
+/// What the cell's own places begin with, besides the plan's files.
 #[derive(Default)]
 pub(super) struct Trees {
-    pub(super) stage: Option<Stage>,
-    /// The directory that the workspace is kept in.
-    pub(super) kept: Option<Kept>,
-    /// What was left out of the stage.
+    pub(super) stages: Vec<Stage>,
+    /// The directories that places are kept in.
+    pub(super) kept: Vec<Kept>,
+    /// What was left out of the stages.
     pub(super) warnings: Vec<String>,
 }
 
 impl Trees {
-    /// Reads the kept workspace, and on top of it what `--files-from` names.
+    /// Reads the kept directories, and on top of the workspace's what `--files-from`
+    /// names.
     ///
-    /// This may wait for standard input, so it is done while the caller's
-    /// signals still end this process: there is nothing to undo yet.
+    /// This may wait for standard input or for another run, so it is done while the
+    /// caller's signals still end this process: there is nothing to undo yet.
     pub(super) fn read(plan: &Plan) -> Result<Self> {
-        let limit = plan.limits.workspace;
         let mut trees = Self::default();
-        if plan.watch.workspace.is_none() && plan.files_from.is_none() {
-            return Ok(trees);
+        for scratch in plan.own_scratch() {
+            let from = match scratch.name {
+                Scratch::Workspace => plan.files_from.as_ref(),
+                Scratch::Tmp | Scratch::Shm => None,
+            };
+            if scratch.kept_in().is_some() || from.is_some() {
+                trees.read_one(plan, scratch, from)?;
+            }
         }
-        let mut stage = Stage::default();
-        if let Some(path) = &plan.watch.workspace {
-            let mut kept = Kept::open(path)?;
-            let source = Source::Directory(kept.dir(), path);
-            let report = stage.fill(source, limit)?;
-            kept.note(&stage);
-            trees.warn("--workspace", &report);
-            trees.kept = Some(kept);
-        }
-        if let Some(from) = &plan.files_from {
+        Ok(trees)
+    }
+
+    fn read_one(
+        &mut self,
+        plan: &Plan,
+        scratch: &ScratchDir,
+        from: Option<&FilesFrom>,
+    ) -> Result<()> {
+        let limit = scratch.limit;
+        let mut stage = Stage::new(scratch.name);
+        let kept = match scratch.kept_in() {
+            Some(path) => {
+                let option = keeping(scratch.name);
+                let mut kept = Kept::open(path, option, &self.kept, plan.watch.kept_wait)?;
+                let report = stage.fill(Source::Kept(kept.dir(), path), limit)?;
+                self.warn(option, &report);
+                self.leave_to_binds(option, &mut stage, scratch);
+                kept.note(&stage);
+                Some(kept)
+            }
+            None => None,
+        };
+        if let Some(from) = from {
             let report = files_from(&mut stage, from, limit)?;
-            trees.warn("--files-from", &report);
+            self.warn("--files-from", &report);
+            self.leave_to_binds("--files-from", &mut stage, scratch);
         }
-        for file in &plan.files {
-            stage.give_way(&file.target)?;
+        if scratch.name == Scratch::Workspace {
+            for file in &plan.files {
+                stage.give_way(&file.target)?;
+            }
         }
         stage.check(limit, plan.limits.memory)?;
-        trees.stage = Some(stage);
-        Ok(trees)
+        self.stages.push(stage);
+        self.kept.extend(kept);
+        Ok(())
+    }
+
+    /// Nothing is copied into the host's directories.
+    fn leave_to_binds(&mut self, option: &str, stage: &mut Stage, scratch: &ScratchDir) {
+        let taken_out = stage.give_way_to_binds(&scratch.covered);
+        for path in taken_out.iter().take(MOST_NAMED) {
+            let path = path.display();
+            self.warnings.push(format!(
+                "{option}: {path} is left out: a bind is in its place"
+            ));
+        }
+        self.count_more(option, taken_out.len() as u64);
     }
 
     fn warn(&mut self, option: &str, report: &Report) {
@@ -70,11 +106,23 @@ impl Trees {
             self.warnings
                 .push(format!("{option}: {path} is left out: it {reason}"));
         }
-        let more = report.skipped_in_all.saturating_sub(MOST_NAMED as u64);
+        self.count_more(option, report.skipped_in_all);
+    }
+
+    fn count_more(&mut self, option: &str, in_all: u64) {
+        let more = in_all.saturating_sub(MOST_NAMED as u64);
         if more > 0 {
             self.warnings
                 .push(format!("{option}: {more} more are left out"));
         }
+    }
+}
+
+/// The option that keeps a place.
+fn keeping(name: Scratch) -> &'static str {
+    match name {
+        Scratch::Workspace => "--workspace",
+        Scratch::Tmp | Scratch::Shm => "--keep-tmp",
     }
 }
 
@@ -112,10 +160,10 @@ fn files_from(stage: &mut Stage, from: &FilesFrom, limit: TmpfsLimit) -> Result<
 /// Opens every input file, and notes what the workspace will begin with.
 pub(super) fn open(
     files: &[FileCopy],
-    stage: Option<&Stage>,
+    stages: &[Stage],
 ) -> Result<(Vec<Option<OwnedFd>>, Baseline)> {
     let mut open = Vec::with_capacity(files.len());
-    let mut baseline = staged(stage);
+    let mut baseline = staged(stages);
     for file in files {
         let (content, fd) = match &file.source {
             FileSource::Inline(bytes) => (Content::of(bytes.as_bytes()), None),
@@ -134,9 +182,12 @@ pub(super) fn open(
     Ok((open, baseline))
 }
 
-fn staged(stage: Option<&Stage>) -> Baseline {
+fn staged(stages: &[Stage]) -> Baseline {
     let mut baseline = Baseline::default();
-    for (path, entry) in stage.into_iter().flat_map(Stage::entries) {
+    let workspace = stages
+        .iter()
+        .filter(|stage| stage.place() == Scratch::Workspace);
+    for (path, entry) in workspace.flat_map(Stage::entries) {
         let path = RawText::from(path.to_vec());
         match &entry.kind {
             Kind::Directory => {}

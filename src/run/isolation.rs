@@ -1,8 +1,10 @@
 //! The security layers as they were in force.
 
+use nix::sys::resource::getrlimit;
+
 use super::FilterPolicy;
-use crate::plan::{Namespace, Plan};
-use crate::record::{CgroupRecord, IdRecord, Isolation};
+use crate::plan::{Namespace, Plan, Rlimit};
+use crate::record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
 use crate::spec::Layer;
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
@@ -49,6 +51,7 @@ pub(super) fn isolation(
         landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
         landlock_scopes,
         seccomp: filter.map(|policy| policy.compiled().identity()),
+        rlimits: plan.rlimits.iter().map(rlimit).collect(),
         nested_userns: nested,
         network: if plan.has(Namespace::Net) {
             "none"
@@ -65,5 +68,19 @@ pub(super) fn isolation(
             .iter()
             .map(|layer| layer.name().to_owned())
             .collect(),
+    }
+}
+
+/// What the program has: init inherits the caller's hard limits.
+fn rlimit(limit: &Rlimit) -> RlimitRecord {
+    let limit = match getrlimit(limit.resource.number()) {
+        Ok((_, hard)) => limit.within(hard),
+        Err(_) => *limit,
+    };
+    let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
+    RlimitRecord {
+        resource: format!("{:?}", limit.resource.number()),
+        soft: bound(limit.soft),
+        hard: bound(limit.hard),
     }
 }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::getrlimit;
 use nix::sys::statvfs::fstatvfs;
 
 use super::assemble::CgroupFacts;
-use super::measures::millis;
+use super::measures::{Counted, millis};
 use crate::launch::Running;
-use crate::plan::{Plan, Rlimit, RlimitKind};
-use crate::record::{LimitRecord, Outcome, Truncation};
-use crate::spec::WORKSPACE;
+use crate::plan::{Plan, Rlimit, RlimitKind, ScratchDir};
+use crate::record::{Enforced, LimitRecord, Outcome, Truncation};
 use crate::supervise::Observed;
 use crate::supervise::verdict::{FullTmpfs, Stop, Verdict};
+use crate::sys::process::allowed_cpus;
 
 /// What tells which limits hold, and which ones the run came up against.
 pub(super) struct Evidence<'a> {
@@ -29,16 +29,35 @@ pub(super) struct Evidence<'a> {
 /// A limit's name in the record, and the limit.
 type Row = (String, LimitRecord);
 
-fn row(name: &str, unit: &str, requested: f64, enforced: Option<f64>, by: &str, hit: bool) -> Row {
+fn row(
+    name: &str,
+    unit: &str,
+    requested: f64,
+    enforced: Option<f64>,
+    by: &str,
+    hit: impl Into<Option<bool>>,
+) -> Row {
     let by = if enforced.is_some() { by } else { "none" };
     let record = LimitRecord {
         requested,
-        enforced,
+        enforced: enforced.map(Enforced::Exactly),
         unit: unit.to_owned(),
         by: by.to_owned(),
-        hit,
+        hit: hit.into(),
     };
     (name.to_owned(), record)
+}
+
+/// The same, of a mechanism that a program can get past.
+fn best_effort((name, record): Row) -> Row {
+    let enforced = Some(Enforced::BEST_EFFORT);
+    (name, LimitRecord { enforced, ..record })
+}
+
+/// For what nothing measures: whether it was hit cannot be told, unless it was
+/// what ended the run.
+fn seen(hit: bool) -> Option<bool> {
+    hit.then_some(true)
 }
 
 impl Evidence<'_> {
@@ -56,6 +75,7 @@ impl Evidence<'_> {
         .chain([self.open_files(), self.file_size(), self.output()])
         .flatten()
         .chain(self.tmpfs())
+        .chain(self.binds())
         .collect()
     }
 
@@ -74,20 +94,38 @@ impl Evidence<'_> {
     fn cpu_time(&self) -> Option<Row> {
         let cpu = self.plan.limits.cpu_time.map(millis)?;
         let hit = matches!(self.observed.stopped, Some(Stop::CpuTimeout(_)));
-        let by = if self.cgroup.is_some() {
-            "cgroup+watchdog"
-        } else {
-            "rlimit+watchdog"
-        };
-        Some(row("cpu_time", "ms", cpu, Some(cpu), by, hit))
+        // Nobody counts processes that end before the watchdog sees them, when
+        // their parent does not wait for them.
+        Some(match self.cgroup {
+            Some(_) => row("cpu_time", "ms", cpu, Some(cpu), "cgroup+watchdog", hit),
+            None => best_effort(row(
+                "cpu_time",
+                "ms",
+                cpu,
+                Some(cpu),
+                "rlimit+watchdog",
+                hit,
+            )),
+        })
     }
 
     fn cpus(&self) -> Option<Row> {
         let cpus = self.plan.limits.cpus?;
-        Some(match self.cell.fallback.cpus {
-            Some(bound) => row("cpus", "cpus", cpus, Some(bound as f64), "affinity", false),
+        Some(match &self.cell.cpus {
+            Some(share) => {
+                let bound = Some(share.cpus().len() as f64);
+                let row = row("cpus", "cpus", cpus, bound, "affinity", None);
+                // Without the filter, a program can choose others for itself.
+                match self.plan.seccomp.as_deref() {
+                    Some("default" | "strict") => row,
+                    _ => best_effort(row),
+                }
+            }
             None => {
+                // More CPUs than there are hold nobody back.
+                let there = allowed_cpus().map_or(f64::MAX, |cpus| cpus.len() as f64);
                 let holds = self.cgroup.and_then(|c| c.enforced.cpus);
+                let holds = holds.map(|cpus| cpus.min(there));
                 let throttled = self.cgroup.and_then(|c| c.usage.throttled);
                 let hit = throttled.is_some_and(|time| time > Duration::ZERO);
                 row("cpus", "cpus", cpus, holds, "cgroup", hit)
@@ -99,14 +137,14 @@ impl Evidence<'_> {
         let memory = self.plan.limits.memory?.0 as f64;
         let hit = self.verdict.outcome == Outcome::Memory;
         Some(match self.cell.fallback.memory {
-            Some(bytes) => row(
+            Some(_) => best_effort(row(
                 "memory",
                 "bytes",
                 memory,
-                Some(bytes.0 as f64),
+                Some(memory),
                 "rlimit+watchdog",
-                hit,
-            ),
+                seen(hit),
+            )),
             None => {
                 let holds = self.cgroup.and_then(|c| c.enforced.memory);
                 row(
@@ -127,10 +165,7 @@ impl Evidence<'_> {
             .cgroup
             .and_then(|c| c.usage.forks_refused)
             .is_some_and(|count| count > 0);
-        // Without a cgroup nothing counts what was refused.
-        let peak = self.observed.watched.processes;
-        let reached = peak.is_some_and(|peak| peak as f64 >= processes);
-        let hit = refused || reached || self.verdict.outcome == Outcome::Processes;
+        let hit = refused || self.verdict.outcome == Outcome::Processes;
         Some(match self.cell.fallback.processes {
             Some(count) => row(
                 "processes",
@@ -138,7 +173,7 @@ impl Evidence<'_> {
                 processes,
                 Some(count as f64),
                 "rlimit",
-                hit,
+                seen(hit).or_else(|| Counted::of(self.observed).reached(count)),
             ),
             None => {
                 let holds = self.cgroup.and_then(|c| c.enforced.processes);
@@ -162,7 +197,7 @@ impl Evidence<'_> {
             files,
             self.rlimit(RlimitKind::Nofile),
             "rlimit",
-            false,
+            None,
         ))
     }
 
@@ -195,38 +230,33 @@ impl Evidence<'_> {
 
     /// Sizes as the file systems themselves state them.
     fn tmpfs(&self) -> impl Iterator<Item = Row> {
-        let asked = &self.plan.limits;
-        let places = [
-            ("workspace", WORKSPACE, asked.workspace),
-            ("tmp", "/tmp", asked.tmp),
-            ("shm", "/dev/shm", asked.shm),
-        ];
-        places.into_iter().zip(&self.observed.directories).flat_map(
-            |((name, place, limit), directory)| {
-                let fs = fstatvfs(directory).ok();
-                let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
-                let inodes = fs.map(|fs| fs.files() as f64);
-                let hit = self.full.iter().any(|full| full.name == place);
-                [
-                    row(
-                        &format!("{name}_size"),
-                        "bytes",
-                        limit.size.0 as f64,
-                        size,
-                        "tmpfs",
-                        hit,
-                    ),
-                    row(
-                        &format!("{name}_inodes"),
-                        "count",
-                        limit.inodes as f64,
-                        inodes,
-                        "tmpfs",
-                        hit,
-                    ),
-                ]
-            },
-        )
+        let own = self.observed.own_scratch(self.plan);
+        own.flat_map(|(scratch, directory)| {
+            let fs = fstatvfs(directory).ok();
+            let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);
+            let inodes = fs.map(|fs| fs.files() as f64);
+            let path = scratch.name.path();
+            let hit = self.full.iter().any(|full| full.name == path);
+            let [(size_name, asked_size), (inodes_name, asked_inodes)] = asked(scratch);
+            [
+                row(&size_name, "bytes", asked_size, size, "tmpfs", hit),
+                row(&inodes_name, "count", asked_inodes, inodes, "tmpfs", hit),
+            ]
+        })
+    }
+
+    /// Nothing of cellblock's bounds a bind; its own file system may.
+    fn binds(&self) -> impl Iterator<Item = Row> {
+        // Without a program there is nothing to tell about any place.
+        let began = !self.observed.scratch.is_empty() || self.observed.status.is_some();
+        let binds = (self.plan.scratch.iter()).filter(move |scratch| began && !scratch.is_own());
+        binds.flat_map(|scratch| {
+            let [(size_name, asked_size), (inodes_name, asked_inodes)] = asked(scratch);
+            [
+                unbounded(size_name, "bytes", asked_size),
+                unbounded(inodes_name, "count", asked_inodes),
+            ]
+        })
     }
 
     fn rlimit(&self, kind: RlimitKind) -> Option<f64> {
@@ -238,12 +268,30 @@ impl Evidence<'_> {
     }
 }
 
+/// The names of a place's two limits, and what was asked for.
+fn asked(scratch: &ScratchDir) -> [(String, f64); 2] {
+    let (name, limit) = (scratch.name.name(), scratch.limit);
+    [
+        (format!("{name}_size"), limit.size.0 as f64),
+        (format!("{name}_inodes"), limit.inodes as f64),
+    ]
+}
+
+/// A limit that does not hold because the place is a bind.
+fn unbounded(name: String, unit: &str, requested: f64) -> Row {
+    let record = LimitRecord {
+        requested,
+        enforced: None,
+        unit: unit.to_owned(),
+        by: "bind".to_owned(),
+        hit: None,
+    };
+    (name, record)
+}
+
 /// What the program has: the limit asked for, or a lower one of the caller's
 /// own, which init cannot raise.
 fn effective(limit: &Rlimit) -> f64 {
-    let resource = match limit.resource {
-        RlimitKind::Fsize => Resource::RLIMIT_FSIZE,
-        _ => Resource::RLIMIT_NOFILE,
-    };
-    getrlimit(resource).map_or(limit.value, |(_, hard)| limit.value.min(hard)) as f64
+    getrlimit(limit.resource.number()).map_or(limit.soft, |(_, hard)| limit.within(hard).soft)
+        as f64
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bytes::RawText;
-use crate::child::Filter;
+use crate::child::{Content, Filter};
 use crate::drivers::frames::Request;
 use crate::drivers::{self, Driver};
 use crate::error::{Result, SetupError, Step};
 use crate::launch::cgroup::{self, CellCgroup};
-use crate::launch::launch;
+use crate::launch::{idmap, launch};
 use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::HostFacts;
 use crate::record::{FileChange, Record};
@@ -29,6 +29,7 @@ mod limits;
 mod measures;
 mod outputs;
 mod results;
+mod sockets;
 
 use conversation::Conversation;
 pub use events::Events;
@@ -46,6 +47,8 @@ pub struct Resolved {
     pub host: HostFacts,
     /// The system call policy; `None` when given up.
     pub filter: Option<FilterPolicy>,
+    /// What the caller should know of before anything runs.
+    pub warnings: Vec<String>,
     driver: Option<&'static Driver>,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
@@ -71,6 +74,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
         .map(FilterPolicy::find)
         .transpose()?;
     Ok(Resolved {
+        warnings: sockets::warnings(spec, &plan),
         plan,
         host,
         filter,
@@ -90,14 +94,14 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
                 argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
-                channel: driver.channel(),
+                channel: driver.has_channel(),
                 files: driver.files_for(code),
             })
         }
         (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
             program: argv[0].clone(),
             argv: argv.clone(),
-            channel: None,
+            channel: false,
             files: Vec::new(),
         }),
         _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),
@@ -157,34 +161,46 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     let Resolved {
         plan,
         filter,
+        warnings: foreseen,
         driver,
         lease: _lease,
         ..
     } = resolved;
     let Trees {
-        stage,
+        stages,
         kept,
         warnings: left_out,
     } = Trees::read(&plan)?;
+    let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
+    let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
+    let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
+    outputs::refuse_same(out.as_ref(), &kept)?;
+    let (cgroup, reasons) = prepare_cgroup(&plan)?;
+    let fallback = fallback(&plan, cgroup.as_ref());
+    let missing = limits_without_cgroup(&fallback);
+    if plan.strict {
+        refuse_fallbacks(&missing, &reasons)?;
+    }
+    let mut warnings = foreseen;
+    warnings.extend(fallback_warning(&missing, &reasons));
+    let filter = filter
+        .map(|policy| policy.without(fallback.unheld()))
+        .transpose()?;
     let teller = tie
         .events
         .map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
     let mut conversation = conversation(spec, driver, teller.as_ref())?;
-    let (inputs, baseline) = inputs::open(&plan.files, stage.as_ref())?;
-    let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
-    outputs::refuse_same(out.as_ref(), kept.as_ref())?;
-    let (cgroup, tried) = prepare_cgroup(&plan)?;
-    let fallback = fallback(&plan, cgroup.as_ref());
-    let mut warnings = tried;
-    if plan.strict {
-        refuse_fallbacks(&fallback, &warnings)?;
-    }
     let program = filter.as_ref().map(|policy| Filter {
         program: policy.instructions(),
         notify: true,
     });
-    let mut cell = launch(&plan, program.as_ref(), inputs, stage, cgroup, fallback)
+    let content = Content {
+        inputs,
+        stages,
+        mapped,
+    };
+    let mut cell = launch(&plan, program.as_ref(), content, cgroup, fallback)
         .map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
     if let Some(cgroup) = &cell.cgroup {
@@ -215,19 +231,13 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     }
     let observed = observed?;
     warnings.extend(left_out);
+    warnings.extend(outputs::not_listed(&plan).filter(|_| observed.failure.is_none()));
     let tell = |file: &FileChange| {
         if let Some(teller) = &teller {
             teller.file(file);
         }
     };
-    let outputs = outputs::gather(
-        &plan,
-        &observed,
-        &baseline,
-        out.as_ref(),
-        kept.as_ref(),
-        &tell,
-    );
+    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), &kept, &tell);
     if let Some(trouble) = tie.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }
@@ -257,7 +267,7 @@ fn conversation<'a>(
                 code, name, args, ..
             },
             Some(driver),
-        ) if driver.channel().is_some() => {
+        ) if driver.has_channel() => {
             let directory = Path::new(crate::spec::WORKSPACE);
             let request = Request {
                 code,
@@ -306,17 +316,31 @@ fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
     fallback
 }
 
-fn refuse_fallbacks(fallback: &Fallback, reasons: &[String]) -> Result<()> {
-    let missing = [
+/// Limits that were asked for and that no cgroup holds.
+fn limits_without_cgroup(fallback: &Fallback) -> Vec<&'static str> {
+    [
         ("memory", fallback.memory.is_some()),
         ("processes", fallback.processes.is_some()),
         ("cpus", fallback.cpus.is_some()),
-    ];
-    let missing: Vec<&str> = missing
-        .iter()
-        .filter(|(_, is)| *is)
-        .map(|(name, _)| *name)
-        .collect();
+    ]
+    .into_iter()
+    .filter_map(|(name, is_missing)| is_missing.then_some(name))
+    .collect()
+}
+
+/// Ways to a cgroup that did not work are of interest only where one was wanted
+/// and a limit is without it.
+fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
+    (!missing.is_empty() && !reasons.is_empty()).then(|| {
+        format!(
+            "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
+            missing.join(", "),
+            reasons.join("; ")
+        )
+    })
+}
+
+fn refuse_fallbacks(missing: &[&str], reasons: &[String]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -328,4 +352,27 @@ fn refuse_fallbacks(fallback: &Fallback, reasons: &[String]) -> Result<()> {
     Err(SetupError::new(Step::Cgroup, format!("no cgroup holds this limit, and --strict refuses a fallback: {why}"))
         .on(missing.join(", "))
         .hint("start cellblock in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), leave --strict out, or set the limit to none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_limit_without_its_cgroup_is_worth_a_warning() {
+        let reasons = [
+            "delegated: EACCES".to_owned(),
+            "systemd-user: ENOENT".to_owned(),
+        ];
+        // Another way gave a cgroup that holds everything.
+        assert_eq!(fallback_warning(&[], &reasons), None);
+        // `--cgroup none`.
+        assert_eq!(fallback_warning(&["memory"], &[]), None);
+        assert_eq!(
+            fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
+            Some(
+                "no cgroup limits memory, cpus, so a fallback does: delegated: EACCES; systemd-user: ENOENT; `cellblock doctor` says how to get one"
+            )
+        );
+    }
 }

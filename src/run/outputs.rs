@@ -3,48 +3,92 @@
 use std::os::fd::AsFd as _;
 
 use crate::error::{Result, SetupError, Step};
-use crate::plan::Plan;
-use crate::record::FileChange;
+use crate::plan::{Plan, Storage};
+use crate::record::{FileChange, FileSkipped};
+use crate::spec::Scratch;
 use crate::supervise::Observed;
-use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, collect};
+use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, Tree, collect};
 
 /// Files copied out beside the kept ones would come in with the next run.
-pub(super) fn refuse_same(out: Option<&OutDir>, kept: Option<&Kept>) -> Result<()> {
-    let (Some(out), Some(kept)) = (out, kept) else {
+pub(super) fn refuse_same(out: Option<&OutDir>, kept: &[Kept]) -> Result<()> {
+    let Some(out) = out else {
         return Ok(());
     };
-    match kept.is(out.dir()) {
-        Ok(false) => Ok(()),
-        Ok(true) => Err(SetupError::new(
-            Step::Inputs,
-            "--out and --workspace name the same directory",
-        )
-        .hint("leave --out away: what the run changes is written back to the workspace")),
-        Err(errno) => Err(SetupError::os(Step::Inputs, "fstat", errno)),
+    for kept in kept {
+        let option = kept.option();
+        match kept.is(out.dir()) {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = format!("--out and {option} name the same directory");
+                return Err(SetupError::new(Step::Inputs, message).hint(format!(
+                    "leave --out away: what the run changes is written back by {option}"
+                )));
+            }
+            Err(errno) => return Err(SetupError::os(Step::Inputs, "fstat", errno)),
+        }
     }
+    Ok(())
 }
 
-/// Lists what changed and tells of it meanwhile, copies it out, and writes a kept
-/// workspace back.
+/// Lists what changed and tells of it meanwhile, copies it out, and writes kept
+/// places back. Binds are the host's: nothing of theirs is looked at.
 pub(super) fn gather(
     plan: &Plan,
     observed: &Observed,
     baseline: &Baseline,
     out: Option<&OutDir>,
-    kept: Option<&Kept>,
+    kept: &[Kept],
     tell: &dyn Fn(&FileChange),
 ) -> Outputs {
-    let Some(workspace) = observed.directories.first() else {
-        return Outputs::default();
-    };
-    let caps = Caps {
-        inline_bytes: plan.watch.inline_files,
-        ..Caps::of(plan.limits.workspace)
-    };
-    let mut outputs = collect(workspace.as_fd(), baseline, out, &caps, tell);
-    // A cell that was not set up has no workspace to speak of.
-    if let Some(kept) = kept.filter(|_| observed.failure.is_none()) {
-        outputs.add(kept.write_back(workspace.as_fd(), &caps), &caps);
+    let mut outputs = Outputs::default();
+    for (scratch, directory) in observed.own_scratch(plan) {
+        let caps = Caps {
+            inline_bytes: plan.watch.inline_files,
+            ..Caps::of(scratch.limit)
+        };
+        let kept = kept
+            .iter()
+            .find(|kept| scratch.kept_in() == Some(kept.path()));
+        let tree = Tree {
+            dir: directory.as_fd(),
+            covered: &scratch.covered,
+            keeps_links: kept.is_some() && out.is_none(),
+        };
+        if scratch.name == Scratch::Workspace {
+            outputs = collect(tree, baseline, out, &caps, tell);
+        }
+        // A cell that was not set up has nothing to keep.
+        if let Some(kept) = kept.filter(|_| observed.failure.is_none()) {
+            let mut written = kept.write_back(tree, &caps);
+            if let Ok(skipped) = &mut written
+                && scratch.name != Scratch::Workspace
+            {
+                name_in_full(skipped, scratch.name);
+            }
+            outputs.add(written, &caps);
+        }
     }
     outputs
+}
+
+/// Paths in the record are relative to the workspace; others are absolute.
+fn name_in_full(skipped: &mut [FileSkipped], place: Scratch) {
+    for skipped in skipped {
+        let full = [place.path().as_bytes(), b"/", skipped.path.as_bytes()].concat();
+        skipped.path = full.into();
+    }
+}
+
+/// Says why changes in a workspace are not listed.
+pub(super) fn not_listed(plan: &Plan) -> Option<String> {
+    match &plan.workspace()?.storage {
+        Storage::Bind {
+            source,
+            writable: true,
+        } => Some(format!(
+            "files that the run changed are not listed: /workspace is a bind, and they are in {}",
+            source.display()
+        )),
+        _ => None,
+    }
 }

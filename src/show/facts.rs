@@ -1,7 +1,7 @@
 //! The parts of a record that every view shows, as rows of tables and as pairs.
 
 use super::quantity::{bytes, in_unit, milliseconds};
-use crate::record::{Change, IdRecord, Isolation, LimitRecord, Record, Usage};
+use crate::record::{Change, Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
 
 /// The rows of a table.
 pub(super) type Rows = Vec<Vec<String>>;
@@ -66,11 +66,18 @@ pub(super) fn limit_rows(record: &Record) -> Rows {
         vec![
             name.clone(),
             in_unit(limit.requested, &limit.unit),
-            limit
-                .enforced
-                .map_or_else(|| "none".to_owned(), |value| in_unit(value, &limit.unit)),
+            match limit.enforced {
+                Some(Enforced::Exactly(value)) => in_unit(value, &limit.unit),
+                Some(Enforced::BestEffort(_)) => "best effort".to_owned(),
+                None => "none".to_owned(),
+            },
             limit.by.clone(),
-            if limit.hit { "hit" } else { "" }.to_owned(),
+            match limit.hit {
+                Some(true) => "hit",
+                Some(false) => "",
+                None => "unknown",
+            }
+            .to_owned(),
         ]
     };
     record.limits.iter().map(row).collect()

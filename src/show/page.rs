@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 
+use crate::terminal::escape;
+
 /// Characters of one line that are shown.
 const WIDEST: usize = 2000;
 /// Characters of one cell of a table that are shown.
@@ -204,42 +206,12 @@ impl Page {
     }
 }
 
-/// One line in which no character is left that a terminal would obey.
-pub(crate) fn escaped(line: &str) -> String {
-    let mut page = Page::new(Style::PLAIN);
-    page.push_escaped(line, usize::MAX);
-    page.text
-}
-
-/// What is shown of a character that a terminal obeys, or that is not seen but
-/// changes how others are; `None` for the rest.
-pub(super) fn escape(character: char) -> Option<String> {
-    match character {
-        '\t' => None,
-        '\n' => Some("\\n".to_owned()),
-        '\r' => Some("\\r".to_owned()),
-        _ if u32::from(character) < 0x100 && character.is_control() => {
-            Some(format!("\\x{:02x}", u32::from(character)))
-        }
-        _ if is_deceptive(character) => Some(format!("\\u{{{:x}}}", u32::from(character))),
-        _ => None,
-    }
-}
-
-/// Characters that are not seen but change how others are: the direction of
-/// writing, line separators, tags.
-fn is_deceptive(character: char) -> bool {
-    matches!(character,
-        '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}')
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::terminal::is_deceptive;
 
     fn page(build: impl FnOnce(&mut Page)) -> String {
         let mut page = Page::new(Style::PLAIN);

@@ -33,6 +33,53 @@ mod validate;
 /// Where a cell's working files live inside it.
 pub const WORKSPACE: &str = "/workspace";
 
+/// The places that a program writes to, each a tmpfs of the cell's own unless a
+/// bind covers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scratch {
+    /// [`WORKSPACE`].
+    Workspace,
+    /// `/tmp`.
+    Tmp,
+    /// `/dev/shm`.
+    Shm,
+}
+
+impl Scratch {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Workspace, Self::Tmp, Self::Shm];
+
+    /// Where it is inside.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Workspace => WORKSPACE,
+            Self::Tmp => "/tmp",
+            Self::Shm => "/dev/shm",
+        }
+    }
+
+    /// Its name in the limits of spec files and records, as in `limits.tmp.size`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::Tmp => "tmp",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+impl Limits {
+    /// The bounds of this tmpfs.
+    pub const fn of(&self, scratch: Scratch) -> TmpfsLimit {
+        match scratch {
+            Scratch::Workspace => self.workspace,
+            Scratch::Tmp => self.tmp,
+            Scratch::Shm => self.shm,
+        }
+    }
+}
+
 /// One run, completely described.
 #[derive(Clone, Debug, Serialize)]
 pub struct Spec {
@@ -60,6 +107,11 @@ pub struct Spec {
     pub out: Option<PathBuf>,
     /// Host directory that keeps `/workspace` from one run to the next.
     pub workspace: Option<PathBuf>,
+    /// Host directory that keeps `/tmp` from one run to the next.
+    pub keep_tmp: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; `None`
+    /// for as long as it takes.
+    pub workspace_wait: Option<Duration>,
     /// Bytes of created and modified files that the record holds.
     pub inline_files: Option<Bytes>,
     /// The network the program sees.

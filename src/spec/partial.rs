@@ -95,6 +95,14 @@ pub struct Partial {
     /// files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<PathBuf>,
+    /// Host directory that keeps `/tmp` from one run to the next. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_tmp: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; without
+    /// it, such a call is refused at once. `none` waits for as long as it takes.
+    /// Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace_wait: Option<Bound<Span>>,
     /// Bytes of created and modified files that the record holds itself: at most
     /// 1G. Spec files only.
     #[serde(
@@ -277,7 +285,7 @@ impl Partial {
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
             args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
-            files_from, workspace, inline_files,
+            files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
         self.without.append(&mut later.without);
         self.limits = self.limits.merge(later.limits);
@@ -306,7 +314,12 @@ impl Partial {
                 root(source, cwd);
             }
         }
-        let paths = [&mut self.out, &mut self.store, &mut self.workspace];
+        let paths = [
+            &mut self.out,
+            &mut self.store,
+            &mut self.workspace,
+            &mut self.keep_tmp,
+        ];
         for path in paths.into_iter().flatten() {
             root(path, cwd);
         }
@@ -339,6 +352,8 @@ impl Partial {
             ("out", self.out.is_some()),
             ("files_from", self.files_from.is_some()),
             ("workspace", self.workspace.is_some()),
+            ("keep_tmp", self.keep_tmp.is_some()),
+            ("workspace_wait", self.workspace_wait.is_some()),
             ("inline_files", self.inline_files.is_some()),
             ("files", !self.files.is_empty()),
         ];

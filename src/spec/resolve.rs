@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::language;
 use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs, is_stdin};
@@ -173,6 +174,9 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         files: merged.files.into_iter().map(input).collect::<Result<_>>()?,
         out: merged.out,
         workspace: merged.workspace,
+        keep_tmp: merged.keep_tmp,
+        workspace_wait: (merged.workspace_wait)
+            .map_or(Some(Duration::ZERO), |bound| bound.0.map(|span| span.0)),
         inline_files: merged.inline_files,
         network: need(merged.network, "network")?,
         limits: Limits {

@@ -75,6 +75,7 @@ impl Found {
             ("out", &partial.out),
             ("files_from", &partial.files_from),
             ("workspace", &partial.workspace),
+            ("keep_tmp", &partial.keep_tmp),
         ] {
             if let Some(path) = path {
                 self.host_path(field, path);

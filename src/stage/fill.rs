@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use sha2::{Digest as _, Sha256};
 
-use super::{Entry, Kind, MORE_BYTES, Piece, Stage, too_large, too_many};
+use super::{Entry, Kind, Piece, Stage, more_bytes, too_large, too_many};
 use crate::archive::{
     Meta, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory,
 };
@@ -32,6 +32,9 @@ const NOEXEC_SEAL: u32 = 0x8;
 pub enum Source<'a> {
     /// An open directory, and its path.
     Directory(&'a OwnedFd, &'a Path),
+    /// The same, with what an earlier cell left there: its links mean something in
+    /// a cell only, so they are taken as they are.
+    Kept(&'a OwnedFd, &'a Path),
     /// A tar archive, plain or compressed, and its name.
     Archive(&'a mut dyn Read, &'a str),
 }
@@ -43,13 +46,15 @@ impl Stage {
     /// # Errors
     /// It cannot be read, is damaged or too large.
     pub fn fill(&mut self, source: Source<'_>, limit: TmpfsLimit) -> Result<Report> {
+        let more = more_bytes(self.place);
         let mut filling = Filling {
             stage: self,
             limit,
+            takes_all_links: matches!(source, Source::Kept(..)),
             report: Report::default(),
         };
         let name = match source {
-            Source::Directory(top, path) => {
+            Source::Directory(top, path) | Source::Kept(top, path) => {
                 feed_directory(top, path, Step::Inputs, &mut filling)
                     .map_err(|error| named(error, &path.display().to_string()))?;
                 return Ok(filling.report);
@@ -59,7 +64,7 @@ impl Stage {
                 let stream = Stream {
                     step: Step::Inputs,
                     max_bytes: limit.size.0.saturating_add(overhead),
-                    hint: MORE_BYTES,
+                    hint: &more,
                 };
                 feed(reader, &mut filling, &stream, &mut |_| Ok(())).map_err(|e| named(e, name))?;
                 name
@@ -86,6 +91,8 @@ fn named(mut error: SetupError, name: &str) -> SetupError {
 struct Filling<'a> {
     stage: &'a mut Stage,
     limit: TmpfsLimit,
+    /// Whether links are taken that lead outside.
+    takes_all_links: bool,
     report: Report,
 }
 
@@ -122,6 +129,7 @@ impl Sink for Filling<'_> {
         let kind = match what {
             What::Nothing(_) | What::Directory => Kind::Directory,
             What::File(content, size) => Kind::File(self.content(content, size, unreadable)?),
+            What::Link(text) if self.takes_all_links => Kind::Link(text.to_vec()),
             What::Link(text) => {
                 check_link(&path, text)?;
                 if text.starts_with(b"/") {
@@ -148,7 +156,7 @@ impl Sink for Filling<'_> {
 
     fn admit(&self, entries: u64) -> Result<()> {
         match self.limit.inodes {
-            most if entries > most => Err(too_many(most)),
+            most if entries > most => Err(too_many(self.stage.place, most)),
             _ => Ok(()),
         }
     }
@@ -168,7 +176,7 @@ impl Filling<'_> {
         self.stage.entries.insert(path, entry);
         // Directories that an archive does not list count as well.
         match self.stage.entries.len() as u64 > self.limit.inodes {
-            true => Err(too_many(self.limit.inodes).into()),
+            true => Err(too_many(self.stage.place, self.limit.inodes).into()),
             false => Ok(()),
         }
     }
@@ -199,7 +207,7 @@ impl Filling<'_> {
         let all = self.report.bytes.saturating_add(size);
         if all > self.limit.size.0 {
             let what = "the files put in have";
-            return Err(too_large(self.limit.size, what, Bytes(all)).into());
+            return Err(too_large(self.stage.place, self.limit.size, what, Bytes(all)).into());
         }
         self.report.bytes = all;
         let at = self.stage.end;

@@ -7,16 +7,17 @@
 //! is what is put in, whatever becomes of the source.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::error::{Result, SetupError, Step};
-use crate::spec::{Bytes, TmpfsLimit};
+use crate::spec::{Bytes, Scratch, TmpfsLimit};
 
 mod fill;
 #[cfg(test)]
@@ -24,15 +25,10 @@ mod tests;
 
 pub use fill::Source;
 
-/// The way out of a workspace that is too small.
-const MORE_BYTES: &str = "raise --workspace-size (`limits.workspace.size`), or put less in";
-/// The same for too many entries.
-const MORE_INODES: &str =
-    "raise `limits.workspace.inodes` in a spec file or profile, or put less in";
-
-/// Files, directories and links for a workspace.
-#[derive(Debug, Default)]
+/// Files, directories and links for one of the places that a program writes to.
+#[derive(Debug)]
 pub struct Stage {
+    place: Scratch,
     /// By path; whatever leads to an entry is one itself, a directory.
     entries: BTreeMap<Vec<u8>, Entry>,
     /// The content of all files, one after the other. No file with content, no
@@ -76,6 +72,42 @@ pub struct Piece {
 }
 
 impl Stage {
+    /// Nothing yet, for `place`.
+    pub fn new(place: Scratch) -> Self {
+        Self {
+            place,
+            entries: BTreeMap::new(),
+            content: None,
+            end: 0,
+        }
+    }
+
+    /// Where all of it goes.
+    pub fn place(&self) -> Scratch {
+        self.place
+    }
+
+    /// Takes out what lies at or below one of `targets`, where binds go, and what is
+    /// in the way of the directories that lead there. Returns the paths.
+    pub fn give_way_to_binds(&mut self, targets: &[PathBuf]) -> Vec<PathBuf> {
+        let is_in_the_way = |path: &[u8], entry: &Entry| {
+            let path = Path::new(OsStr::from_bytes(path));
+            targets.iter().any(|target| {
+                path.starts_with(target)
+                    || (target.starts_with(path) && entry.kind != Kind::Directory)
+            })
+        };
+        let mut taken_out = Vec::new();
+        self.entries.retain(|path, entry| {
+            let goes = is_in_the_way(path, entry);
+            if goes {
+                taken_out.push(OsStr::from_bytes(path).into());
+            }
+            !goes
+        });
+        taken_out
+    }
+
     /// Everything, each directory before what is in it.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
         let entries = self.entries.iter();
@@ -134,16 +166,23 @@ impl Stage {
         let all = (self.entries.values())
             .fold(0_u64, |all, entry| all.saturating_add(bytes(&entry.kind)));
         if all > limit.size.0 {
-            return Err(too_large(limit.size, "what is put in takes", Bytes(all)));
+            return Err(too_large(
+                self.place,
+                limit.size,
+                "what is put in takes",
+                Bytes(all),
+            ));
         }
         if let Some(memory) = memory.filter(|memory| all > memory.0) {
             let message = format!("what is put in takes {all} bytes, but the cell has {memory}");
-            return Err(SetupError::new(Step::Inputs, message)
-                .hint("raise --memory (`limits.memory`), which /workspace is part of"));
+            return Err(SetupError::new(Step::Inputs, message).hint(format!(
+                "raise --memory (`limits.memory`), which {} is part of",
+                self.place.path()
+            )));
         }
         // The workspace itself is one.
         if self.entries.len() as u64 >= limit.inodes {
-            return Err(too_many(limit.inodes));
+            return Err(too_many(self.place, limit.inodes));
         }
         Ok(())
     }
@@ -164,18 +203,28 @@ fn page_size() -> u64 {
         .unwrap_or(4096)
 }
 
-fn too_large(limit: Bytes, what: &str, bytes: Bytes) -> SetupError {
-    SetupError::new(
-        Step::Inputs,
-        format!("{what} {} bytes, but /workspace holds {limit}", bytes.0),
-    )
-    .hint(MORE_BYTES)
+fn too_large(place: Scratch, limit: Bytes, what: &str, bytes: Bytes) -> SetupError {
+    let message = format!(
+        "{what} {} bytes, but {} holds {limit}",
+        bytes.0,
+        place.path()
+    );
+    SetupError::new(Step::Inputs, message).hint(more_bytes(place))
 }
 
-fn too_many(limit: u64) -> SetupError {
+/// The way out of a tmpfs that is too small.
+fn more_bytes(place: Scratch) -> String {
+    let name = place.name();
+    format!("raise --{name}-size (`limits.{name}.size`), or put less in")
+}
+
+fn too_many(place: Scratch, limit: u64) -> SetupError {
+    let (path, name) = (place.path(), place.name());
     SetupError::new(
         Step::Inputs,
-        format!("there are more files and directories than the {limit} that /workspace holds"),
+        format!("there are more files and directories than the {limit} that {path} holds"),
     )
-    .hint(MORE_INODES)
+    .hint(format!(
+        "raise `limits.{name}.inodes` in a spec file or profile, or put less in"
+    ))
 }

@@ -112,7 +112,7 @@ fn hostile_entries_are_left_out_by_name() {
         file("dir", "x"),
         file(".", "x"),
     ]);
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Scratch::Workspace);
     let report = fill(&mut stage, &bytes).unwrap();
     assert_eq!(
         shown(&stage),
@@ -167,7 +167,7 @@ fn a_naive_unpacker_is_led_outside() {
     }
     assert!(base.path().join("out/planted").exists(), "the trick works");
 
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Scratch::Workspace);
     let report = fill(&mut stage, &archive(&entries)).unwrap();
     assert_eq!(left_out(&report)[0].1, "is a link to an absolute path");
     // Without the link, the name is an ordinary one.
@@ -179,7 +179,7 @@ fn what_is_too_much_names_limit_and_way_out() {
     let complaint =
         |error: SetupError| format!("{error} | {}", error.hint.clone().unwrap_or_default());
     let refused = |entries: &[(Header, Vec<u8>)]| {
-        let mut stage = Stage::default();
+        let mut stage = Stage::new(Scratch::Workspace);
         let filled = fill(&mut stage, &archive(entries));
         let checked = filled.and_then(|_| stage.check(LIMIT, None));
         complaint(checked.unwrap_err())
@@ -192,7 +192,7 @@ fn what_is_too_much_names_limit_and_way_out() {
     );
     let again = refused(&[file("a", &half), file("a", &half)]);
     assert!(again.contains("1228800 bytes"), "{again}");
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Scratch::Workspace);
     fill(&mut stage, &archive(&[file("a", &half)])).unwrap();
     assert_eq!(stage.check(LIMIT, Some(Bytes::mib(1))), Ok(()));
     assert_eq!(
@@ -232,7 +232,7 @@ fn what_is_no_archive_is_said() {
             "it ends too early",
         ),
     ] {
-        let error = fill(&mut Stage::default(), bytes).unwrap_err();
+        let error = fill(&mut Stage::new(Scratch::Workspace), bytes).unwrap_err();
         assert!(error.to_string().contains(wanted), "{error}");
         assert!(error.hint.is_some());
     }
@@ -251,7 +251,7 @@ fn a_directory_is_taken_as_it_is() {
     symlink("/etc/passwd", at("passwd")).unwrap();
     let _socket = UnixListener::bind(at("socket")).unwrap();
     let top = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Scratch::Workspace);
     let report = stage
         .fill(Source::Directory(&top, dir.path()), LIMIT)
         .unwrap();
@@ -275,7 +275,7 @@ fn a_directory_is_taken_as_it_is() {
 
 #[test]
 fn later_files_come_on_top() {
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Scratch::Workspace);
     fill(
         &mut stage,
         &archive(&[file("a", "1"), file("d/x", "1"), link("l", "d")]),

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 use nix::sys::uio::readv;
 
+use super::turn::Turn;
 use crate::record::Truncation;
 use crate::record::stream::{Base64, Kept, Text};
 use crate::spec::Bytes;
@@ -18,10 +19,6 @@ const FIRST_ROOM: usize = 512 << 10;
 /// The ring becomes at least this long, so that a small cap does not turn a
 /// flood into as many small reads.
 const SHORTEST_RING: usize = 64 << 10;
-/// One [`Capture::read_from`] stops after this many reads: a stream that never
-/// runs dry, a byte at a time or a megabyte, must not keep its reader from
-/// limits and other streams.
-const READS_PER_TURN: usize = 16;
 
 /// One captured stream.
 ///
@@ -93,12 +90,12 @@ impl Capture {
     }
 
     /// Reads what there is from `fd`, a non-blocking pipe or socket, but takes
-    /// only a turn of a few milliseconds.
+    /// only a [`Turn`].
     ///
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
     pub fn read_from(&mut self, fd: BorrowedFd<'_>) -> io::Result<ReadStatus> {
-        self.read_and_tell(fd, |_| true)
+        self.read_and_tell(fd, &mut Turn::begin(), |_| true)
     }
 
     /// The same; hands `heard` the bytes of each read, which says whether to read
@@ -109,18 +106,19 @@ impl Capture {
     pub fn read_and_tell(
         &mut self,
         fd: BorrowedFd<'_>,
+        turn: &mut Turn,
         mut heard: impl FnMut([&[u8]; 2]) -> bool,
     ) -> io::Result<ReadStatus> {
         // A short read does not mean that the pipe is empty: the program can
         // put its end into packet mode (O_DIRECT). Only EAGAIN means that.
-        for _ in 0..READS_PER_TURN {
+        loop {
             let [first, second] = self.room();
             match readv(fd, &mut [IoSliceMut::new(first), IoSliceMut::new(second)]) {
                 Ok(0) => return Ok(ReadStatus::Closed),
                 Ok(got) => {
                     let at = self.total;
                     self.total += got as u64;
-                    if !heard(self.read_at(at, got)) {
+                    if !heard(self.read_at(at, got)) || !turn.goes_on(got) {
                         return Ok(ReadStatus::More);
                     }
                 }
@@ -129,7 +127,6 @@ impl Capture {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(ReadStatus::More)
     }
 
     /// The places for the next bytes, never empty in total.
@@ -261,7 +258,10 @@ mod tests {
                 heard.extend(parts.concat());
                 heard.len().is_multiple_of(3)
             };
-            match capture.read_and_tell(read.as_fd(), listen).unwrap() {
+            match capture
+                .read_and_tell(read.as_fd(), &mut Turn::begin(), listen)
+                .unwrap()
+            {
                 ReadStatus::More => {}
                 status => return status,
             }

@@ -1,28 +1,23 @@
 //! System calls that the filter denied.
 
-use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
-
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 
+use super::turn::Turn;
 use crate::sys::seccomp;
 
-/// Answers given without delay. A program that goes on asking would otherwise
-/// keep the supervisor busy, whose CPU time is not the cell's.
-const PROMPT: u64 = 1000;
-/// Answers per [`PAUSE`] from there on.
-const BATCH: u64 = 20;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Different numbers that are counted. A program can call any number, and each one
+/// counted takes memory and a line of the record.
+const NUMBERS: usize = 512;
 
 /// Counts denied system calls by number.
 #[derive(Debug, Default)]
 pub struct Denials {
     errnos: BTreeMap<i64, Errno>,
     counts: BTreeMap<i64, u64>,
-    total: u64,
-    resume: Option<Instant>,
+    uncounted: u64,
 }
 
 impl Denials {
@@ -40,20 +35,23 @@ impl Denials {
         &self.counts
     }
 
-    /// Whether the next call may be answered now.
-    pub fn may_answer(&self) -> bool {
-        self.resume.is_none_or(|resume| resume <= Instant::now())
+    /// How many calls were denied whose numbers are not among them.
+    pub const fn uncounted(&self) -> u64 {
+        self.uncounted
     }
 
-    /// When it may be, if not now.
-    pub fn resumes_at(&self) -> Option<Instant> {
-        self.resume.filter(|resume| *resume > Instant::now())
-    }
-
-    /// Answers what is waiting; false when there will be nothing more. Tells
-    /// `first` the number of a call that is denied for the first time.
-    pub fn answer(&mut self, listener: BorrowedFd<'_>, mut first: impl FnMut(i64)) -> bool {
+    /// Answers what is waiting, within a turn; false when there will be nothing
+    /// more. Tells `first` the number of a call that is denied for the first time.
+    pub fn answer(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        turn: &mut Turn,
+        mut first: impl FnMut(i64),
+    ) -> bool {
         loop {
+            // The kernel has no answer for NOTIF_RECV other than to wait, so poll(2)
+            // is asked before each. A caller that dies in between does not make it
+            // wait: its request still counts, and the answer is ENOENT.
             let mut ready = [PollFd::new(listener, PollFlags::POLLIN)];
             let waiting = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
             let events = ready[0].revents().unwrap_or(PollFlags::empty());
@@ -63,26 +61,27 @@ impl Denials {
             let errno_of = |number| self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
             match seccomp::deny_next(listener, errno_of) {
                 Ok(number) => {
-                    if self.count(number) == 1 {
+                    if self.count(number) {
                         first(number);
                     }
                 }
                 Err(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => {}
                 Err(_) => return false,
             }
-            if self.resume.is_some() {
+            if !turn.goes_on(0) {
                 return true;
             }
         }
     }
 
-    fn count(&mut self, number: i64) -> u64 {
+    /// Says whether it is the first of this number.
+    fn count(&mut self, number: i64) -> bool {
+        if self.counts.len() >= NUMBERS && !self.counts.contains_key(&number) {
+            self.uncounted += 1;
+            return false;
+        }
         let count = self.counts.entry(number).or_default();
         *count += 1;
-        let count = *count;
-        self.total += 1;
-        let pause = self.total > PROMPT && self.total.is_multiple_of(BATCH);
-        self.resume = pause.then(|| Instant::now() + PAUSE);
-        count
+        *count == 1
     }
 }

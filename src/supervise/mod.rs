@@ -1,7 +1,8 @@
 //! Watching a cell from outside until nothing of it is left.
 //!
 //! One thread, one poll(2) loop. It never waits for anything without a
-//! deadline: neither the program, nor init, nor a reader can hold it up.
+//! deadline: neither the program, nor init, nor a reader can hold it up. The
+//! invariant, call by call, is written down where the loop is (`watcher.rs`).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,7 +10,7 @@ use nix::sys::signalfd::SignalFd;
 
 use crate::error::{Result, SetupError};
 use crate::launch::Running;
-use crate::plan::Plan;
+use crate::plan::{Plan, ScratchDir};
 use crate::sys::process::ChildUsage;
 
 pub mod capture;
@@ -20,6 +21,8 @@ mod meter;
 mod modules;
 pub mod outputs;
 mod signals;
+mod so_far;
+pub mod turn;
 pub mod verdict;
 mod watcher;
 
@@ -95,14 +98,18 @@ pub struct Observed {
     pub grace: Option<Grace>,
     /// Usage by what init reaped.
     pub reaped: Option<ChildUsage>,
+    /// Usage as seen from outside when the end began, for where init could not
+    /// report.
+    pub used_so_far: Option<ChildUsage>,
     /// The captured streams.
     pub output: [Option<Capture>; 2],
     /// Whether the driver's channel carried something that is no frame.
     pub channel_broken: bool,
     /// What seccomp denied.
     pub denials: Denials,
-    /// `/workspace`, `/tmp` and `/dev/shm`, still there though the cell is gone.
-    pub directories: Vec<OwnedFd>,
+    /// The places that are tmpfs of the cell's own ([`Plan::own_scratch`], in that
+    /// order), still there though the cell is gone.
+    pub scratch: Vec<OwnedFd>,
     /// When the program began, ended, and when all was over (monotonic, ns).
     pub began_ns: u64,
     /// When the program had ended.
@@ -120,6 +127,17 @@ pub struct Grace {
     pub began_ns: u64,
     /// Whether it had not ended when its time was up.
     pub used_up: bool,
+}
+
+impl Observed {
+    /// The places that are tmpfs of the cell's own, with their descriptors. A bind
+    /// never is among them: asking a network file system may take for ever.
+    pub fn own_scratch<'a>(
+        &'a self,
+        plan: &'a Plan,
+    ) -> impl Iterator<Item = (&'a ScratchDir, &'a OwnedFd)> {
+        plan.own_scratch().zip(&self.scratch)
+    }
 }
 
 /// Watches `cell` to its end, which comes with `parent`'s at the latest.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
 use crate::bytes::RawText;
 use crate::error::{SetupError, Step};
@@ -46,6 +47,28 @@ impl Baseline {
     /// Notes a symbolic link: its path below the workspace, and its text.
     pub fn insert_link(&mut self, path: impl Into<RawText>, text: Vec<u8>) {
         self.links.insert(path.into(), text);
+    }
+}
+
+/// A tmpfs of the cell's own, once no process is left that can reach it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tree<'a> {
+    /// Its root, open for reading.
+    pub dir: BorrowedFd<'a>,
+    /// What binds cover, relative to it: neither listed nor copied.
+    pub covered: &'a [PathBuf],
+    /// Whether its symbolic links are kept, so that none is reported as left out.
+    pub keeps_links: bool,
+}
+
+impl<'a> Tree<'a> {
+    /// A tmpfs without binds in it, whose links are reported.
+    pub fn whole(dir: BorrowedFd<'a>) -> Self {
+        Self {
+            dir,
+            covered: &[],
+            keeps_links: false,
+        }
     }
 }
 
@@ -101,10 +124,9 @@ pub struct Outputs {
 /// files to `out`. Each change is told as soon as it is known, and its file
 /// copied: in the order of the walk, deletions last.
 ///
-/// No process may be left that can reach the workspace. Files and directories
-/// that their owner may not read are made readable.
+/// Files and directories that their owner may not read are made readable.
 pub fn collect(
-    workspace: BorrowedFd<'_>,
+    workspace: Tree<'_>,
     baseline: &Baseline,
     out: Option<&OutDir>,
     caps: &Caps,
@@ -112,6 +134,7 @@ pub fn collect(
 ) -> Outputs {
     let mut collector = Collector {
         baseline,
+        keeps_links: workspace.keeps_links,
         out,
         caps,
         tell,
@@ -130,7 +153,7 @@ pub fn collect(
             return collector.outputs;
         }
     }
-    collector.deletions(workspace);
+    collector.deletions(workspace.dir);
     collector.finish()
 }
 
@@ -168,6 +191,7 @@ fn head(total: u64, kept: u64) -> Truncation {
 
 struct Collector<'a> {
     baseline: &'a Baseline,
+    keeps_links: bool,
     out: Option<&'a OutDir>,
     caps: &'a Caps,
     tell: &'a dyn Fn(&FileChange),
@@ -195,8 +219,7 @@ impl Collector<'_> {
             Found::Skipped { path, reason } => self.skip(path, reason),
             Found::Directory { .. } => {}
             Found::Link { path, text } => {
-                // What was put in is nobody's news.
-                if self.baseline.links.get(&path) != Some(&text) {
+                if !self.keeps_links && self.baseline.links.get(&path) != Some(&text) {
                     self.skip(path, walk::IS_LINK.to_owned());
                 }
             }
@@ -310,6 +333,11 @@ impl Collector<'_> {
         if self.outputs.error.is_some() {
             let digested = digest(file, None, room).map_err(unreadable)?;
             let reason = "not copied out: an earlier failure ended the copying";
+            return Ok((digested, Err(reason.to_owned())));
+        }
+        if copy_out::is_reserved(path.as_bytes()) {
+            let digested = digest(file, None, room).map_err(unreadable)?;
+            let reason = "not copied out: its name is cellblock's own in the directory of --out";
             return Ok((digested, Err(reason.to_owned())));
         }
         let (digested, copied) = match out.begin(path) {

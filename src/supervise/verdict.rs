@@ -156,7 +156,8 @@ pub struct Verdict {
     pub error_category: Option<Category>,
     /// Whether changed code could succeed where this failed: not when the cell
     /// could not be set up, when cellblock failed, when the caller cancelled,
-    /// or when the network does not reach what the code wants.
+    /// or when the network does not reach what the code wants. Or whether the same
+    /// call could later: when another run has the kept directory.
     pub is_retryable: bool,
     /// One sentence for whoever wrote the code.
     pub context: Option<String>,
@@ -207,6 +208,8 @@ struct Failure {
     category: Category,
     exit_code: i32,
     context: String,
+    /// Whether the same call may succeed later.
+    is_busy: bool,
 }
 
 impl Failure {
@@ -221,13 +224,15 @@ impl Failure {
             category,
             exit_code,
             context: context.into(),
+            is_busy: false,
         }
     }
 }
 
 fn is_retryable(failure: &Failure, error: Option<&CodeError>) -> bool {
     match failure.outcome {
-        Outcome::Setup | Outcome::Internal | Outcome::Cancelled => false,
+        Outcome::Setup => failure.is_busy,
+        Outcome::Internal | Outcome::Cancelled => false,
         _ if failure.category == Category::Network => error.is_some_and(category::network_answered),
         _ => true,
     }
@@ -277,7 +282,10 @@ fn not_started(error: &SetupError) -> Failure {
     if let Some(hint) = &error.hint {
         let _ = write!(context, "; {hint}");
     }
-    Failure::new(Outcome::Setup, Category::Setup, exit_code, context)
+    Failure {
+        is_busy: error.is_busy(),
+        ..Failure::new(Outcome::Setup, Category::Setup, exit_code, context)
+    }
 }
 
 fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {

@@ -1,17 +1,42 @@
 //! The poll(2) loop: what happens, and what is done about it.
+//!
+//! # Nothing from a cell blocks or exhausts the supervisor
+//!
+//! Limits and signals are looked at after each round of the loop, and a round takes
+//! at most 20 ms, because no call in it can wait and each source has a budget
+//! ([`super::turn`]). Call by call:
+//!
+//! | what | why it does not wait |
+//! |---|---|
+//! | report socket | `MSG_DONTWAIT`. It may carry descriptors, so only init ever has the other end: it is close-on-exec and above the numbers that the program is given. From init's first message on it takes no more of them (`SO_PASSRIGHTS`, Linux 6.16) |
+//! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
+//! | requests | write(2) to a pipe, likewise |
+//! | denials | `NOTIF_RECV` only after poll(2) said that a call waits; arguments are never read from the program's memory |
+//! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
+//! | `/proc`, cgroups | reads that take no lock which a program holds for long; each look is bounded in time |
+//! | the tmpfs | fstatvfs(2) on descriptors that init sent; files are opened when all processes are gone, `O_NONBLOCK`, and never through links or mounts |
+//!
+//! A pipe's lock is held while a writer copies from its own memory. That copy waits
+//! only for memory that has to be fetched: `userfaultfd` is denied, and a program
+//! has files of network file systems only where the caller binds them in.
+//!
+//! What comes is bounded in memory as well: streams by their cap, results by theirs
+//! (`run/results.rs`), a frame on its way by what one result may hold
+//! (`drivers/frames/`), denials by the number of calls that are told apart.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
-use nix::sys::socket::{Shutdown, shutdown};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
 use super::meter::{Meter, Peaks};
+use super::so_far::used_so_far;
+use super::turn::{Pace, Turn};
 use super::verdict::Stop;
 use super::{Channel, Grace, Observed, Observer, Parent, Stream};
 use crate::child::report::{self, Message};
@@ -29,11 +54,14 @@ use poll_set::Slot;
 /// Setting a cell up takes a millisecond; a bind of a dead network file system
 /// can take for ever.
 const SETUP_DEADLINE: Duration = Duration::from_secs(30);
-/// How long init gets to kill and count what is left before it is killed too.
+/// How long init gets to kill what is left before it is killed too.
 const COUNT_DEADLINE: Duration = Duration::from_millis(500);
-/// How long the kernel gets to end what was killed. A process that waits in
-/// the kernel for a dead file system cannot be ended at all.
+/// How long the kernel gets to end what was killed. Freeing gigabytes takes
+/// seconds, and a process that waits in the kernel for a dead file system cannot be
+/// ended at all.
 const END_DEADLINE: Duration = Duration::from_secs(5);
+/// What is left in pipes when nobody writes any more is read for no longer.
+const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
 /// Bytes of output from which on the supervisor's own memory counts.
 const HEAVY: u64 = 256 << 10;
 
@@ -48,10 +76,20 @@ enum Phase {
     Grace,
     /// Init was asked to end everything.
     Counting,
+    /// Init has killed everything; the kernel frees what it held, and init will
+    /// count what was used.
+    Freeing,
     /// Init itself was killed, or is on its way out.
     Ending,
     /// Init is gone, or given up on.
     Over,
+}
+
+/// What each source may take over time.
+struct Paces {
+    output: [Pace; 2],
+    frames: Pace,
+    denials: Pace,
 }
 
 pub(super) struct Watcher<'a> {
@@ -62,6 +100,7 @@ pub(super) struct Watcher<'a> {
     parent: Option<BorrowedFd<'a>>,
     channel_open: bool,
     output_open: [bool; 2],
+    paces: Paces,
     meter: Meter<'a>,
     listener: Option<OwnedFd>,
     phase: Phase,
@@ -88,6 +127,11 @@ impl<'a> Watcher<'a> {
             parent: parent.map(AsFd::as_fd),
             channel_open: cell.channel.is_some(),
             output_open: [cell.output[0].is_some(), cell.output[1].is_some()],
+            paces: Paces {
+                output: [Pace::of_bytes(), Pace::of_bytes()],
+                frames: Pace::of_requests(),
+                denials: Pace::of_requests(),
+            },
             meter: Meter::new(cell, plan),
             listener: None,
             phase: Phase::SetUp,
@@ -99,10 +143,11 @@ impl<'a> Watcher<'a> {
                 stopped: None,
                 grace: None,
                 reaped: None,
+                used_so_far: None,
                 output: [capture(&cell.output[0]), capture(&cell.output[1])],
                 channel_broken: false,
                 denials,
-                directories: Vec::new(),
+                scratch: Vec::new(),
                 began_ns: 0,
                 ended_ns: 0,
                 unkillable: false,
@@ -164,8 +209,10 @@ impl<'a> Watcher<'a> {
     }
 
     fn on_started(&mut self, fds: Vec<OwnedFd>) {
+        // It needs no more descriptors. Older kernels do not know the option.
+        let _ = crate::sys::process::refuse_descriptors(self.cell.report.as_fd());
         let mut fds = fds.into_iter();
-        self.seen.directories = fds.by_ref().take(3).collect();
+        self.seen.scratch = fds.by_ref().take(self.plan.own_scratch().count()).collect();
         self.listener = fds.next();
         self.seen.began_ns = self
             .cell
@@ -190,7 +237,10 @@ impl<'a> Watcher<'a> {
 
     fn on_init_gone(&mut self) {
         // Reaps init, so that the pid is free when the call returns.
-        let _ = waitid(Id::PIDFd(self.cell.pidfd.as_fd()), WaitPidFlag::WEXITED);
+        let _ = waitid(
+            Id::PIDFd(self.cell.pidfd.as_fd()),
+            WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG,
+        );
         if self.seen.status.is_none() && self.seen.failure.is_none() {
             // What init had sent before its end is still in the socket.
             while let Ok(Some(message)) = Message::receive(self.cell.report.as_fd()) {
@@ -254,15 +304,17 @@ impl<'a> Watcher<'a> {
         else {
             return false;
         };
-        let read = match self.observer {
-            None => capture.read_from(fd.as_fd()),
-            Some(observer) => capture.read_and_tell(fd.as_fd(), |parts| {
+        let observer = self.observer;
+        let heard = |parts: [&[u8]; 2]| {
+            observer.is_none_or(|observer| {
                 for bytes in parts.into_iter().filter(|bytes| !bytes.is_empty()) {
                     observer.wrote(stream, bytes);
                 }
                 observer.has_room()
-            }),
+            })
         };
+        let pace = &mut self.paces.output[index];
+        let read = pace.turn(|turn| capture.read_and_tell(fd.as_fd(), turn, heard));
         let status = read.unwrap_or(ReadStatus::Closed);
         self.output_open[index] = status != ReadStatus::Closed;
         if let (Some(observer), ReadStatus::Closed) = (self.observer, status) {
@@ -288,15 +340,13 @@ impl<'a> Watcher<'a> {
             return;
         };
         let goes_on = || self.observer.is_none_or(Observer::has_room);
-        match read_channel(&end.from, &mut **channel, goes_on) {
+        let frames = &mut self.paces.frames;
+        match frames.turn(|turn| read_channel(&end.from, &mut **channel, turn, goes_on)) {
             ChannelState::Open => {}
             ChannelState::Closed => self.channel_open = false,
-            ChannelState::Broken => {
-                self.seen.channel_broken = true;
-                // A writer must not wait for a reader that takes nothing in: a
-                // socket is shut, and from a pipe all is read and left aside.
-                let _ = shutdown(end.from.as_raw_fd(), Shutdown::Both);
-            }
+            // What follows is read as well and left aside, so that no writer waits
+            // for ever.
+            ChannelState::Broken => self.seen.channel_broken = true,
         }
     }
 
@@ -309,7 +359,8 @@ impl<'a> Watcher<'a> {
                 observer.denied(number);
             }
         };
-        if !self.seen.denials.answer(listener.as_fd(), first) {
+        let (denials, seen) = (&mut self.paces.denials, &mut self.seen.denials);
+        if !denials.turn(|turn| seen.answer(listener.as_fd(), turn, first)) {
             self.listener = None;
         }
     }
@@ -320,9 +371,7 @@ impl<'a> Watcher<'a> {
         if matches!(self.phase, Phase::Running | Phase::Grace)
             && self.next_check.is_some_and(|check| check <= now)
         {
-            let found = self
-                .meter
-                .check(&self.seen.directories, &mut self.seen.watched);
+            let found = self.meter.check(&self.seen.scratch, &mut self.seen.watched);
             self.next_check = self.meter.next_check(now);
             if let Some(stop) = found {
                 self.end(stop);
@@ -351,7 +400,17 @@ impl<'a> Watcher<'a> {
                 }
                 self.end_now();
             }
+            // All are dead but for what the kernel still frees. Killing init would not
+            // make that faster, and nobody would count what was used.
+            Phase::Counting if self.cell.progress.are_all_killed() => {
+                self.enter(Phase::Freeing, END_DEADLINE);
+            }
             Phase::Counting => self.kill(),
+            Phase::Freeing => {
+                self.kill();
+                self.seen.unkillable = true;
+                self.phase = Phase::Over;
+            }
             Phase::Ending => {
                 self.seen.unkillable = true;
                 self.phase = Phase::Over;
@@ -385,7 +444,7 @@ impl<'a> Watcher<'a> {
             Phase::Grace if matches!(stop, Stop::Cancelled(_) | Stop::MemoryWatchdog) => {
                 self.end_now();
             }
-            Phase::Grace | Phase::Counting | Phase::Ending | Phase::Over => {}
+            Phase::Grace | Phase::Counting | Phase::Freeing | Phase::Ending | Phase::Over => {}
         }
     }
 
@@ -408,6 +467,8 @@ impl<'a> Watcher<'a> {
     }
 
     fn end_now(&mut self) {
+        // Should init not come to tell what was used, this is known at least.
+        self.seen.used_so_far = used_so_far(self.cell.pid);
         // Init kills and reaps, so that all that was used is counted.
         match pidfd_send_signal(self.cell.pidfd.as_fd(), Signal::SIGTERM) {
             Ok(()) => self.enter(Phase::Counting, COUNT_DEADLINE),
@@ -437,20 +498,17 @@ impl<'a> Watcher<'a> {
     pub(super) fn finish(mut self) -> Result<Observed> {
         self.listener = None;
         for stream in Stream::ALL {
-            while self.output_open[stream as usize] && self.read_output(stream) {}
+            let until = Instant::now() + DRAIN_DEADLINE;
+            while self.output_open[stream as usize]
+                && self.read_output(stream)
+                && Instant::now() < until
+            {}
         }
         // A program that ends right after a flood leaves it in the pipes.
         if self.seen.stopped.is_none() && self.seen.failure.is_none() {
             self.seen.stopped = self.too_much_output();
         }
-        if let (Some(end), Some(channel), true) =
-            (&self.cell.channel, &mut self.channel, self.channel_open)
-        {
-            self.seen.channel_broken |= matches!(
-                read_channel(&end.from, &mut **channel, || true),
-                ChannelState::Broken
-            );
-        }
+        self.drain_frames();
         let kept = self.seen.output.iter().flatten().map(Capture::total);
         if kept.sum::<u64>() > HEAVY {
             // What watched makes room for what writes the record.
@@ -470,6 +528,31 @@ impl<'a> Watcher<'a> {
             self.seen.failure = Some(self.silent_death());
         }
         Ok(self.seen)
+    }
+
+    /// A pipe holds a megabyte at most, unless somebody still writes to it.
+    fn drain_frames(&mut self) {
+        let (Some(end), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
+            return;
+        };
+        let until = Instant::now() + DRAIN_DEADLINE;
+        while self.channel_open && Instant::now() < until {
+            let mut drained = true;
+            let more = || {
+                drained = false;
+                true
+            };
+            let mut turn = Turn::begin();
+            match read_channel(&end.from, &mut **channel, &mut turn, more) {
+                ChannelState::Closed => self.channel_open = false,
+                ChannelState::Broken => {
+                    self.seen.channel_broken = true;
+                    return;
+                }
+                ChannelState::Open if drained => return,
+                ChannelState::Open => {}
+            }
+        }
     }
 
     /// Init died without a word: the shared page knows during which step.

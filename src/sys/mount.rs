@@ -17,6 +17,8 @@ pub mod attr {
     pub const NOEXEC: u64 = 0x8;
 }
 
+/// `MOUNT_ATTR_IDMAP`.
+const IDMAP: u64 = 0x0010_0000;
 const AT_RECURSIVE: usize = 0x8000;
 const OPEN_TREE_CLONE: usize = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: usize = 0x4;
@@ -149,6 +151,25 @@ pub fn set_attributes(
         },
         recursive,
     )
+}
+
+/// Sets `attributes` on the detached `mount` and all beneath it, and has them show the
+/// ids of files as the user namespace `userns` maps them (mount_setattr(2), Linux 5.12).
+///
+/// # Errors
+/// The error number of mount_setattr(2): EINVAL where a file system does not support
+/// it, EPERM without CAP_SYS_ADMIN over the file system.
+pub fn set_idmap(
+    mount: BorrowedFd<'_>,
+    userns: BorrowedFd<'_>,
+    attributes: u64,
+) -> Result<(), Errno> {
+    let attr = MountAttr {
+        set: attributes | IDMAP,
+        userns_fd: raw(userns) as u64,
+        ..MountAttr::default()
+    };
+    setattr(raw(mount), EMPTY, attr, true)
 }
 
 /// Cuts every mount of this namespace off from what happens in others.

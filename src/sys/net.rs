@@ -168,3 +168,30 @@ fn loopback_up() -> isize {
         namespace
     }
 }
+
+/// The pid of the process that listens on, or is connected to, the other end of
+/// a Unix socket, as this pid namespace numbers it; 0 when it has no number here
+/// (SO_PEERCRED in unix(7)). Takes a number, as libraries lend no more.
+///
+/// # Errors
+/// The error number of getsockopt(2).
+pub fn peer_pid(socket: RawFd) -> Result<libc::pid_t, Errno> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `peer`, which is that
+    // large; a number that is no socket is an error.
+    let result = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result).map(|_| peer.pid)
+}

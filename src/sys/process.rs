@@ -157,6 +157,85 @@ pub fn wait_signal(set: &nix::sys::signal::SigSet) -> Result<Received, Errno> {
     })
 }
 
+/// `SO_PASSRIGHTS` of Linux 6.16, which libc does not have yet.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Has a Unix socket take no more descriptors (unix(7), Linux 6.16).
+///
+/// # Errors
+/// That of setsockopt(2); ENOPROTOOPT before Linux 6.16.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let off: libc::c_int = 0;
+    // SAFETY: the option's value is an int, which `off` is.
+    Errno::result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// Both.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// The CPUs that this process may use, by rising number.
+///
+/// # Errors
+/// The error number of sched_getaffinity(2).
+pub fn allowed_cpus() -> Result<Vec<usize>, Errno> {
+    use nix::sched::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect())
+}
+
+/// Whether two processes have one address space, as after vfork(2) (kcmp(2)).
+pub fn share_memory(one: Pid, other: Pid) -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: no pointers.
+    let order = unsafe {
+        super::syscall(
+            libc::SYS_kcmp,
+            [
+                one.as_raw() as usize,
+                other.as_raw() as usize,
+                KCMP_VM,
+                0,
+                0,
+            ],
+        )
+    };
+    order == Ok(0)
+}
+
+/// What init knows of the processes that it has waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCount {
+    /// Processes that were there when the program ended or was ended, itself
+    /// included.
+    pub at_end: u32,
+    /// Processes and threads that were ever started.
+    pub started: Option<u32>,
+}
+
 /// CPU time and memory of waited-for children (getrusage(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildUsage {
@@ -166,6 +245,8 @@ pub struct ChildUsage {
     pub system: Duration,
     /// The largest resident set of any one of them, in bytes.
     pub max_rss: u64,
+    /// How many there were.
+    pub count: ProcessCount,
 }
 
 /// What all children waited for so far, and theirs, have used.
@@ -181,6 +262,7 @@ pub fn children_usage() -> ChildUsage {
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
         max_rss: usage.ru_maxrss as u64 * 1024,
+        count: ProcessCount::default(),
     }
 }
 
@@ -211,6 +293,13 @@ pub fn reap(block: bool) -> Result<Option<(Pid, i32)>, Errno> {
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// The standard streams that this process was started with, by number.
+pub fn standard_streams() -> [BorrowedFd<'static>; 3] {
+    // SAFETY: Rust's start-up opens those that are missing, and cellblock closes
+    // none of them.
+    [0, 1, 2].map(|number| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// Makes `number` a copy of `fd` that stays open over execve(2).

@@ -1,7 +1,7 @@
 //! A page that the supervisor and the cell's init share.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use nix::errno::Errno;
 
@@ -23,6 +23,8 @@ struct Page {
     began_ns: [AtomicU64; Step::ALL.len()],
     /// How long each step took, all its parts together.
     spent_ns: [AtomicU64; Step::ALL.len()],
+    /// Whether init has killed everything, and only waits for the kernel.
+    all_killed: AtomicBool,
 }
 
 impl Progress {
@@ -66,6 +68,17 @@ impl Progress {
         let began = &page.began_ns[step as usize - 1];
         let _ = began.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         page.step.store(step as u16, Ordering::Release);
+    }
+
+    /// Notes that everything in the cell but init is killed.
+    pub fn note_all_killed(&self) {
+        self.page().all_killed.store(true, Ordering::Release);
+    }
+
+    /// Whether everything in the cell but init is killed, and only its memory
+    /// remains to be freed.
+    pub fn are_all_killed(&self) -> bool {
+        self.page().all_killed.load(Ordering::Acquire)
     }
 
     /// The step entered last.

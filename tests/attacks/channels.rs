@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,18 @@ use crate::cells::process::Watch;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "channels",
-    covers: &[13],
+    covers: &[13, 41],
     attacks: &[],
     scenes: &[
         Scene {
             name: "between-cells",
             needs: &[],
             run: between_cells,
+        },
+        Scene {
+            name: "socket-beneath-a-bind",
+            needs: &[],
+            run: socket_beneath_a_bind,
         },
         Scene {
             name: "abstract-socket-in-the-host-network",
@@ -75,6 +80,28 @@ const ACTORS: &[Actor] = &[
             ];
             for (name, _) in found.iter().filter(|(_, found)| *found) {
                 print!("{name} ");
+            }
+            0
+        },
+    },
+    // Connects by a path, with every kind of socket there is.
+    Actor {
+        name: "connect-by-path",
+        run: |args| {
+            let mut address = [0_u8; 110];
+            address[..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
+            let path = args[0].as_bytes();
+            address[2..2 + path.len()].copy_from_slice(path);
+            let connect = |socket: i64| {
+                let size = 2 + path.len() + 1;
+                call!(SYS_connect, socket, &address, size).map(drop)
+            };
+            for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+                let mut pair = [0_i32; 2];
+                let own = call!(SYS_socket, libc::AF_UNIX, kind, 0).and_then(connect);
+                let paired = call!(SYS_socketpair, libc::AF_UNIX, kind, 0, &mut pair)
+                    .and_then(|_| connect(pair[0].into()));
+                print!("{own:?} {paired:?} ");
             }
             0
         },
@@ -160,6 +187,48 @@ fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
         own.without("landlock").run()?.stdout(),
         "Err(ECONNREFUSED)\n"
     );
+    Ok(())
+}
+
+/// No namespace holds the sockets in a directory: a warning names them, and a
+/// policy leaves the program none to connect with.
+fn socket_beneath_a_bind(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let shown = scratch.dir("shown", 0o755)?;
+    let (stream, datagram) = (shown.join("stream"), shown.join("datagram"));
+    let _stream = UnixListener::bind(&stream)?;
+    let _datagram = UnixDatagram::bind(&datagram)?;
+    crate::cells::scratch::chmod(&stream, 0o777)?;
+    crate::cells::scratch::chmod(&datagram, 0o777)?;
+    let connect = |name: &str| {
+        let path = format!("/shown/{name}");
+        let cell = stage.probe("channels/connect-by-path", [&path]);
+        cell.ro(&shown, Path::new("/shown"))
+    };
+    let warnings = |run: &Run| {
+        let warnings = &run.record.warnings;
+        warnings
+            .iter()
+            .filter(|warning| warning.contains("Unix socket"))
+            .count()
+    };
+    // Sockets of one kind do not connect to the other, and paired ones of a
+    // stream not at all. In turn: a stream, one of a pair, and datagrams.
+    let refused = "Err(EAFNOSUPPORT)";
+    for (name, paired, live) in [
+        ("stream", "Err(EISCONN)", ["Ok(())", "Err(EPROTOTYPE)"]),
+        ("datagram", "Err(EPROTOTYPE)", ["Err(EPROTOTYPE)", "Ok(())"]),
+    ] {
+        let [stream, datagram] = live;
+        let run = connect(name).run()?.ended(Outcome::Ok)?;
+        let wanted = format!("{stream} {paired} {datagram} {datagram} ");
+        assert_eq!((run.stdout(), warnings(&run)), (&*wanted, 1));
+
+        let without = connect(name).option(["--seccomp", "no-unix-sockets"]);
+        let run = without.run()?.ended(Outcome::Ok)?;
+        let wanted = format!("{refused} {paired} {refused} {refused} ");
+        assert_eq!((run.stdout(), warnings(&run)), (&*wanted, 0));
+    }
     Ok(())
 }
 

@@ -1,16 +1,19 @@
 //! Descriptors that leak in: one of a host directory is the whole host
 //! (CVE-2024-21626).
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 
 use nix::fcntl::{FcntlArg, fcntl};
 
-use crate::cells::cell::Run;
+use crate::cells::cell::{Cell, Run};
 use crate::cells::prelude::*;
 use crate::cells::process;
-use crate::cells::scratch::chmod;
+use crate::cells::scratch::{Scratch, chmod};
 
 pub(crate) const SUITE: Suite = Suite {
     name: "descriptors",
@@ -33,12 +36,61 @@ pub(crate) const SUITE: Suite = Suite {
             run: streams_opened_anew,
         },
         Scene {
+            name: "directory-as-standard-input",
+            needs: &[],
+            run: directory_as_standard_input,
+        },
+        Scene {
+            name: "file-as-standard-input",
+            needs: &[],
+            run: file_as_standard_input,
+        },
+        Scene {
+            name: "file-without-its-name",
+            needs: &[],
+            run: file_without_its_name,
+        },
+        Scene {
             name: "argument-by-descriptor",
             needs: &[],
             run: argument_by_descriptor,
         },
     ],
     actors: &[
+        Actor {
+            name: "reach",
+            run: |_| {
+                let flags = libc::O_RDONLY;
+                println!("{:?}", call!(SYS_openat, 0, c"secret", flags).map(drop));
+                0
+            },
+        },
+        // Changes what belongs to the file on standard input, through it and
+        // through a copy, then reads it.
+        Actor {
+            name: "alter",
+            run: |_| {
+                let copy = call!(SYS_dup, 0).unwrap_or(0);
+                let all = -1;
+                let altered = [
+                    call!(SYS_fchmod, 0, 0o604),
+                    call!(SYS_fchmod, copy, 0o604),
+                    call!(SYS_utimensat, 0, Arg::NULL, Arg::NULL, 0),
+                    call!(SYS_fchown, 0, all, all),
+                ];
+                let names: Vec<String> = altered
+                    .iter()
+                    .map(|altered| match altered {
+                        Ok(_) => "ok".to_owned(),
+                        Err(errno) => format!("{errno:?}"),
+                    })
+                    .collect();
+                let mut rest = String::new();
+                let _ = std::io::stdin().read_to_string(&mut rest);
+                println!("{} {rest}", names.join(" "));
+                0
+            },
+        },
         Actor {
             name: "list",
             run: |_| {
@@ -151,6 +203,91 @@ fn streams_opened_anew(stage: &Stage) -> Check {
             }
         );
     }
+    Ok(())
+}
+
+/// By a directory's descriptor, `..` leads to all that the host has.
+fn directory_as_standard_input(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    scratch.file("secret", SECRET)?;
+    let host = || File::open(scratch.path());
+    let mut outside = stage.outside("descriptors/reach", []);
+    let outside = outside.stdin(host()?).output()?;
+    assert_eq!(String::from_utf8_lossy(&outside.stdout), "Ok(())\n");
+
+    let cell = stage.probe("descriptors/reach", []);
+    let mut recorded = cell.command();
+    let process = process::finish(recorded.stdin(host()?), stage.within(10_000))?;
+    let run = Run::of(process)?.ended(Outcome::Setup)?;
+    let error = &run.json["setup_error"];
+    assert!(error.to_string().contains("a directory"), "{error}");
+    let mut through = cell.passed_through().command();
+    let through = process::finish(through.stdin(host()?), stage.within(10_000))?;
+    assert_eq!((through.code(), &*through.stdout), (125, &b""[..]));
+    Ok(())
+}
+
+/// A file that the program owns, seen from outside, as one of the caller's is.
+fn own_file(stage: &Stage, scratch: &Scratch) -> Check<PathBuf> {
+    let file = scratch.file("input", "skipped, read")?;
+    chmod(&file, 0o600)?;
+    if stage.root() {
+        std::os::unix::fs::chown(&file, Some(OUTER), Some(OUTER))?;
+    }
+    Ok(file)
+}
+
+/// The uid of root's cells here.
+const OUTER: u32 = 0x7200_0000;
+
+fn altering(stage: &Stage) -> Cell<'_> {
+    let cell = stage.probe("descriptors/alter", []);
+    match stage.root() {
+        true => cell.option(["--outer-uid", &OUTER.to_string()]),
+        false => cell,
+    }
+}
+
+fn file_as_standard_input(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = own_file(stage, &scratch)?;
+    let alter = |options: &fs::OpenOptions, told: &str, mode: u32| -> Check {
+        chmod(&path, 0o600)?;
+        let mut file = options.open(&path)?;
+        file.seek(SeekFrom::Start(9))?;
+        let mut command = altering(stage).command();
+        let process = process::finish(command.stdin(file), stage.within(10_000))?;
+        let run = Run::of(process)?.ended(Outcome::Ok)?;
+        assert_eq!(run.stdout(), format!("{told} read\n"));
+        let now = fs::metadata(&path)?.permissions().mode() & 0o7777;
+        assert_eq!(now, mode, "{now:o}");
+        Ok(())
+    };
+    // Said in SECURITY.md: the kernel gives writers no read-only mount.
+    let mut writing = File::options();
+    alter(writing.read(true).write(true), "ok ok ok ok", 0o604)?;
+    let refused = "EROFS EROFS EROFS EROFS";
+    alter(File::options().read(true), refused, 0o600)
+}
+
+/// A file whose name is gone cannot be opened anew. With another name left, it
+/// is refused; without, nobody else can open it.
+fn file_without_its_name(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = own_file(stage, &scratch)?;
+    let other = scratch.join("other");
+    fs::hard_link(&path, &other)?;
+    let run = |path: &PathBuf| -> Check<Run> {
+        let file = File::open(path)?;
+        fs::remove_file(path)?;
+        let mut command = altering(stage).command();
+        Run::of(process::finish(command.stdin(file), stage.within(10_000))?)
+    };
+    let refused = run(&path)?.ended(Outcome::Setup)?;
+    let error = &refused.json["setup_error"];
+    assert_eq!(error["operand"], "standard input", "{error}");
+    assert!(error["hint"].to_string().contains("pipe"), "{error}");
+    run(&other)?.ended(Outcome::Ok)?;
     Ok(())
 }
 

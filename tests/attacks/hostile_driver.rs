@@ -75,8 +75,7 @@ for fd in range(3, 1024):
 
 const FLOODS_THE_CHANNEL: &str = r#"
 import os
-channel = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")
-               and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"))
+channel = 4
 try:
     for _ in range(200):
         os.write(channel, b"\xff" * (1 << 20))
@@ -87,8 +86,7 @@ except OSError:
 /// Frames as the driver writes them: a result, an exception, the end.
 const FORGES_FRAMES: &str = r#"
 import os
-channel = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")
-               and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"))
+channel = 4
 def frame(*fields):
     body = b"".join(form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
                     for form, key, value in fields)
@@ -104,8 +102,7 @@ os._exit(7)
 
 const ANNOUNCES_A_GIGABYTE: &str = r#"
 import os, time
-channel = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}")
-               and os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"))
+channel = 4
 try:
     os.write(channel, b"\x40\x00\x00\x00t\xff\x3f\xff\xff\xff")
 except OSError:
@@ -281,7 +278,7 @@ fn sends_what_is_no_frame(stage: &Stage) -> Check {
         (r"\0\0\0\x0et\4\0\0\0\4kinddone", None),
         (r"\0\0\0\x0et\4\0\0\0\4kinddon\xff", None),
     ] {
-        let code = format!("import os\ndisplay(1)\nos.write(3, b'{bytes}')\nos._exit(0)");
+        let code = format!("import os\ndisplay(1)\nos.write(4, b'{bytes}')\nos._exit(0)");
         let run = python(stage, &code)?.ended(Outcome::Ok)?;
         assert_eq!(run.json["results"].as_array().map(Vec::len), Some(1));
         assert_eq!(run.json["results"][0]["text"], "1");

@@ -25,6 +25,7 @@ mod release_agent;
 mod rootfs_links;
 mod self_exe;
 mod setuid;
+mod side_doors;
 mod signals;
 mod sockets;
 mod terminal;
@@ -57,4 +58,5 @@ pub(crate) const SUITES: &[&Suite] = &[
     &raw_bytes::SUITE,
     &output_files::SUITE,
     &network::SUITE,
+    &side_doors::SUITE,
 ];

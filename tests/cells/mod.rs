@@ -14,6 +14,7 @@ pub(crate) mod runner;
 pub(crate) mod scratch;
 pub(crate) mod stage;
 pub(crate) mod swap;
+pub(crate) mod wall;
 
 use std::fmt;
 

@@ -2,9 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -12,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cellblock::bytes::RawText;
 use cellblock::drivers::frames::{Frame, FrameReader, Request};
-use cellblock::drivers::{CHANNEL_FD, ChannelForm, DIRECTORY, Driver, find};
+use cellblock::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
 use cellblock::record::{CodeError, ResultItem};
 use tempfile::TempDir;
 
@@ -177,53 +174,34 @@ impl Bench {
             memory: None,
             parts: self.driver.parts(),
         };
-        let request = match self.driver.channel() {
-            Some(_) => request.encode().unwrap(),
-            None => Vec::new(),
+        let request = match self.driver.has_channel() {
+            true => request.encode().unwrap(),
+            false => Vec::new(),
         };
-        match self.driver.channel() {
-            Some(ChannelForm::Pipes) => self.start_on_pipes(args, request),
-            _ => self.start_on_socket(args, request),
-        }
-    }
-
-    fn start_on_socket(&self, args: &[RawText], request: Vec<u8>) -> (Child, Line) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        // The shell puts the channel where a cell would have it.
-        let redirect = format!("{CHANNEL_FD}<&0 </dev/null");
-        let child = self.spawn(args, &redirect, OwnedFd::from(theirs).into());
-        let mut channel = ours.try_clone().unwrap();
-        // A program that never reads it ends this thread with EPIPE.
-        thread::spawn(move || channel.write_all(&request));
-        let from = File::from(OwnedFd::from(ours.try_clone().unwrap()));
-        let (socket, to) = (Some(ours), None);
-        (child, Line { from, to, socket })
-    }
-
-    fn start_on_pipes(&self, args: &[RawText], request: Vec<u8>) -> (Child, Line) {
         let [requests, frames] = ["requests", "frames"].map(|name| {
             let path = self.directory.path().join(name);
             let _ = std::fs::remove_file(&path);
             nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
             path
         });
+        // The shell puts the channel where a cell would have it.
         let redirect = format!(
             "{CHANNEL_FD}<'{}' {}>'{}'",
             requests.display(),
             CHANNEL_FD + 1,
             frames.display()
         );
-        let child = self.spawn(args, &redirect, Stdio::null());
+        let child = self.spawn(args, &redirect);
         // Opening one end waits for the other, in the order of the shell's.
         let to = File::options().write(true).open(requests).unwrap();
         let mut requests = to.try_clone().unwrap();
         let from = File::open(frames).unwrap();
+        // A program that never reads it ends this thread with EPIPE.
         thread::spawn(move || requests.write_all(&request));
-        let (socket, to) = (None, Some(to));
-        (child, Line { from, to, socket })
+        (child, Line { from, to })
     }
 
-    fn spawn(&self, args: &[RawText], redirect: &str, stdin: Stdio) -> Child {
+    fn spawn(&self, args: &[RawText], redirect: &str) -> Child {
         let argv = self.driver.argv(&self.interpreter, args, None, false);
         let argv =
             argv.iter().map(
@@ -239,7 +217,7 @@ impl Bench {
             .env("PATH", "/usr/bin:/bin")
             .env("TMPDIR", self.directory.path())
             .current_dir(self.workspace())
-            .stdin(stdin)
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -255,8 +233,7 @@ impl Bench {
 pub(crate) struct Line {
     from: File,
     // Who opens a pipe to read from waits for somebody who writes.
-    to: Option<File>,
-    socket: Option<UnixStream>,
+    to: File,
 }
 
 /// Waits for the end of a run and collects what it did.
@@ -290,9 +267,6 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
         thread::sleep(Duration::from_millis(2));
     };
     drop(line.to);
-    if let Some(socket) = line.socket {
-        let _ = socket.shutdown(Shutdown::Write);
-    }
     let mut run = Run {
         status,
         stdout: stdout.join().unwrap(),

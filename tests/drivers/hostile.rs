@@ -120,8 +120,8 @@ fn a_closed_channel_leaves_pythons_own_message() {
     for close in [
         "import os\nos.closerange(3, 9)",
         // Something else in its place must not get the frames.
-        "import os\nos.dup2(1, 3)",
-        "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 3)",
+        "import os\nos.dup2(1, 4)",
+        "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 4)",
     ] {
         let run = python.run(format!("{close}\nprint('out')\ndisplay(5)\n1 / 0"));
         assert_eq!(run.stdout, "out\n5\n", "{close}");
@@ -162,7 +162,7 @@ fn children_do_not_inherit_the_channel() {
     let Some(python) = python() else { return };
     let run = python.run(
         "import subprocess
-print(subprocess.run(['/bin/sh', '-c', 'echo forged >&3'], close_fds=False, stderr=subprocess.DEVNULL).returncode != 0)",
+print(subprocess.run(['/bin/sh', '-c', 'echo forged >&4'], close_fds=False, stderr=subprocess.DEVNULL).returncode != 0)",
     );
     assert_eq!(run.stdout, "True\n");
 }
@@ -279,7 +279,7 @@ def frame(kind, *fields):
     body = b""
     for form, key, value in ((b"t", b"kind", kind), *fields):
         body += form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
-    os.write(3, len(body).to_bytes(4, "big") + body)
+    os.write(4, len(body).to_bytes(4, "big") + body)
 deep = b"[" * 100_000
 frame(b"result", (b"j", b"chart", deep), (b"j", b"data", b"nan"), (b"b", b"metadata", b"\0"))
 frame(b"result", (b"t", b"display_id", b"\xff" * 5000), (b"j", b"data", b"{}"), (b"j", b"data", b"[]"))

@@ -373,8 +373,8 @@ fn a_program_that_breaks_the_process_is_still_reported() {
 fn children_do_not_get_the_channel() {
     let Some(node) = node() else { return };
     let run =
-        node.quiet("require('child_process').spawnSync('sh', ['-c', 'echo x >&3']).status === 0");
+        node.quiet("require('child_process').spawnSync('sh', ['-c', 'echo x >&4']).status === 0");
     assert_eq!(run.texts(), ["=false"]);
-    let run = node.quiet("[...process.argv, ...Object.values(process.env)].includes('3')");
+    let run = node.quiet("[...process.argv, ...Object.values(process.env)].includes('4')");
     assert_eq!(run.texts(), ["=false"]);
 }

@@ -1,13 +1,10 @@
-//! Trees that go in, content that the record holds, and workspaces that are kept
-//! from one run to the next.
+//! Trees that go in, and content that the record holds.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cellblock::record::{Change, FileChange};
-use nix::sys::signal::Signal;
 
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
@@ -27,14 +24,6 @@ pub(crate) const SUITE: Suite = Suite {
         scene("wrong-values", wrong_values),
         scene("inline", inline),
         scene("inline-in-the-spec", inline_in_the_spec),
-        scene("kept", kept),
-        scene("kept-with-more-on-top", kept_with_more_on_top),
-        scene("kept-however-it-ends", kept_however_it_ends),
-        scene("kept-within-its-quota", kept_within_its_quota),
-        scene("kept-by-one-at-a-time", kept_by_one_at_a_time),
-        scene("kept-is-not-out", kept_is_not_out),
-        scene("kept-and-planted-links", kept_and_planted_links),
-        scene("killed-while-written-back", killed_while_written_back),
     ],
     actors: &[],
 };
@@ -47,17 +36,17 @@ const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
     }
 }
 
-fn text(path: &Path) -> String {
+pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn changes(run: &Run) -> Vec<(String, Change)> {
+pub(super) fn changes(run: &Run) -> Vec<(String, Change)> {
     let all = run.record.files.iter();
     all.map(|file| (file.path.to_string(), file.change))
         .collect()
 }
 
-fn changed(pairs: &[(&str, Change)]) -> Vec<(String, Change)> {
+pub(super) fn changed(pairs: &[(&str, Change)]) -> Vec<(String, Change)> {
     pairs
         .iter()
         .map(|(path, change)| ((*path).into(), *change))
@@ -65,7 +54,7 @@ fn changed(pairs: &[(&str, Change)]) -> Vec<(String, Change)> {
 }
 
 /// A tree with a file of each sort, and its directory's name.
-fn tree(scratch: &Scratch) -> Check<PathBuf> {
+pub(super) fn tree(scratch: &Scratch) -> Check<PathBuf> {
     let top = scratch.dir("tree", 0o755)?;
     fs::create_dir_all(top.join("sub/empty"))?;
     fs::write(top.join("same"), "same")?;
@@ -262,7 +251,7 @@ fn hostile_archive(stage: &Stage) -> Check {
 }
 
 /// The error of a run that was not started.
-fn refused(run: Run) -> Check<(String, String)> {
+pub(super) fn refused(run: Run) -> Check<(String, String)> {
     let run = run.ended(Outcome::Setup)?;
     assert_eq!(run.record.exit_code, 125);
     let error = run.record.setup_error.ok_or_else(|| fail("no error"))?;
@@ -558,310 +547,4 @@ base64 = "/wA="
         assert!(error.contains(wanted), "{error}");
     }
     Ok(())
-}
-
-fn with(stage: &Stage, kept: &Path, code: &str) -> Check<Run> {
-    stage
-        .python(code)
-        .option(["--workspace", &text(kept)])
-        .run()
-}
-
-fn kept(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.join("kept");
-    let run = with(
-        stage,
-        &kept,
-        "import os\nopen('stays', 'w').write('1')\nopen('goes', 'w').write('1')\nopen('changes', 'w').write('1')\n\
-         os.makedirs('sub/empty')\nopen('tool', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('tool', 0o4755)\n\
-         os.symlink('stays', 'link')\nos.mkfifo('pipe')\nos.utime('stays', (1e9, 1e9))",
-    )?
-    .ended(Outcome::Ok)?;
-    assert_eq!(run.record.files.len(), 4);
-    assert_eq!(fs::metadata(&kept)?.permissions().mode() & 0o7777, 0o700);
-    assert_eq!(names(&kept)?, ["changes", "goes", "stays", "sub", "tool"]);
-    assert_eq!(
-        fs::metadata(kept.join("tool"))?.permissions().mode() & 0o7700,
-        0o700
-    );
-
-    let run = with(
-        stage,
-        &kept,
-        "import os, subprocess\nprint(sorted(os.listdir()), os.listdir('sub'), os.stat('stays').st_mtime)\n\
-         print(subprocess.run('./tool', capture_output=True, text=True).stdout)\n\
-         os.remove('goes')\nopen('changes', 'w').write('2')\nopen('sub/new', 'w').write('2')\nos.rename('stays', 'moved')",
-    )?
-    .ended(Outcome::Ok)?;
-    assert_eq!(
-        run.stdout(),
-        "['changes', 'goes', 'stays', 'sub', 'tool'] ['empty'] 1000000000.0\nran\n\n"
-    );
-    assert_eq!(
-        changes(&run),
-        changed(&[
-            ("changes", Change::Modified),
-            ("goes", Change::Deleted),
-            ("moved", Change::Created),
-            ("stays", Change::Deleted),
-            ("sub/new", Change::Created),
-        ])
-    );
-    assert_eq!(names(&kept)?, ["changes", "moved", "sub", "tool"]);
-    assert_eq!(fs::read_to_string(kept.join("changes"))?, "2");
-    assert_eq!(names(&kept.join("sub"))?, ["empty", "new"]);
-
-    let run = with(stage, &kept, "pass")?.ended(Outcome::Ok)?;
-    assert_eq!(
-        (run.record.files, run.record.warnings.len()),
-        (Vec::new(), warnings_without(stage)?)
-    );
-    Ok(())
-}
-
-/// How many warnings this host gives anyway.
-fn warnings_without(stage: &Stage) -> Check<usize> {
-    Ok(stage.python("pass").run()?.record.warnings.len())
-}
-
-fn kept_with_more_on_top(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.dir("kept", 0o755)?;
-    let tree = tree(&scratch)?;
-    fs::write(kept.join("same"), "the workspace's")?;
-    fs::write(kept.join("own"), "own")?;
-    let one = scratch.file("one", "one")?;
-    let pair = format!("{}:goes", text(&one));
-    let run = stage
-        .python("import os\nprint([open(n).read() for n in ('same', 'own', 'goes')])\nos.remove('changes')")
-        .option(["--workspace", &text(&kept), "--files-from", &text(&tree), "--file", &pair])
-        .run()?
-        .ended(Outcome::Ok)?;
-    assert_eq!(run.stdout(), "['same', 'own', 'one']\n");
-    assert_eq!(changes(&run), changed(&[("changes", Change::Deleted)]));
-    // The workspace is what was there at the end; links are not written.
-    assert_eq!(names(&kept)?, ["goes", "own", "same", "sub"]);
-    assert_eq!(fs::read_to_string(kept.join("same"))?, "same");
-    assert_eq!(fs::read_to_string(kept.join("goes"))?, "one");
-    Ok(())
-}
-
-fn kept_however_it_ends(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.join("kept");
-    for (name, end, outcome) in [
-        ("raises", "raise ValueError", Outcome::Error),
-        ("exits", "import os; os._exit(3)", Outcome::Exit),
-        ("sleeps", "import time; time.sleep(99)", Outcome::Timeout),
-        (
-            "killed",
-            "import os; os.kill(os.getpid(), 9)",
-            Outcome::Signal,
-        ),
-    ] {
-        let code = format!("open('{name}', 'w').write('x')\n{end}");
-        let cell = stage.python(&code).option(["--workspace", &text(&kept)]);
-        let cell = match outcome {
-            Outcome::Timeout => cell.limit("wall", &stage.duration(1500)),
-            _ => cell,
-        };
-        cell.run()?.ended(outcome)?;
-        assert!(kept.join(name).exists(), "{name}");
-    }
-    let before = names(&kept)?;
-    let file = scratch.file("file", "x")?;
-    // Nothing runs: nothing is written back.
-    let run = stage
-        .exec(["/no/such/program"])
-        .option(["--workspace", &text(&kept), "--file", &text(&file)])
-        .run()?;
-    assert_eq!(run.record.exit_code, 127);
-    assert_eq!(names(&kept)?, before);
-    Ok(())
-}
-
-fn kept_within_its_quota(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.join("kept");
-    let code = "
-import os
-try:
-    with open('large', 'wb') as f:
-        while True: f.write(b'x' * 65536)
-except OSError as e:
-    print(os.strerror(e.errno), os.stat('large').st_size)
-with open('hole', 'wb') as f: pass
-os.truncate('hole', 1 << 20)
-os.link('large', 'alias')
-";
-    let limited = |code: &str| -> Check<Run> {
-        stage
-            .python(code)
-            .option(["--workspace", &text(&kept)])
-            .limit("workspace-size", "1M")
-            .run()
-    };
-    let run = limited(code)?;
-    assert_eq!(run.stdout(), "No space left on device 1048576\n");
-    let size: u64 = fs::read_dir(&kept)?
-        .filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()))
-        .sum();
-    assert_eq!(size, 1 << 20, "{:?}", names(&kept)?);
-    // And so the next run can begin.
-    limited("import os\nfor n in os.listdir('.'): os.remove(n)")?.ended(Outcome::Ok)?;
-    assert_eq!(names(&kept)?, [""; 0]);
-    // A directory that the caller filled is refused before anything starts.
-    fs::write(kept.join("large"), vec![1; 2 << 20])?;
-    let (error, hint) = refused(limited("print('ran')")?)?;
-    assert!(
-        error.contains("2097152 bytes, but /workspace holds 1M"),
-        "{error}"
-    );
-    assert!(hint.contains("--workspace-size"), "{hint}");
-    Ok(())
-}
-
-fn kept_by_one_at_a_time(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.join("kept");
-    let option = ["--workspace", &text(&kept)];
-    let signal = scratch.dir("signal", 0o777)?;
-    let first = stage
-        .python("open('/signal/here', 'w')\nimport time\ntime.sleep(60)")
-        .rw(&signal, Path::new("/signal"))
-        .option(option)
-        .spawn()?;
-    let began = std::time::Instant::now();
-    while !signal.join("here").exists() {
-        if began.elapsed() > stage.within(10_000) {
-            return Err(fail("the first run did not start"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let error = refused(stage.exec(["/bin/true"]).option(option).run()?)?;
-    assert_eq!(
-        error.0,
-        format!(
-            "open the inputs: {}: another run is using this workspace",
-            kept.display()
-        )
-    );
-    assert!(error.1.contains("wait for its end"), "{}", error.1);
-    first.signal(Signal::SIGTERM)?;
-    Run::of(first.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
-    stage
-        .exec(["/bin/true"])
-        .option(option)
-        .run()?
-        .ended(Outcome::Ok)?;
-    Ok(())
-}
-
-fn kept_is_not_out(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.dir("kept", 0o777)?;
-    symlink(&kept, scratch.join("other-name"))?;
-    let out = text(&scratch.join("other-name"));
-    let run = stage
-        .exec(["/bin/true"])
-        .option(["--workspace", &text(&kept), "--out", &out])
-        .run()?;
-    assert!(
-        refused(run)?
-            .0
-            .contains("--out and --workspace name the same directory")
-    );
-    let out = scratch.join("out");
-    let run = stage
-        .python("open('f', 'w').write('x')")
-        .option(["--workspace", &text(&kept), "--out", &text(&out)])
-        .run()?;
-    run.ended(Outcome::Ok)?;
-    assert_eq!(
-        (names(&kept)?, names(&out)?),
-        (vec!["f".to_owned()], vec!["f".to_owned()])
-    );
-    Ok(())
-}
-
-/// Links of the caller's: nothing behind them is written, read or removed.
-fn kept_and_planted_links(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.dir("kept", 0o777)?;
-    let outside = scratch.dir("outside", 0o777)?;
-    fs::write(outside.join("secret"), "secret")?;
-    symlink(&outside, kept.join("dir"))?;
-    symlink(outside.join("secret"), kept.join("file"))?;
-    symlink("../outside", kept.join("climbs"))?;
-    let run = with(
-        stage,
-        &kept,
-        "import os\nprint(os.listdir('.'))\nos.makedirs('dir')\nopen('dir/secret', 'w').write('x')\n\
-         open('file', 'w').write('x')\nos.makedirs('climbs')\nopen('climbs/new', 'w').write('x')",
-    )?
-    .ended(Outcome::Ok)?;
-    assert_eq!(run.stdout(), "[]\n");
-    assert_eq!(fs::read_to_string(outside.join("secret"))?, "secret");
-    assert_eq!(names(&outside)?, ["secret"]);
-    assert!(fs::symlink_metadata(kept.join("file"))?.is_file());
-    let mut skipped: Vec<String> = (run.record.files_skipped.iter())
-        .map(|s| s.path.to_string())
-        .collect();
-    skipped.sort();
-    assert_eq!(skipped, ["climbs/new", "dir/secret"]);
-    Ok(())
-}
-
-/// Each file is the old or the new one, whenever it happens.
-fn killed_while_written_back(stage: &Stage) -> Check {
-    let scratch = stage.scratch()?;
-    let kept = scratch.dir("kept", 0o777)?;
-    const FILES: usize = 200;
-    let whole = |letter: &str| letter.repeat(20_000);
-    for number in 0..FILES {
-        fs::write(kept.join(number.to_string()), whole("a"))?;
-    }
-    let code = format!(
-        "import os, sys\nl = 'ba'[open('0').read(1) == 'b']\nfor n in range({FILES}): open(str(n), 'w').write(l * 20000)\n\
-         print('done', flush=True)"
-    );
-    let cell = stage.python(&code).option(["--workspace", &text(&kept)]);
-    let usual = cell.run()?.ended(Outcome::Ok)?.process.elapsed;
-    let mut partly = 0;
-    let times = stage.times(24);
-    for time in 0..times {
-        let watch = cell.spawn()?;
-        // Writing back is the end of a run.
-        std::thread::sleep(usual / 2 + usual * time / times / 2);
-        let _ = watch.signal(Signal::SIGKILL);
-        watch.until_end(stage.within(5_000))?;
-        let pending = kept.join(".cellblock-pending").exists();
-        partly += u32::from(pending);
-        for number in 0..FILES {
-            let content = fs::read_to_string(kept.join(number.to_string()))?;
-            assert!(content == whole("a") || content == whole("b"), "{number}");
-        }
-        wait_until_free(stage, &kept)?;
-    }
-    stage.note(format!("{partly} of {times} were in the middle of it"));
-    cell.run()?.ended(Outcome::Ok)?;
-    assert_eq!(names(&kept)?.len(), FILES);
-    Ok(())
-}
-
-/// A killed run's cell may hold the lock for a moment longer.
-fn wait_until_free(stage: &Stage, kept: &Path) -> Check {
-    let began = std::time::Instant::now();
-    loop {
-        let dir = fs::File::open(kept)?;
-        let lock = nix::fcntl::FlockArg::LockExclusiveNonblock;
-        if nix::fcntl::Flock::lock(dir, lock).is_ok() {
-            return Ok(());
-        }
-        if began.elapsed() > stage.within(5_000) {
-            return Err(fail("the workspace stays locked"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

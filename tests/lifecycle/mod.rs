@@ -2,6 +2,7 @@
 
 use crate::cells::Suite;
 
+mod binds;
 mod callers;
 mod crowd;
 mod disk;
@@ -9,8 +10,11 @@ mod ends;
 mod event_readers;
 mod events;
 mod exit_codes;
+mod fallback;
 mod files;
+mod kept;
 mod languages;
+mod leftovers;
 mod memory;
 mod output;
 mod record;
@@ -19,6 +23,7 @@ mod shares;
 mod supervisor;
 mod time;
 mod truth;
+mod uncounted;
 mod unkillable;
 
 /// Every subject, in the catalogue's order.
@@ -27,6 +32,8 @@ pub(crate) const SUITES: &[&Suite] = &[
     &unkillable::SUITE,
     &output::SUITE,
     &memory::SUITE,
+    &uncounted::SUITE,
+    &fallback::SUITE,
     &shares::SUITE,
     &time::SUITE,
     &supervisor::SUITE,
@@ -34,6 +41,9 @@ pub(crate) const SUITES: &[&Suite] = &[
     &disk::SUITE,
     &exit_codes::SUITE,
     &files::SUITE,
+    &kept::SUITE,
+    &binds::SUITE,
+    &leftovers::SUITE,
     &record::SUITE,
     &refusals::SUITE,
     &events::SUITE,

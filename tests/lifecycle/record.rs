@@ -16,7 +16,7 @@ use crate::events::assert_valid_events;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "record",
-    covers: &[30],
+    covers: &[30, 41],
     attacks: &[],
     scenes: &[
         Scene {
@@ -45,6 +45,11 @@ pub(crate) const SUITE: Suite = Suite {
             run: to_nowhere,
         },
         Scene {
+            name: "through-a-planted-link",
+            needs: &[],
+            run: through_a_planted_link,
+        },
+        Scene {
             name: "forged-on-every-descriptor",
             needs: &[],
             run: forged_on_every_descriptor,
@@ -56,6 +61,20 @@ pub(crate) const SUITE: Suite = Suite {
             run: |args| {
                 print!("{}", args[0]);
                 args[1].parse().unwrap_or(0)
+            },
+        },
+        // Puts links in the places of a later call's files.
+        Actor {
+            name: "plant",
+            run: |args| {
+                let plant = |name: &str, target: &str| {
+                    let place = Path::new("/shared").join(name);
+                    let _ = fs::remove_file(&place);
+                    println!("{:?}", std::os::unix::fs::symlink(target, place).is_ok());
+                };
+                plant("file.json", &args[0]);
+                plant("directory", &args[1]);
+                0
             },
         },
         // Writes a record of its own wherever there is a descriptor.
@@ -91,6 +110,49 @@ pub(crate) const SUITE: Suite = Suite {
         },
     ],
 };
+
+/// A directory that cells write to, as the place of records and events.
+fn through_a_planted_link(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let shared = scratch.dir("shared", 0o777)?;
+    let elsewhere = scratch.dir("elsewhere", 0o777)?;
+    let secret = scratch.file("secret", "kept")?;
+    let targets = [&secret, &elsewhere].map(|path| path.to_string_lossy());
+    let plant = || {
+        let cell = stage.probe("record/plant", [&targets[0], &targets[1]]);
+        cell.rw(&shared, Path::new("/shared"))
+    };
+    // The first run's record is open already when its name is taken.
+    let record = shared.join("file.json");
+    let to = |option: &str, path: &Path| plant().option([option, &path.to_string_lossy()]);
+    let first = to("--record", &record).run()?.ended(Outcome::Ok)?;
+    assert_eq!(first.stdout(), "true\ntrue\n");
+    assert_eq!(fs::read_link(&record)?, secret, "not live");
+    assert_eq!(fs::read_link(shared.join("directory"))?, elsewhere);
+
+    for option in ["--record", "--events"] {
+        for path in [&record, &shared.join("directory/file.json")] {
+            let process = to(option, path).finish()?;
+            assert_eq!(process.code(), 125, "{}", process.complaint());
+            assert!(
+                process.complaint().contains("ELOOP"),
+                "{}",
+                process.complaint()
+            );
+        }
+    }
+    assert_eq!(fs::read_to_string(&secret)?, "kept");
+    assert_eq!(fs::read_dir(&elsewhere)?.count(), 0);
+    // Where no bind says so, the last component is not followed either.
+    let words = ["--record", &record.to_string_lossy()];
+    let process = stage
+        .probe("record/say", ["x", "0"])
+        .option(words)
+        .finish()?;
+    assert_eq!(process.code(), 125);
+    assert_eq!(fs::read_to_string(&secret)?, "kept");
+    Ok(())
+}
 
 fn to_a_file(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;

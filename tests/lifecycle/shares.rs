@@ -1,19 +1,41 @@
 //! What a user has a share of, whatever namespaces his processes are in: a cell
 //! must not use up the caller's.
 
+use std::os::fd::OwnedFd;
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+
+use crate::cells::cell::Run;
 use crate::cells::left::Marker;
 use crate::cells::prelude::*;
 use crate::cells::process::Watch;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "shares",
-    covers: &[26],
+    covers: &[26, 41],
     attacks: &[],
     scenes: &[
         Scene {
             name: "inotify-instances",
             needs: &[],
             run: inotify_instances,
+        },
+        Scene {
+            name: "pseudo-terminals",
+            needs: &[],
+            run: pseudo_terminals,
+        },
+        Scene {
+            name: "queued-signals",
+            needs: &[],
+            run: queued_signals,
+        },
+        Scene {
+            name: "limits-of-processes",
+            needs: &[],
+            run: limits_of_processes,
         },
         Scene {
             name: "supervisor-s-time",
@@ -34,6 +56,46 @@ pub(crate) const SUITE: Suite = Suite {
                 std::thread::sleep(std::time::Duration::from_millis(100));
                 let _ = std::fs::write(&args[0], "");
                 pause()
+            },
+        },
+        // Takes as many of the host's as it gets, and some more than a cell may.
+        Actor {
+            name: "take-terminals",
+            run: |_| {
+                let flags = OFlag::O_RDWR | OFlag::O_NOCTTY;
+                let open = || nix::fcntl::open("/dev/ptmx", flags, Mode::empty()).ok();
+                let taken: Vec<OwnedFd> = std::iter::from_fn(open).take(40).collect();
+                println!("{}", taken.len());
+                0
+            },
+        },
+        Actor {
+            name: "queue-signals",
+            run: |_| {
+                // Real-time signals are queued one by one.
+                let signal = libc::SIGRTMIN() + 5;
+                let mask = [1_u64 << (signal - 1)];
+                let _ = call!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &mask, Arg::NULL, 8);
+                // `siginfo_t` as sigqueue(3) makes it: SI_QUEUE is -1.
+                let mut info = [0_i32; 32];
+                info[2] = -1;
+                let myself = std::process::id();
+                let queued = (0..1000)
+                    .take_while(|_| call!(SYS_rt_sigqueueinfo, myself, signal, &info).is_ok())
+                    .count();
+                println!("{queued}");
+                0
+            },
+        },
+        Actor {
+            name: "tell-limits",
+            run: |_| {
+                for number in 0..16 {
+                    let mut limit = [0_u64; 2];
+                    let _ = call!(SYS_prlimit64, 0, number, Arg::NULL, &mut limit);
+                    println!("{} {}", limit[0], limit[1]);
+                }
+                0
             },
         },
         Actor {
@@ -59,28 +121,91 @@ fn ask() -> i32 {
     }
 }
 
+/// Several cells at once: the kernel counts all of a user's together.
 fn inotify_instances(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let scratch = stage.scratch()?;
-    let sync = scratch.dir("sync", 0o777)?;
-    let ready = sync.join("ready");
-    let cell = stage
-        .probe(
-            "shares/take-inotify-instances",
-            ["/sync/ready", marker.word()],
-        )
-        .rw(&sync, "/sync".as_ref())
-        .spawn()?;
-    let start = std::time::Instant::now();
-    while !ready.exists() && start.elapsed() < stage.within(5_000) {
-        std::thread::sleep(std::time::Duration::from_millis(2));
+    let mut cells = Vec::new();
+    for number in 0..5 {
+        let sync = scratch.dir(&number.to_string(), 0o777)?;
+        let ready = sync.join("ready");
+        let cell = stage
+            .probe(
+                "shares/take-inotify-instances",
+                ["/sync/ready", marker.word()],
+            )
+            .rw(&sync, "/sync".as_ref())
+            .spawn()?;
+        cells.push(cell);
+        let start = std::time::Instant::now();
+        while !ready.exists() && start.elapsed() < stage.within(5_000) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(ready.exists());
     }
-    assert!(ready.exists());
     let own = call!(SYS_inotify_init1, 0).and_then(|instance| call!(SYS_close, instance));
-    cell.signal(nix::sys::signal::Signal::SIGTERM)?;
-    cell.until_end(stage.within(5_000))?;
+    for cell in cells {
+        cell.signal(Signal::SIGTERM)?;
+        cell.until_end(stage.within(5_000))?;
+    }
     marker.nothing_left()?;
     assert_eq!(own, Ok(0), "a cell took the caller's share");
+    Ok(())
+}
+
+fn said_outside(stage: &Stage, actor: &str) -> Check<String> {
+    let mut command = stage.outside(actor, []);
+    let process = crate::cells::process::finish(&mut command, stage.within(10_000))?;
+    Ok(String::from_utf8_lossy(&process.stdout).trim().to_owned())
+}
+
+fn said_inside(stage: &Stage, actor: &str) -> Check<Run> {
+    stage.probe(actor, []).run()?.ended(Outcome::Ok)
+}
+
+/// The kernel's own limit is one for the whole host.
+fn pseudo_terminals(stage: &Stage) -> Check {
+    let actor = "shares/take-terminals";
+    assert_eq!(said_outside(stage, actor)?, "40");
+    assert_eq!(said_inside(stage, actor)?.stdout().trim(), "16");
+    Ok(())
+}
+
+/// Counted against the caller as well.
+fn queued_signals(stage: &Stage) -> Check {
+    let actor = "shares/queue-signals";
+    assert_eq!(said_outside(stage, actor)?, "1000");
+    assert_eq!(said_inside(stage, actor)?.stdout().trim(), "256");
+    Ok(())
+}
+
+/// The record says what each process has.
+fn limits_of_processes(stage: &Stage) -> Check {
+    let run = said_inside(stage, "shares/tell-limits")?;
+    let lines: Vec<&str> = run.stdout().lines().collect();
+    let isolation = run.record.isolation.as_ref();
+    let recorded = isolation.map_or(&[][..], |isolation| &isolation.rlimits);
+    let numbers = [
+        ("RLIMIT_CPU", libc::RLIMIT_CPU),
+        ("RLIMIT_FSIZE", libc::RLIMIT_FSIZE),
+        ("RLIMIT_STACK", libc::RLIMIT_STACK),
+        ("RLIMIT_CORE", libc::RLIMIT_CORE),
+        ("RLIMIT_NOFILE", libc::RLIMIT_NOFILE),
+        ("RLIMIT_MEMLOCK", libc::RLIMIT_MEMLOCK),
+        ("RLIMIT_SIGPENDING", libc::RLIMIT_SIGPENDING),
+        ("RLIMIT_MSGQUEUE", libc::RLIMIT_MSGQUEUE),
+        ("RLIMIT_NICE", libc::RLIMIT_NICE),
+        ("RLIMIT_RTPRIO", libc::RLIMIT_RTPRIO),
+    ];
+    for (name, number) in numbers {
+        let limit = recorded.iter().find(|limit| limit.resource == name);
+        let limit = limit.ok_or_else(|| fail(format!("{name} is not recorded")))?;
+        let bound = |value: Option<u64>| value.unwrap_or(libc::RLIM_INFINITY);
+        let line = format!("{} {}", bound(limit.soft), bound(limit.hard));
+        assert_eq!(lines[number as usize], line, "{name}");
+    }
+    // Piped core handlers run at 0, and at 1 they do not.
+    assert_eq!(lines[libc::RLIMIT_CORE as usize], "1 1");
     Ok(())
 }
 
@@ -93,7 +218,7 @@ fn supervisors_time(stage: &Stage) -> Check {
         .command();
     let process = Watch::start(&mut command)?.until_end(stage.within(10_000))?;
     let used = process.cpu_time;
-    let run = crate::cells::cell::Run::of(process)?.ended(Outcome::Timeout)?;
+    let run = Run::of(process)?.ended(Outcome::Timeout)?;
     stage.note(format!("{used:?} for {} calls", run.record.denied[0].count));
     assert!(used < stage.within(400), "{used:?} of one second");
     Ok(())

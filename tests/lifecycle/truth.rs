@@ -5,7 +5,7 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use cellblock::record::Isolation;
+use cellblock::record::{Enforced, Isolation};
 
 use crate::cells::cell::{Cell, Run};
 use crate::cells::host::landlock_abi;
@@ -322,7 +322,7 @@ fn limits(stage: &Stage) -> Check {
         let limit = &run.record.limits[name];
         assert_eq!(
             (limit.requested, limit.enforced, limit.by.as_str()),
-            (value, Some(value), "rlimit")
+            (value, Some(Enforced::Exactly(value)), "rlimit")
         );
     }
     Ok(())

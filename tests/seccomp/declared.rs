@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cellblock::plan::seccomp::{Alternative, Arch, Policy, Verdict, Width};
+use cellblock::plan::seccomp::{Alternative, Arch, Policy, Unheld, Verdict, Width};
 
 use crate::machine::Data;
 
@@ -12,13 +12,19 @@ pub(crate) const NOTIFY: u32 = 0x7fc0_0000;
 pub(crate) const KILL: u32 = 0x8000_0000;
 pub(crate) const ENOSYS: u32 = 0x0005_0000 | 38;
 
+/// The architecture of a program, and the limits that it stands in for.
+pub(crate) type Variant = (Arch, Unheld);
+
 /// The answer that the policy declares for this call.
-pub(crate) fn answer(policy: &Policy, arch: Arch, notify: bool, data: &Data) -> u32 {
+pub(crate) fn answer(policy: &Policy, (arch, unheld): Variant, notify: bool, data: &Data) -> u32 {
     let x32 = arch == Arch::X86_64 && (0x4000_0000..0x8000_0000).contains(&data.nr);
     if data.arch != arch.audit() || x32 {
         return KILL;
     }
-    let Some(rule) = arch.name(data.nr).and_then(|name| policy.rule(name)) else {
+    let Some(rule) = arch
+        .name(data.nr)
+        .and_then(|name| policy.rule_without(name, unheld))
+    else {
         return ENOSYS;
     };
     let allowed = match &rule.verdict {
@@ -52,8 +58,10 @@ fn any(when: &[Alternative], data: &Data) -> bool {
 
 /// Arguments on both sides of every condition on the call: the value, its
 /// neighbours, and each of them with other bits set where none should count.
-pub(crate) fn arguments(policy: &Policy, arch: Arch, nr: u32) -> Vec<[u64; 6]> {
-    let rule = arch.name(nr).and_then(|name| policy.rule(name));
+pub(crate) fn arguments(policy: &Policy, (arch, unheld): Variant, nr: u32) -> Vec<[u64; 6]> {
+    let rule = arch
+        .name(nr)
+        .and_then(|name| policy.rule_without(name, unheld));
     let when: &[Alternative] = match rule.map(|rule| &rule.verdict) {
         Some(Verdict::AllowIf { when, .. } | Verdict::DenyIf { when, .. }) => when,
         _ => &[],

@@ -3,13 +3,13 @@
 
 use std::os::fd::AsRawFd;
 
-use cellblock::plan::seccomp::{Compiled, precompiled};
+use cellblock::plan::seccomp::{Compiled, Unheld, precompiled};
 use libc::{EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, EPERM};
 
 use crate::kernel::{Call, Ended, in_child};
 
 fn default() -> Option<&'static Compiled> {
-    Some(precompiled("default", false).unwrap())
+    Some(precompiled("default", false, Unheld::default()).unwrap())
 }
 
 /// Asserts that the filter answers this call, and that nothing else would.
@@ -171,7 +171,7 @@ fn arguments_decide_about_the_rest() {
 
 #[test]
 fn strict_denies_programs_that_are_in_no_directory() {
-    let strict = precompiled("strict", false);
+    let strict = precompiled("strict", false, Unheld::default());
     for call in [
         Call::new("memfd_create", &[0, 0]),
         Call::new("execveat", &[NO_FD, 0, 0, 0, 0]),

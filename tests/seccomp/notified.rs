@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::mpsc;
 use std::thread;
 
-use cellblock::plan::seccomp::{Arch, Compiled, precompiled};
+use cellblock::plan::seccomp::{Arch, Compiled, Unheld, precompiled};
 
 use crate::kernel::{Call, Ended, errno, load};
 
@@ -65,7 +65,7 @@ fn answer(listener: RawFd, filter: &Compiled) -> &'static str {
 
 #[test]
 fn the_listener_hears_of_denied_numbers_and_denied_arguments() {
-    let filter = precompiled("default", true).unwrap();
+    let filter = precompiled("default", true, Unheld::default()).unwrap();
     let calls = [
         (Call::new("ptrace", &[0]), libc::EPERM),
         (Call::new("socket", &[16, 3, 15]), libc::EAFNOSUPPORT),
@@ -99,7 +99,7 @@ fn the_listener_hears_of_denied_numbers_and_denied_arguments() {
 /// Where the supervisor has gone, what is denied stays denied.
 #[test]
 fn without_its_listener_the_filter_still_denies() {
-    let filter = precompiled("default", true).unwrap();
+    let filter = precompiled("default", true, Unheld::default()).unwrap();
     let ended = crate::kernel::in_child(|| {
         let listener = load(&filter.program, NEW_LISTENER);
         // SAFETY: the descriptor was just made and is used nowhere else.

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use cellblock::plan::seccomp::{BUILTIN, Compiled, precompiled};
+use cellblock::plan::seccomp::{BUILTIN, Compiled, Unheld, precompiled};
 
 use crate::kernel::load;
 
@@ -45,7 +45,7 @@ fn assert_unchanged(argv: &[&str]) {
         "without a filter: {reference:?}"
     );
     for (policy, _) in BUILTIN {
-        let filtered = run(precompiled(policy, false), argv);
+        let filtered = run(precompiled(policy, false, Unheld::default()), argv);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert_eq!(
             (

@@ -274,7 +274,11 @@ pub(super) fn unpack(
     wanted: &Debian,
     recipe: &str,
 ) -> Result<()> {
-    const SCRIPT: &str = r#"dpkg-deb --extract "$1" "$2" && dpkg-deb --field "$1""#;
+    // Not `dpkg-deb --extract`, which insists on set-user-ID bits: a cell's filter
+    // refuses them, and the tree takes none.
+    const SCRIPT: &str = r#"dpkg-deb --fsys-tarfile "$1" |
+        tar --extract --file - --directory "$2" --no-same-permissions --warning=no-timestamp &&
+        dpkg-deb --field "$1""#;
     let blobs = shop.cache.blobs();
     let mut stanzas = Vec::new();
     for deb in debs {

@@ -44,7 +44,7 @@
 //! that running out of it is an `OutOfMemoryError`. Where the machine itself
 //! gets none, its last words tell.
 
-use super::{ChannelForm, Compiled, Delivery, Driver, DriverFile};
+use super::{Compiled, Delivery, Driver, DriverFile};
 use crate::spec::Bytes;
 
 const SHIM: &str = "/run/cellblock/Shim.java";
@@ -84,7 +84,6 @@ pub(super) static DRIVER: Driver = Driver {
         content: include_str!("Shim.java"),
     }],
     delivery: Delivery::Channel(&[]),
-    channel: ChannelForm::Pipes,
     memory_flags: heap,
     out_of_memory: &[
         "insufficient memory for the Java Runtime Environment",

@@ -40,8 +40,8 @@
 //!
 //! # The channel
 //!
-//! Node knows no way to get descriptor 3 out of the program's sight: it is
-//! closed in child processes, but `fs.writeSync(3, …)` reaches it. What comes
+//! Node knows no way to get the channel's descriptors out of the program's sight: they
+//! are closed in child processes, but `fs.writeSync(4, …)` reaches them. What comes
 //! of it is a broken channel, or results of its own making.
 //!
 //! # Memory
@@ -50,7 +50,7 @@
 //! what the limit leaves after a share for everything else, and its last words
 //! tell the supervisor what happened.
 
-use super::{ChannelForm, Delivery, Driver, DriverFile, Part};
+use super::{Delivery, Driver, DriverFile, Part};
 use crate::spec::Bytes;
 
 const SHIM: &str = "/run/cellblock/node.cjs";
@@ -87,7 +87,6 @@ const NODE: Driver = Driver {
     flags: &[SHIM],
     files: FILES,
     delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS]),
-    channel: ChannelForm::Socket,
     memory_flags: heap,
     out_of_memory: LAST_WORDS,
     // libuv batches its waiting by it where it can.

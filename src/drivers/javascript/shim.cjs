@@ -11,6 +11,7 @@
   const vm = require('node:vm');
   const { Script } = vm;
 
+  // Requests come from the one, frames go to the next.
   const channel = Number(process.argv[2]);
 
   function read(length) {
@@ -59,7 +60,7 @@
       at += 6 + key.length + value.length;
     }
     try {
-      for (let at = 0; at < frame.length; ) at += writeSync(channel, frame, at);
+      for (let at = 0; at < frame.length; ) at += writeSync(channel + 1, frame, at);
     } catch {
       // The program closed the channel: it goes on without.
     }

@@ -79,7 +79,7 @@
 //!   them. Then the streams are flushed and the process ends. `gc.freeze()`
 //!   tells what the program made from what was there before.
 
-use super::{ChannelForm, Delivery, Driver, DriverFile, Part};
+use super::{Delivery, Driver, DriverFile, Part};
 
 const SHIM: &str = "/run/cellblock/python.py";
 
@@ -121,7 +121,6 @@ pub(super) static DRIVER: Driver = Driver {
         content: include_str!("shim.py"),
     }],
     delivery: Delivery::Channel(PARTS),
-    channel: ChannelForm::Socket,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
     probes: &[],

@@ -29,6 +29,8 @@ def start():
     name, directory = os.fsdecode(request["name"][0]), os.fsdecode(request["directory"][0])
     path = [entry for entry in sys.path if entry != os.path.dirname(sys.argv[0])]
     os.set_inheritable(channel, False)
+    channel += 1  # frames go to the next one
+    os.set_inheritable(channel, False)
     getpid, fstat, write, leave = os.getpid, os.fstat, os.write, os._exit
     owner, identity = getpid(), fstat(channel)[1:3]
     streams, excepthook = (sys.stdout, sys.stderr), sys.excepthook

@@ -19,9 +19,8 @@
 //!
 //! # The channel
 //!
-//! R reads and writes files by name, and a socket cannot be opened by name: so
-//! its channel is two pipes, which `/proc/self/fd` names. The shim opens them for
-//! each message, and no connection of R's that code could list refers to them.
+//! R reads and writes files by name, and `/proc/self/fd` names the channel's two
+//! pipes. The shim opens them for each message, and no connection of R's that code could list refers to them.
 //! Code that opens these names reaches the channel, as do its child processes,
 //! which inherit the descriptors; what comes of it is a broken channel, or
 //! results of its own making.
@@ -32,7 +31,7 @@
 //! cgroup there always is, until the kernel kills; so the shim sets R's own
 //! limit on vectors a little below the cell's (`mem.maxVSize`).
 
-use super::{ChannelForm, Delivery, Driver, DriverFile};
+use super::{Delivery, Driver, DriverFile};
 
 const SHIM: &str = "/run/cellblock/r.R";
 
@@ -58,7 +57,6 @@ pub(super) static DRIVER: Driver = Driver {
         },
     ],
     delivery: Delivery::Channel(&[]),
-    channel: ChannelForm::Pipes,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
     probes: &[],

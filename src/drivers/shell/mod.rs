@@ -2,7 +2,7 @@
 //! other shells are not substitutes, since scripts for Bash fail in them late
 //! and oddly.
 
-use super::{ChannelForm, Delivery, Driver};
+use super::{Delivery, Driver};
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -13,7 +13,6 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &[],
     files: &[],
     delivery: Delivery::File("/run/cellblock/main.sh"),
-    channel: ChannelForm::Socket,
     memory_flags: super::no_memory_flags,
     out_of_memory: &[],
     probes: &[],

@@ -99,7 +99,8 @@ impl Location {
         })
     }
 
-    fn parent(&self) -> Option<Self> {
+    /// The cgroup above; `None` at the mount point.
+    pub(super) fn parent(&self) -> Option<Self> {
         Some(Self {
             mount: self.mount.clone(),
             below: self.below.parent()?.to_owned(),

@@ -5,7 +5,8 @@
 //!
 //! 1. the directory that the caller gave;
 //! 2. the cgroup that cellblock runs in, or the one above, when it is delegated;
-//! 3. where systemd runs, a delegated scope that it makes on request;
+//! 3. where systemd runs, a delegated scope that it makes on request, which all
+//!    runs of a user share;
 //! 4. none.
 //!
 //! ```text
@@ -93,9 +94,9 @@ pub enum Source {
     Given,
     /// cellblock runs in a delegated cgroup.
     Delegated,
-    /// The user's systemd made a delegated scope.
+    /// The scope that the user's systemd made.
     SystemdUser,
-    /// The system's systemd made a delegated scope, for root.
+    /// The scope that the system's systemd made, for root.
     SystemdSystem,
     /// Root, where no systemd manages the cgroups.
     Root,
@@ -205,11 +206,11 @@ fn automatic(caller: Caller, request: &Request<'_>) -> Prepared {
     let mut tried = Vec::new();
     let found = match find::delegated(caller) {
         Ok(Standing::Ours(parent)) => Some(parent),
-        Ok(Standing::Unclear(parent)) => ask_systemd(caller, request.id, Some(parent), &mut tried),
+        Ok(Standing::Unclear(parent)) => ask_systemd(caller, Some(parent), &mut tried),
         Err(why) => {
             let source = Source::Delegated;
             tried.push(Unavailable { source, why });
-            ask_systemd(caller, request.id, None, &mut tried)
+            ask_systemd(caller, None, &mut tried)
         }
     };
     let cell = found.and_then(|parent| {
@@ -224,7 +225,6 @@ fn automatic(caller: Caller, request: &Request<'_>) -> Prepared {
 /// What systemd says is ours, or makes for us.
 fn ask_systemd(
     caller: Caller,
-    id: &str,
     own: Option<Parent>,
     tried: &mut Vec<Unavailable>,
 ) -> Option<Parent> {
@@ -236,7 +236,7 @@ fn ask_systemd(
     } else {
         Source::SystemdUser
     };
-    systemd::obtain(caller.uid, source, id, own)
+    systemd::obtain(caller.uid, source, own)
         .map_err(|why| tried.push(Unavailable { source, why }))
         .ok()
 }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::bpf::{Assembler, Insn, MAX_INSNS, Target};
 use super::numbers::{Arch, TABLE_END};
-use super::policy::{Alternative, Condition, Errno, Policy, PolicyError, Verdict, Width};
+use super::policy::{Alternative, Condition, Errno, Policy, PolicyError, Unheld, Verdict, Width};
 
 const KILL_PROCESS: u32 = 0x8000_0000;
 const USER_NOTIF: u32 = 0x7fc0_0000;
@@ -58,6 +58,8 @@ pub struct Compiled {
     /// Whether the program must be loaded with a listener (seccomp(2),
     /// `SECCOMP_FILTER_FLAG_NEW_LISTENER`), which answers what is denied.
     pub notify: bool,
+    /// The limits that the program stands in for.
+    pub unheld: Unheld,
     /// For `struct sock_fprog`.
     pub program: Cow<'static, [Insn]>,
     /// Every call that the policy can deny, by rising number.
@@ -94,21 +96,28 @@ impl Compiled {
 }
 
 /// Compiles `policy` for `arch`. With `notify`, the program hands what is denied
-/// to its listener instead of denying it by itself.
-pub(super) fn compile(policy: &Policy, arch: Arch, notify: bool) -> Result<Compiled, PolicyError> {
-    let program = program(policy, arch, notify)?;
+/// to its listener instead of denying it by itself. `unheld` are the limits that
+/// no cgroup holds.
+pub(super) fn compile(
+    policy: &Policy,
+    arch: Arch,
+    notify: bool,
+    unheld: Unheld,
+) -> Result<Compiled, PolicyError> {
+    let program = program(policy, arch, notify, unheld)?;
     Ok(Compiled {
         name: policy.name.clone().into(),
         digest: digest(policy, &program).into(),
         notify,
+        unheld,
         program: program.into(),
-        denials: denials(policy, arch).into(),
+        denials: denials(policy, arch, unheld).into(),
     })
 }
 
-fn denials(policy: &Policy, arch: Arch) -> Vec<Denial> {
+fn denials(policy: &Policy, arch: Arch, unheld: Unheld) -> Vec<Denial> {
     let denial = |(number, name)| {
-        let rule = policy.rules.get(name)?;
+        let rule = policy.rule_for(name, unheld)?;
         let errno = rule.verdict.denies_with()?;
         Some(Denial {
             number,
@@ -120,9 +129,14 @@ fn denials(policy: &Policy, arch: Arch) -> Vec<Denial> {
     arch.calls().filter_map(denial).collect()
 }
 
-fn program(policy: &Policy, arch: Arch, notify: bool) -> Result<Vec<Insn>, PolicyError> {
+fn program(
+    policy: &Policy,
+    arch: Arch,
+    notify: bool,
+    unheld: Unheld,
+) -> Result<Vec<Insn>, PolicyError> {
     let mut asm = Assembler::default();
-    let ranges = ranges(&mut asm, policy, arch, notify)?;
+    let ranges = ranges(&mut asm, policy, arch, notify, unheld)?;
     let root = tree(&mut asm, &ranges);
     let native = asm.load(NUMBER, root);
     let start = asm.if_equal(arch.audit(), native, Target::Return(KILL_PROCESS));
@@ -160,6 +174,7 @@ fn ranges(
     policy: &Policy,
     arch: Arch,
     notify: bool,
+    unheld: Unheld,
 ) -> Result<Vec<Range>, PolicyError> {
     let mut edges = BTreeMap::from([(0, ABSENT)]);
     if arch == Arch::X86_64 {
@@ -167,7 +182,7 @@ fn ranges(
         edges.insert(X32.end, ABSENT);
     }
     for (number, name) in arch.calls() {
-        if let Some(rule) = policy.rules.get(name) {
+        if let Some(rule) = policy.rule_for(name, unheld) {
             edges.insert(number, target(asm, &rule.verdict, notify)?);
             edges.entry(number + 1).or_insert(ABSENT);
         }

@@ -26,7 +26,7 @@ mod policy;
 mod generated {
     use std::borrow::Cow;
 
-    use super::{Compiled, Denial, Insn};
+    use super::{Compiled, Denial, Insn, Unheld};
 
     include!(concat!(env!("OUT_DIR"), "/seccomp_policies.rs"));
 }
@@ -34,23 +34,24 @@ mod generated {
 pub use bpf::Insn;
 pub use compile::{Compiled, Denial};
 pub use numbers::Arch;
-pub use policy::{Alternative, Condition, Errno, Policy, Rule, Verdict, Width};
+pub use policy::{Alternative, Condition, Errno, Held, Policy, Rule, Unheld, Verdict, Width};
 
 /// The built-in policies, each with its description.
 pub const BUILTIN: &[(&str, &str)] = generated::DESCRIPTIONS;
 
 /// The built-in policy of this name, compiled for the machine that cellblock
-/// was built for.
-pub fn precompiled(name: &str, notify: bool) -> Option<&'static Compiled> {
-    generated::COMPILED
-        .iter()
-        .find(|compiled| compiled.name == name && compiled.notify == notify)
+/// was built for, and for a cell of which no cgroup holds the limits `unheld`.
+pub fn precompiled(name: &str, notify: bool, unheld: Unheld) -> Option<&'static Compiled> {
+    generated::COMPILED.iter().find(|compiled| {
+        compiled.name == name && compiled.notify == notify && compiled.unheld == unheld
+    })
 }
 
 /// Compiles `policy` for `arch`. With `notify`, the program hands what is denied
-/// to its listener instead of denying it by itself.
-pub fn compile(policy: &Policy, arch: Arch, notify: bool) -> Result<Compiled> {
-    Ok(compile::compile(policy, arch, notify)?)
+/// to its listener instead of denying it by itself. `unheld` are the limits that
+/// no cgroup holds: rules that stand in for them apply.
+pub fn compile(policy: &Policy, arch: Arch, notify: bool, unheld: Unheld) -> Result<Compiled> {
+    Ok(compile::compile(policy, arch, notify, unheld)?)
 }
 
 impl Arch {
@@ -89,14 +90,27 @@ impl Policy {
         &self.description
     }
 
-    /// What becomes of the call with this name; `None` means absent.
+    /// What becomes of the call with this name where a cgroup holds every limit;
+    /// `None` means absent.
     pub fn rule(&self, call: &str) -> Option<&Rule> {
         self.rules.get(call)
+    }
+
+    /// What becomes of the call where no cgroup holds the limits `unheld`.
+    pub fn rule_without(&self, call: &str, unheld: Unheld) -> Option<&Rule> {
+        self.rule_for(call, unheld)
     }
 
     /// Every rule, by the name of its call.
     pub fn rules(&self) -> impl Iterator<Item = (&'static str, &Rule)> {
         self.rules.iter().map(|(call, rule)| (*call, rule))
+    }
+
+    /// Every rule that replaces one of [`Policy::rules`] unless a cgroup holds
+    /// the limit beside it, by the name of its call.
+    pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, Held, &Rule)> {
+        let rules = self.fallbacks.iter();
+        rules.map(|(call, (held, rule))| (*call, *held, rule))
     }
 }
 

@@ -10,10 +10,14 @@ use super::numbers;
 
 /// The policies that come with cellblock: name and text. Each may extend those
 /// before it.
-pub(super) const BUILTIN: [(&str, &str); 2] = [
+pub(super) const BUILTIN: [(&str, &str); 3] = [
     (
         "default",
         include_str!("../../../policies/seccomp/default.json"),
+    ),
+    (
+        "no-unix-sockets",
+        include_str!("../../../policies/seccomp/no-unix-sockets.json"),
     ),
     (
         "strict",
@@ -31,8 +35,70 @@ pub struct Policy {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) rules: BTreeMap<&'static str, Rule>,
+    /// Rules in place of those above, each unless a cgroup holds what it names.
+    pub(super) fallbacks: BTreeMap<&'static str, (Held, Rule)>,
     /// The text, behind those of the policies that it extends.
     pub(super) texts: Vec<String>,
+}
+
+/// A limit that a cgroup may hold. Where none does, some calls would pass it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Held {
+    /// `memory.max`
+    MemoryCgroup,
+    /// `cpu.max`
+    CpuCgroup,
+}
+
+impl Held {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MemoryCgroup => "memory-cgroup",
+            Self::CpuCgroup => "cpu-cgroup",
+        }
+    }
+}
+
+/// The limits of one cell that no cgroup holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unheld {
+    /// Memory.
+    pub memory: bool,
+    /// CPUs.
+    pub cpus: bool,
+}
+
+impl Unheld {
+    /// Every combination.
+    pub const ALL: [Self; 4] = [
+        Self::new(false, false),
+        Self::new(true, false),
+        Self::new(false, true),
+        Self::new(true, true),
+    ];
+
+    const fn new(memory: bool, cpus: bool) -> Self {
+        Self { memory, cpus }
+    }
+
+    const fn includes(self, held: Held) -> bool {
+        match held {
+            Held::MemoryCgroup => self.memory,
+            Held::CpuCgroup => self.cpus,
+        }
+    }
+}
+
+impl Policy {
+    /// What becomes of the call with this name where these limits are unheld.
+    pub(super) fn rule_for(&self, call: &str, unheld: Unheld) -> Option<&Rule> {
+        match self.fallbacks.get(call) {
+            Some((held, rule)) if unheld.includes(*held) => Some(rule),
+            _ => self.rules.get(call),
+        }
+    }
 }
 
 /// What becomes of one system call.
@@ -187,6 +253,9 @@ struct Group {
     when: Vec<Alternative>,
     #[serde(default)]
     errno: Option<Errno>,
+    /// The group applies only where no cgroup holds this.
+    #[serde(default)]
+    unless: Option<Held>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq)]
@@ -211,17 +280,30 @@ pub(super) fn parse(text: &str, bases: &[(&str, &str)]) -> Result<Policy, Policy
                 .hint("use 1 to 64 lower case letters, digits and hyphens"),
         );
     }
-    let (mut rules, mut texts) = match &document.extends {
+    let (mut rules, mut fallbacks, mut texts) = match &document.extends {
         None => Default::default(),
         Some(base) => {
             let base = one_of(base, bases)?;
-            (base.rules, base.texts)
+            (base.rules, base.fallbacks, base.texts)
         }
     };
-    rules.extend(own_rules(document.rules)?);
+    let (fallback, usual): (Vec<_>, Vec<_>) = document
+        .rules
+        .into_iter()
+        .enumerate()
+        .partition(|(_, group)| group.unless.is_some());
+    for (call, (_, rule)) in own_rules(usual)? {
+        // A rule of the policy's own replaces all that it inherits for the call.
+        fallbacks.remove(call);
+        rules.insert(call, rule);
+    }
+    for (call, (unless, rule)) in own_rules(fallback)? {
+        fallbacks.extend(unless.map(|held| (call, (held, rule))));
+    }
     texts.push(text.to_owned());
     for call in ESSENTIAL {
-        if rules.get(call).map(|rule| &rule.verdict) != Some(&Verdict::Allow) {
+        let allowed = rules.get(call).map(|rule| &rule.verdict) == Some(&Verdict::Allow);
+        if !allowed || fallbacks.contains_key(call) {
             return Err(
                 PolicyError::new(call, "must be allowed, whatever its arguments").hint(
                     "cellblock itself needs it to start the program, or to say why it cannot",
@@ -233,6 +315,7 @@ pub(super) fn parse(text: &str, bases: &[(&str, &str)]) -> Result<Policy, Policy
         name,
         description: document.description,
         rules,
+        fallbacks,
         texts,
     })
 }
@@ -254,10 +337,13 @@ fn one_of(name: &str, policies: &[(&str, &str)]) -> Result<Policy, PolicyError> 
     }
 }
 
-/// The rules of one document, each call at most once.
-fn own_rules(groups: Vec<Group>) -> Result<BTreeMap<&'static str, Rule>, PolicyError> {
+/// Rules by call, each with what it applies without.
+type OwnRules = BTreeMap<&'static str, (Option<Held>, Rule)>;
+
+/// The rules of some groups of one document, each call at most once.
+fn own_rules(groups: Vec<(usize, Group)>) -> Result<OwnRules, PolicyError> {
     let mut rules = BTreeMap::new();
-    for (index, group) in groups.into_iter().enumerate() {
+    for (index, group) in groups {
         let place = format!("rules[{index}]");
         if group.reason.trim().is_empty() {
             return Err(PolicyError::new(place, "a rule needs a reason"));
@@ -272,7 +358,7 @@ fn own_rules(groups: Vec<Group>) -> Result<BTreeMap<&'static str, Rule>, PolicyE
                 verdict: verdict.clone(),
                 reason: group.reason.clone(),
             };
-            if rules.insert(known, rule).is_some() {
+            if rules.insert(known, (group.unless, rule)).is_some() {
                 return Err(PolicyError::new(
                     place,
                     format!("{known} has a rule already"),

@@ -6,13 +6,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use crate::error::{Result, SetupError, Step};
 use crate::record::Record;
 use crate::record::event::{Event, SCHEMA, What};
+use crate::terminal::Json;
 
 mod chunks;
 mod sink;
@@ -28,6 +29,7 @@ const BUFFER: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Events {
     to: Destination,
+    is_terminal: bool,
     /// What the caller called it.
     name: String,
     began: Instant,
@@ -41,10 +43,12 @@ impl Events {
     /// # Errors
     /// The system does not say what `to` is.
     pub fn new(to: File, name: String, began: Instant) -> Result<Self> {
+        let is_terminal = to.is_terminal();
         let to = Destination::new(to)
             .map_err(|error| SetupError::io(Step::Spec, "fstat", &error).on(&name))?;
         Ok(Self {
             to,
+            is_terminal,
             name,
             began,
             seq: Cell::new(0),
@@ -55,13 +59,14 @@ impl Events {
     /// Adds an event of at most `cap` bytes; says how long it is, or `None` when
     /// it is longer and was left out.
     fn add(&self, what: What<'_>, cap: usize) -> Option<usize> {
+        let is_terminal = self.is_terminal;
         let mut queue = self.queue.borrow_mut();
         if queue.broken().is_some() {
             return Some(0);
         }
         let before = queue.len();
         // Writing to memory, and what is written serialises.
-        let _ = write_line(&mut *queue, &self.event(what));
+        let _ = write_line(Json::new(&mut *queue, is_terminal), &self.event(what));
         let length = queue.len() - before;
         if length > cap {
             queue.truncate(before);
@@ -118,7 +123,8 @@ impl Events {
         drained
             .and_then(|()| {
                 let mut to = BufWriter::with_capacity(BUFFER, to);
-                let written = write_line(&mut to, &last).and_then(|()| to.flush());
+                let written = write_line(Json::new(&mut to, self.is_terminal), &last)
+                    .and_then(|()| to.flush());
                 // What it still holds is not to be tried again.
                 let _ = to.into_parts();
                 written

@@ -1,7 +1,7 @@
 //! HTML in the making. What the program says is a `'static` literal; everything
 //! else goes through [`Markup::text`] or [`Markup::attribute`], which escape it.
 
-use crate::show::page::escape;
+use crate::terminal::escape;
 
 /// A part of a page.
 #[derive(Default)]

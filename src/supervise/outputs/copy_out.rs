@@ -1,17 +1,26 @@
 //! Puts files into a directory of the caller's, wholly or not at all.
+//!
+//! A copy has no name until it is complete (O_TMPFILE, Linux 3.11), so that a killed
+//! cellblock leaves nothing. Two kinds of copies have a name of cellblock's own for some
+//! time: one that replaces a file, between linkat(2) and rename(2), and one on a file
+//! system without O_TMPFILE. They lie at the top of the directory, locked; the next run
+//! removes those that nobody has locked.
 
 use std::collections::hash_map::RandomState;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::hash::BuildHasher;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, renameat};
-use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::{UnlinkatFlags, close, unlinkat};
+use nix::fcntl::{
+    AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2, renameat,
+};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, close, linkat, unlinkat};
 
 use crate::bytes::RawText;
 use crate::error::{Result, SetupError, Step};
@@ -36,9 +45,11 @@ impl OutDir {
                 .hint("give --out a directory that you may write to")
         };
         fs::create_dir_all(path).map_err(|error| fail("mkdir", &error))?;
-        let dir = File::open(path).map_err(|error| fail("open", &error))?;
+        let dir = OwnedFd::from(File::open(path).map_err(|error| fail("open", &error))?);
+        // What cannot be removed harms nothing.
+        let _ = remove_leftovers(&dir);
         Ok(Self {
-            dir: dir.into(),
+            dir,
             path: path.to_owned(),
         })
     }
@@ -72,16 +83,38 @@ impl OutDir {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
             dir = open_beneath(&dir, &parent, flags).map_err(|errno| fail("open", errno))?;
         }
-        let (temporary, file) = create_temporary(&dir).map_err(|errno| fail("create", errno))?;
+        let aside = self.aside(&dir);
+        let aside = aside.map_err(|error| self.error("dup", &error, path))?;
+        let (file, temporary) = match create_unnamed(&dir) {
+            // NFS and FUSE have no files without a name; some say so by EISDIR.
+            Err(Errno::EOPNOTSUPP | Errno::EISDIR | Errno::ENOENT | Errno::EINVAL) => {
+                let temporary = new_name();
+                let file = create_named(&aside, &temporary).map_err(|e| fail("create", e))?;
+                (file, Some(temporary))
+            }
+            other => (other.map_err(|e| fail("create", e))?, None),
+        };
+        // Others see by it that this copy is no leftover. Where there are no locks,
+        // nothing is removed either.
+        let lock = file.try_clone().ok();
+        let lock = lock.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
         Ok(Copy {
             file,
             place: Place {
                 dir,
-                temporary,
                 name,
-                is_done: false,
+                aside,
+                temporary,
+                _lock: lock,
             },
         })
+    }
+
+    /// Where names of cellblock's own go: at the top, where they are looked for, unless
+    /// `dir` is on another file system.
+    fn aside(&self, dir: &OwnedFd) -> io::Result<OwnedFd> {
+        let is_same = fstat(&self.dir)?.st_dev == fstat(dir)?.st_dev;
+        if is_same { &self.dir } else { dir }.try_clone()
     }
 
     /// A failure to copy `path` out.
@@ -121,12 +154,13 @@ pub(super) struct Copy {
     place: Place,
 }
 
-/// Where a copy is and where it goes.
+/// Where a copy goes, and the name that it has meanwhile.
 struct Place {
     dir: OwnedFd,
-    temporary: CString,
     name: CString,
-    is_done: bool,
+    aside: OwnedFd,
+    temporary: Option<CString>,
+    _lock: Option<Flock<File>>,
 }
 
 impl Copy {
@@ -134,31 +168,111 @@ impl Copy {
     /// is replaced itself and never followed.
     pub(super) fn commit(self) -> io::Result<()> {
         let Self { file, mut place } = self;
-        // Network file systems report a full disk only here.
-        close(file)?;
-        let name = place.name.as_c_str();
-        renameat(&place.dir, place.temporary.as_c_str(), &place.dir, name)?;
-        place.is_done = true;
+        // Network file systems report a full disk only when a file is closed.
+        close(file.try_clone()?)?;
+        place.take(&file).map_err(Into::into)
+    }
+}
+
+impl Place {
+    fn take(&mut self, file: &File) -> nix::Result<()> {
+        let name = self.name.as_c_str();
+        if self.temporary.is_none() {
+            match link(file, &self.dir, name) {
+                Err(Errno::EEXIST) => {
+                    let temporary = new_name();
+                    link(file, &self.aside, &temporary)?;
+                    self.temporary = Some(temporary);
+                }
+                other => return other,
+            }
+        }
+        if let Some(temporary) = &self.temporary {
+            renameat(&self.aside, temporary.as_c_str(), &self.dir, name)?;
+            self.temporary = None;
+        }
         Ok(())
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.is_done {
-            let name = self.temporary.as_c_str();
-            let _ = unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir);
+        if let Some(temporary) = &self.temporary {
+            let _ = unlinkat(
+                &self.aside,
+                temporary.as_c_str(),
+                UnlinkatFlags::NoRemoveDir,
+            );
         }
     }
 }
 
-/// A new file with a name that code in a cell could not have guessed.
-fn create_temporary(dir: &OwnedFd) -> nix::Result<(CString, File)> {
+/// What names of cellblock's own begin with.
+const OWN: &[u8] = b".cellblock-";
+/// Hexadecimal digits after it.
+const DIGITS: usize = 16;
+
+/// A name that code in a cell could not have guessed.
+fn new_name() -> CString {
     let random = RandomState::new().hash_one(());
-    let name = CString::new(format!(".cellblock-{random:016x}")).map_err(|_| Errno::EINVAL)?;
+    let name = format!("{}{random:0DIGITS$x}", String::from_utf8_lossy(OWN));
+    CString::new(name).unwrap_or_default()
+}
+
+/// Whether a file of this name at the top of the directory would be taken for a
+/// leftover.
+pub(super) fn is_reserved(path: &[u8]) -> bool {
+    path.strip_prefix(OWN)
+        .is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Removes what runs left that were killed. A run that lives has its copies locked.
+fn remove_leftovers(dir: &OwnedFd) -> nix::Result<()> {
+    let mut names = Vec::new();
+    for entry in Dir::openat(dir, c".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?.iter() {
+        let name = entry?.file_name().to_owned();
+        if is_reserved(name.as_bytes()) {
+            names.push(name);
+        }
+    }
+    for name in names {
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        let Ok(file) = open_beneath(dir, &name, flags) else {
+            continue;
+        };
+        let is_file = fstat(&file).is_ok_and(|stat| {
+            SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+        });
+        if is_file && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
+            let _ = unlinkat(dir, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+    Ok(())
+}
+
+fn create_unnamed(dir: &OwnedFd) -> nix::Result<File> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC)
+        .mode(Mode::from_bits_truncate(0o666));
+    openat2(dir, c".", how).map(File::from)
+}
+
+fn create_named(dir: &OwnedFd, name: &CString) -> nix::Result<File> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-    let file = open_beneath(dir, &name, flags)?;
-    Ok((name, file.into()))
+    open_beneath(dir, name, flags).map(File::from)
+}
+
+/// Gives an unnamed file a name. AT_EMPTY_PATH would want CAP_DAC_READ_SEARCH before
+/// Linux 6.10.
+fn link(file: &File, dir: &OwnedFd, name: &CStr) -> nix::Result<()> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(
+        AT_FDCWD,
+        own.as_str(),
+        dir,
+        name,
+        AtFlags::AT_SYMLINK_FOLLOW,
+    )
 }
 
 fn open_beneath(dir: &OwnedFd, name: &CString, flags: OFlag) -> nix::Result<OwnedFd> {

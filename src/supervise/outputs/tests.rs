@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, mknod};
@@ -17,6 +18,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::spec::Scratch;
 use crate::stage::{Source, Stage};
 
 const CAPS: Caps = Caps {
@@ -61,14 +63,20 @@ impl Fixture {
 
     fn collect(&self, caps: &Caps) -> Outputs {
         let workspace = File::open(self.workspace.path()).unwrap();
-        collect(workspace.as_fd(), &self.baseline, None, caps, &|_| {})
+        collect(
+            Tree::whole(workspace.as_fd()),
+            &self.baseline,
+            None,
+            caps,
+            &|_| {},
+        )
     }
 
     fn collect_out(&self) -> Outputs {
         let workspace = File::open(self.workspace.path()).unwrap();
         let out = OutDir::open(self.out.path()).unwrap();
         collect(
-            workspace.as_fd(),
+            Tree::whole(workspace.as_fd()),
             &self.baseline,
             Some(&out),
             &CAPS,
@@ -355,7 +363,7 @@ fn each_change_is_told_before_the_next_is_collected() {
         assert!(copied.contains(&change.path.to_string()) || change.change == Change::Deleted);
     };
     let outputs = collect(
-        workspace.as_fd(),
+        Tree::whole(workspace.as_fd()),
         &fixture.baseline,
         Some(&out),
         &CAPS,
@@ -643,21 +651,25 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Takes the directory `out` as a kept workspace, as far as it is copied in.
 fn take(fixture: &Fixture) -> Kept {
-    let mut kept = Kept::open(fixture.out.path()).unwrap();
+    let mut kept = open_kept(fixture).unwrap();
     let limit = TmpfsLimit {
         size: CAPS.total_bytes,
         inodes: CAPS.entries,
     };
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Scratch::Workspace);
     let source = Source::Directory(kept.dir(), fixture.out.path());
     stage.fill(source, limit).unwrap();
     kept.note(&stage);
     kept
 }
 
+fn open_kept(fixture: &Fixture) -> Result<Kept, SetupError> {
+    Kept::open(fixture.out.path(), "--workspace", &[], Some(Duration::ZERO))
+}
+
 fn write_back(fixture: &Fixture, kept: &Kept) -> Result<Vec<FileSkipped>, SetupError> {
     let workspace = File::open(fixture.workspace.path()).unwrap();
-    kept.write_back(workspace.as_fd(), &CAPS)
+    kept.write_back(Tree::whole(workspace.as_fd()), &CAPS)
 }
 
 #[test]
@@ -710,6 +722,7 @@ fn a_kept_workspace_becomes_what_the_cell_had() {
             ("new", "/"),
             ("new/deep", "/"),
             ("new/deep/file", "new"),
+            ("planted", "-> /etc/passwd"),
             ("same", "1"),
             ("was_dir", "now a file"),
             ("was_file", "/"),
@@ -789,8 +802,8 @@ fn one_run_has_a_workspace_and_leftovers_go() {
     fs::write(pending.join("0"), "half").unwrap();
     let kept = take(&fixture);
     assert!(!pending.exists());
-    let error = Kept::open(fixture.out.path()).unwrap_err();
-    assert_eq!(error.message, "another run is using this workspace");
+    let error = open_kept(&fixture).unwrap_err();
+    assert_eq!(error.message, "another run is using this directory");
     assert_eq!(error.operand.as_deref(), fixture.out.path().to_str());
     // The name is no way for a cell to leave something there.
     fixture.write(".cellblock-pending/0", "planted");
@@ -799,7 +812,7 @@ fn one_run_has_a_workspace_and_leftovers_go() {
     assert_eq!(skipped.len(), 1, "{skipped:?}");
     assert_eq!(tree(fixture.out.path()), owned(&[("file", "x")]));
     drop(kept);
-    assert!(Kept::open(fixture.out.path()).is_ok());
+    assert!(open_kept(&fixture).is_ok());
 }
 
 /// A small tmpfs takes mounts of one's own, hence a namespace.

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 use std::vec;
 
 use nix::NixPath;
@@ -13,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat};
 
-use super::Caps;
+use super::{Caps, Tree};
 use crate::bytes::RawText;
 
 /// A thousand names in the record must not make it a hundred megabytes.
@@ -25,7 +26,11 @@ pub(super) const IS_LINK: &str = "it is a symbolic link";
 /// One thing in the tree.
 pub(super) enum Found {
     /// A directory; what is in it follows.
-    Directory { path: RawText },
+    Directory {
+        path: RawText,
+        /// Permission bits.
+        mode: u32,
+    },
     /// A symbolic link, and its text.
     Link { path: RawText, text: Vec<u8> },
     /// A regular file, open for reading.
@@ -45,12 +50,14 @@ pub(super) enum Found {
 }
 
 /// Gives what is in the tree in the byte order of the paths.
-pub(super) struct Walk {
+pub(super) struct Walk<'a> {
     /// From the root to where the walk is. With a stack of its own, and names
     /// relative to open directories, no depth and no length of a path breaks it.
     stack: Vec<Level>,
     entries_left: u64,
     depth_cap: usize,
+    /// What is not the cell's own: left out without a word.
+    covered: &'a [PathBuf],
 }
 
 /// A directory that the walk is in.
@@ -61,6 +68,8 @@ struct Level {
     entries: vec::IntoIter<Entry>,
     /// Whether it has more entries than may be looked at.
     is_cut: bool,
+    /// Permission bits.
+    mode: u32,
 }
 
 struct Entry {
@@ -68,19 +77,25 @@ struct Entry {
     kind: SFlag,
 }
 
-impl Walk {
-    pub(super) fn new(root: BorrowedFd<'_>, caps: &Caps) -> nix::Result<Self> {
+impl<'a> Walk<'a> {
+    pub(super) fn new(tree: Tree<'a>, caps: &Caps) -> nix::Result<Self> {
+        // Even `.` cannot be opened in a directory that its owner may not enter.
+        let mode = permissions(&fstat(tree.dir)?);
+        if !mode.contains(Mode::S_IRWXU) {
+            fchmod(tree.dir, mode | Mode::S_IRWXU)?;
+        }
         let mut entries_left = caps.entries;
-        let root = Level::open(root, c".", Vec::new(), &mut entries_left)?;
+        let root = Level::open(tree.dir, c".", Vec::new(), &mut entries_left)?;
         Ok(Self {
             stack: vec![root],
             entries_left,
             depth_cap: caps.depth,
+            covered: tree.covered,
         })
     }
 }
 
-impl Iterator for Walk {
+impl Iterator for Walk<'_> {
     type Item = Found;
 
     fn next(&mut self) -> Option<Found> {
@@ -95,6 +110,13 @@ impl Iterator for Walk {
                 continue;
             };
             let path = [&level.prefix, entry.name.as_bytes()].concat();
+            if self
+                .covered
+                .iter()
+                .any(|covered| covered.as_os_str().as_bytes() == path)
+            {
+                continue;
+            }
             if path.len() > LONGEST_PATH {
                 return Some(skipped(path, "its path is too long"));
             }
@@ -108,8 +130,9 @@ impl Iterator for Walk {
             let prefix = [&path[..], b"/"].concat();
             match Level::open(&level.dir, &entry.name, prefix, &mut self.entries_left) {
                 Ok(below) => {
+                    let (path, mode) = (path.into(), below.mode);
                     self.stack.push(below);
-                    return Some(Found::Directory { path: path.into() });
+                    return Some(Found::Directory { path, mode });
                 }
                 Err(errno) => return Some(skipped(path, refusal(errno))),
             }
@@ -127,8 +150,9 @@ impl Level {
     ) -> nix::Result<Self> {
         let fd = open_readable(&parent, name, OFlag::O_DIRECTORY)?;
         // Listing it took the read bit; opening what is in it takes the others.
-        if !permissions(&fstat(&fd)?).contains(Mode::S_IRWXU) {
-            fchmod(&fd, Mode::S_IRWXU)?;
+        let mode = permissions(&fstat(&fd)?);
+        if !mode.contains(Mode::S_IRWXU) {
+            fchmod(&fd, mode | Mode::S_IRWXU)?;
         }
         let mut dir = Dir::from_fd(fd)?;
         let mut names = Vec::new();
@@ -164,6 +188,7 @@ impl Level {
             prefix,
             entries: entries.into_iter(),
             is_cut,
+            mode: mode.bits() & 0o777,
         })
     }
 }
@@ -244,11 +269,13 @@ pub(super) fn open_readable(dir: impl AsFd, name: &CStr, flags: OFlag) -> nix::R
 
 fn make_readable(dir: impl AsFd, name: &CStr) -> nix::Result<()> {
     let fd = open_beneath(dir, name, OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
-    let mode = match kind_of(&fstat(&fd)?) {
-        SFlag::S_IFREG => Mode::S_IRUSR,
-        SFlag::S_IFDIR => Mode::S_IRWXU,
-        _ => return Err(Errno::EACCES),
-    };
+    let stat = fstat(&fd)?;
+    let mode = permissions(&stat)
+        | match kind_of(&stat) {
+            SFlag::S_IFREG => Mode::S_IRUSR,
+            SFlag::S_IFDIR => Mode::S_IRWXU,
+            _ => return Err(Errno::EACCES),
+        };
     // fchmod(2) refuses a descriptor opened with O_PATH; its name in /proc does
     // not lead through the tree again.
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());

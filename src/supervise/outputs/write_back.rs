@@ -1,110 +1,164 @@
-//! Writes a workspace back to the directory that keeps it.
+//! Writes a place back to the directory that keeps it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
-use nix::sys::stat::{Mode, SFlag, fstat, futimens, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, futimens, mkdirat};
 use nix::sys::time::{TimeSpec, TimeValLike as _};
-use nix::unistd::{UnlinkatFlags, close, unlinkat};
+use nix::unistd::{UnlinkatFlags, close, symlinkat, unlinkat};
 
-use super::Caps;
 use super::copy_out::concerns_one_name;
 use super::keep::{Before, Kept, PENDING};
 use super::walk::{Found, Walk, kind_at, kind_of, open_beneath, open_readable};
+use super::{Caps, Tree};
 use crate::bytes::RawText;
 use crate::error::Result;
 use crate::record::FileSkipped;
 use crate::tree::{LATEST, erase};
 
-/// A file that differs from the directory's.
+/// A file or link that differs from the directory's.
 struct Changed {
     path: RawText,
-    size: u64,
-    mode: u32,
-    mtime: i64,
+    content: Content,
     /// How much more the directory holds with it.
     growth: i128,
 }
 
+enum Content {
+    File { size: u64, mode: u32, mtime: i64 },
+    Link { text: Vec<u8> },
+}
+
+impl Content {
+    fn size(&self) -> u64 {
+        match self {
+            Self::File { size, .. } => *size,
+            Self::Link { .. } => 0,
+        }
+    }
+}
+
+/// Directories and their permission bits, by path.
+type Directories = BTreeMap<RawText, u32>;
+
 /// Something of the directory's that the workspace no longer has.
 struct Gone<'a> {
     path: &'a RawText,
-    was: Before,
+    was: &'a Before,
     /// Whether something else is in its way, so that it goes first.
     is_replaced: bool,
 }
 
 impl Kept {
-    /// Makes the directory hold what `workspace` does; returns what it does not.
-    /// No process may be left that can reach the workspace.
+    /// Makes the directory hold what `tree` does; returns what it does not.
     ///
     /// # Errors
     /// A failure that concerns more than one name. If it came before names were
     /// exchanged, the directory is as it was.
-    pub fn write_back(&self, workspace: BorrowedFd<'_>, caps: &Caps) -> Result<Vec<FileSkipped>> {
+    pub fn write_back(&self, tree: Tree<'_>, caps: &Caps) -> Result<Vec<FileSkipped>> {
         let mut skipped = Vec::new();
-        let mut directories = BTreeSet::new();
-        let mut changed = Vec::new();
-        let walk = Walk::new(workspace, caps)
-            .map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
-        for found in walk {
-            match found {
-                Found::Directory { path } | Found::File { path, .. } if is_reserved(&path) => {
-                    if path.as_bytes() == PENDING.to_bytes() {
-                        skipped.push(left_out(
-                            path,
-                            "its name is cellblock's own in a kept workspace",
-                        ));
-                    }
-                }
-                Found::Directory { path } => drop(directories.insert(path)),
-                Found::File {
-                    path,
-                    mut file,
-                    size,
-                    mode,
-                    mtime,
-                    ..
-                } => {
-                    if !self.has(&path, &mut file, size, mode) {
-                        let growth = i128::from(size) - self.size_before(&path);
-                        changed.push(Changed {
-                            path,
-                            size,
-                            mode,
-                            mtime,
-                            growth,
-                        });
-                    }
-                }
-                // The list of what is left out has these already.
-                Found::Link { .. } | Found::Skipped { .. } => {}
-            }
-        }
-        let gone = self.gone(workspace);
+        let (directories, mut changed) = self.compare(tree, caps, &mut skipped)?;
+        let gone = self.gone(tree.dir);
         self.leave_out_too_large(&mut changed, &gone, caps, &mut skipped);
-        if changed.is_empty()
-            && gone.is_empty()
-            && directories.iter().all(|d| self.before.contains_key(d))
-        {
+        let has = |(path, mode): (&RawText, &u32)| {
+            self.before.get(path) == Some(&Before::Directory { mode: *mode })
+        };
+        if changed.is_empty() && gone.is_empty() && directories.iter().all(has) {
             return Ok(skipped);
         }
         let pending = self.begin()?;
         let written = self
-            .copy(workspace, &changed, &pending)
+            .copy(tree.dir, &changed, &pending)
             .and_then(|()| self.exchange(&directories, &changed, &gone, &pending, &mut skipped));
         let erased = erase(&*self.dir, PENDING);
         written?;
         erased.map_err(|e| self.error("unlink", &e.into(), Path::new("")))?;
         Ok(skipped)
+    }
+
+    /// The directories of `tree`, and what in it differs from the kept directory's.
+    fn compare(
+        &self,
+        tree: Tree<'_>,
+        caps: &Caps,
+        skipped: &mut Vec<FileSkipped>,
+    ) -> Result<(Directories, Vec<Changed>)> {
+        let mut directories = Directories::new();
+        let mut changed = Vec::new();
+        let walk =
+            Walk::new(tree, caps).map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
+        for found in walk {
+            let (path, content) = match found {
+                Found::Directory { path, .. }
+                | Found::File { path, .. }
+                | Found::Link { path, .. }
+                    if is_reserved(&path) =>
+                {
+                    if path.as_bytes() == PENDING.to_bytes() {
+                        let reason = "its name is cellblock's own in a kept directory";
+                        skipped.push(left_out(path, reason));
+                    }
+                    continue;
+                }
+                Found::Directory { path, mode } => {
+                    directories.insert(path, mode);
+                    continue;
+                }
+                Found::File {
+                    path,
+                    file,
+                    size,
+                    mode,
+                    mtime,
+                    ..
+                } if !self.has(&path, &file, size, mode) => {
+                    (path, Content::File { size, mode, mtime })
+                }
+                Found::Link { path, text } if !self.has_link(&path, &text) => {
+                    (path, Content::Link { text })
+                }
+                // What is left out of the workspace is in its list already.
+                Found::File { .. } | Found::Link { .. } | Found::Skipped { .. } => continue,
+            };
+            let growth = i128::from(content.size()) - self.size_before(&path);
+            changed.push(Changed {
+                path,
+                content,
+                growth,
+            });
+        }
+        self.leave_out_ways_to_binds(tree.covered, &mut directories, &changed);
+        Ok((directories, changed))
+    }
+
+    /// Directories that were made for binds only are not the program's.
+    fn leave_out_ways_to_binds(
+        &self,
+        covered: &[PathBuf],
+        directories: &mut Directories,
+        changed: &[Changed],
+    ) {
+        let leads_to_bind = |path: &Path| covered.iter().any(|bind| bind.starts_with(path));
+        let others = directories.keys().map(RawText::as_path);
+        let others: Vec<PathBuf> = (others.filter(|path| !leads_to_bind(path)))
+            .chain(changed.iter().map(|changed| changed.path.as_path()))
+            .filter(|_| !covered.is_empty())
+            .map(Path::to_owned)
+            .collect();
+        directories.retain(|path, _| {
+            let own = path.as_path();
+            self.before.contains_key(path)
+                || !leads_to_bind(own)
+                || others.iter().any(|other| other.starts_with(own))
+        });
     }
 
     fn size_before(&self, path: &RawText) -> i128 {
@@ -127,7 +181,7 @@ impl Kept {
             };
             gone.push(Gone {
                 path,
-                was: *was,
+                was,
                 is_replaced,
             });
         }
@@ -151,7 +205,7 @@ impl Kept {
             sizes.map(size).sum()
         };
         let before = sum(&mut self.before.values());
-        let freed = sum(&mut gone.iter().map(|gone| &gone.was));
+        let freed = sum(&mut gone.iter().map(|gone| gone.was));
         let mut room = i128::from(caps.total_bytes.0) - before + freed;
         // What shrinks makes room for what grows.
         changed.sort_by_key(|changed| changed.growth);
@@ -161,8 +215,9 @@ impl Kept {
                 room -= changed.growth;
             } else {
                 let reason = format!(
-                    "not written back: with its {} bytes the kept workspace would be over its limit of {}",
-                    changed.size, caps.total_bytes
+                    "not written back: with its {} bytes the kept directory would be over its limit of {}",
+                    changed.content.size(),
+                    caps.total_bytes
                 );
                 skipped.push(left_out(changed.path.clone(), reason));
             }
@@ -177,7 +232,7 @@ impl Kept {
             .map_err(|e| fail("open", e))
     }
 
-    /// Copies each changed file to a number in `pending`.
+    /// Copies each changed file and link to a number in `pending`.
     fn copy(
         &self,
         workspace: BorrowedFd<'_>,
@@ -185,39 +240,43 @@ impl Kept {
         pending: &OwnedFd,
     ) -> Result<()> {
         for (number, changed) in changed.iter().enumerate() {
-            self.copy_one(workspace, changed, pending, number)
-                .map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
+            let number = number.to_string();
+            let copied = match &changed.content {
+                // Its text alone: where it leads is not looked at.
+                Content::Link { text } => symlinkat(text.as_slice(), pending, number.as_str())
+                    .map_err(|errno| ("symlink", errno.into())),
+                Content::File { size, mode, mtime } => {
+                    let attributes = (*size, *mode, *mtime);
+                    self.copy_file(workspace, &changed.path, attributes, (pending, &number))
+                }
+            };
+            copied.map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
         }
         Ok(())
     }
 
-    fn copy_one(
+    fn copy_file(
         &self,
         workspace: BorrowedFd<'_>,
-        changed: &Changed,
-        pending: &OwnedFd,
-        number: usize,
+        path: &RawText,
+        (size, mode, mtime): (u64, u32, i64),
+        (pending, number): (&OwnedFd, &str),
     ) -> Result<(), (&'static str, io::Error)> {
         let on = |call: &'static str| move |errno: Errno| (call, io::Error::from(errno));
-        let name = CString::new(changed.path.as_bytes()).map_err(|e| ("open", e.into()))?;
+        let name = CString::new(path.as_bytes()).map_err(|e| ("open", e.into()))?;
         let from = open_readable(workspace, &name, OFlag::empty()).map_err(on("openat2"))?;
         let is_file = fstat(&from).is_ok_and(|stat| kind_of(&stat) == SFlag::S_IFREG);
         if !is_file {
             return Err(("openat2", Errno::EINVAL.into()));
         }
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let to = openat(
-            pending,
-            number.to_string().as_str(),
-            flags,
-            Mode::S_IRUSR | Mode::S_IWUSR,
-        )
-        .map_err(on("create"))?;
+        let owners = Mode::S_IRUSR | Mode::S_IWUSR;
+        let to = openat(pending, number, flags, owners).map_err(on("create"))?;
         let mut to = File::from(to);
-        io::copy(&mut File::from(from).take(changed.size), &mut to).map_err(|e| ("write", e))?;
-        let time = TimeSpec::seconds(changed.mtime.clamp(0, LATEST as i64));
+        io::copy(&mut File::from(from).take(size), &mut to).map_err(|e| ("write", e))?;
+        let time = TimeSpec::seconds(mtime.clamp(0, LATEST as i64));
         futimens(&to, &time, &time).map_err(on("utimensat"))?;
-        let mode = std::fs::Permissions::from_mode(self.mode(changed.mode));
+        let mode = std::fs::Permissions::from_mode(self.mode(mode));
         to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
         // Network file systems report a full disk only here.
         close(to).map_err(on("close"))
@@ -227,7 +286,7 @@ impl Kept {
     /// moved is never missing; but what is in the way of something goes first.
     fn exchange(
         &self,
-        directories: &BTreeSet<RawText>,
+        directories: &Directories,
         changed: &[Changed],
         gone: &[Gone<'_>],
         pending: &OwnedFd,
@@ -249,15 +308,13 @@ impl Kept {
         for gone in first {
             note(gone.path, self.remove(gone))?;
         }
-        for path in directories
-            .iter()
-            .filter(|d| self.before.get(*d) != Some(&Before::Directory))
-        {
-            let made = self.in_parent(path, |dir, name| {
-                match mkdirat(dir, name, Mode::from_bits_truncate(0o777)) {
-                    Ok(()) | Err(Errno::EEXIST) => Ok(()),
-                    Err(errno) => Err(errno),
-                }
+        let differ = |(path, mode): &(&RawText, &u32)| {
+            self.before.get(*path) != Some(&Before::Directory { mode: **mode })
+        };
+        for (path, _) in directories.iter().filter(differ) {
+            let made = self.in_parent(path, |dir, name| match mkdirat(dir, name, Mode::S_IRWXU) {
+                Ok(()) | Err(Errno::EEXIST) => Ok(()),
+                Err(errno) => Err(errno),
             });
             note(path, made.map_err(|errno| ("mkdir", errno)))?;
         }
@@ -271,12 +328,27 @@ impl Kept {
         for gone in last {
             note(gone.path, self.remove(gone))?;
         }
+        // What is in a directory comes first: this may take rights that lead there.
+        for (path, mode) in directories.iter().rev().filter(differ) {
+            let set = self.set_directory_mode(path, *mode);
+            note(path, set.map_err(|errno| ("fchmod", errno)))?;
+        }
         Ok(())
+    }
+
+    fn set_directory_mode(&self, path: &RawText, mode: u32) -> nix::Result<()> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+        let dir = match open_beneath(&*self.dir, path.as_path(), flags) {
+            // Something of the caller's is in its place; that was noted.
+            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::ENOENT) => return Ok(()),
+            other => other?,
+        };
+        fchmod(&dir, Mode::from_bits_truncate(self.directory_mode(mode)))
     }
 
     fn remove(&self, gone: &Gone<'_>) -> Result<(), (&'static str, Errno)> {
         let (flag, call) = match gone.was {
-            Before::Directory => (UnlinkatFlags::RemoveDir, "rmdir"),
+            Before::Directory { .. } => (UnlinkatFlags::RemoveDir, "rmdir"),
             _ => (UnlinkatFlags::NoRemoveDir, "unlink"),
         };
         match self.in_parent(gone.path, |dir, name| unlinkat(dir, name, flag)) {

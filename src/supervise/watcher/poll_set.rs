@@ -9,6 +9,7 @@ use nix::sys::signalfd::SignalFd;
 
 use super::{Phase, Watcher};
 use crate::error::{Result, SetupError, Step};
+use crate::supervise::turn::Pace;
 use crate::supervise::{Observer, Stream};
 
 /// What a descriptor in the poll set is.
@@ -64,14 +65,16 @@ impl Watcher<'_> {
         }
         let may_read = self.observer.is_none_or(Observer::has_room);
         for (stream, fd) in Stream::ALL.into_iter().zip(&self.cell.output) {
-            if let (Some(fd), true) = (fd, self.output_open[stream as usize] && may_read) {
+            let rests = self.paces.output[stream as usize].resumes_at().is_some();
+            let is_read = self.output_open[stream as usize] && may_read && !rests;
+            if let (Some(fd), true) = (fd, is_read) {
                 slots.push((Slot::Output(stream), fd.as_fd(), PollFlags::POLLIN));
             }
         }
         if let (Some(end), Some(channel), true) =
             (&self.cell.channel, &self.channel, self.channel_open)
         {
-            if may_read {
+            if may_read && self.paces.frames.resumes_at().is_none() {
                 slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
             }
             if !channel.pending().is_empty() {
@@ -79,7 +82,7 @@ impl Watcher<'_> {
             }
         }
         if let Some(listener) = &self.listener
-            && self.seen.denials.may_answer()
+            && self.paces.denials.resumes_at().is_none()
         {
             slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
         }
@@ -92,9 +95,11 @@ impl Watcher<'_> {
     /// The time until the next deadline. Rounded up: a poll that ends a little
     /// early would only poll again.
     fn timeout(&self) -> PollTimeout {
-        let resume = self.listener.as_ref().and(self.seen.denials.resumes_at());
-        let next = [self.deadline, self.next_check, resume]
+        let [stdout, stderr] = &self.paces.output;
+        let resume = [stdout, stderr, &self.paces.frames, &self.paces.denials];
+        let next = [self.deadline, self.next_check]
             .into_iter()
+            .chain(resume.map(Pace::resumes_at))
             .flatten()
             .min();
         let Some(next) = next else {

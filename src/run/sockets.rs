@@ -1,0 +1,91 @@
+//! Unix sockets beneath the directories that a cell is shown: no namespace keeps
+//! a program from connecting to one that it can name.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::plan::Plan;
+use crate::spec::{Bind, Spec};
+
+/// The policy under which no socket can be connected to one in a directory.
+const WITHOUT: &str = "no-unix-sockets";
+
+/// Entries of one directory tree that are looked at: where there are sockets,
+/// they are near the top, and a launch must not wait for a large tree.
+const MOST_ENTRIES: usize = 2000;
+/// Directories of it.
+const MOST_DIRECTORIES: usize = 100;
+
+/// A warning for each bind of the caller's that holds sockets.
+pub(super) fn warnings(spec: &Spec, plan: &Plan) -> Vec<String> {
+    if plan.seccomp.as_deref() == Some(WITHOUT) {
+        return Vec::new();
+    }
+    spec.binds.iter().filter_map(warning).collect()
+}
+
+fn warning(bind: &Bind) -> Option<String> {
+    let found = sockets(&bind.source);
+    let first = found.first()?;
+    let inside = bind.target.join(first.strip_prefix(&bind.source).ok()?);
+    let more = match found.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let option = if bind.writable { "--rw" } else { "--ro" };
+    Some(format!(
+        "{option} {:?} shows a Unix socket ({inside:?}{more}), to which the program can connect without network: show a directory without it, or use --seccomp {WITHOUT}",
+        bind.source
+    ))
+}
+
+/// Sockets beneath a directory, as far as it is looked at. What cannot be read
+/// is left out, and so is a socket that the caller names itself.
+fn sockets(top: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut directories = VecDeque::from([top.to_owned()]);
+    let mut left = MOST_ENTRIES;
+    for _ in 0..MOST_DIRECTORIES {
+        let Some(directory) = directories.pop_front() else {
+            break;
+        };
+        let Ok(entries) = fs::read_dir(directory) else {
+            continue;
+        };
+        for entry in entries.take(left).flatten() {
+            left -= 1;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push_back(entry.path()),
+                Ok(kind) if kind.is_socket() => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_within_bounds() {
+        let top = tempfile::tempdir().unwrap();
+        assert_eq!(sockets(top.path()), Vec::<PathBuf>::new());
+        let deep = top.path().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        let path = deep.join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        std::os::unix::fs::symlink(top.path(), deep.join("loop")).unwrap();
+        assert_eq!(sockets(top.path()), [path.clone()]);
+        assert!(sockets(&path).is_empty(), "it is named by the caller");
+        for number in 0..MOST_DIRECTORIES {
+            fs::create_dir(top.path().join(format!("d{number}"))).unwrap();
+        }
+        assert!(sockets(top.path()).len() <= 1);
+    }
+}

@@ -1,0 +1,403 @@
+//! Memory without a cgroup: each kind that a process can have without being
+//! charged for it is counted or refused, or the record's `best effort` is about
+//! it. Each is taken outside first, where it is really used.
+
+use std::time::Duration;
+
+use crate::cells::cell::Run;
+use crate::cells::left::Marker;
+use crate::cells::prelude::*;
+use crate::cells::process;
+use crate::cells::raw;
+use crate::cells::wall::Wall;
+
+pub(crate) const SUITE: Suite = Suite {
+    name: "uncounted",
+    covers: &[26],
+    attacks: &[],
+    scenes: &[
+        takes("memfd", |stage| {
+            take(stage, "memfd", Refused(Errno::ENOSYS))
+        }),
+        takes("shared-unmapped", |stage| {
+            take(stage, "shared-unmapped", Refused(Errno::EPERM))
+        }),
+        takes("zero-device", |stage| {
+            take(stage, "zero-device", Refused(Errno::EACCES))
+        }),
+        takes("sysv-segment", |stage| {
+            take(stage, "sysv-segment", Refused(Errno::ENOSYS))
+        }),
+        takes("sysv-semaphores", |stage| {
+            take(stage, "sysv-semaphores", Refused(Errno::ENOSYS))
+        }),
+        takes("sysv-messages", |stage| {
+            take(stage, "sysv-messages", Refused(Errno::ENOSYS))
+        }),
+        takes("rulesets", |stage| {
+            take(stage, "rulesets", Refused(Errno::ENOSYS))
+        }),
+        takes("futex-hash", |stage| {
+            take(stage, "futex-hash", Refused(Errno::EPERM))
+        }),
+        takes("dead-leader", |stage| take(stage, "dead-leader", Counted)),
+        takes("page-tables", |stage| take(stage, "page-tables", Counted)),
+        takes("shm-file", |stage| take(stage, "shm-file", Counted)),
+        takes("copied-pages", |stage| take(stage, "copied-pages", Counted)),
+        takes("sockets", |stage| take(stage, "sockets", BestEffort)),
+        takes("pipes", |stage| take(stage, "pipes", BestEffort)),
+        Scene {
+            name: "shared-pages-count-once",
+            needs: &[],
+            run: shared_pages_count_once,
+        },
+    ],
+    actors: &[
+        Actor {
+            name: "take",
+            run: |args| {
+                match run_kind(&args[0]) {
+                    Ok(()) => println!("has it"),
+                    Err(errno) => println!("refused with {errno:?}"),
+                }
+                // Time for whoever looks from outside.
+                std::thread::sleep(Duration::from_millis(300));
+                77
+            },
+        },
+        Actor {
+            name: "share",
+            run: |_| {
+                let piece = vec![1_u8; 60 << 20];
+                for _ in 0..8 {
+                    let _ = raw::fork(|| {
+                        std::hint::black_box(&piece);
+                        std::thread::sleep(Duration::from_secs(60));
+                        0
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(800));
+                println!("shared");
+                0
+            },
+        },
+    ],
+};
+
+/// What becomes of it in a cell.
+enum Fate {
+    Refused(Errno),
+    Counted,
+    BestEffort,
+}
+use Fate::{BestEffort, Counted, Refused};
+
+const WANTED: usize = 160 << 20;
+const LIMIT: u64 = 64 << 20;
+/// What cellblock, the probe and a late look may come to.
+const SLACK: u64 = 100 << 20;
+
+const fn takes(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    Scene {
+        name,
+        needs: &[],
+        run,
+    }
+}
+
+fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
+    let outside = Wall::build(kind);
+    let mut command = stage.outside("uncounted/take", [kind]);
+    if let Some(wall) = &outside {
+        wall.around(&mut command)?;
+    }
+    let finished = process::finish(&mut command, stage.within(60_000))?;
+    let said = String::from_utf8_lossy(&finished.stdout).into_owned();
+    if said.contains("refused") {
+        return Err(crate::cells::Stop::Skip(format!("this kernel {said}")));
+    }
+    match &outside {
+        Some(wall) => {
+            let peak = wall.peak()?;
+            stage.note(format!("{} MiB outside", peak >> 20));
+            assert!(peak > LIMIT / 2, "{kind} took no memory: {peak}");
+        }
+        None => stage.note("what it really uses is not measured: no memory cgroup v1".to_owned()),
+    }
+    drop(outside);
+
+    let marker = Marker::new()?;
+    let inside = Wall::build(kind);
+    let mut command = stage
+        .probe("uncounted/take", [kind, marker.word()])
+        .option(["--cgroup", "none"])
+        .limit("memory", "64M")
+        .limit("shm-size", "1G")
+        .limit("open-files", "1024")
+        .limit("wall", &stage.duration(20_000))
+        .command();
+    if let Some(wall) = &inside {
+        wall.around(&mut command)?;
+    }
+    let run = Run::of(process::finish(&mut command, stage.within(60_000))?)?;
+    marker.nothing_left()?;
+    let limit = serde_json::to_value(&run.record.limits["memory"])?;
+    assert_eq!(limit["enforced"], "best effort", "{limit}");
+    match fate {
+        Refused(errno) => {
+            let wanted = format!("refused with {errno:?}\n");
+            assert_eq!(run.stdout(), wanted, "{}", run.json);
+        }
+        Counted => {
+            assert_eq!(run.record.outcome, Outcome::Memory, "{}", run.json);
+            assert_eq!(limit["hit"], true, "{limit}");
+        }
+        BestEffort => {}
+    }
+    if let Some(wall) = &inside {
+        let peak = wall.peak()?;
+        stage.note(format!("{} MiB inside", peak >> 20));
+        let bounded = !matches!(fate, BestEffort);
+        assert!(!bounded || peak < LIMIT + SLACK, "{kind}: {peak}");
+    }
+    Ok(())
+}
+
+/// Nobody dies for pages that eight processes have together.
+fn shared_pages_count_once(stage: &Stage) -> Check {
+    let run = stage
+        .probe("uncounted/share", [])
+        .option(["--cgroup", "none"])
+        .limit("memory", "256M")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "shared\n");
+    Ok(())
+}
+
+fn run_kind(kind: &str) -> Attempt {
+    match kind {
+        "memfd" => memfd(),
+        "shared-unmapped" => shared_unmapped(),
+        "zero-device" => zero_device(),
+        "sysv-segment" => sysv_segment(),
+        "sysv-semaphores" => sysv_semaphores(),
+        "sysv-messages" => sysv_messages(),
+        "rulesets" => rulesets(),
+        "futex-hash" => futex_hash(),
+        "dead-leader" => dead_leader(),
+        "page-tables" => page_tables(),
+        "shm-file" => shm_file(),
+        "copied-pages" => copied_pages(),
+        "sockets" => sockets(),
+        "pipes" => pipes(),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn write_to(fd: i64) -> Attempt {
+    let piece = vec![1_u8; 1 << 20];
+    for _ in 0..WANTED >> 20 {
+        call!(
+            SYS_write,
+            fd,
+            piece.as_slice().as_ptr() as usize,
+            piece.len()
+        )?;
+    }
+    Ok(())
+}
+
+fn memfd() -> Attempt {
+    write_to(call!(SYS_memfd_create, c"x", 0)?)
+}
+
+fn shm_file() -> Attempt {
+    let path = std::ffi::CString::new(format!("/dev/shm/uncounted-{}", std::process::id()))
+        .map_err(|_| Errno::EINVAL)?;
+    let flags = libc::O_RDWR | libc::O_CREAT;
+    let fd = call!(SYS_openat, libc::AT_FDCWD, path.as_c_str(), flags, 0o600)?;
+    call!(SYS_unlink, path.as_c_str())?;
+    write_to(fd)
+}
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Fills `length` bytes at `start`, four megabytes at a time.
+fn fill(start: i64, length: usize, then: impl Fn(usize, usize) -> Attempt) -> Attempt {
+    const PIECE: usize = 4 << 20;
+    for offset in (0..length).step_by(PIECE) {
+        let piece = start as usize + offset;
+        // SAFETY: the piece lies in a mapping that the caller has just made.
+        unsafe { std::ptr::write_bytes(piece as *mut u8, 1, PIECE) };
+        then(piece, PIECE)?;
+    }
+    Ok(())
+}
+
+/// Pages stay in a shared object when no process has them in its page tables.
+fn forget(piece: usize, length: usize) -> Attempt {
+    call!(SYS_madvise, piece, length, libc::MADV_DONTNEED).map(drop)
+}
+
+fn shared_unmapped() -> Attempt {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let start = call!(SYS_mmap, 0, WANTED, READ_WRITE, flags, -1, 0)?;
+    fill(start, WANTED, forget)
+}
+
+fn zero_device() -> Attempt {
+    let fd = call!(SYS_openat, libc::AT_FDCWD, c"/dev/zero", libc::O_RDWR, 0)?;
+    let start = call!(SYS_mmap, 0, WANTED, READ_WRITE, libc::MAP_SHARED, fd, 0)?;
+    fill(start, WANTED, forget)
+}
+
+fn sysv_segment() -> Attempt {
+    let id = call!(
+        SYS_shmget,
+        libc::IPC_PRIVATE,
+        WANTED,
+        libc::IPC_CREAT | 0o600
+    )?;
+    let start = call!(SYS_shmat, id, 0, 0)?;
+    // Goes with the last process that has it.
+    call!(SYS_shmctl, id, libc::IPC_RMID, 0)?;
+    fill(start, WANTED, forget)
+}
+
+fn sysv_semaphores() -> Attempt {
+    const EACH: i32 = 32_000;
+    let mut sets = Vec::new();
+    let mut refused = None;
+    for _ in 0..WANTED / (EACH as usize * 64) {
+        match call!(SYS_semget, libc::IPC_PRIVATE, EACH, libc::IPC_CREAT | 0o600) {
+            Ok(id) => sets.push(id),
+            Err(errno) => refused = Some(errno),
+        }
+    }
+    for id in sets {
+        call!(SYS_semctl, id, 0, libc::IPC_RMID, 0)?;
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn sysv_messages() -> Attempt {
+    let message = [1_u64; 1024];
+    let mut queues = Vec::new();
+    let mut refused = None;
+    for _ in 0..WANTED / 4 / 16_384 {
+        match call!(SYS_msgget, libc::IPC_PRIVATE, libc::IPC_CREAT | 0o600) {
+            Ok(id) => queues.push(id),
+            Err(errno) => refused = Some(errno),
+        }
+    }
+    for id in &queues {
+        while call!(SYS_msgsnd, *id, &message, 8000, libc::IPC_NOWAIT).is_ok() {}
+    }
+    for id in queues {
+        call!(SYS_msgctl, id, libc::IPC_RMID, 0)?;
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn rulesets() -> Attempt {
+    const RULES: u64 = 60_000;
+    for _ in 0..12 {
+        // Handles nothing but the two TCP rights.
+        let handled = [0_u64, 3];
+        let fd = call!(SYS_landlock_create_ruleset, &handled, 16, 0)?;
+        for port in 0..RULES {
+            let rule = [3_u64, port];
+            call!(SYS_landlock_add_rule, fd, 2, &rule, 0)?;
+        }
+    }
+    Ok(())
+}
+
+fn futex_hash() -> Attempt {
+    const PR_FUTEX_HASH: i32 = 78;
+    const PR_FUTEX_HASH_SET_SLOTS: i32 = 1;
+    call!(
+        SYS_prctl,
+        PR_FUTEX_HASH,
+        PR_FUTEX_HASH_SET_SLOTS,
+        1 << 20,
+        0,
+        0
+    )
+    .map(drop)
+}
+
+/// Processes whose first thread has ended: the others have the memory.
+fn dead_leader() -> Attempt {
+    const CHILDREN: usize = 6;
+    for _ in 0..CHILDREN {
+        raw::fork(|| {
+            std::thread::spawn(|| {
+                let piece = vec![1_u8; WANTED / CHILDREN];
+                std::hint::black_box(&piece);
+                std::thread::sleep(Duration::from_secs(2));
+                std::process::exit(0);
+            });
+            // Ends this thread alone.
+            call!(SYS_exit, 0).map_or(1, |_| 0)
+        })?;
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    Ok(())
+}
+
+/// Reads one page of each two megabytes: a page table each, and no other page.
+fn page_tables() -> Attempt {
+    const STRIDE: usize = 2 << 20;
+    let length = WANTED / 4096 * STRIDE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let start = call!(SYS_mmap, 0, length, libc::PROT_READ, flags, -1, 0)?;
+    call!(SYS_madvise, start, length, libc::MADV_NOHUGEPAGE)?;
+    for offset in (0..length).step_by(STRIDE) {
+        // SAFETY: the address lies in the mapping just made.
+        unsafe { std::ptr::read_volatile((start as usize + offset) as *const u8) };
+    }
+    Ok(())
+}
+
+/// Pages that many processes have together become each one's own.
+fn copied_pages() -> Attempt {
+    const CHILDREN: usize = 12;
+    let mut piece = vec![1_u8; WANTED / CHILDREN];
+    for _ in 0..CHILDREN {
+        raw::fork(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            piece.fill(2);
+            std::hint::black_box(&piece);
+            std::thread::sleep(Duration::from_secs(2));
+            0
+        })?;
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    Ok(())
+}
+
+fn sockets() -> Attempt {
+    let piece = [1_u8; 65536];
+    for _ in 0..200 {
+        let mut pair = [0_i32; 2];
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+        call!(SYS_socketpair, libc::AF_UNIX, kind, 0, &mut pair)?;
+        for end in pair {
+            while call!(SYS_write, end, &piece, piece.len()).is_ok() {}
+        }
+    }
+    Ok(())
+}
+
+fn pipes() -> Attempt {
+    let piece = [1_u8; 65536];
+    for _ in 0..400 {
+        let mut pair = [0_i32; 2];
+        call!(SYS_pipe2, &mut pair, libc::O_NONBLOCK)?;
+        let _ = call!(SYS_fcntl, pair[1], libc::F_SETPIPE_SZ, 1 << 20);
+        while call!(SYS_write, pair[1], &piece, piece.len()).is_ok() {}
+    }
+    Ok(())
+}
