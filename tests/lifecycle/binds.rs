@@ -64,7 +64,7 @@ fn assert_unlimited(run: &Run, place: &str) {
         let limit = &run.record.limits[&name];
         assert_eq!(
             (limit.enforced, limit.by.as_str(), limit.hit),
-            (None, "bind", false),
+            (None, "bind", Some(false)),
             "{name}"
         );
         assert!(limit.requested > 0.0, "{name}");

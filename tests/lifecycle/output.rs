@@ -187,7 +187,7 @@ fn killed_for_output_and_already_gone(stage: &Stage) -> Check {
             .limit("on-output", "kill")
             .run()?
             .ended(Outcome::Output)?;
-        assert!(run.record.limits["output"].hit, "{}", run.json);
+        assert_eq!(run.record.limits["output"].hit, Some(true), "{}", run.json);
         assert_ne!(run.record.exit_code, 0);
     }
     Ok(())
