@@ -226,6 +226,7 @@ fn what_cellblock_ended() {
         // The program was quicker than the kill: the limit was reached all the same.
         (Evidence { stopped: Some(WallTimeout(Duration::from_secs(2))), ..exit(0) }, Outcome::Timeout, Category::Timeout, 124, None, true, "2s"),
         (Evidence { stopped: Some(MemoryWatchdog), ..exit(0) }, Outcome::Memory, Category::Memory, 137, None, true, "256M"),
+        (stop(ParentEnded), Outcome::Cancelled, Category::Killed, 143, kill, false, "--die-with-parent"),
         // Cancelled before the program began.
         (Evidence { stopped: Some(Cancelled(2)), ..setup(Step::Mount, Errno::EINTR) }, Outcome::Cancelled, Category::Killed, 130, None, false, "SIGINT"),
     ]);
@@ -588,6 +589,7 @@ fn any_stop() -> impl Strategy<Value = Option<Stop>> {
             cap: Bytes(cap)
         }),
         any::<i32>().prop_map(Stop::Cancelled),
+        Just(Stop::ParentEnded),
         Just(Stop::MemoryWatchdog),
         any::<String>().prop_map(Stop::Internal),
     ])
