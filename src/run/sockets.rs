@@ -81,7 +81,7 @@ mod tests {
         let path = deep.join("s");
         let _listener = UnixListener::bind(&path).unwrap();
         std::os::unix::fs::symlink(top.path(), deep.join("loop")).unwrap();
-        assert_eq!(sockets(top.path()), [path.clone()]);
+        assert_eq!(sockets(top.path()), std::slice::from_ref(&path));
         assert!(sockets(&path).is_empty(), "it is named by the caller");
         for number in 0..MOST_DIRECTORIES {
             fs::create_dir(top.path().join(format!("d{number}"))).unwrap();

@@ -317,7 +317,7 @@ fn limits(stage: &Stage) -> Check {
     };
     assert_eq!(line("Max open files")[..2], ["100", "100"]);
     assert_eq!(line("Max file size")[..2], ["3145728", "3145728"]);
-    assert_eq!(line("Max core file size")[..2], ["0", "0"]);
+    assert_eq!(line("Max core file size")[..2], ["1", "1"]);
     for (name, value) in [("open_files", 100.0), ("file_size", 3_145_728.0)] {
         let limit = &run.record.limits[name];
         assert_eq!(
