@@ -162,7 +162,9 @@ pub fn for_filters(facts: &Facts) -> String {
     }
     let calls = facts.filters.denied.iter().map(|call| call.name.as_str());
     let sockets = facts.filters.families.iter().map(String::as_str);
-    let denied: Vec<&str> = calls.chain(sockets).collect();
+    // By its flags, and so not by its name.
+    let unshare = facts.filters.namespaces.then_some("unshare");
+    let denied: Vec<&str> = calls.chain(unshare).chain(sockets).collect();
     format!(
         "a system call filter around this process denies {}: start cellblock outside of it, or have them allowed there (docker: `--security-opt seccomp=unconfined`)",
         denied.join(", ")
@@ -229,7 +231,7 @@ fn for_lone_root(facts: &Facts) -> String {
             service::set(service, &["PrivateUsers=no".to_owned()])
         ),
         None => format!(
-            "{WHY}: start cellblock outside of it, or map more ids (`unshare --user --map-users=0:0:65536 --map-groups=0:0:65536`)"
+            "{WHY}: start cellblock outside of it, or make it as an unprivileged user (`setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user --map-root-user`)"
         ),
     }
 }

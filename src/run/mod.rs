@@ -15,7 +15,7 @@ use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::{Filters, HostFacts};
 use crate::record::{FileChange, Record};
 use crate::rootfs::{Lease, Tree};
-use crate::spec::{Command, Layer, Spec};
+use crate::spec::{Command, Layer, Network, Spec};
 use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Channel, Observer, watch};
 
@@ -60,6 +60,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
     let needs = |call: &str| match call {
         "seccomp" => !spec.without.contains(&Layer::Seccomp),
         "setgroups" => host.uid == 0,
+        "setns" | "socket" => spec.network == Network::None,
         // Made only where no cgroup holds the CPUs.
         "sched_setaffinity" => false,
         call => !call.starts_with("landlock") || !spec.without.contains(&Layer::Landlock),
