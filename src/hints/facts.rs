@@ -94,14 +94,7 @@ impl Facts {
                 .map(|list| list.trim().split(',').map(str::to_owned).collect()),
             filtered: is_filtered(&text("/proc/self/status")),
             filters: Filters::current().clone(),
-            service: service(&text("/proc/self/cgroup")).filter(|_| systemd).map(
-                |(unit, of_user)| Service {
-                    transient: is_transient(&unit, of_user),
-                    dynamic_user: DYNAMIC_IDS.contains(&uid),
-                    unit,
-                    of_user,
-                },
-            ),
+            service: own_service().clone(),
             container: container(),
             proc_covers: proc_covers(&mounts),
             proc_read_only: is_read_only(&mounts, "proc", Path::new("/proc")),
