@@ -218,7 +218,7 @@ struct PlanDocument<'a> {
 
 fn plan(mode: Mode, options: &Options, partial: Result<Partial>) -> Result<u8> {
     let spec = load(mode, options, partial?)?;
-    let resolved = run::resolve(&spec)?;
+    let resolved = run::resolve(&spec).map_err(crate::hints::explain)?;
     let document = PlanDocument {
         schema: "cellblock.plan.v1",
         plan: &resolved.plan,

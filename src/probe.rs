@@ -7,6 +7,10 @@ use serde::Serialize;
 
 use crate::error::{Result, SetupError, Step};
 
+mod filters;
+
+pub use filters::{DeniedCall, Filters};
+
 /// The oldest kernel that has all a cell is made of: mount_setattr(2) came with
 /// 5.12, Landlock with 5.13, `cgroup.kill` with 5.14.
 pub const MIN_KERNEL: (u32, u32) = (5, 14);
@@ -52,9 +56,18 @@ impl HostFacts {
             uid,
             gid: nix::unistd::getegid().as_raw(),
             pid: std::process::id(),
-            landlock_abi: crate::sys::landlock::abi(),
+            landlock_abi: landlock_abi(),
             id_map: if uid == 0 { read_id_map()? } else { Vec::new() },
         })
+    }
+}
+
+/// The Landlock ABI; 0 where there is none, or a filter denies it. Some of them
+/// kill who asks.
+pub fn landlock_abi() -> u32 {
+    match Filters::current().denial("landlock_create_ruleset") {
+        Some(_) => 0,
+        None => crate::sys::landlock::abi(),
     }
 }
 

@@ -2,46 +2,77 @@
 
 use crate::child::Filter;
 use crate::error::{Result, SetupError, Step};
-use crate::hints::Facts;
+use crate::hints::{self, Facts};
 use crate::launch::rehearse;
 use crate::plan::seccomp::{Unheld, precompiled};
 use crate::plan::{Access, LandlockPlan, LandlockRule};
-use crate::probe::HostFacts;
+use crate::probe::{DeniedCall, HostFacts};
 use crate::run::{Resolved, instructions};
 use crate::spec::TcpRule;
 
 use super::bare;
 use super::report::{Check, Checks};
 
-/// What kernels newer than the oldest that works add for cells.
-const ADDITIONS: [((u32, u32), &str); 7] = [
-    ((5, 19), "memory.peak, landlock for renames"),
-    ((6, 2), "landlock for truncation"),
-    ((6, 7), "landlock for TCP ports"),
-    ((6, 10), "landlock for device ioctls"),
-    ((6, 11), "pids.peak"),
-    ((6, 12), "landlock for abstract sockets and signals"),
-    ((6, 15), "landlock in the audit log"),
-];
-
 pub(super) fn kernel(host: &Result<HostFacts>) -> Check {
     match host {
-        Ok(host) => Check::works("kernel", kernel_in_words(host)),
+        Ok(host) => Check::works("kernel", host.release.clone()),
         Err(error) => Check::fails("kernel", error.clone(), &Facts::default()),
     }
 }
 
-fn kernel_in_words(host: &HostFacts) -> String {
-    let newer: Vec<String> = ADDITIONS
-        .iter()
-        .filter(|(version, _)| *version > host.kernel)
-        .map(|((major, minor), what)| format!("{major}.{minor} adds {what}"))
+/// Whether filters around this process let through what a cell is made of.
+pub(super) fn system_calls(checks: &mut Checks<'_>) {
+    const NAME: &str = "system-calls";
+    checks.add_after(NAME, &["kernel"], |facts| {
+        let filters = &facts.filters;
+        let list = |is_wanted: fn(&DeniedCall) -> bool, how: &str| {
+            let calls = filters.denied.iter().filter(|call| is_wanted(call));
+            let names: Vec<&str> = calls.map(|call| call.name.as_str()).collect();
+            (!names.is_empty()).then(|| format!("{how} {}", names.join(", ")))
+        };
+        let families = filters.families.join(", ");
+        let denied: Vec<String> = [
+            list(|call| call.errno.is_none(), "killed for"),
+            list(|call| call.errno.is_some(), "denied"),
+            (!families.is_empty()).then(|| format!("no sockets of {families}")),
+        ]
+        .into_iter()
+        .flatten()
         .collect();
-    if newer.is_empty() {
-        host.release.clone()
-    } else {
-        format!("{}; {}", host.release, newer.join("; "))
-    }
+        if denied.is_empty() {
+            return Check::works(
+                NAME,
+                if facts.filtered {
+                    "no filter is in the way"
+                } else {
+                    ""
+                },
+            );
+        }
+        let error = filters.refusal(|_| true);
+        let fix = hints::for_filters(facts);
+        match error {
+            Some(error) => Check {
+                detail: format!("a filter around this process: {}", denied.join("; ")),
+                fixes: vec![fix],
+                ..Check::fails(NAME, error, facts)
+            },
+            None => Check::degraded(NAME, denied.join("; "), vec![fix]),
+        }
+    });
+}
+
+/// Whether interpreters that compile at run time can.
+pub(super) fn executable_memory(checks: &mut Checks<'_>) {
+    const NAME: &str = "executable-memory";
+    checks.add_after(NAME, &["kernel"], |facts| {
+        if crate::sys::process::can_write_and_execute() {
+            return Check::works(NAME, "");
+        }
+        let detail =
+            "memory cannot be writable and executable at once: JavaScript and Java do not start";
+        Check::degraded(NAME, detail, vec![hints::for_executable_memory(facts)])
+    });
 }
 
 /// What Landlock lacks below an ABI, and the kernel that has it (landlock(7)).
@@ -59,6 +90,11 @@ pub(super) fn landlock(checks: &mut Checks<'_>, resolved: Option<&Resolved>) {
             let error = SetupError::os(Step::Landlock, "landlock_create_ruleset", errno);
             Check::fails("landlock", error, facts)
         };
+        // One that kills would kill this process.
+        let denials = facts.filters.denied.iter();
+        if let Some(call) = denials.rev().find(|call| call.name.starts_with("landlock")) {
+            return Check::fails("landlock", call.error(), facts);
+        }
         let abi = match crate::sys::landlock::query() {
             Ok(abi) => abi,
             Err(errno) => return refused(errno),
@@ -153,26 +189,5 @@ mod tests {
         }
         assert!(!landlock_of(4).detail.contains("TCP"));
         assert_eq!(landlock_of(1).fixes, ["boot Linux 6.12 or later"]);
-    }
-
-    #[test]
-    fn a_kernel_is_told_what_it_misses() {
-        let host = |kernel, release: &str| HostFacts {
-            cpus: 1,
-            release: release.into(),
-            kernel,
-            uid: 0,
-            gid: 0,
-            pid: 1,
-            landlock_abi: 2,
-            id_map: Vec::new(),
-        };
-        let words = kernel_in_words(&host((6, 1), "6.1.0"));
-        assert!(
-            words.starts_with("6.1.0; 6.2 adds landlock for truncation"),
-            "{words}"
-        );
-        assert!(!words.contains("5.19"), "{words}");
-        assert_eq!(kernel_in_words(&host((7, 3), "7.3")), "7.3");
     }
 }

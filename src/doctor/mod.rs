@@ -58,16 +58,19 @@ pub fn examine() -> Report {
     let mut checks = report::Checks::new(&facts);
     let host = HostFacts::gather();
     checks.add(layers::kernel(&host));
+    layers::system_calls(&mut checks);
     let plan = checks.after("plan", &["kernel"], || {
+        let host = host?;
         // Landlock gets a verdict of its own, and must not hide the others'.
-        let missing = crate::sys::landlock::abi() == 0;
-        run::resolve(&spec(missing.then_some(Layer::Landlock))?)
+        let missing = host.landlock_abi == 0;
+        run::resolve_on(&spec(missing.then_some(Layer::Landlock))?, host)
     });
     trials::all(&mut checks, plan.as_ref());
     layers::landlock(&mut checks, plan.as_ref());
     layers::seccomp(&mut checks, plan.as_ref());
     let cgroup = resources::cgroup(&mut checks);
     resources::interpreters(&mut checks);
+    layers::executable_memory(&mut checks);
     cell::whole(&mut checks, spec(None));
     let list = checks.into_list();
     Report::new(facts, list, cgroup)

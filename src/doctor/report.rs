@@ -50,13 +50,10 @@ pub struct Check {
     /// What was found, in words.
     pub detail: String,
     /// What failed: step, system call, error number.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<SetupError>,
     /// Ways out; any of them helps.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub fixes: Vec<String>,
     /// A file to install, where that is the way out.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub install: Option<Paste>,
 }
 
@@ -176,9 +173,10 @@ impl Check {
         }
     }
 
-    fn untried(name: &str, need: &str) -> Self {
+    fn untried(name: &str, need: &str, facts: &Facts) -> Self {
         Self {
             status: Status::Untried,
+            fixes: hints::foreseen(name, facts).into_iter().collect(),
             ..Self::works(name, format!("needs {need}"))
         }
     }
@@ -220,7 +218,7 @@ impl<'a> Checks<'a> {
         check: impl FnOnce(&Facts) -> Check,
     ) {
         let check = match self.lacks(needs) {
-            Some(need) => Check::untried(name, need),
+            Some(need) => Check::untried(name, need, self.facts),
             None => check(self.facts),
         };
         self.add(check);
@@ -284,7 +282,7 @@ impl Report {
             host: Host {
                 release: name(nix::sys::utsname::UtsName::release),
                 machine: name(nix::sys::utsname::UtsName::machine),
-                landlock_abi: crate::sys::landlock::abi(),
+                landlock_abi: crate::probe::landlock_abi(),
                 facts,
             },
             checks,

@@ -4,6 +4,7 @@ use crate::drivers;
 use crate::error::SetupError;
 use crate::hints::{self, Facts};
 use crate::launch::cgroup::{self, CellCgroup, Controller, Prepared, Request};
+use crate::probe::Filters;
 use crate::rootfs::Tree;
 use crate::run;
 use crate::spec::{Bytes, CgroupChoice, RootfsRef};
@@ -15,7 +16,13 @@ const NAME: &str = "cgroup";
 /// Makes a cell's cgroup as a launch does, with small limits, and removes it.
 pub(super) fn cgroup(checks: &mut Checks<'_>) -> Option<CgroupFindings> {
     let mut findings = None;
-    checks.add_after(NAME, &["kernel"], |facts| {
+    // A filter that kills would kill this process.
+    let kills = Filters::current()
+        .denied
+        .iter()
+        .any(|call| call.errno.is_none());
+    let need = if kills { "system-calls" } else { "kernel" };
+    checks.add_after(NAME, &[need], |facts| {
         let id = format!("doctor-{}", std::process::id());
         let request = Request {
             choice: &CgroupChoice::Auto,
@@ -127,6 +134,9 @@ fn fixes(found: &CgroupFindings, facts: &Facts) -> Vec<String> {
         .map(|controller| controller.name())
         .filter(|name| !found.controllers.iter().any(|held| held == name))
         .collect();
+    if let Some(fix) = hints::for_read_only_cgroups(facts) {
+        return vec![fix];
+    }
     if let Some(fix) = hints::for_controllers(&missing, facts) {
         return vec![fix];
     }
@@ -141,9 +151,11 @@ fn fixes(found: &CgroupFindings, facts: &Facts) -> Vec<String> {
 
 /// Looks for the languages' interpreters where a cell would.
 pub(super) fn interpreters(checks: &mut Checks<'_>) {
+    let hidden = Filters::current().denial("openat2").is_some();
+    let need = if hidden { "system-calls" } else { "kernel" };
     for driver in drivers::TABLE {
         let name = format!("interpreter-{}", driver.name);
-        checks.add_after(&name, &["kernel"], |_| {
+        checks.add_after(&name, &[need], |_| {
             let found = Tree::find(&RootfsRef::Auto, None, Some(driver.rootfs))
                 .and_then(|tree| Ok((run::interpreter(&tree, driver)?, tree.label)));
             match found {

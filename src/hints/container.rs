@@ -9,6 +9,8 @@ pub(super) enum Need {
     Namespaces,
     /// Mounts: their AppArmor profiles deny these.
     Mounts,
+    /// A `/proc` without covers, so that there can be another one.
+    Proc,
 }
 
 /// An engine, and what makes it allow things.
@@ -17,6 +19,10 @@ struct Engine {
     namespaces: &'static str,
     mounts: &'static str,
     proc: &'static str,
+    /// What makes cgroups writable; `None` where that takes more than an option.
+    cgroups: Option<&'static str>,
+    /// What stands between options.
+    between: &'static str,
 }
 
 const DOCKER: Engine = Engine {
@@ -24,6 +30,8 @@ const DOCKER: Engine = Engine {
     namespaces: "--security-opt seccomp=unconfined",
     mounts: "--security-opt apparmor=unconfined",
     proc: "--security-opt systempaths=unconfined",
+    cgroups: Some("--security-opt writable-cgroups=true"),
+    between: " ",
 };
 
 const OTHERS: [Engine; 2] = [
@@ -32,12 +40,16 @@ const OTHERS: [Engine; 2] = [
         namespaces: "--security-opt seccomp=unconfined",
         mounts: "--security-opt apparmor=unconfined --security-opt label=disable",
         proc: "--security-opt unmask=ALL",
+        cgroups: Some("--security-opt unmask=/sys/fs/cgroup"),
+        between: " ",
     },
     Engine {
         name: "kubernetes",
         namespaces: "securityContext.seccompProfile.type: Unconfined",
         mounts: "securityContext.appArmorProfile.type: Unconfined",
         proc: "securityContext.procMount: Unmasked",
+        cgroups: None,
+        between: ", ",
     },
 ];
 
@@ -50,36 +62,47 @@ fn engine(facts: &Facts) -> Option<&'static Engine> {
         .find(|engine| engine.name == name)
 }
 
-/// How the sandbox around this process lets it have what it needs.
+/// How the sandbox around this process lets it have what it needs: `need`, and
+/// all else that is in the way as well.
 pub(super) fn allow(facts: &Facts, need: Need) -> String {
-    let (denied, option): (_, fn(&Engine) -> &str) = match need {
-        Need::Namespaces => ("its system call filter denies new namespaces", |e| {
-            e.namespaces
-        }),
-        Need::Mounts => ("its security profile denies what a cell is made of", |e| {
-            e.mounts
-        }),
+    let denied = match need {
+        Need::Namespaces => "its system call filter denies what a cell is made of",
+        Need::Mounts => "its security profile denies what a cell is made of",
+        Need::Proc => "it covers parts of /proc",
     };
     match engine(facts) {
         Some(engine) => format!(
             "this is a {} container, and {denied}: start it with `{}`",
             engine.name,
-            option(engine)
+            engine.options(facts, need)
         ),
         None => format!(
             "this process is in a sandbox, and {denied}: start cellblock outside of it, or have it allowed there (docker: `{}`)",
-            option(&DOCKER)
+            DOCKER.options(facts, need)
         ),
     }
 }
 
-/// How the container around this process gets a `/proc` without covers.
-pub(super) fn uncover_proc(facts: &Facts) -> String {
-    match engine(facts) {
-        Some(engine) => format!("start the {} container with `{}`", engine.name, engine.proc),
-        None => format!(
-            "start the container around cellblock with an uncovered one (docker: `{}`)",
-            DOCKER.proc
-        ),
+/// How the container around this process gets cgroups that it may change.
+pub(super) fn writable_cgroups(facts: &Facts) -> Option<String> {
+    let engine = engine(facts)?;
+    let option = engine.cgroups?;
+    Some(format!(
+        "cgroups are read-only in this {} container: start it with `{option}`",
+        engine.name
+    ))
+}
+
+impl Engine {
+    fn options(&self, facts: &Facts, need: Need) -> String {
+        [
+            (need == Need::Namespaces || facts.filters.deny_anything()).then_some(self.namespaces),
+            (need == Need::Mounts || facts.apparmor_profile.is_some()).then_some(self.mounts),
+            (need == Need::Proc || !facts.proc_covers.is_empty()).then_some(self.proc),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(self.between)
     }
 }

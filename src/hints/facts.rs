@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::probe::Filters;
 
 /// Settings and surroundings that explain failures. A fact that the host keeps
 /// to itself is absent.
@@ -27,17 +30,38 @@ pub struct Facts {
     pub security_modules: Option<Vec<String>>,
     /// Whether a sandbox around this process filters its system calls.
     pub filtered: bool,
+    /// What such filters deny of what a cell needs.
+    pub filters: Filters,
+    /// The service of systemd's that this process is part of.
+    pub service: Option<Service>,
     /// The container engine around this process: `docker`, `podman`,
     /// `kubernetes`, or what systemd calls it.
     pub container: Option<String>,
     /// What is mounted over parts of `/proc`.
     pub proc_covers: Vec<PathBuf>,
+    /// Whether `/proc` is mounted read-only.
+    pub proc_read_only: bool,
+    /// Whether cgroup v2 is mounted read-only.
+    pub cgroup_read_only: bool,
     /// Whether systemd manages this host.
     pub systemd: bool,
     /// Controllers that cgroup v1 has, so that v2 cannot.
     pub cgroup_v1: Vec<String>,
     /// Controllers that were disabled at boot.
     pub cgroup_disabled: Vec<String>,
+}
+
+/// A service of systemd's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Service {
+    /// The unit's name, such as `agent.service`.
+    pub unit: String,
+    /// Whether a user's manager runs it, not the system's.
+    pub of_user: bool,
+    /// Whether it was made by systemd-run(1) and has no unit file to edit.
+    pub transient: bool,
+    /// Whether it runs with an id that systemd made for it (`DynamicUser=`).
+    pub dynamic_user: bool,
 }
 
 const KINDS: [&str; 7] = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
@@ -49,8 +73,11 @@ impl Facts {
     pub fn gather() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cgroups = text("/proc/cgroups");
+        let mounts = text("/proc/self/mountinfo");
+        let uid = nix::unistd::geteuid().as_raw();
+        let systemd = Path::new("/run/systemd/system").is_dir();
         Self {
-            uid: nix::unistd::geteuid().as_raw(),
+            uid,
             executable: fs::read_link("/proc/self/exe").ok(),
             userns_clone: sysctl("kernel/unprivileged_userns_clone"),
             apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns"),
@@ -66,9 +93,13 @@ impl Facts {
                 .ok()
                 .map(|list| list.trim().split(',').map(str::to_owned).collect()),
             filtered: is_filtered(&text("/proc/self/status")),
+            filters: Filters::current().clone(),
+            service: own_service().clone(),
             container: container(),
-            proc_covers: proc_covers(&text("/proc/self/mountinfo")),
-            systemd: Path::new("/run/systemd/system").is_dir(),
+            proc_covers: proc_covers(&mounts),
+            proc_read_only: is_read_only(&mounts, "proc", Path::new("/proc")),
+            cgroup_read_only: is_read_only(&mounts, "cgroup2", Path::new("/sys/fs/cgroup")),
+            systemd,
             cgroup_v1: controllers(&cgroups, |hierarchy, _| hierarchy != "0"),
             cgroup_disabled: controllers(&cgroups, |_, enabled| enabled == "0"),
         }
@@ -108,6 +139,62 @@ fn is_filtered(status: &str) -> bool {
         .lines()
         .filter_map(|line| line.strip_prefix("Seccomp:"))
         .any(|mode| mode.trim() == "2")
+}
+
+/// The service that this process was started in, looked at once: for a cgroup of
+/// a cell's own it may leave that.
+pub fn own_service() -> &'static Option<Service> {
+    static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
+    SERVICE.get_or_init(|| {
+        let path = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let (unit, of_user) = service(&path)?;
+        let uid = nix::unistd::geteuid().as_raw();
+        Path::new("/run/systemd/system").is_dir().then(|| Service {
+            transient: is_transient(&unit, of_user),
+            dynamic_user: DYNAMIC_IDS.contains(&uid),
+            unit,
+            of_user,
+        })
+    })
+}
+
+/// Ids that systemd hands out for `DynamicUser=` (systemd.exec(5)).
+const DYNAMIC_IDS: std::ops::RangeInclusive<u32> = 61184..=65519;
+
+/// The service in whose cgroup this process is, and whether it is a user's, from
+/// the text of `/proc/self/cgroup`. A scope below a service is none.
+fn service(cgroup: &str) -> Option<(String, bool)> {
+    let path = cgroup.lines().find_map(|line| {
+        // Version 2, or where version 1 has the controllers, systemd's own.
+        line.strip_prefix("0::")
+            .filter(|path| *path != "/")
+            .or_else(|| line.split_once(":name=systemd:").map(|(_, path)| path))
+    })?;
+    let unit = path
+        .split('/')
+        .rfind(|part| part.ends_with(".service") || part.ends_with(".scope"))?;
+    let is_manager = unit.starts_with("user@");
+    let of_user = path.contains("/user@") && !is_manager;
+    (unit.ends_with(".service") && !is_manager).then(|| (unit.to_owned(), of_user))
+}
+
+fn is_transient(unit: &str, of_user: bool) -> bool {
+    let system = Path::new("/run/systemd/transient").join(unit);
+    let own = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(|directory| Path::new(&directory).join("systemd/transient").join(unit));
+    (!of_user && system.exists()) || (of_user && own.is_some_and(|path| path.exists()))
+}
+
+/// Whether what is mounted last at `point` is of type `kind` and read-only, from
+/// the text of mountinfo.
+fn is_read_only(mountinfo: &str, kind: &str, point: &Path) -> bool {
+    let at_point = |line: &&str| line.split(' ').nth(4).map(Path::new) == Some(point);
+    let Some(line) = mountinfo.lines().rfind(at_point) else {
+        return false;
+    };
+    let options = line.split(' ').nth(5).unwrap_or_default();
+    let file_system = line.split(" - ").nth(1).unwrap_or_default();
+    file_system.split(' ').next() == Some(kind) && options.split(',').any(|option| option == "ro")
 }
 
 fn container() -> Option<String> {
@@ -168,6 +255,53 @@ mod tests {
         ));
         assert!(!is_filtered("Seccomp:\t0\nSeccomp_filters:\t0\n"));
         assert!(!is_filtered(""));
+    }
+
+    #[test]
+    fn a_service_is_found_by_its_cgroup() {
+        for (path, expected) in [
+            (
+                "0::/system.slice/agent.service",
+                Some(("agent.service", false)),
+            ),
+            (
+                "0::/system.slice/agent.service/cellblock-supervisors",
+                Some(("agent.service", false)),
+            ),
+            (
+                "0::/user.slice/user-7.slice/user@7.service/app.slice/a.service",
+                Some(("a.service", true)),
+            ),
+            (
+                "0::/user.slice/user-7.slice/user@7.service/app.slice/a.scope",
+                None,
+            ),
+            (
+                "0::/user.slice/user-7.slice/user@7.service/init.scope",
+                None,
+            ),
+            ("0::/user.slice/user-7.slice/session-2.scope", None),
+            ("0::/", None),
+            (
+                "0::/\n3:memory:/x\n1:name=systemd:/system.slice/old.service",
+                Some(("old.service", false)),
+            ),
+            ("", None),
+        ] {
+            let expected = expected.map(|(unit, of_user)| (unit.to_owned(), of_user));
+            assert_eq!(service(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn read_only_mounts_are_seen() {
+        let mounts = "22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
+            23 27 0:22 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n\
+            24 27 0:21 / /proc ro,nosuid - proc proc rw\n";
+        assert!(is_read_only(mounts, "cgroup2", Path::new("/sys/fs/cgroup")));
+        assert!(is_read_only(mounts, "proc", Path::new("/proc")));
+        assert!(!is_read_only(mounts, "proc", Path::new("/sys/fs/cgroup")));
+        assert!(!is_read_only("", "proc", Path::new("/proc")));
     }
 
     #[test]

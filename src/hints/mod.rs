@@ -10,9 +10,10 @@ use crate::plan::{MountKind, Plan, Source};
 
 mod container;
 mod facts;
+mod service;
 
-use container::{Need, allow, uncover_proc};
-pub use facts::Facts;
+use container::{Need, allow};
+pub use facts::{Facts, Service, own_service};
 
 /// Whose path, file or place an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,14 @@ pub fn complete(mut error: SetupError, plan: &Plan) -> SetupError {
     if error.hint.is_none() {
         let concern = concern(&error, plan);
         error.hint = hint(&error, concern, &Facts::gather());
+    }
+    error
+}
+
+/// The same for an error from before there is a plan.
+pub fn explain(mut error: SetupError) -> SetupError {
+    if error.hint.is_none() && error.step >= Step::Clone {
+        error.hint = hint(&error, Concern::Cell, &Facts::gather());
     }
     error
 }
@@ -58,8 +67,18 @@ const fn is_callers_bind(kind: &MountKind) -> bool {
 /// The way out of `error`, if one is known: one sentence, lower case, without
 /// a full stop.
 pub fn hint(error: &SetupError, concern: Concern, facts: &Facts) -> Option<String> {
-    let errno = error.errno.map(Errno::from_raw)?;
     let call = error.syscall.as_deref().unwrap_or("");
+    let is_filtered = facts.filters.denial(call).is_some()
+        || (error.step == Step::Network && error.errno == Some(libc::EAFNOSUPPORT))
+        // Died of SIGSYS.
+        || (error.errno.is_none() && error.step >= Step::Clone);
+    if is_filtered && facts.filters.deny_anything() {
+        return Some(for_filters(facts));
+    }
+    if error.step == Step::IdMap && error.syscall.is_none() {
+        return Some(for_lone_root(facts));
+    }
+    let errno = error.errno.map(Errno::from_raw)?;
     match error.step {
         Step::Clone => for_clone(errno, facts),
         Step::Network if call == "unshare" => for_clone(errno, facts),
@@ -125,25 +144,128 @@ fn for_clone(errno: Errno, facts: &Facts) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn for_namespace_limits(facts: &Facts) -> String {
-    let zero = facts.zero_limits();
-    if zero.is_empty() {
-        return "the limit on namespaces is reached here or in an outer user namespace: end some, or raise user.max_user_namespaces and its siblings".to_owned();
+/// All that the filters around this process deny, and what undoes it.
+pub fn for_filters(facts: &Facts) -> String {
+    if let Some(service) = &facts.service {
+        let user = if service.dynamic_user {
+            ", and name an account of its own with User="
+        } else {
+            ""
+        };
+        return format!(
+            "filters of the service {} deny system calls that a cell is made of; {}{user}",
+            service.unit,
+            service::set(service, &service::allow_calls(facts))
+        );
     }
-    let settings: Vec<String> = zero.iter().map(|name| format!("{name}=10000")).collect();
+    if facts.container.is_some() {
+        return allow(facts, Need::Namespaces);
+    }
+    let calls = facts.filters.denied.iter().map(|call| call.name.as_str());
+    let sockets = facts.filters.families.iter().map(String::as_str);
+    // By its flags, and so not by its name.
+    let unshare = facts.filters.namespaces.then_some("unshare");
+    let denied: Vec<&str> = calls.chain(unshare).chain(sockets).collect();
     format!(
-        "namespaces are limited to none: `sysctl -w {}`, and the same in /etc/sysctl.d for the next boot",
-        settings.join(" ")
+        "a system call filter around this process denies {}: start cellblock outside of it, or have them allowed there (docker: `--security-opt seccomp=unconfined`)",
+        denied.join(", ")
+    )
+}
+
+/// What the limits on namespaces are raised to.
+const PLENTY: u64 = 10_000;
+/// Limits below this are taken to be somebody's choice.
+const FEW: u64 = 1_000;
+
+fn for_namespace_limits(facts: &Facts) -> String {
+    let low: Vec<String> = facts
+        .namespace_limits
+        .iter()
+        .filter(|(_, limit)| **limit < FEW)
+        .map(|(name, _)| format!("{name}={PLENTY}"))
+        .collect();
+    if low.is_empty() {
+        return "a limit on namespaces is reached, here or in a user namespace further out: end what holds them (`lsns` lists it), or raise user.max_user_namespaces and its siblings there".to_owned();
+    }
+    format!(
+        "too few namespaces are allowed: `sysctl -w {}`, and the same in /etc/sysctl.d for the next boot",
+        low.join(" ")
     )
 }
 
 fn for_id_map(errno: Errno, facts: &Facts) -> Option<String> {
     match errno {
+        Errno::EROFS => Some(for_read_only_proc(facts)),
         _ if !denied(errno) => None,
         _ if facts.apparmor() => Some(APPARMOR.to_owned()),
-        _ if facts.uid == 0 => Some("root without CAP_SETUID, CAP_SETGID and CAP_SETFCAP may not map other ids: give cellblock these capabilities, or start it as an unprivileged user".to_owned()),
+        _ if facts.uid == 0 => Some(match &facts.service {
+            Some(service) => format!(
+                "root without CAP_SETUID, CAP_SETGID and CAP_SETFCAP may not map other ids; {}",
+                service::set(service, &["CapabilityBoundingSet=CAP_SETUID CAP_SETGID CAP_SETFCAP".to_owned()])
+            ),
+            None => "root without CAP_SETUID, CAP_SETGID and CAP_SETFCAP may not map other ids: give cellblock these capabilities, or start it as an unprivileged user".to_owned(),
+        }),
         _ => Some(powerless(facts)),
     }
+}
+
+/// Ids are mapped by writing to `/proc`.
+fn for_read_only_proc(facts: &Facts) -> String {
+    const WHY: &str = "/proc is mounted read-only, and a cell's ids are written there";
+    match &facts.service {
+        Some(service) => format!(
+            "{WHY}; {}",
+            service::set(service, &["ReadOnlyPaths=".to_owned()])
+        ),
+        None => format!(
+            "{WHY}: `mount -o remount,bind,rw /proc` before cellblock starts, or start the container without a read-only one"
+        ),
+    }
+}
+
+/// Root of a user namespace that has no other ids has none to give to a cell.
+fn for_lone_root(facts: &Facts) -> String {
+    const WHY: &str = "code in a cell never runs as root, and this user namespace has no other id";
+    match &facts.service {
+        Some(service) => format!(
+            "{WHY}; {}",
+            service::set(service, &["PrivateUsers=no".to_owned()])
+        ),
+        None => format!(
+            "{WHY}: start cellblock outside of it, or make it as an unprivileged user (`setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user --map-root-user`)"
+        ),
+    }
+}
+
+/// What lets memory be writable and executable at once.
+pub fn for_executable_memory(facts: &Facts) -> String {
+    match &facts.service {
+        Some(service) => format!(
+            "for these languages, {}",
+            service::set(service, &["MemoryDenyWriteExecute=no".to_owned()])
+        ),
+        None => {
+            "for these languages, start cellblock outside of the sandbox that denies it".to_owned()
+        }
+    }
+}
+
+/// Where cgroups are mounted read-only, the way to writable ones.
+pub fn for_read_only_cgroups(facts: &Facts) -> Option<String> {
+    if !facts.cgroup_read_only {
+        return None;
+    }
+    if let Some(service) = &facts.service {
+        let lines = ["ProtectControlGroups=no", "Delegate=yes"].map(str::to_owned);
+        return Some(format!(
+            "cgroups are read-only in the service {}; {}",
+            service.unit,
+            service::set(service, &lines)
+        ));
+    }
+    container::writable_cgroups(facts).or_else(|| {
+        Some("cgroups are mounted read-only: `mount -o remount,bind,rw /sys/fs/cgroup` before cellblock starts".to_owned())
+    })
 }
 
 /// A user namespace that can be made, and that has no power.
@@ -159,11 +281,7 @@ fn powerless(facts: &Facts) -> String {
             "apparmor confines cellblock by the profile `{profile}`: start it outside of that, or have the profile allow userns, capability and mount"
         );
     }
-    if facts.filtered {
-        allow(facts, Need::Mounts)
-    } else {
-        "a security module of this host takes the capabilities of new user namespaces away: allow cellblock to use them there".to_owned()
-    }
+    "a security module of this host takes the capabilities of new user namespaces away: allow cellblock to use them there".to_owned()
 }
 
 /// A new `/proc` may show nothing that the one outside hides.
@@ -182,11 +300,28 @@ fn for_proc(facts: &Facts) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "parts of the host's /proc are covered ({}{more}), so the kernel allows no new one: {}, or give these layers up with --without proc --without userns-limit",
-        covers.join(", "),
-        uncover_proc(facts),
-    )
+    let why = format!(
+        "parts of the host's /proc are covered ({}{more}), so the kernel allows no new one",
+        covers.join(", ")
+    );
+    let way_out = match &facts.service {
+        Some(service) => service::set(service, &service::uncover_proc(facts)),
+        None => allow(facts, Need::Proc),
+    };
+    format!("{why}; {way_out}, or give these layers up with --without proc --without userns-limit")
+}
+
+/// What will be in the way of the check `name` of `doctor`, which something else
+/// keeps from being tried.
+pub fn foreseen(name: &str, facts: &Facts) -> Option<String> {
+    match name {
+        "id-maps" if facts.proc_read_only => Some(for_read_only_proc(facts)),
+        "capabilities" if facts.apparmor() || facts.apparmor_profile.is_some() => {
+            Some(powerless(facts))
+        }
+        "proc" if !facts.proc_covers.is_empty() => Some(for_proc(facts)),
+        _ => None,
+    }
 }
 
 fn for_mount(errno: Errno, call: &str) -> Option<&'static str> {

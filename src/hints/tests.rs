@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::probe::{DeniedCall, Filters};
 
 fn failure(step: Step, call: &str, errno: Errno, operand: &str) -> SetupError {
     SetupError::os(step, call, errno).on(operand)
@@ -21,6 +22,19 @@ fn hosts() -> Vec<(&'static str, Facts)> {
             .map(Into::into)
             .to_vec(),
         systemd: false,
+        ..plain.clone()
+    };
+    let denied = |name: &str, errno: Option<&str>| DeniedCall {
+        name: name.to_owned(),
+        errno: errno.map(str::to_owned),
+    };
+    let filtered = Facts {
+        filtered: true,
+        filters: Filters {
+            denied: vec![denied("openat2", Some("ENOSYS")), denied("fsopen", None)],
+            set_user_id: true,
+            ..Filters::default()
+        },
         ..plain.clone()
     };
     vec![
@@ -84,6 +98,19 @@ fn hosts() -> Vec<(&'static str, Facts)> {
             Facts {
                 filtered: true,
                 ..plain.clone()
+            },
+        ),
+        ("filtered", filtered.clone()),
+        (
+            "service",
+            Facts {
+                service: Some(Service {
+                    unit: "agent.service".to_owned(),
+                    of_user: false,
+                    transient: false,
+                    dynamic_user: false,
+                }),
+                ..filtered
             },
         ),
         ("plain", plain),
@@ -347,6 +374,56 @@ const TABLE: &[Row] = {
             "",
             Cell,
             &["apparmor"],
+        ),
+        (
+            "plain",
+            Step::IdMap,
+            "write",
+            E::EROFS,
+            "/proc/7/uid_map",
+            Cell,
+            &["mount -o remount,bind,rw /proc"],
+        ),
+        (
+            "service",
+            Step::IdMap,
+            "write",
+            E::EROFS,
+            "/proc/7/uid_map",
+            Cell,
+            &["`ReadOnlyPaths=`"],
+        ),
+        (
+            "service",
+            Step::Mount,
+            "openat2",
+            E::ENOSYS,
+            "/",
+            Cell,
+            &[
+                "agent.service",
+                "systemctl edit agent.service",
+                "`SystemCallFilter=openat2 fsopen`",
+                "`RestrictSUIDSGID=no`",
+            ],
+        ),
+        (
+            "filtered",
+            Step::Mount,
+            "openat2",
+            E::ENOSYS,
+            "/",
+            Cell,
+            &["denies openat2, fsopen", "seccomp=unconfined"],
+        ),
+        (
+            "filtered",
+            Step::Network,
+            "socket",
+            E::EAFNOSUPPORT,
+            "AF_INET",
+            Cell,
+            &["denies openat2"],
         ),
         (
             "plain",
@@ -846,6 +923,8 @@ fn only_shared_causes_share_a_sentence() {
         "a security module of this host",
         "and its security profile denies",
         "parts of the host's /proc are covered",
+        "filters of the service",
+        "a system call filter around this process",
     ];
     let mut steps: BTreeMap<String, BTreeSet<Step>> = BTreeMap::new();
     for (step, errno, text) in every_advice() {

@@ -76,7 +76,11 @@ fn reap(heard: Result<()>, pidfd: &OwnedFd, progress: &Progress) -> Result<()> {
         let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL);
     }
     let status = waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED);
-    heard?;
+    // A filter killed it: what failed on this side failed because of that.
+    let by_filter = matches!(status, Ok(WaitStatus::Signaled(_, Signal::SIGSYS, _)));
+    if !by_filter {
+        heard?;
+    }
     match status {
         Ok(WaitStatus::Exited(_, 0)) => Ok(()),
         Ok(WaitStatus::Signaled(_, signal, _)) => Err(SetupError::new(
@@ -103,8 +107,12 @@ fn hear(plan: &Plan, report: BorrowedFd<'_>, deadline: Instant) -> Result<()> {
             Ok(Some(Message::Started { fds })) => {
                 for listener in fds {
                     readable(listener.as_fd(), deadline)?;
-                    crate::sys::seccomp::deny_next(listener.as_fd(), |_| Errno::EPERM)
-                        .map_err(|e| SetupError::os(Step::Seccomp, "ioctl", e))?;
+                    match crate::sys::seccomp::deny_next(listener.as_fd(), |_| Errno::EPERM) {
+                        // A filter further out denied the call first, and the
+                        // child, which checks that it is denied, has ended.
+                        Ok(_) | Err(Errno::ENOENT) => {}
+                        Err(errno) => return Err(SetupError::os(Step::Seccomp, "ioctl", errno)),
+                    }
                 }
             }
             Ok(Some(Message::Ended { .. })) | Err(Errno::EINTR | Errno::EAGAIN) => {}

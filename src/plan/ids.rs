@@ -85,9 +85,9 @@ fn for_root(wanted: Option<u32>, host: &HostFacts) -> Result<u32> {
     match last {
         Some(id) if id != 0 => Ok(id),
         _ if host.id_map.iter().any(|(_, above, _)| *above != 0) => Ok(0),
-        _ => Err(SetupError::new(Step::IdMap, "the only id here is root's")
-            .on("/proc/self/uid_map")
-            .hint("start cellblock outside of this user namespace, or map more ids into it")),
+        _ => {
+            Err(SetupError::new(Step::IdMap, "the only id here is root's").on("/proc/self/uid_map"))
+        }
     }
 }
 

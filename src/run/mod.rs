@@ -12,10 +12,10 @@ use crate::error::{Result, SetupError, Step};
 use crate::launch::cgroup::{self, CellCgroup};
 use crate::launch::{idmap, launch};
 use crate::plan::{Fallback, Plan, ProgramRequest};
-use crate::probe::HostFacts;
+use crate::probe::{Filters, HostFacts};
 use crate::record::{FileChange, Record};
 use crate::rootfs::{Lease, Tree};
-use crate::spec::{Command, Spec};
+use crate::spec::{Command, Layer, Network, Spec};
 use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Channel, Observer, Parent, watch};
 
@@ -61,6 +61,22 @@ pub struct Resolved {
 /// The step that cannot be done, and the way out.
 pub fn resolve(spec: &Spec) -> Result<Resolved> {
     let host = HostFacts::gather()?;
+    let needs = |call: &str| match call {
+        "seccomp" => !spec.without.contains(&Layer::Seccomp),
+        "setgroups" => host.uid == 0,
+        "setns" | "socket" => spec.network == Network::None,
+        // Made only where no cgroup holds the CPUs.
+        "sched_setaffinity" => false,
+        call => !call.starts_with("landlock") || !spec.without.contains(&Layer::Landlock),
+    };
+    match Filters::current().refusal(needs) {
+        Some(error) => Err(error),
+        None => resolve_on(spec, host),
+    }
+}
+
+/// The same on a host whose filters do not matter: `doctor` tries each part.
+pub(crate) fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
     let driver = match &spec.command {
         Command::Run { language, .. } => Some(drivers::find(language)?),
         Command::Exec { .. } => None,
@@ -149,7 +165,7 @@ pub fn execute_tied(spec: &Spec, began: Instant, tie: Tie<'_>) -> Record {
     let began_ns = crate::sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
     match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns, tie)) {
         Ok(record) => record,
-        Err(error) => assemble::not_set_up(Some(spec), error),
+        Err(error) => assemble::not_set_up(Some(spec), crate::hints::explain(error)),
     }
 }
 
@@ -177,9 +193,14 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
+    // Hints name the service, which this process may leave for a cgroup.
+    crate::hints::own_service();
     let (cgroup, reasons) = prepare_cgroup(&plan)?;
     let fallback = fallback(&plan, cgroup.as_ref());
     let missing = limits_without_cgroup(&fallback);
+    if let Some(error) = refuse_deadly_affinity(&fallback) {
+        return Err(error);
+    }
     if plan.strict {
         refuse_fallbacks(&missing, &reasons)?;
     }
@@ -316,6 +337,12 @@ fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
         fallback.cpus = None;
     }
     fallback
+}
+
+/// A filter that kills for what holds `--cpus` without a cgroup.
+fn refuse_deadly_affinity(fallback: &Fallback) -> Option<SetupError> {
+    fallback.cpus?;
+    Filters::current().refusal(|call| call == "sched_setaffinity")
 }
 
 /// Limits that were asked for and that no cgroup holds.

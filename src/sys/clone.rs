@@ -66,6 +66,15 @@ pub enum Fork {
 /// The error number of clone3(2).
 pub unsafe fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
     let mut pidfd: libc::c_int = -1;
+    if namespaces == 0 && cgroup.is_none() {
+        // Filters that want to see the flags of new namespaces hide clone3(2).
+        let flags = (flags::PIDFD as usize) | libc::SIGCHLD as usize;
+        // SAFETY: the third argument is where the kernel stores the pidfd; without
+        // CLONE_VM the child has its own copy of this stack.
+        let pid =
+            unsafe { super::syscall(libc::SYS_clone, [flags, 0, &raw mut pidfd as usize, 0, 0]) }?;
+        return Ok(sides(pid, pidfd));
+    }
     let args = CloneArgs {
         flags: namespaces | flags::PIDFD | cgroup.map_or(0, |_| flags::INTO_CGROUP),
         pidfd: &raw mut pidfd as u64,
@@ -81,15 +90,19 @@ pub unsafe fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Resu
             [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0],
         )
     }?;
+    Ok(sides(pid, pidfd))
+}
+
+/// `pidfd` is the kernel's only in the parent.
+fn sides(pid: usize, pidfd: libc::c_int) -> Fork {
     if pid == 0 {
-        return Ok(Fork::Child);
+        return Fork::Child;
     }
-    // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Fork::Parent {
+    Fork::Parent {
         pid: Pid::from_raw(pid as libc::pid_t),
-        pidfd,
-    })
+        // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
+        pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+    }
 }
 
 /// Stack of the child of [`vfork_shared`]. It sets a few attributes and execs.

@@ -15,6 +15,7 @@ pub mod seccomp;
 pub mod shared;
 pub mod survivor;
 pub mod text;
+pub mod trial;
 
 use nix::errno::Errno;
 

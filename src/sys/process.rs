@@ -361,6 +361,30 @@ pub fn duplicate_above(fd: &OwnedFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
     Errno::result(copy).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether memory can be writable and executable at once, as compilers at run
+/// time want it. A filter or `PR_SET_MDWE` (Linux 6.3) may deny that.
+pub fn can_write_and_execute() -> bool {
+    const SIZE: usize = 4096;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches
+    // no memory in use.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping is ours, and nothing refers to it.
+    unsafe { libc::munmap(page, SIZE) };
+    true
+}
+
 /// Ends this process without running anything that its parent set up.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: no pointers; no handler or destructor runs.

@@ -8,9 +8,13 @@ use std::process::{Command, Output};
 
 use cellblock::doctor::{Check, Report, SCHEMA, Status};
 
+mod filtered;
+mod repaired;
+
 /// Every check, in order.
-const NAMES: [&str; 31] = [
+const NAMES: [&str; 33] = [
     "kernel",
+    "system-calls",
     "plan",
     "user-namespace",
     "id-maps",
@@ -40,6 +44,7 @@ const NAMES: [&str; 31] = [
     "interpreter-r",
     "interpreter-java",
     "interpreter-bash",
+    "executable-memory",
     "cell",
 ];
 
@@ -345,6 +350,6 @@ fn a_sandbox_around_it_is_recognised() {
     findings.assert_fails(
         "user-namespace",
         "ENOSYS",
-        &["this process is in a sandbox", "outside of it"],
+        &["a system call filter around this process", "outside of it"],
     );
 }

@@ -1,0 +1,299 @@
+//! System calls tried in a process that is thrown away: what a filter around
+//! this process (seccomp(2)) does about each.
+//!
+//! Every call gets arguments that the kernel refuses or that change nothing, so
+//! what it answers without a filter is known. Calls whose privileges the kernel
+//! checks before the arguments come last, in namespaces of the child's own.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::clone::flags::{NEWNS, NEWUSER, NEWUTS};
+
+/// A call and its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    /// Its name in [`Answers`].
+    pub name: &'static str,
+    number: libc::c_long,
+    args: [usize; 5],
+}
+
+/// What came of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The call returned this error number; 0 when it succeeded.
+    Returned(i32),
+    /// The process was killed for it.
+    Killed,
+    /// It was not tried.
+    Untried,
+}
+
+/// What came of all trials.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    /// One for each of [`TRIALS`].
+    pub list: Vec<(&'static str, Answer)>,
+    /// Whether the last ones were tried with the capabilities of an own user
+    /// namespace; without them, their EPERM may be the kernel's.
+    pub had_power: bool,
+}
+
+const NONE: usize = usize::MAX;
+const BAD_FLAGS: usize = 0x4000_0000;
+
+const fn trial(name: &'static str, number: libc::c_long, args: [usize; 5]) -> Trial {
+    Trial { name, number, args }
+}
+
+/// Where the trials begin that need the capabilities of an own user namespace.
+pub const FIRST_PRIVILEGED: usize = TRIALS.len() - 7;
+/// Creating the namespaces for them is tried before.
+const UNSHARE: usize = 0;
+
+/// The calls that the set-up of a cell makes and that the filters of service
+/// managers and containers deny; then those that tell such filters apart.
+pub const TRIALS: [Trial; 39] = [
+    trial("unshare", libc::SYS_unshare, [0; 5]),
+    trial("clone3", libc::SYS_clone3, [0; 5]),
+    trial("setns", libc::SYS_setns, [NONE, 1, 0, 0, 0]),
+    trial("openat2", libc::SYS_openat2, [NONE, 0, 0, 0, 0]),
+    trial("open_tree", libc::SYS_open_tree, [NONE, 0, BAD_FLAGS, 0, 0]),
+    trial("mount_setattr", libc::SYS_mount_setattr, [NONE, 0, 0, 0, 0]),
+    trial("fsconfig", libc::SYS_fsconfig, [NONE, 0, 0, 0, 0]),
+    trial("umount2", libc::SYS_umount2, [0, BAD_FLAGS, 0, 0, 0]),
+    trial("symlinkat", libc::SYS_symlinkat, [0, NONE, 0, 0, 0]),
+    trial("mknodat", libc::SYS_mknodat, [NONE, 0, 0, 0, 0]),
+    trial("mkdirat", libc::SYS_mkdirat, [NONE, 0, 0, 0, 0]),
+    trial("capset", libc::SYS_capset, [0; 5]),
+    trial("setresuid", libc::SYS_setresuid, [NONE, NONE, NONE, 0, 0]),
+    trial("setresgid", libc::SYS_setresgid, [NONE, NONE, NONE, 0, 0]),
+    trial("prlimit64", libc::SYS_prlimit64, [0, NONE, 0, 0, 0]),
+    trial("sched_setaffinity", libc::SYS_sched_setaffinity, [0; 5]),
+    trial("setsid", libc::SYS_setsid, [0; 5]),
+    trial("close_range", libc::SYS_close_range, [1, 0, 0, 0, 0]),
+    trial("memfd_create", libc::SYS_memfd_create, [0; 5]),
+    trial("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0, 0]),
+    trial(
+        "pidfd_send_signal",
+        libc::SYS_pidfd_send_signal,
+        [NONE, 0, 0, 0, 0],
+    ),
+    trial("signalfd4", libc::SYS_signalfd4, [NONE, 0, 0, 0, 0]),
+    trial("flock", libc::SYS_flock, [NONE, 0, 0, 0, 0]),
+    trial("faccessat2", libc::SYS_faccessat2, [NONE, 0, 0, 0, 0]),
+    trial("seccomp", libc::SYS_seccomp, [NONE, 0, 0, 0, 0]),
+    trial(
+        "landlock_create_ruleset",
+        libc::SYS_landlock_create_ruleset,
+        [0, 0, 1, 0, 0],
+    ),
+    trial(
+        "landlock_add_rule",
+        libc::SYS_landlock_add_rule,
+        [NONE, 0, 0, 0, 0],
+    ),
+    trial(
+        "landlock_restrict_self",
+        libc::SYS_landlock_restrict_self,
+        [NONE, 0, 0, 0, 0],
+    ),
+    // What one option of a service manager's denies by its arguments.
+    trial(SETNS_TO_ANY, libc::SYS_setns, [NONE, 0, 0, 0, 0]),
+    trial(SET_USER_ID_BIT, libc::SYS_fchmod, [NONE, 0o4000, 0, 0, 0]),
+    trial(
+        INET_SOCKET,
+        libc::SYS_socket,
+        [libc::AF_INET as usize, libc::SOCK_DGRAM as usize, 0, 0, 0],
+    ),
+    trial(
+        UNIX_SOCKET,
+        libc::SYS_socket,
+        [libc::AF_UNIX as usize, libc::SOCK_DGRAM as usize, 0, 0, 0],
+    ),
+    trial("fsopen", libc::SYS_fsopen, [0; 5]),
+    trial("fsmount", libc::SYS_fsmount, [NONE, 0, 0, 0, 0]),
+    trial(
+        "move_mount",
+        libc::SYS_move_mount,
+        [NONE, 0, NONE, 0, BAD_FLAGS],
+    ),
+    trial("pivot_root", libc::SYS_pivot_root, [0; 5]),
+    trial("sethostname", libc::SYS_sethostname, [0, NONE, 0, 0, 0]),
+    trial("setdomainname", libc::SYS_setdomainname, [0, NONE, 0, 0, 0]),
+    // Its EPERM says nothing in a namespace without mapped groups.
+    trial("setgroups", libc::SYS_setgroups, [NONE, 0, 0, 0, 0]),
+];
+
+/// setns(2) to a namespace of any kind.
+pub const SETNS_TO_ANY: &str = "setns to any namespace";
+/// fchmod(2) with a set-user-ID bit.
+pub const SET_USER_ID_BIT: &str = "fchmod with a set-user-ID bit";
+/// socket(2) of `AF_INET`.
+pub const INET_SOCKET: &str = "socket of AF_INET";
+/// socket(2) of `AF_UNIX`.
+pub const UNIX_SOCKET: &str = "socket of AF_UNIX";
+
+/// Shared with the child, and zeroed, which is [`Answer::Untried`] throughout.
+#[repr(C)]
+struct Page {
+    at: AtomicUsize,
+    had_power: AtomicBool,
+    is_answered: [AtomicBool; TRIALS.len()],
+    errnos: [AtomicI32; TRIALS.len()],
+}
+
+/// Whether this process is under a filter (`PR_GET_SECCOMP`, prctl(2)).
+pub fn is_filtered() -> bool {
+    // SAFETY: without pointers; a filter that kills for prctl(2) would have done
+    // so when the C library began.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == 2 }
+}
+
+/// Tries every call. A filter may kill the process that does; another one then
+/// goes on behind the call.
+///
+/// # Errors
+/// The error number of mmap(2), fork(2) or waitpid(2).
+pub fn try_all() -> Result<Answers, Errno> {
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches
+    // no memory in use.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Page>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return Err(Errno::last());
+    }
+    let page = NonNull::new(page.cast::<Page>()).ok_or(Errno::ENOMEM)?;
+    // SAFETY: the mapping is zeroed, which is a valid Page, is accessed through
+    // atomics only, and is unmapped behind the last use.
+    let answers = collect(unsafe { page.as_ref() });
+    // SAFETY: the mapping is ours, and nothing refers to it any more.
+    unsafe { libc::munmap(page.as_ptr().cast(), size_of::<Page>()) };
+    answers
+}
+
+fn collect(page: &Page) -> Result<Answers, Errno> {
+    let mut list: Vec<_> = TRIALS.map(|trial| (trial.name, Answer::Untried)).into();
+    let mut next = 0;
+    while next < TRIALS.len() {
+        page.at.store(next, Ordering::SeqCst);
+        // SAFETY: the child makes system calls on its own memory and on `page`,
+        // and nothing else: it takes no lock and allocates nothing.
+        let pid = match unsafe { libc::fork() } {
+            0 => play(page, next),
+            pid => Errno::result(pid).map(Pid::from_raw)?,
+        };
+        let status = loop {
+            match waitpid(pid, None) {
+                Err(Errno::EINTR) => {}
+                status => break status?,
+            }
+        };
+        next = match status {
+            WaitStatus::Exited(..) => TRIALS.len(),
+            _ => {
+                let at = page.at.load(Ordering::SeqCst);
+                if let Some((_, answer)) = list.get_mut(at) {
+                    *answer = Answer::Killed;
+                }
+                at + 1
+            }
+        };
+    }
+    for (index, (_, answer)) in list.iter_mut().enumerate() {
+        if page.is_answered[index].load(Ordering::SeqCst) {
+            *answer = Answer::Returned(page.errnos[index].load(Ordering::SeqCst));
+        }
+    }
+    Ok(Answers {
+        list,
+        had_power: page.had_power.load(Ordering::SeqCst),
+    })
+}
+
+/// The child's part. No memory is freed: it ends here.
+fn play(page: &Page, first: usize) -> ! {
+    // A death for a system call leaves no core; landlock_restrict_self(2) wants
+    // no_new_privs.
+    // SAFETY: no pointers.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    }
+    for (index, trial) in TRIALS.iter().enumerate() {
+        if index == FIRST_PRIVILEGED {
+            gain_power(page);
+        }
+        if index < first {
+            continue;
+        }
+        page.at.store(index, Ordering::SeqCst);
+        // SAFETY: every pointer among the arguments is null, which the kernel
+        // refuses; a descriptor that is made goes with the process.
+        let result = unsafe { super::syscall(trial.number, trial.args) };
+        let errno = result.err().map_or(0, |errno| errno as i32);
+        page.errnos[index].store(errno, Ordering::SeqCst);
+        page.is_answered[index].store(true, Ordering::SeqCst);
+    }
+    super::process::exit_now(0)
+}
+
+fn gain_power(page: &Page) {
+    let is_allowed = page.is_answered[UNSHARE].load(Ordering::SeqCst)
+        && page.errnos[UNSHARE].load(Ordering::SeqCst) == 0;
+    if !is_allowed {
+        return;
+    }
+    let namespaces = (NEWUSER | NEWNS | NEWUTS) as usize;
+    // SAFETY: no pointers; the child has one thread and nothing depends on its
+    // namespaces.
+    let made = unsafe { super::syscall(libc::SYS_unshare, [namespaces, 0, 0, 0, 0]) };
+    page.had_power.store(made.is_ok(), Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_filter_no_call_is_denied() {
+        if is_filtered() {
+            eprintln!("skip: a filter is around these tests");
+            return;
+        }
+        let answers = try_all().unwrap();
+        for (index, (name, answer)) in answers.list.iter().enumerate() {
+            let expected: &[i32] = match *name {
+                _ if index >= FIRST_PRIVILEGED && !answers.had_power => &[libc::EPERM],
+                "setgroups" => &[libc::EPERM, libc::EINVAL],
+                "unshare" | "setresuid" | "setresgid" | "setsid" | INET_SOCKET | UNIX_SOCKET => {
+                    &[0]
+                }
+                "landlock_create_ruleset" => &[0, libc::EOPNOTSUPP, libc::ENOSYS],
+                name if name.starts_with("landlock") => {
+                    &[libc::EBADF, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS]
+                }
+                _ => &[libc::EINVAL, libc::EFAULT, libc::EBADF],
+            };
+            assert!(
+                matches!(answer, Answer::Returned(errno) if expected.contains(errno)),
+                "{name}: {answer:?}"
+            );
+        }
+        assert_eq!(TRIALS[UNSHARE].name, "unshare");
+        assert_eq!(TRIALS[FIRST_PRIVILEGED].name, "fsopen");
+    }
+}
