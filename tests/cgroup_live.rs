@@ -183,6 +183,7 @@ fn limits_read_back() -> Result<(), Stop> {
     ensure!(held.processes == Some(20), "{held:?}");
     ensure!(held.cpus == Some(1.5), "{held:?}");
     ensure!(cell.unenforced().is_empty(), "{:?}", cell.unenforced());
+    cell.throttle()?;
     for (file, value) in [
         ("memory.max", "49999872\n"),
         ("memory.oom.group", "1\n"),
@@ -241,6 +242,10 @@ fn process_limit_holds() -> Result<(), Stop> {
 
 fn cpu_limit_throttles() -> Result<(), Stop> {
     let cell = limited("cpus", |request| request.cpus = Some(0.2))?;
+    // Not while the cell is set up.
+    let unlimited = fs::read_to_string(cell.path().join("cpu.max"))?;
+    ensure!(unlimited == "max 100000\n", "{unlimited}");
+    cell.throttle()?;
     let begin = Instant::now();
     let mut burner = joined(&cell, &["burn", "1500"])?;
     burner.process.wait()?;

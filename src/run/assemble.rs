@@ -1,6 +1,7 @@
 //! Everything observed, as a record.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use super::FilterPolicy;
 use super::conversation::Said;
@@ -14,7 +15,7 @@ use crate::error::SetupError;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
 use crate::plan::Plan;
-use crate::record::{CgroupRecord, Denied, Record, SCHEMA, Timing, Usage};
+use crate::record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
@@ -79,7 +80,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
     let texts = [&stdout, &stderr].map(|stream| stream.as_ref().map(|stream| &stream.text));
     let last_output = evidence::last_output(&end(&observed), texts);
-    let verdict = judge(&Evidence {
+    let mut verdict = judge(&Evidence {
         end: end(&observed),
         stopped: observed
             .stopped
@@ -94,6 +95,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         limits: &plan.limits,
         place: place(spec, plan),
     });
+    name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(&observed, &said, &mut warnings);
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
@@ -258,6 +260,29 @@ fn end(observed: &Observed) -> End {
         (None, Some(status)) => End::Signaled(libc::WTERMSIG(status)),
         // Init was killed before it could say how the program ended.
         (None, None) => End::Signaled(libc::SIGKILL),
+    }
+}
+
+/// Says that it was the limit of another cgroup than the cell's that acted, and
+/// whose.
+fn name_enclosing(verdict: &mut Verdict, cgroup: Option<&CgroupFacts>) {
+    let Some(CgroupFacts {
+        usage, enforced, ..
+    }) = cgroup
+    else {
+        return;
+    };
+    let (path, limit) = match verdict.outcome {
+        Outcome::Memory => (&usage.acted.memory, enforced.memory.map(|bytes| bytes.0)),
+        Outcome::Processes => (&usage.acted.processes, enforced.processes),
+        _ => return,
+    };
+    if let (Some(path), Some(limit), Some(context)) = (path, limit, &mut verdict.context) {
+        let _ = write!(
+            context,
+            " (the limit that acted is that of the cgroup that cellblock runs in, {}: {limit})",
+            path.display()
+        );
     }
 }
 

@@ -42,6 +42,7 @@ use super::verdict::Stop;
 use super::{Channel, Grace, Observed, Observer, Parent, Stream};
 use crate::child::report::{self, Message};
 use crate::error::{Result, SetupError, Step};
+use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Running, in_words};
 use crate::plan::Plan;
 use crate::sys::process::pidfd_send_signal;
@@ -225,6 +226,10 @@ impl<'a> Watcher<'a> {
             observer.started();
         }
         self.phase = Phase::Running;
+        if let Some(Err(error)) = self.cell.cgroup.as_ref().map(CellCgroup::throttle) {
+            self.end(Stop::Internal(error.to_string()));
+            return;
+        }
         if self.cell.output.iter().any(Option::is_some) {
             // Room for output, while the program is still starting.
             crate::sys::text::let_go();

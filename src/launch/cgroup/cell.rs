@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, mkdirat};
 
 use super::dir::Dir;
 use super::dispose::{self, dispose};
+use super::enclosing::{Acted, Enclosing};
 use super::find::Parent;
 use super::janitor;
 use super::limits::{self, Enforced, INIT};
@@ -39,6 +40,9 @@ pub struct CellCgroup {
     below: PathBuf,
     source: Source,
     controllers: Vec<Controller>,
+    /// Its own limit on CPUs.
+    cpus: Option<f64>,
+    enclosing: Enclosing,
     enforced: Enforced,
     unenforced: Vec<SetupError>,
     cpu_stat: File,
@@ -67,7 +71,7 @@ impl CpuTime {
 
 /// What a cell used. A value is `None` where the controller that counts it is
 /// not in force, or the kernel is too old.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
     /// CPU time.
     pub cpu: Option<CpuTime>,
@@ -86,6 +90,8 @@ pub struct CgroupUsage {
     pub oom_group_kills: Option<u64>,
     /// How often a fork failed at the limit on processes.
     pub forks_refused: Option<u64>,
+    /// Which of the limits of enclosing cgroups acted.
+    pub acted: Acted,
 }
 
 impl CellCgroup {
@@ -110,7 +116,13 @@ impl CellCgroup {
         let cpu_stat = usable.inspect_err(|_| {
             let _ = dispose(parent.as_fd(), &c_name, PATIENCE);
         })?;
-        let (enforced, unenforced) = limits::apply(&dir, &controllers, request);
+        let (held, mut unenforced) = limits::apply(&dir, &controllers, request);
+        if held.cpus.is_some() {
+            // Tried, and lifted until `throttle`.
+            unenforced.extend(limits::set_cpus(&dir, None).err());
+        }
+        let enclosing = Enclosing::above(&parent);
+        let enforced = enclosing.bound(held);
         Ok(Self {
             below,
             name: c_name,
@@ -118,6 +130,8 @@ impl CellCgroup {
             dir,
             source,
             controllers,
+            cpus: held.cpus,
+            enclosing,
             enforced,
             unenforced,
             cpu_stat,
@@ -136,6 +150,20 @@ impl CellCgroup {
     /// Where the directory was made; for messages.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Begins to limit the CPUs. Setting a cell up is the supervisor's work, and
+    /// takes longer than its deadline with a hundredth of a CPU; so this limit
+    /// begins with the program. That may already run then: the limit is a rate,
+    /// which a moment without it changes little.
+    ///
+    /// # Errors
+    /// When `cpu.max` cannot be written, as it could when the cell was made.
+    pub fn throttle(&self) -> Result<()> {
+        match self.cpus {
+            Some(cpus) => limits::set_cpus(&self.dir, Some(cpus)),
+            None => Ok(()),
+        }
     }
 
     /// The limits that hold.
@@ -192,15 +220,25 @@ impl CellCgroup {
         let cpu = self.cpu_stat().unwrap_or_default();
         let read = |name| self.dir.read(name).unwrap_or_default();
         let memory = read("memory.events");
+        let oom_kills = parse::keyed(&memory, "oom_kill");
+        let refused = parse::keyed(&read("pids.events"), "max");
+        let acted = self
+            .enclosing
+            .acted(&self.dir, oom_kills.unwrap_or(0), refused);
         CgroupUsage {
             cpu: cpu_time(&cpu),
             memory_peak: parse::number(&read("memory.peak")).map(Bytes),
             processes_peak: parse::number(&read("pids.peak")).map(|peak| peak.saturating_sub(INIT)),
             throttled_periods: parse::keyed(&cpu, "nr_throttled"),
             throttled: parse::keyed(&cpu, "throttled_usec").map(Duration::from_micros),
-            oom_kills: parse::keyed(&memory, "oom_kill"),
+            oom_kills,
             oom_group_kills: parse::keyed(&memory, "oom_group_kill"),
-            forks_refused: parse::keyed(&read("pids.events"), "max"),
+            forks_refused: match &acted.processes {
+                // Counted there, and for others as well: at least one.
+                Some(_) => refused.map(|count| count.max(1)),
+                None => refused,
+            },
+            acted,
         }
     }
 

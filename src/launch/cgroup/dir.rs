@@ -27,9 +27,13 @@ pub(super) struct Dir {
 impl Dir {
     /// Opens the cgroup at `path`.
     pub(super) fn open(path: PathBuf) -> Result<Self> {
-        let file: File = open(&path, DIRECTORY, Mode::empty())
+        let file = open(&path, DIRECTORY, Mode::empty())
             .map_err(|errno| SetupError::os(Step::Cgroup, "open", errno).on(path.display()))?
             .into();
+        Self::checked(file, path)
+    }
+
+    fn checked(file: File, path: PathBuf) -> Result<Self> {
         let kind = fstatfs(&file)
             .map_err(|errno| SetupError::os(Step::Cgroup, "fstatfs", errno).on(path.display()))?;
         if kind.filesystem_type() != CGROUP2_SUPER_MAGIC {
@@ -65,6 +69,13 @@ impl Dir {
             file,
             path: self.path.join(name),
         })
+    }
+
+    /// The cgroup above; `None` at the root of the mount, above which another
+    /// file system is.
+    pub(super) fn above(&self) -> Option<Self> {
+        let file = openat(&self.file, "..", DIRECTORY, Mode::empty()).ok()?;
+        Self::checked(file.into(), self.path.join("..")).ok()
     }
 
     /// Where it was found.

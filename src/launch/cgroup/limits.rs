@@ -13,6 +13,8 @@ use cgroups_rs::cpu::CpuController;
 use cgroups_rs::memory::MemController;
 use cgroups_rs::pid::PidController;
 use cgroups_rs::{Cgroup, Hierarchy, MaxValue, Subsystem};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::dir::Dir;
@@ -28,8 +30,9 @@ const QUOTA_MIN: f64 = 1000.0;
 /// The usual period of `cpu.max`, in µs; and the longest, for small fractions.
 const PERIODS: [u32; 2] = [100_000, 1_000_000];
 
-/// What holds in the cell's cgroup, as read back from its files. `None` where
-/// nothing was asked for, or where it does not hold.
+/// What holds in the cell's cgroup: the least of its own limit, as read back, and
+/// of those above it. `None` where nothing was asked for, or where the cell's own
+/// does not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Enforced {
     /// `memory.max`, with swap off: the request, rounded down to whole pages.
@@ -51,6 +54,7 @@ pub(super) fn apply(
     let mut unenforced = Vec::new();
     // A cell has no use for cgroups of its own, and without any it can be removed.
     unenforced.extend(cell.write("cgroup.max.descendants", "0").err());
+    unenforced.extend(refuse_huge_pages(cell));
     let enforced = Enforced {
         memory: held(&mut unenforced, request.memory, |bytes| {
             memory(cell, cgroup.controller_of(), bytes)
@@ -131,6 +135,32 @@ fn cpu(cell: &Dir, controller: Option<&CpuController>, cpus: f64) -> Result<f64>
         Some(held) if held == (quota, period) => Ok(quota as f64 / period as f64),
         _ => Err(refused(cell, MAX, format!("{quota} {period}"), set.err())),
     }
+}
+
+/// Sets `cpu.max` for `cpus`, or for no limit.
+pub(super) fn set_cpus(cell: &Dir, cpus: Option<f64>) -> Result<()> {
+    let value = match cpus.and_then(quota) {
+        Some((quota, period)) => format!("{quota} {period}"),
+        None => "max".to_owned(),
+    };
+    cell.write("cpu.max", &value)
+}
+
+/// Takes huge pages away, which the memory controller does not count, where a
+/// controller for them is in force: 0 for `hugetlb.SIZE.max`, and for what is
+/// reserved, so that mmap(2) fails instead of the first access.
+fn refuse_huge_pages(cell: &Dir) -> Vec<SetupError> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(mut entries) = nix::dir::Dir::openat(cell, c".", flags, Mode::empty()) else {
+        return Vec::new();
+    };
+    entries
+        .iter()
+        .filter_map(std::result::Result::ok)
+        .filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok())
+        .filter(|name| name.starts_with("hugetlb.") && name.ends_with(".max"))
+        .filter_map(|name| cell.write(&name, "0").err())
+        .collect()
 }
 
 /// Quota and period, in µs, that come closest to so many CPUs.

@@ -35,12 +35,14 @@ use crate::spec::{Bytes, CgroupChoice};
 use find::{Caller, Parent, Standing};
 
 pub use cell::{CellCgroup, CgroupUsage, CpuTime};
+pub use enclosing::Acted;
 pub use limits::Enforced;
 
 mod cell;
 mod dir;
 mod dispose;
 mod enable;
+mod enclosing;
 mod find;
 mod janitor;
 mod limits;

@@ -198,6 +198,7 @@ pub enum Width {
 pub enum Errno {
     #[default]
     EPERM = 1,
+    ENOMEM = 12,
     EACCES = 13,
     EINVAL = 22,
     ENOSYS = 38,

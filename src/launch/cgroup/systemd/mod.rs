@@ -43,7 +43,7 @@ mod stay;
 const UNIT: &str = "cellblock.scope";
 /// How long systemd gets to answer, and how long to answer everything: a run
 /// waits for those that began before it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// For what the child does besides.
 const MARGIN: Duration = Duration::from_millis(500);
 
