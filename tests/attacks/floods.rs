@@ -27,7 +27,7 @@ pub(crate) const SUITE: Suite = Suite {
         },
         scene("frames-of-json", |stage| {
             let code = with_frames(include_str!("floods/json.py"));
-            let cell = stage.python(&code).limit("results", "1M");
+            let cell = stage.python(&code).limit("results", "256K");
             are_dropped(&floods(stage, &cell, WALL)?)
         }),
         scene("frames-as-long-as-can-be", |stage| {

@@ -107,7 +107,7 @@ impl Value {
             Self::Ignored | Self::Start(_) => 0,
             Self::Shown(shown) => shown.in_json(),
             Self::Encoded(encoded) => encoded.in_json(),
-            Self::Checked(checked) => checked.shown.in_json(),
+            Self::Checked(checked) => checked.shown.length(),
         }
     }
 
@@ -278,7 +278,10 @@ impl Item {
                     Value::Encoded(encoded) => Form::Text(encoded.finish()),
                     Value::Checked(checked) => match checked.finish() {
                         (Kind::Object | Kind::Json, text) => form_of(text),
-                        (Kind::Text, text) => Form::Text(text),
+                        (Kind::Text, text) => {
+                            self.size += length_in_json(&text).saturating_sub(text.len());
+                            Form::Text(text)
+                        }
                     },
                     Value::Ignored | Value::Start(_) => return,
                 };

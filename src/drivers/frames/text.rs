@@ -44,6 +44,11 @@ impl Shown {
         self.in_json + 2
     }
 
+    /// How many bytes the text itself has, as JSON takes in JSON.
+    pub(super) fn length(&self) -> usize {
+        self.text.len()
+    }
+
     /// The text, and whether it is what came, byte for byte.
     pub(super) fn finish(mut self) -> (String, bool) {
         let held = std::mem::take(&mut self.held);
