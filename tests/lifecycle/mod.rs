@@ -11,6 +11,7 @@ mod exit_codes;
 mod files;
 mod languages;
 mod memory;
+mod mix;
 mod output;
 mod record;
 mod shares;
@@ -36,5 +37,6 @@ pub(crate) const SUITES: &[&Suite] = &[
     &event_readers::SUITE,
     &truth::SUITE,
     &crowd::SUITE,
+    &mix::SUITE,
     &languages::SUITE,
 ];
