@@ -47,7 +47,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("sys", &["error"]),
     ("tree", &["error"]),
     ("archive", &["bytes", "error", "tree"]),
-    ("stage", &["archive", "error", "spec"]),
+    ("stage", &["archive", "error", "spec", "tree"]),
     // What runs inside knows the prepared plan and the types that it is made of.
     (
         "child",
