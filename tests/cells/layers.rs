@@ -15,7 +15,7 @@ pub(crate) const SUITES: &[&Suite] = &[&Suite {
     attacks: &[],
     scenes: &[Scene {
         name: "each-given-up",
-        needs: &[],
+        needs: &[Need::Long],
         run: each_given_up,
     }],
     actors: &[],
