@@ -14,6 +14,8 @@ mod catalogue;
 mod cells;
 #[path = "support/events.rs"]
 mod events;
+#[path = "cells/layers.rs"]
+mod layers;
 mod lifecycle;
 #[path = "cells/peers.rs"]
 mod peers;
@@ -26,6 +28,7 @@ fn main() {
         lifecycle::SUITES,
         peers::SUITES,
         catalogue::SUITES,
+        layers::SUITES,
     ]
     .concat();
     std::process::exit(cells::runner::main(&suites));

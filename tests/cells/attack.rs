@@ -183,6 +183,20 @@ impl Attack {
         }
     }
 
+    /// Whether it gets past every check in a cell without these layers.
+    pub(crate) fn works_without(&self, stage: &Stage, probe: &str, layers: &[&str]) -> Check<bool> {
+        let run = self.in_cell(stage, probe, layers)?;
+        if killed_by_filter(&run.record) {
+            return Ok(false);
+        }
+        // A program that ended without a report was stopped otherwise.
+        let Ok(attempt) = Report::find(probe, run.stdout()) else {
+            return Ok(false);
+        };
+        let behind = self.live.and_then(|live| live.behind);
+        Ok(attempt == behind.map_or(Ok(()), Err))
+    }
+
     fn in_cell(&self, stage: &Stage, probe: &str, layers: &[&str]) -> Check<Run> {
         let mut cell = stage.probe(probe, []).without_all(layers);
         for word in self.options {

@@ -20,6 +20,8 @@ pub(crate) enum Need {
     Device(&'static str),
     /// A cgroup that cellblock can limit memory and processes by.
     Cgroup,
+    /// More time than the everyday tests may take.
+    Long,
 }
 
 impl Need {
@@ -38,6 +40,7 @@ impl Need {
             Self::Cgroup if !stage.has_cgroup() => {
                 Some("cellblock finds no cgroup to limit memory by".into())
             }
+            Self::Long if !stage.long() => Some("takes long; CELLS_LONG=1 runs it".into()),
             _ => None,
         }
     }

@@ -28,7 +28,8 @@ const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [FIL
   FILTER         run the tests whose names contain one of these
 
 environment: CELLBLOCK_BIN, the executable to test;
-             CELLS_PATIENCE, a factor for every deadline";
+             CELLS_PATIENCE, a factor for every deadline;
+             CELLS_LONG, set to run the tests that take long as well";
 
 #[derive(Default)]
 struct Options {

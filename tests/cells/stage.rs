@@ -53,6 +53,11 @@ impl Stage {
         format!("{}ms", self.within(milliseconds).as_millis())
     }
 
+    /// Whether tests that take long are wanted.
+    pub(crate) fn long(&self) -> bool {
+        std::env::var_os("CELLS_LONG").is_some()
+    }
+
     /// How often to try what a race decides: less often where all is slow.
     pub(crate) fn times(&self, count: u32) -> u32 {
         (count / self.patience).max(8)

@@ -17,6 +17,7 @@ mod kept_hostile;
 mod languages;
 mod leftovers;
 mod memory;
+mod mix;
 mod output;
 mod record;
 mod refusals;
@@ -54,5 +55,6 @@ pub(crate) const SUITES: &[&Suite] = &[
     &truth::SUITE,
     &verdicts::SUITE,
     &crowd::SUITE,
+    &mix::SUITE,
     &languages::SUITE,
 ];

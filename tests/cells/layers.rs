@@ -1,0 +1,93 @@
+//! Every attack again, in cells that give up one layer each.
+//!
+//! Where an attack works without a layer, that layer alone holds it. [`ALONE`]
+//! names all of these, so that a layer which loses its second line of defence
+//! is seen.
+
+use cellblock::spec::Layer;
+
+use crate::attacks;
+use crate::cells::prelude::*;
+
+pub(crate) const SUITES: &[&Suite] = &[&Suite {
+    name: "layers",
+    covers: &[],
+    attacks: &[],
+    scenes: &[Scene {
+        name: "each-given-up",
+        needs: &[Need::Long],
+        run: each_given_up,
+    }],
+    actors: &[],
+}];
+
+/// Attacks that one layer alone holds.
+const ALONE: &[(Layer, &[&str])] = &[
+    (
+        Layer::Seccomp,
+        &[
+            "namespaces/unshare-user-without-limit",
+            "namespaces/clone3-plain",
+            "mount-api/fsconfig",
+            "mount-api/nf-tables",
+            "mount-api/xfrm",
+            "io-uring/setup",
+            "io-uring/enter",
+            "io-uring/register",
+            "keyrings/add",
+            "keyrings/session-of-the-caller",
+            "keyrings/join-session",
+            "keyrings/request",
+            "sockets/vsock",
+            "sockets/netlink-audit",
+            "sockets/netlink-uevents",
+            "sockets/netlink-with-high-bits",
+            "sockets/vsock-with-high-bits",
+            "sockets/mptcp",
+            "kernel-calls/ptrace-sibling",
+            "kernel-calls/ptrace-me",
+            "kernel-calls/read-sibling",
+            "kernel-calls/limits-of-init",
+            "kernel-calls/kcmp",
+            "kernel-calls/name-to-handle",
+            "kernel-calls/perf-event",
+            "kernel-calls/userfaultfd",
+            "kernel-calls/quotactl",
+            "foreign-abi/int-0x80",
+            "no-exec/from-memory",
+            "no-exec/from-memory-by-descriptor",
+        ],
+    ),
+    (Layer::Landlock, &["no-exec/from-tmp"]),
+    (Layer::UsernsLimit, &[]),
+    (
+        Layer::Proc,
+        &[
+            "host-view/kernel-symbols",
+            "host-view/kernel-command-line",
+            "host-view/partitions",
+            "host-view/interrupts",
+            "host-view/memory-map",
+            "host-view/keys",
+            "host-view/settings",
+        ],
+    ),
+];
+
+fn each_given_up(stage: &Stage) -> Check {
+    let mut unexpected = Vec::new();
+    for (layer, expected) in ALONE {
+        for suite in attacks::SUITES {
+            for attack in suite.attacks {
+                let name = format!("{}/{}", suite.name, attack.name);
+                let works = attack.works_without(stage, &name, &[layer.name()])?;
+                if works && !expected.contains(&name.as_str()) {
+                    unexpected.push(format!("{} without {}", name, layer.name()));
+                }
+            }
+        }
+    }
+    assert_eq!(ALONE.len(), Layer::ALL.len());
+    assert!(unexpected.is_empty(), "these work: {unexpected:#?}");
+    Ok(())
+}
