@@ -89,7 +89,6 @@ pub struct Record {
     pub denied: Vec<Denied>,
     /// The same of what the interpreter tries by itself at every start, before it
     /// begins with the code, and does without.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub denied_to_interpreter: Vec<Denied>,
     /// What it used.
     pub usage: Usage,

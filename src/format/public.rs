@@ -31,30 +31,15 @@ impl Serialize for Public<'_> {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, stdout, stderr,
         );
-        if let Some(bytes) = stdout_base64 {
-            map.serialize_entry("stdout_base64", bytes)?;
-        }
-        if let Some(bytes) = stderr_base64 {
-            map.serialize_entry("stderr_base64", bytes)?;
-        }
-        fields!(results, error, files);
-        if !files_skipped.is_empty() {
-            map.serialize_entry("files_skipped", &skipped(files_skipped))?;
-        }
-        fields!(truncated, denied);
-        if !denied_to_interpreter.is_empty() {
-            fields!(denied_to_interpreter);
-        }
-        fields!(usage, limits);
+        fields!(stdout_base64, stderr_base64, results, error, files);
+        map.serialize_entry("files_skipped", &skipped(files_skipped))?;
+        fields!(truncated, denied, denied_to_interpreter, usage, limits);
         map.serialize_entry("isolation", &isolation.as_ref().map(without_paths))?;
         fields!(timing);
-        if let Some(error) = setup_error {
-            map.serialize_entry("setup_error", &error.without_paths())?;
-        }
+        let error = setup_error.as_ref().map(|error| error.without_paths());
+        map.serialize_entry("setup_error", &error)?;
         let warnings: Vec<&String> = warnings.iter().filter(|text| !text.contains('/')).collect();
-        if !warnings.is_empty() {
-            map.serialize_entry("warnings", &warnings)?;
-        }
+        map.serialize_entry("warnings", &warnings)?;
         map.end()
     }
 }

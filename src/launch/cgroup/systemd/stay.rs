@@ -36,19 +36,17 @@ pub(super) fn may_leave(own: &Location, uid: Uid) -> Result<()> {
             &own.path(),
         );
     }
-    for left in own
-        .below
-        .ancestors()
+    let left: Vec<&Path> = (own.below.ancestors())
         .filter(|cgroup| !destination.starts_with(cgroup))
-    {
-        let path = own.mount.join(left);
-        if is_service(left) {
-            return refuse(
-                "cellblock runs in a service, and a cell in a scope would escape its limits and its end",
-                &path,
-            );
-        }
-        let dir = Dir::open(path)?;
+        .collect();
+    if let Some(service) = left.iter().find(|cgroup| is_service(cgroup)) {
+        return refuse(
+            "cellblock runs in a service, and a cell in a scope would escape its limits and its end",
+            &own.mount.join(service),
+        );
+    }
+    for cgroup in left {
+        let dir = Dir::open(own.mount.join(cgroup))?;
         if let Some(limit) = LIMITS.into_iter().find(|limit| is_set(&dir, limit)) {
             return refuse(
                 "a cell in a scope would escape this limit of cellblock's own cgroup",
