@@ -15,7 +15,6 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::stat::{FileStat, fstat};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, pipe2};
 
@@ -24,15 +23,15 @@ use crate::error::{Result, SetupError, Step};
 use crate::plan::{Ids, MountKind, Plan, Source};
 use crate::spec::Layer;
 use crate::sys::clone::{Fork, flags, fork_into};
-use crate::sys::mount::{self, attr};
+use crate::sys::mount::{self, Owner, attr};
 use crate::sys::process::exit_now;
 
 /// Maps every writable bind that the program could otherwise not write to: detached
 /// mounts to use in place of the plan's, by its index. Only root may, so that nothing is
 /// done for others.
 ///
-/// Opening a path may wait for a file system that does not answer: this is called while
-/// the caller's signals still end this process.
+/// Where a path leads through a file system that does not answer, opening it waits: this
+/// is called while the caller's signals still end this process.
 ///
 /// # Errors
 /// A bind cannot be mapped, and its permissions do not let the program write either.
@@ -63,8 +62,8 @@ fn map_bind(plan: &Plan, path: &Path, namespaces: &mut Namespaces) -> Result<Opt
         .map_err(|_| failed("open_tree", Errno::EINVAL))?;
     let tree =
         mount::clone_tree(libc::AT_FDCWD, &name).map_err(|errno| failed("open_tree", errno))?;
-    let stat = fstat(&tree).map_err(|errno| failed("fstat", errno))?;
-    let owner = (stat.st_uid, stat.st_gid);
+    let found = mount::known_owner(tree.as_fd()).map_err(|errno| failed("statx", errno))?;
+    let owner = (found.uid, found.gid);
     if owner.0 == plan.ids.outer_uid {
         return Ok(None);
     }
@@ -74,7 +73,7 @@ fn map_bind(plan: &Plan, path: &Path, namespaces: &mut Namespaces) -> Result<Opt
         let message = "without seccomp, a program could make set-user-ID files that belong to \
                        the directory's owner";
         return refuse_unless_open(
-            &stat,
+            &found,
             SetupError::new(Step::Mount, message).on(path.display()),
         );
     }
@@ -85,13 +84,13 @@ fn map_bind(plan: &Plan, path: &Path, namespaces: &mut Namespaces) -> Result<Opt
     });
     match mapped {
         Ok(()) => Ok(Some(tree)),
-        Err(error) => refuse_unless_open(&stat, error),
+        Err(error) => refuse_unless_open(&found, error),
     }
 }
 
 /// A directory that everyone may write to needs no mapping.
-fn refuse_unless_open(stat: &FileStat, error: SetupError) -> Result<Option<OwnedFd>> {
-    if stat.st_mode & 0o002 != 0 {
+fn refuse_unless_open(found: &Owner, error: SetupError) -> Result<Option<OwnedFd>> {
+    if found.mode & 0o002 != 0 {
         return Ok(None);
     }
     Err(error.hint(

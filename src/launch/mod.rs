@@ -119,7 +119,7 @@ pub fn launch(
                 fallback,
                 cpus,
             };
-            let prepared = prefer_for_oom(pid).and_then(|()| map_ids(pid, &plan.ids));
+            let prepared = map_ids(pid, &plan.ids).and_then(|()| prefer_for_oom(pid));
             match prepared.and_then(|()| release(cell.report.as_fd())) {
                 // Init may have failed and gone already; then its message, which
                 // tells more, is waiting in the socket.

@@ -2,12 +2,19 @@
 //! a program from connecting to one that it can name.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::dir::{Dir, Type};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
 
 use crate::plan::Plan;
 use crate::spec::{Bind, Spec};
+use crate::sys::mount::mount_id;
 
 /// The policy under which no socket can be connected to one in a directory.
 const WITHOUT: &str = "no-unix-sockets";
@@ -41,29 +48,73 @@ fn warning(bind: &Bind) -> Option<String> {
     ))
 }
 
-/// Sockets beneath a directory, as far as it is looked at. What cannot be read
-/// is left out, and so is a socket that the caller names itself.
+/// File systems that answer without a server. Others are not looked at: a launch
+/// must not wait for a server that is gone.
+const LOCAL: [&str; 10] = [
+    "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs",
+];
+
+/// Whether `file` is on one of these, by what the kernel itself knows.
+fn is_local(file: &OwnedFd) -> bool {
+    let Ok(id) = mount_id(file.as_fd()) else {
+        return false;
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').next().and_then(|id| id.parse().ok()) == Some(id));
+    let kind = line.and_then(|line| line.split_once(" - ")?.1.split(' ').next());
+    kind.is_some_and(|kind| LOCAL.contains(&kind))
+}
+
+/// Sockets beneath a directory, as far as it is looked at: not into other mounts.
+/// What cannot be read is left out, and so is a socket that the caller names itself.
 fn sockets(top: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut directories = VecDeque::from([top.to_owned()]);
+    let Ok(root) = open(top, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) else {
+        return found;
+    };
+    if !is_local(&root) {
+        return found;
+    }
+    let mut directories = VecDeque::from([PathBuf::new()]);
     let mut left = MOST_ENTRIES;
     for _ in 0..MOST_DIRECTORIES {
-        let Some(directory) = directories.pop_front() else {
+        let Some(path) = directories.pop_front() else {
             break;
         };
-        let Ok(entries) = fs::read_dir(directory) else {
+        let Ok(mut directory) = open_beneath(&root, &path) else {
             continue;
         };
-        for entry in entries.take(left).flatten() {
+        for entry in directory.iter().take(left).flatten() {
             left -= 1;
+            let name = entry.file_name().to_bytes();
+            let inside = path.join(OsStr::from_bytes(name));
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() => directories.push_back(entry.path()),
-                Ok(kind) if kind.is_socket() => found.push(entry.path()),
+                Some(Type::Directory) if name != b"." && name != b".." => {
+                    directories.push_back(inside);
+                }
+                Some(Type::Socket) => found.push(top.join(inside)),
                 _ => {}
             }
         }
     }
     found
+}
+
+fn open_beneath(root: &OwnedFd, path: &Path) -> nix::Result<Dir> {
+    let path = match path == Path::new("") {
+        true => Path::new("."),
+        false => path,
+    };
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_XDEV,
+        );
+    Dir::from_fd(openat2(root, path, how)?)
 }
 
 #[cfg(test)]

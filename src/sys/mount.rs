@@ -279,3 +279,59 @@ pub fn pivot_to_cwd() -> Result<(), Errno> {
     // SAFETY: the path is a C string.
     Errno::result(unsafe { libc::umount2(here.as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
+
+/// Who owns a mount's root, and its permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Type and permissions, as in `st_mode` (inode(7)).
+    pub mode: u32,
+}
+
+/// The owner of `root` as the kernel last knew it (statx(2), Linux 4.11): a file
+/// system that does not answer is not asked.
+///
+/// # Errors
+/// The error number of statx(2).
+pub fn known_owner(root: BorrowedFd<'_>) -> Result<Owner, Errno> {
+    let mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_UID | libc::STATX_GID;
+    let found = known(root, mask)?;
+    Ok(Owner {
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        mode: u32::from(found.stx_mode),
+    })
+}
+
+/// The number by which proc_pid_mountinfo(5) lists the mount that `file` is on
+/// (statx(2), Linux 5.8). The file system is not asked.
+///
+/// # Errors
+/// The error number of statx(2).
+pub fn mount_id(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    known(file, libc::STATX_MNT_ID).map(|found| found.stx_mnt_id)
+}
+
+fn known(file: BorrowedFd<'_>, mask: u32) -> Result<libc::statx, Errno> {
+    // SAFETY: statx is plain data for which all zeroes is valid.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: the path is a C string, and the kernel writes one struct statx to
+    // `found`, which lives through the call.
+    unsafe {
+        super::syscall(
+            libc::SYS_statx,
+            [
+                raw(file),
+                EMPTY.as_ptr() as usize,
+                flags as usize,
+                mask as usize,
+                &raw mut found as usize,
+            ],
+        )
+    }?;
+    Ok(found)
+}

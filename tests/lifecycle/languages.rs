@@ -34,7 +34,7 @@ pub(crate) const SUITE: Suite = Suite {
             name: "javascript-that-spoils-the-channel-spoils-its-results",
             needs: &[Need::Program("node")],
             run: |stage| {
-                let code = "require('fs').writeSync(3, 'x'.repeat(1 << 16)); console.log(1); 5";
+                let code = "require('fs').writeSync(4, 'x'.repeat(1 << 16)); console.log(1); 5";
                 spoils(stage, "js", code)
             },
         },

@@ -55,7 +55,7 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
     let cell = stage
         .probe("unkillable/look", ["/dead", marker.word()])
         .limit("wall", "300ms")
-        .rw(&dir, Path::new("/dead"))
+        .ro(&dir, Path::new("/dead"))
         .command();
     let mut outside = stage.outside("unkillable/with-dead-file-system", []);
     outside

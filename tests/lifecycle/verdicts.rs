@@ -61,7 +61,7 @@ const ONLY_SAID: &[Outcome] = &[Outcome::Error, Outcome::Exit, Outcome::Signal];
 #[rustfmt::skip]
 const FORGED: &[Row] = &[
     forged("python", "raise MemoryError", &[Memory], "it reports a lack of memory"),
-    forged("python", "raise RuntimeError(\"can't start new thread\")", &[Processes, Runtime], "limit"),
+    forged("python", "raise RuntimeError(\"can't start new thread\")", &[Processes, Runtime], "RuntimeError"),
     forged("python", "raise BlockingIOError(11, 'x')", &[Runtime], "not available at that moment"),
     forged("python", "raise OSError(28, 'No space left on device')", &[Disk], "none of its disks was seen full"),
     forged("python", "raise OSError(27, 'File too large')", &[Disk], "one file at most"),

@@ -25,16 +25,30 @@ fn message<K: AsRef<[u8]>>(fields: &[(u8, K, &[u8])]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], &body].concat()
 }
 
-/// A frame as the record has it.
+/// A frame as the record has it, without fields that hold nothing.
 fn shown(frame: Frame) -> Value {
-    match frame {
+    let mut shown = match frame {
         Frame::Started => json!("started"),
         Frame::Result { item, notes, .. } => json!({"result": item, "why": notes}),
         Frame::Update { item, notes, .. } => json!({"update": item, "why": notes}),
         Frame::Clear { wait } => json!({"clear": wait}),
         Frame::Error { error, is_syntax } => json!({"error": error, "syntax": is_syntax}),
         Frame::Done => json!("done"),
+    };
+    for part in shown
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|all| all.values_mut())
+    {
+        if let Some(fields) = part.as_object_mut() {
+            fields.retain(|name, value| match name.as_str() {
+                "notes" => *value != json!([]),
+                "errno" => !value.is_null(),
+                _ => true,
+            });
+        }
     }
+    shown
 }
 
 /// All frames in these chunks, how many there were of no known kind, and what

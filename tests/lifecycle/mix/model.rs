@@ -106,6 +106,9 @@ impl Bounds {
                 "cpu_time" => run.record.outcome == Outcome::Timeout,
                 "memory" => may_reach_memory(mix),
                 "processes" => mix.iter().any(|verb| matches!(verb, Verb::Fork(..))),
+                "results" => mix
+                    .iter()
+                    .any(|verb| matches!(verb, Verb::Forge(Forgery::Endless))),
                 "output" => mix.iter().any(|verb| matches!(verb, Verb::Flood(_))),
                 "workspace_size" | "tmp_size" | "shm_size" => may_fill(mix),
                 _ => false,
@@ -161,7 +164,7 @@ fn holds(is_so: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> 
 }
 
 fn is_hit(limit: &LimitRecord) -> bool {
-    limit.hit
+    limit.hit == Some(true)
 }
 
 fn may_reach_memory(mix: &[Verb]) -> bool {
