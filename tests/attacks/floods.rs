@@ -15,7 +15,7 @@ use crate::cells::prelude::*;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "floods",
-    covers: &[30],
+    covers: &[30, 37],
     attacks: &[],
     scenes: &[
         scene("lingering-close", lingering_close),

@@ -25,9 +25,9 @@ pub(crate) const SUITES: &[&Suite] = &[&Suite {
     actors: &[],
 }];
 
-/// Lines of the catalogue; those about egress through a broker are not here,
-/// since there is no broker.
-const LINES: std::ops::RangeInclusive<u8> = 1..=35;
+/// Lines of the catalogue. Egress through a broker (36) is not here, since there is
+/// no broker; the cgroup manager (43) is tried in virtual machines.
+const LINES: [std::ops::RangeInclusive<u8>; 2] = [1..=35, 37..=42];
 
 fn all() -> impl Iterator<Item = &'static Suite> {
     attacks::SUITES.iter().chain(lifecycle::SUITES).copied()
@@ -35,7 +35,11 @@ fn all() -> impl Iterator<Item = &'static Suite> {
 
 fn is_covered(_: &Stage) -> Check {
     let covered: BTreeSet<u8> = all().flat_map(|suite| suite.covers).copied().collect();
-    let missing: Vec<u8> = LINES.filter(|line| !covered.contains(line)).collect();
+    let missing: Vec<u8> = LINES
+        .into_iter()
+        .flatten()
+        .filter(|line| !covered.contains(line))
+        .collect();
     assert!(missing.is_empty(), "nothing covers {missing:?}");
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::cells::scratch::{chmod, names};
 
 pub(crate) const SUITE: Suite = Suite {
     name: "binds",
-    covers: &[],
+    covers: &[42],
     attacks: &[],
     scenes: &[
         scene("workspace", workspace),

@@ -15,7 +15,7 @@ use crate::cells::wall::Wall;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "fallback",
-    covers: &[26],
+    covers: &[26, 40],
     attacks: &[],
     scenes: &[
         scene("oom-score", oom_score),

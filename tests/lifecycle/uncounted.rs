@@ -13,7 +13,7 @@ use crate::cells::wall::Wall;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "uncounted",
-    covers: &[26],
+    covers: &[26, 39],
     attacks: &[],
     scenes: &[
         takes("memfd", |stage| {

@@ -8,7 +8,7 @@ use crate::cells::prelude::*;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "verdicts",
-    covers: &[30],
+    covers: &[30, 38],
     attacks: &[],
     scenes: &[
         Scene {
