@@ -97,7 +97,7 @@ fn command(argv: &[&str]) -> Command {
     command
 }
 
-/// How long so many take that are started at once.
+/// How long this many programs take when they start at once.
 fn together(count: usize, argv: &[&str]) -> Result<f64> {
     let start = Instant::now();
     let started: std::io::Result<Vec<_>> = (0..count).map(|_| command(argv).spawn()).collect();

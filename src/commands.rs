@@ -161,7 +161,7 @@ fn say_which_limit(record: &Record) {
     use Outcome::{Disk, Memory, Output, Processes, Timeout};
     let is_limit = matches!(record.outcome, Timeout | Memory | Processes | Disk | Output);
     if let (true, Some(context)) = (is_limit, &record.context) {
-        // What is behind the semicolon is advice for whoever wrote the code.
+        // Advice for the code's author follows the semicolon.
         let what = context.split(';').next().unwrap_or(context);
         print_if_there_is_room(&format!("cellblock: {}\n", what.escape_debug()));
     }

@@ -56,7 +56,7 @@ pub struct Record {
     /// what the code wants. Also true where the same call could succeed later, since
     /// another run is using a directory of `--workspace` or `--keep-tmp`.
     pub is_retryable: bool,
-    /// One sentence for whoever wrote the code.
+    /// One sentence for the code's author.
     pub context: Option<String>,
     /// What the program wrote to stdout; invalid UTF-8 is shown as U+FFFD. Null
     /// when it was passed through.

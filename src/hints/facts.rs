@@ -162,7 +162,7 @@ pub fn own_service() -> &'static Option<Service> {
 const DYNAMIC_IDS: std::ops::RangeInclusive<u32> = 61184..=65519;
 
 /// The service in whose cgroup this process is, and whether it is a user's, from
-/// the text of `/proc/self/cgroup`. A scope below a service is none.
+/// the text of `/proc/self/cgroup`. A scope below a service does not count as one.
 fn service(cgroup: &str) -> Option<(String, bool)> {
     let path = cgroup.lines().find_map(|line| {
         // Version 2, or where version 1 has the controllers, systemd's own.

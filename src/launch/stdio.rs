@@ -89,7 +89,7 @@ fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
         required,
     };
     Ok(match kind {
-        // A file that nobody can open any more is nobody's concern.
+        // A deleted file cannot be opened by anyone else: there is nothing to protect.
         SFlag::S_IFREG if access == OFlag::O_RDONLY && stat.st_nlink > 0 => Some(shield(is_owned)),
         // A container's terminal may have no name inside.
         SFlag::S_IFCHR if is_owned => Some(shield(false)),

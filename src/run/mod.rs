@@ -364,7 +364,8 @@ fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
         format!(
             "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
             missing.join(", "),
-            reasons.join("; ")
+            // Each way to a cgroup has failed; doctor tells of all.
+            reasons.first().map_or("", String::as_str)
         )
     })
 }

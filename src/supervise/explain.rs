@@ -1,4 +1,4 @@
-//! The words of the record's `context`, for whoever wrote the code.
+//! The words of the record's `context`, for the code's author.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -192,7 +192,7 @@ pub(super) fn limit_signal(signal: Signal, evidence: &Evidence<'_>) -> Option<St
 /// Why cellblock failed; without what may name a path of the host's.
 pub(super) fn internal_context(message: &str) -> String {
     match message.contains('/') {
-        true => "cellblock itself failed, and the code is not at fault; whoever runs cellblock finds the details in the record's setup_error".to_owned(),
+        true => "cellblock itself failed, and the code is not at fault; the operator finds the details in the record's setup_error".to_owned(),
         false => format!("cellblock itself failed: {message}"),
     }
 }
@@ -219,7 +219,7 @@ pub(super) fn setup_context(error: &SetupError) -> String {
         let _ = write!(context, "; {hint}");
     }
     if shown != *error {
-        context += "; whoever runs cellblock finds the details in the record's setup_error";
+        context += "; the operator finds the details in the record's setup_error";
     }
     context
 }

@@ -30,7 +30,7 @@ impl Turn {
         }
     }
 
-    /// Notes that so many bytes were taken; says whether there is time for more.
+    /// Charges `bytes` to the turn; returns whether any of it is left.
     pub fn goes_on(&mut self, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.bytes > 0 && self.began.elapsed() < TIME

@@ -160,7 +160,7 @@ pub struct Verdict {
     /// or when the network does not reach what the code wants. Or whether the same
     /// call could later: when another run has the kept directory.
     pub is_retryable: bool,
-    /// One sentence for whoever wrote the code.
+    /// One sentence for the code's author.
     pub context: Option<String>,
 }
 

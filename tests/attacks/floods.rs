@@ -168,7 +168,7 @@ fn are_dropped(run: &Run) -> Check {
     Ok(())
 }
 
-/// The close of a socket waits in whoever reads what carried it. It is shown between
+/// Closing a socket in flight sleeps in the process that receives it. It is shown between
 /// two of the program's own sockets; the driver's channel carries none.
 fn lingering_close(stage: &Stage) -> Check {
     let run = ends(stage, &stage.python(LINGER), 2_500, KEPT)?;

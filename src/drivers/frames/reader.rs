@@ -6,8 +6,8 @@
 
 use super::message::{Frame, Message, Value};
 
-/// Bytes of one frame. One that announces more is none: what a driver sends has a
-/// few forms of 8 MiB at most.
+/// Most bytes of one frame; announcing more is a violation. A driver sends a few
+/// forms of 8 MiB at most.
 const FRAME_CAP: usize = 64 << 20;
 /// Bytes of a field before its key.
 const HEAD: usize = 6;
@@ -43,7 +43,7 @@ enum Stage {
     /// A frame's length comes.
     #[default]
     Length,
-    /// A field comes, if the frame has more than this many bytes, which is none.
+    /// A field's head comes, unless the frame ends here.
     Head(Open),
     /// A field's value comes.
     Value(Open, Field),

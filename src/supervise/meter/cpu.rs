@@ -2,7 +2,7 @@
 //!
 //! A process's time is the kernel's to tell as long as the process is there, and
 //! then its parent's, if the parent waits for it. A parent that ignores SIGCHLD
-//! does not, and the time is added to nobody's (wait(2)). So what each process
+//! does not, and no process is charged for the time (wait(2)). So what each process
 //! had when it was last seen is kept, and counts when it is gone and no one has
 //! got it. What such a process uses after it was last seen is lost.
 

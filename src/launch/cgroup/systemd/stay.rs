@@ -67,7 +67,7 @@ fn is_managed(below: &Path) -> bool {
     })
 }
 
-/// Whether `cgroup` is that of a service; a user's manager is none in this sense.
+/// Whether `cgroup` is a service's. A user's manager does not count as one.
 fn is_service(cgroup: &Path) -> bool {
     let name = cgroup.file_name().map(std::ffi::OsStr::as_encoded_bytes);
     name.is_some_and(|name| name.ends_with(b".service") && !name.starts_with(b"user@"))
