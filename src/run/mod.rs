@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(
             fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
             Some(
-                "no cgroup limits memory, cpus, so a fallback does: delegated: EACCES; systemd-user: ENOENT; `cellblock doctor` says how to get one"
+                "no cgroup limits memory, cpus, so a fallback does: delegated: EACCES; `cellblock doctor` says how to get one"
             )
         );
     }
