@@ -364,8 +364,8 @@ fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
         format!(
             "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
             missing.join(", "),
-            // Each way to a cgroup has failed; doctor tells of all.
-            reasons.first().map_or("", String::as_str)
+            // The way that was tried last asks the least; doctor tells of all.
+            reasons.last().map_or("", String::as_str)
         )
     })
 }
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(
             fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
             Some(
-                "no cgroup limits memory, cpus, so a fallback does: delegated: EACCES; `cellblock doctor` says how to get one"
+                "no cgroup limits memory, cpus, so a fallback does: systemd-user: ENOENT; `cellblock doctor` says how to get one"
             )
         );
     }
