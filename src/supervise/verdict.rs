@@ -1,7 +1,7 @@
 //! Turns the evidence of how a cell ended into the record's verdict.
 //!
 //! What cellblock did comes first (it ended the cell, so the program's end says
-//! little), then what was measured ([`Measured`]), then how the program ended.
+//! little), then what was measured ([`super::Measured`]), then how the program ended.
 //! What the code says of itself (an exception, its last words, a signal that it
 //! may have sent itself) makes no outcome by itself: `memory`, `processes`,
 //! `disk` and `timeout` need a figure that shows the limit. Without one the
@@ -17,11 +17,15 @@ use super::explain::{
     claim, denials, exception_context, full_context, internal_context, limit_signal, setup_context,
     signal_meaning, signal_name, status_meaning,
 };
-use super::{Measured, category, programs};
+use super::{category, programs};
 use crate::error::{SetupError, Step};
-use crate::record::{Category, CodeError, Denied, Outcome};
+use crate::record::{Category, CodeError, Outcome};
+use crate::spec::Limits;
 use crate::spec::units::show_duration;
-use crate::spec::{Bytes, Limits};
+
+mod evidence;
+
+pub use evidence::{End, Evidence, Exhausted, FullTmpfs, Place, Stop};
 
 /// Exit code for a time limit, as timeout(1) has it.
 const TIMED_OUT: i32 = 124;
@@ -33,114 +37,6 @@ const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 /// Exit code for an exception that ended the code.
 const RAISED: i32 = 1;
-
-/// Everything known about how a cell ended.
-#[derive(Clone, Debug)]
-pub struct Evidence<'a> {
-    /// How the program ended.
-    pub end: End,
-    /// What cellblock ended the cell for, if it did.
-    pub stopped: Option<Stop>,
-    /// What was measured of the limits.
-    pub measured: Measured,
-    /// What the interpreter, or a tool, wrote that it lacked, and in which words.
-    /// The code can write the same.
-    pub last_words: Option<(Category, &'static str)>,
-    /// The end of what the program wrote to stderr.
-    pub stderr: String,
-    /// What the policy denied to the code.
-    pub denied: &'a [Denied],
-    /// The exception that the driver reported.
-    pub error: Option<&'a CodeError>,
-    /// Whether the driver found that the code does not parse.
-    pub broken_syntax: bool,
-    /// The limits that were asked for.
-    pub limits: &'a Limits,
-    /// Where the code ran.
-    pub place: Place<'a>,
-}
-
-/// What the code found around it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Place<'a> {
-    /// The language; `None` for a program.
-    pub language: Option<&'a str>,
-    /// The rootfs, as in the record.
-    pub rootfs: &'a str,
-    /// Whether there is more of a network than loopback.
-    pub has_network: bool,
-}
-
-/// How the program ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It never began.
-    NotStarted(SetupError),
-    /// It ended by itself with this status.
-    Exited(u8),
-    /// This signal ended it.
-    Signaled(i32),
-}
-
-/// What cellblock ended a cell for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// It ran longer than this.
-    WallTimeout(Duration),
-    /// It used more CPU time than this.
-    CpuTimeout(Duration),
-    /// It wrote more than it may.
-    OutputLimit {
-        /// `stdout` or `stderr`.
-        stream: &'static str,
-        /// How much it may write.
-        cap: Bytes,
-    },
-    /// The caller sent cellblock this signal.
-    Cancelled(i32),
-    /// The process that started cellblock ended, and was to take the cell along.
-    ParentEnded,
-    /// It used more memory than it may, as seen by polling.
-    MemoryWatchdog,
-    /// cellblock failed in this way.
-    Internal(String),
-}
-
-impl Stop {
-    /// The signal by which a program with a time of grace is told of its end;
-    /// `None` where it would only make matters worse, or where nothing is left to
-    /// wait for.
-    pub fn warning(&self) -> Option<Signal> {
-        match self {
-            Self::Cancelled(signal) => Signal::try_from(*signal).ok(),
-            Self::WallTimeout(_)
-            | Self::CpuTimeout(_)
-            | Self::OutputLimit { .. }
-            | Self::ParentEnded => Some(Signal::SIGTERM),
-            Self::MemoryWatchdog | Self::Internal(_) => None,
-        }
-    }
-}
-
-/// A tmpfs of the cell that was full.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FullTmpfs {
-    /// Where the cell sees it, such as `/workspace`.
-    pub name: String,
-    /// What it had none left of.
-    pub exhausted: Exhausted,
-    /// Whether that was so when all was over, and not only before.
-    pub at_end: bool,
-}
-
-/// What a tmpfs has none left of, and how much it had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exhausted {
-    /// Room for content.
-    Space(Bytes),
-    /// Room for files and directories.
-    Inodes(u64),
-}
 
 /// The record's fields about how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,36 +36,27 @@ use super::capture::{Capture, ReadStatus};
 use super::denials::Denials;
 use super::disks::Disks;
 use super::meter::{Meter, Peaks};
-use super::so_far::used_so_far;
-use super::turn::{Pace, Turn};
+use super::turn::Pace;
 use super::verdict::Stop;
-use super::{Channel, Grace, Observed, Observer, Parent, Stream};
-use crate::child::report::{self, Message};
-use crate::error::{Result, SetupError, Step};
+use super::{Channel, Observed, Observer, Parent, Stream};
+use crate::child::report::Message;
+use crate::error::{Result, Step};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Running, in_words};
 use crate::plan::Plan;
-use crate::sys::process::pidfd_send_signal;
 
 mod channel;
+mod ending;
+mod finish;
 mod poll_set;
 
 use channel::{ChannelState, read_channel};
+use ending::END_DEADLINE;
 use poll_set::Slot;
 
 /// Setting a cell up takes a millisecond; a bind of a dead network file system
 /// can take for ever.
 const SETUP_DEADLINE: Duration = Duration::from_secs(30);
-/// How long init gets to kill what is left before it is killed too.
-const COUNT_DEADLINE: Duration = Duration::from_millis(500);
-/// How long the kernel gets to end what was killed. Freeing gigabytes takes
-/// seconds, and a process that waits in the kernel for a dead file system cannot be
-/// ended at all.
-const END_DEADLINE: Duration = Duration::from_secs(5);
-/// What is left in pipes when nobody writes any more is read for no longer.
-const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
-/// Bytes of output from which on the supervisor's own memory counts.
-const HEAVY: u64 = 256 << 10;
 
 /// How far a cell has come, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -373,204 +364,5 @@ impl<'a> Watcher<'a> {
         if !denials.turn(|turn| seen.answer(listener.as_fd(), has_begun, turn, first)) {
             self.listener = None;
         }
-    }
-
-    /// Deals with deadlines that have passed.
-    fn on_time(&mut self) {
-        let now = Instant::now();
-        if matches!(self.phase, Phase::Running | Phase::Grace)
-            && self.next_check.is_some_and(|check| check <= now)
-        {
-            let found = self.meter.check(&self.seen.scratch, &mut self.seen.watched);
-            self.next_check = self.meter.next_check(now);
-            self.seen.disks.look(&self.seen.scratch);
-            if let Some(stop) = found {
-                self.end(stop);
-            }
-        }
-        if self.deadline.is_none_or(|deadline| deadline > now) {
-            return;
-        }
-        match self.phase {
-            Phase::SetUp if self.seen.stopped.is_some() => self.kill(),
-            Phase::SetUp => {
-                let step = self.cell.progress.step().unwrap_or(Step::Clone);
-                let message = format!("not done after {} seconds", SETUP_DEADLINE.as_secs());
-                self.seen.failure = Some(
-                    SetupError::new(step, message)
-                        .hint("is a bind on a network file system that does not answer?"),
-                );
-                self.kill();
-            }
-            Phase::Running => {
-                self.end(Stop::WallTimeout(self.plan.watch.wall.unwrap_or_default()));
-            }
-            Phase::Grace => {
-                if let Some(grace) = &mut self.seen.grace {
-                    grace.used_up = true;
-                }
-                self.end_now();
-            }
-            // All are dead but for what the kernel still frees. Killing init would not
-            // make that faster, and nobody would count what was used.
-            Phase::Counting if self.cell.progress.are_all_killed() => {
-                self.enter(Phase::Freeing, END_DEADLINE);
-            }
-            Phase::Counting => self.kill(),
-            Phase::Freeing => {
-                self.kill();
-                self.seen.unkillable = true;
-                self.phase = Phase::Over;
-            }
-            Phase::Ending => {
-                self.seen.unkillable = true;
-                self.phase = Phase::Over;
-            }
-            Phase::Over => {}
-        }
-    }
-
-    /// Ends the cell, unless it is ending already: with its time of grace, where
-    /// the program has one.
-    fn end(&mut self, stop: Stop) {
-        match self.phase {
-            Phase::SetUp => {
-                self.seen.stopped.get_or_insert(stop);
-                if self.cell.progress.began_ns(Step::Exec).is_none() {
-                    self.kill();
-                } else {
-                    // The program may run already, and init be about to say so.
-                    self.deadline = Some(Instant::now() + COUNT_DEADLINE);
-                }
-            }
-            Phase::Running => {
-                let warned = self.warn(&stop);
-                self.seen.stopped = Some(stop);
-                if !warned {
-                    self.end_now();
-                }
-            }
-            // Its reason stays the first one; a caller that cancels now, or cancels
-            // twice, and a cell that eats up memory, have waited enough.
-            Phase::Grace if matches!(stop, Stop::Cancelled(_) | Stop::MemoryWatchdog) => {
-                self.end_now();
-            }
-            Phase::Grace | Phase::Counting | Phase::Freeing | Phase::Ending | Phase::Over => {}
-        }
-    }
-
-    /// Tells the program of its end, if it has time to see to it.
-    fn warn(&mut self, stop: &Stop) -> bool {
-        let (Some(grace), Some(signal)) = (self.plan.watch.grace, stop.warning()) else {
-            return false;
-        };
-        let (socket, init) = (self.cell.report.as_fd(), self.cell.pidfd.as_fd());
-        if report::pass_on(socket, init, signal).is_err() {
-            return false;
-        }
-        self.seen.grace = Some(Grace {
-            began_ns: crate::sys::process::monotonic_ns(),
-            used_up: false,
-        });
-        self.phase = Phase::Grace;
-        self.deadline = Instant::now().checked_add(grace);
-        true
-    }
-
-    fn end_now(&mut self) {
-        // Should init not come to tell what was used, this is known at least.
-        self.seen.used_so_far = used_so_far(self.cell.pid);
-        // Init kills and reaps, so that all that was used is counted.
-        match pidfd_send_signal(self.cell.pidfd.as_fd(), Signal::SIGTERM) {
-            Ok(()) => self.enter(Phase::Counting, COUNT_DEADLINE),
-            Err(_) => self.kill(),
-        }
-    }
-
-    /// Kills init, and with it everything in its pid namespace.
-    fn kill(&mut self) {
-        if let Some(cgroup) = &self.cell.cgroup {
-            // One write for all, where forking outruns anything else.
-            let _ = cgroup.kill();
-        }
-        let _ = pidfd_send_signal(self.cell.pidfd.as_fd(), Signal::SIGKILL);
-        if self.phase != Phase::Ending {
-            self.enter(Phase::Ending, END_DEADLINE);
-        }
-    }
-
-    fn enter(&mut self, phase: Phase, deadline: Duration) {
-        self.phase = phase;
-        self.deadline = Some(Instant::now() + deadline);
-        self.next_check = None;
-    }
-
-    /// Takes what is left in pipes whose writers are all dead.
-    pub(super) fn finish(mut self) -> Result<Observed> {
-        self.listener = None;
-        for stream in Stream::ALL {
-            let until = Instant::now() + DRAIN_DEADLINE;
-            while self.output_open[stream as usize]
-                && self.read_output(stream)
-                && Instant::now() < until
-            {}
-        }
-        // A program that ends right after a flood leaves it in the pipes.
-        if self.seen.stopped.is_none() && self.seen.failure.is_none() {
-            self.seen.stopped = self.too_much_output();
-        }
-        self.drain_frames();
-        let kept = self.seen.output.iter().flatten().map(Capture::total);
-        if kept.sum::<u64>() > HEAVY {
-            // What watched makes room for what writes the record.
-            crate::sys::text::let_go();
-        }
-        if let Some(observer) = self.observer {
-            // A stream whose writer could not be killed has not ended.
-            for stream in Stream::ALL {
-                observer.ended(stream);
-            }
-            observer.pass_on();
-        }
-        self.seen.disks.look(&self.seen.scratch);
-        if self.seen.ended_ns == 0 {
-            self.seen.ended_ns = crate::sys::process::monotonic_ns();
-        }
-        if self.seen.failure.is_none() && self.seen.began_ns == 0 && self.seen.stopped.is_none() {
-            self.seen.failure = Some(self.silent_death());
-        }
-        Ok(self.seen)
-    }
-
-    /// A pipe holds a megabyte at most, unless somebody still writes to it.
-    fn drain_frames(&mut self) {
-        let (Some(end), Some(channel)) = (&self.cell.channel, &mut self.channel) else {
-            return;
-        };
-        let until = Instant::now() + DRAIN_DEADLINE;
-        while self.channel_open && Instant::now() < until {
-            let mut drained = true;
-            let more = || {
-                drained = false;
-                true
-            };
-            let mut turn = Turn::begin();
-            match read_channel(&end.from, &mut **channel, &mut turn, more) {
-                ChannelState::Closed => self.channel_open = false,
-                ChannelState::Broken => {
-                    self.seen.channel_broken = true;
-                    return;
-                }
-                ChannelState::Open if drained => return,
-                ChannelState::Open => {}
-            }
-        }
-    }
-
-    /// Init died without a word: the shared page knows during which step.
-    fn silent_death(&self) -> SetupError {
-        let step = self.cell.progress.step().unwrap_or(Step::Clone);
-        SetupError::new(step, "the cell's init was killed")
-            .hint("too little memory for the files that go in, or someone killed it")
     }
 }

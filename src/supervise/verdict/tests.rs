@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
+use super::super::Measured;
 use super::*;
+use crate::record::Denied;
+use crate::spec::Bytes;
 use crate::spec::{OnOutput, TmpfsLimit};
 
 const TMPFS: TmpfsLimit = TmpfsLimit {
