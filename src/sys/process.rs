@@ -263,19 +263,6 @@ impl ChildUsage {
     }
 }
 
-/// Waits for the end of a child, and says what it has used (wait4(2)).
-///
-/// # Errors
-/// ECHILD when it is no child of this process.
-pub fn wait_with_usage(pid: u32) -> Result<ChildUsage, Errno> {
-    // SAFETY: rusage is plain data for which all zeroes is valid.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is valid for writing; no status is asked for.
-    let waited =
-        unsafe { libc::wait4(pid as libc::pid_t, std::ptr::null_mut(), 0, &raw mut usage) };
-    Errno::result(waited).map(|_| ChildUsage::of(&usage))
-}
-
 /// What all children waited for so far, and theirs, have used.
 pub fn children_usage() -> ChildUsage {
     // SAFETY: rusage is plain data for which all zeroes is valid.
