@@ -20,8 +20,8 @@ use nix::unistd::{Pid, pipe2};
 
 use super::{map_ids, require_one_thread};
 use crate::error::{Result, SetupError, Step};
+use crate::plan::seccomp::BUILTIN;
 use crate::plan::{Ids, MountKind, Plan, Source};
-use crate::spec::Layer;
 use crate::sys::clone::{Fork, flags, fork_into};
 use crate::sys::mount::{self, Owner, attr};
 use crate::sys::process::exit_now;
@@ -68,10 +68,10 @@ fn map_bind(plan: &Plan, path: &Path, namespaces: &mut Namespaces) -> Result<Opt
         return Ok(None);
     }
     // A file with that bit and root's uid would be a way to root for every user of the
-    // host. `nosuid` does not keep it from being made.
-    if plan.given_up.contains(&Layer::Seccomp) {
-        let message = "without seccomp, a program could make set-user-ID files that belong to \
-                       the directory's owner";
+    // host. `nosuid` does not keep it from being made; the built-in policies do.
+    if !has_builtin_policy(plan) {
+        let message = "without one of cellblock's own seccomp policies, a program could make \
+                       set-user-ID files that belong to the directory's owner";
         return refuse_unless_open(
             &found,
             SetupError::new(Step::Mount, message).on(path.display()),
@@ -86,6 +86,11 @@ fn map_bind(plan: &Plan, path: &Path, namespaces: &mut Namespaces) -> Result<Opt
         Ok(()) => Ok(Some(tree)),
         Err(error) => refuse_unless_open(&found, error),
     }
+}
+
+fn has_builtin_policy(plan: &Plan) -> bool {
+    let policy = plan.seccomp.as_deref();
+    policy.is_some_and(|name| BUILTIN.iter().any(|(builtin, _)| *builtin == name))
 }
 
 /// A directory that everyone may write to needs no mapping.

@@ -265,7 +265,8 @@ fn of_root(stage: &Stage) -> Check {
 import os
 print(os.getuid(), os.stat('/data').st_uid, os.stat('/data/own').st_uid, os.stat('/data/theirs').st_uid)
 open('/data/own', 'a').write('+'); open('/data/new', 'w').write('x'); os.makedirs('/data/a/b')
-for what in (lambda: open('/data/theirs', 'a'), lambda: open('/data/secret'), lambda: os.chown('/data/new', 777, 777)):
+for what in (lambda: open('/data/theirs', 'a'), lambda: open('/data/secret'), lambda: os.chown('/data/new', 777, 777), lambda: os.chmod('/data/new', 0o4755),
+    lambda: os.open('/data/suid', os.O_CREAT | os.O_WRONLY, 0o4755)):
     try: what(); print('no')
     except OSError as e: print('refused')
 ";
@@ -276,7 +277,7 @@ for what in (lambda: open('/data/theirs', 'a'), lambda: open('/data/secret'), la
         .ended(Outcome::Ok)?;
     assert_eq!(
         run.stdout(),
-        "1000 1000 1000 65534\nrefused\nrefused\nrefused\n"
+        "1000 1000 1000 65534\nrefused\nrefused\nrefused\nrefused\nrefused\n"
     );
     for name in ["own", "new", "a", "a/b"] {
         let metadata = fs::metadata(dir.join(name))?;
@@ -320,6 +321,15 @@ fn of_root_that_cannot_be_mapped(stage: &Stage) -> Check {
             .rw(&dir, Path::new("/data"))
     };
     let (error, _) = refused(cell().without("seccomp").run()?)?;
+    assert!(error.contains("set-user-ID"), "{error}");
+    // A policy of the caller's may allow what the built-in ones deny.
+    let policy = scratch.file(
+        "own.json",
+        r#"{"name": "own", "description": "a test", "extends": "default", "rules": [
+            {"action": "allow", "reason": "a test", "calls": ["chmod"]}]}"#,
+    )?;
+    let own = policy.to_string_lossy();
+    let (error, _) = refused(cell().option(["--seccomp", &own]).run()?)?;
     assert!(error.contains("set-user-ID"), "{error}");
     // The ways out that the hint names.
     chown(&dir, Some(777), Some(777))?;
