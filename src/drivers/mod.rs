@@ -50,7 +50,7 @@ pub struct Driver {
     /// How the code gets to the interpreter.
     pub delivery: Delivery,
     /// The heap that the interpreter keeps itself within, where it does: it can
-    /// say what happened, and whoever stops it cannot.
+    /// say what happened, which a kill cannot.
     pub heap: Option<Heap>,
     /// What the interpreter, or a tool of that language, writes to a standard
     /// stream before it gives up for want of something.

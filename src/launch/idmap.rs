@@ -3,8 +3,8 @@
 //! The program runs as an outer uid that owns nothing, so a directory of root's would
 //! not be writable to it. Such a bind becomes an idmapped mount (mount_setattr(2), Linux
 //! 5.12): files of the directory's owner appear as the program's, and what it makes
-//! belongs to that owner on the disk. Files of others stay unmapped; they show as
-//! nobody's and cannot be written. The mount is `nosuid`, and nothing runs as the owner.
+//! belongs to that owner on the disk. Files of others stay unmapped; they show the
+//! overflow uid and cannot be written. The mount is `nosuid`, and nothing runs as the owner.
 
 use std::collections::BTreeMap;
 use std::fs::File;

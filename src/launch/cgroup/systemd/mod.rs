@@ -119,7 +119,7 @@ fn is_delegated(manager: &mut Manager, below: &Path) -> bool {
         .is_some_and(|cgroup| manager.delegates(cgroup).unwrap_or(false))
 }
 
-/// Has `pid` moved into the scope, which is made first if there is none.
+/// Has `pid` moved into the scope, and makes the scope first where it is missing.
 fn enter(manager: &mut Manager, uid: Uid, pid: u32) -> Result<Place> {
     if attach(manager, pid)? {
         return Ok(Place::Scope);
