@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use cellblock::spec::Bytes;
-use cellblock::supervise::capture::{Capture, ReadStatus};
+use cell::capture::{Capture, ReadStatus};
+use cell::spec::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

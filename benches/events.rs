@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use cellblock::sys::process::monotonic_ns;
 use serde::Serialize;
 use serde_json::Value;
+use sys::process::monotonic_ns;
 
 #[path = "common/stats.rs"]
 mod stats;

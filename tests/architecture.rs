@@ -5,17 +5,10 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules from the bottom up: each may use those before it. A new one gets
-/// its line where the flow has it.
+/// The modules of crates/cell from the bottom up: each may use those before it. Cargo
+/// keeps the order between crates. A new module gets its line where the flow has it.
 const FLOW: &[&str] = &[
-    "bytes",
-    "error",
-    "terminal",
-    "record",
     "spec",
-    "sys",
-    "tree",
-    "archive",
     "stage",
     "probe",
     "rootfs",
@@ -26,47 +19,22 @@ const FLOW: &[&str] = &[
     "launch",
     "supervise",
     "run",
-    "import",
-    "builder",
-    "show",
-    "format",
     "doctor",
-    "cli",
-    "policy",
-    "prepared",
-    "commands",
-    "main",
 ];
 
 /// All that these may use, whatever stands below them.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("bytes", &[]),
-    ("error", &[]),
-    ("terminal", &[]),
-    ("record", &["bytes", "error"]),
-    ("spec", &["bytes", "error"]),
-    // The kernel's side knows nothing of cells.
-    ("sys", &["error"]),
-    ("tree", &["error"]),
-    ("archive", &["bytes", "error", "tree"]),
-    ("stage", &["archive", "error", "spec", "tree"]),
+    ("spec", &[]),
+    ("stage", &["spec"]),
     // What runs inside knows the prepared plan and the types that it is made of.
-    (
-        "child",
-        &["bytes", "error", "plan", "rootfs", "spec", "stage", "sys"],
-    ),
+    ("child", &["plan", "rootfs", "spec", "stage"]),
     // A plan is pure: it holds facts about the host, and asks for none.
-    ("plan", &["bytes", "error", "probe", "rootfs", "spec"]),
-    // Syntax only.
-    ("cli", &["bytes", "error", "format", "spec"]),
-    // A reader of records needs nothing that makes them.
-    ("show", &["bytes", "error", "record", "terminal"]),
-    ("format", &["error", "record", "show"]),
+    ("plan", &["probe", "rootfs", "spec"]),
 ];
 
-/// Where `unsafe` may stand: around system calls; inside a cell; and at the one
-/// call that clones.
-const UNSAFE: &[&str] = &["sys", "child", "launch"];
+/// Where `unsafe` may stand in crates/cell: inside a cell, and at the one call that
+/// clones. Besides that, only crates/sys has any: all other crates forbid it.
+const UNSAFE: &[&str] = &["child", "launch"];
 
 type Checked = Result<(), Box<dyn Error>>;
 
@@ -78,7 +46,7 @@ struct Source {
 }
 
 fn sources() -> Result<Vec<Source>, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/cell/src");
     let mut found = Vec::new();
     let mut todo = vec![root.clone()];
     while let Some(dir) = todo.pop() {
@@ -105,14 +73,9 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// The crate's modules that `code` names: `crate::one::…`, `crate::{one, two}`,
-/// and from the executable `cellblock::one`.
-fn used(code: &str, module: &str) -> BTreeSet<String> {
-    let root = if module == "main" {
-        "cellblock::"
-    } else {
-        "crate::"
-    };
+/// The crate's modules that `code` names: `crate::one::…` and `crate::{one, two}`.
+fn used(code: &str) -> BTreeSet<String> {
+    let root = "crate::";
     let mut found = BTreeSet::new();
     for (start, _) in code.match_indices(root) {
         let rest = &code[start + root.len()..];
@@ -173,7 +136,7 @@ fn dependencies_point_down_the_flow() -> Checked {
             ));
             continue;
         };
-        for name in used(&source.code, module) {
+        for name in used(&source.code) {
             let allowed = name == module
                 || match confined.get(module) {
                     Some(names) => names.contains(&name.as_str()),
@@ -205,12 +168,27 @@ fn unsafe_stays_where_it_belongs() -> Checked {
 }
 
 #[test]
+fn other_crates_forbid_unsafe() -> Checked {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in [
+        "src/lib.rs",
+        "crates/archive/src/lib.rs",
+        "crates/record/src/lib.rs",
+        "rootfs-builder/src/lib.rs",
+    ] {
+        let text = fs::read_to_string(root.join(file))?;
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{file}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_flow_names_what_is_there() -> Checked {
     let there: BTreeSet<String> = sources()?.into_iter().map(|source| source.module).collect();
     for module in FLOW {
         assert!(
             there.contains(*module),
-            "FLOW has `{module}`, which is not in src"
+            "FLOW has `{module}`, which is not in crates/cell/src"
         );
     }
     Ok(())
@@ -219,6 +197,6 @@ fn the_flow_names_what_is_there() -> Checked {
 #[test]
 fn uses_are_found() {
     let code = "use crate::one::Two;\nuse crate::{three, four::{Five, six}, seven as eight};\nfn f() { crate::nine::g() }";
-    let found: Vec<String> = used(code, "some").into_iter().collect();
+    let found: Vec<String> = used(code).into_iter().collect();
     assert_eq!(found, ["four", "nine", "one", "seven", "three"]);
 }

@@ -16,8 +16,8 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cellblock::launch::cgroup::{self, CellCgroup, Controller, Prepared, Request};
-use cellblock::spec::{Bytes, CgroupChoice};
+use cell::cgroup::{self, CellCgroup, Controller, Prepared, Request};
+use cell::spec::{Bytes, CgroupChoice};
 use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cellblock::record::{Outcome, Record};
+use record::{Outcome, Record};
 
 const CELLBLOCK: &str = env!("CARGO_BIN_EXE_cellblock");
 

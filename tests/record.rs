@@ -10,11 +10,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cellblock::bytes::RawText;
-use cellblock::record::event::Event;
-use cellblock::record::{CodeError, Record};
 use cellblock::show::{self, Style};
 use proptest::prelude::*;
+use record::bytes::RawText;
+use record::event::Event;
+use record::{CodeError, Record};
 use serde_json::{Value, json};
 
 const SAMPLES: [&str; 6] = ["ok", "rich", "error", "cut", "hostile", "setup"];

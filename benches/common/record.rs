@@ -1,6 +1,6 @@
 //! What is to be measured is a run with all that it should have.
 
-use cellblock::record::{Outcome, Record};
+use record::{Outcome, Record};
 
 use crate::Result;
 

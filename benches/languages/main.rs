@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use cellblock::drivers::{self, Delivery};
+use cell::drivers::{self, Delivery};
 use clap::Parser;
 use nix::unistd::Uid;
 use serde::Serialize;

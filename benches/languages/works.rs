@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cellblock::drivers;
+use cell::drivers;
 use serde_json::Value;
 
 use crate::Result;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use cellblock::record::{Record, Timing};
+use record::{Record, Timing};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;

@@ -10,9 +10,9 @@ use super::format::Shaped;
 use super::values::{
     OutputTo, PathPair, PortList, Variable, layer, output_to, path_pair, variable,
 };
-use crate::spec::quantity::Bound;
-use crate::spec::units::{Bytes, Span};
-use crate::spec::{Layer, Network, OnOutput};
+use cell::spec::quantity::Bound;
+use cell::spec::units::{Bytes, Span};
+use cell::spec::{Layer, Network, OnOutput};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {

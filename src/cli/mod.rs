@@ -15,8 +15,8 @@ pub use values::{OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
 
-use crate::error::Result;
-use crate::spec::Partial;
+use cell::spec::Partial;
+use record::error::Result;
 
 mod format;
 mod groups;

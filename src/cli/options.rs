@@ -10,12 +10,12 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
 use super::values::PathPair;
-use crate::bytes::RawText;
-use crate::error::{Result, SetupError, Step};
-use crate::spec::partial::{
+use cell::spec::partial::{
     Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialTmpfs,
 };
-use crate::spec::tcp::{PartialTcp, TcpPorts};
+use cell::spec::tcp::{PartialTcp, TcpPorts};
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
 
 /// The options that `run`, `exec` and `plan` have in common.
 #[derive(Clone, Debug, Default)]

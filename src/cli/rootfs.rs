@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::spec::units::Bytes;
+use cell::spec::units::Bytes;
 
 /// Prepared root filesystems: build, list, show, verify, import, remove
 #[derive(Args, Debug)]

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::spec::Layer;
+use cell::spec::Layer;
 
 /// `SRC[:DST]`. The last colon counts, so a source with a colon in its name
 /// needs its destination spelled out.

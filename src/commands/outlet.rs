@@ -10,14 +10,14 @@ use nix::errno::Errno;
 
 use super::{complain, destination, print};
 use crate::cli::{OutputTo, Outputs};
-use crate::error::{Result, SetupError, Step};
 use crate::format::Format;
-use crate::record::Record;
-use crate::run::Events;
 use crate::show;
-use crate::spec::Mode;
-use crate::sys::inherited::Inherited;
-use crate::terminal;
+use cell::run::Events;
+use cell::spec::Mode;
+use record::Record;
+use record::error::{Result, SetupError, Step};
+use record::terminal;
+use sys::inherited::Inherited;
 
 /// Bytes of a record that are written at once.
 const RECORD_BUFFER: usize = 64 << 10;

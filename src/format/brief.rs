@@ -6,12 +6,12 @@
 
 use std::fmt::Write as _;
 
-use crate::record::picture::{self, Picture};
-use crate::record::{Denied, FileChange, Record, ResultItem};
 use crate::show::ends::ends;
 use crate::show::facts::change_word;
 use crate::show::quantity::{bytes, milliseconds};
 use crate::show::result;
+use record::picture::{self, Picture};
+use record::{Denied, FileChange, Record, ResultItem};
 
 /// Bytes of each stream.
 const STREAM: usize = 10_000;

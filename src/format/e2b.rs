@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::record::json::{Form, Json};
-use crate::record::stream::Text;
-use crate::record::{Record, ResultItem, picture};
+use record::json::{Form, Json};
+use record::stream::Text;
+use record::{Record, ResultItem, picture};
 
 mod chart;
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::brief::Brief;
 use super::public::Public;
-use crate::record::Record;
+use record::Record;
 
 /// The result of a tool call.
 #[derive(Serialize, JsonSchema)]

@@ -10,7 +10,7 @@ use std::io::Write;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
-use crate::record::Record;
+use record::Record;
 
 pub mod anthropic;
 pub mod brief;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::brief::Brief;
-use crate::record::Record;
+use record::Record;
 
 /// An input item that answers a `function_call`.
 #[derive(Serialize, JsonSchema)]

@@ -6,8 +6,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use crate::record::stream::Text;
-use crate::record::{Category, Record};
+use record::stream::Text;
+use record::{Category, Record};
 
 /// The result of a tool that runs a process.
 #[derive(Serialize, JsonSchema)]

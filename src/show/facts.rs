@@ -1,7 +1,7 @@
 //! The parts of a record that every view shows, as rows of tables and as pairs.
 
 use super::quantity::{bytes, in_unit, milliseconds};
-use crate::record::{Change, Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
+use record::{Change, Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
 
 /// The rows of a table.
 pub(super) type Rows = Vec<Vec<String>>;

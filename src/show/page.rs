@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 
-use crate::terminal::escape;
+use record::terminal::escape;
 
 /// Characters of one line that are shown.
 const WIDEST: usize = 2000;
@@ -211,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::terminal::is_deceptive;
+    use record::terminal::is_deceptive;
 
     fn page(build: impl FnOnce(&mut Page)) -> String {
         let mut page = Page::new(Style::PLAIN);

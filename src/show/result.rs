@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::page::{Page, Tone};
 use super::quantity::bytes;
-use crate::record::ResultItem;
-use crate::record::json::Json;
+use record::ResultItem;
+use record::json::Json;
 
 /// Rows and columns of a table that are shown.
 const ROWS: usize = 20;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use cellblock::record::Outcome;
+use record::Outcome;
 
 use crate::cells::prelude::*;
 use crate::cells::process;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use cellblock::record::Enforced;
+use record::Enforced;
 
 use crate::cells::cell::{Cell, Run};
 use crate::cells::left::Marker;

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::libc;
 
-use cellblock::record::{Outcome, Record};
+use record::{Outcome, Record};
 
 use super::cell::Run;
 use super::probe::Report;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cellblock::record::stream::Text;
-use cellblock::record::{Outcome, Record};
+use record::stream::Text;
+use record::{Outcome, Record};
 
 use super::process::{self, Finished, Watch};
 use super::{Check, Stage, fail};

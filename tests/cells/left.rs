@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cellblock::record::Outcome;
+use record::Outcome;
 
 use super::process::was_started_here;
 use super::{Check, Stage, fail};

@@ -26,9 +26,9 @@ use stage::Stage;
 
 /// What the files of tests need of all this.
 pub(crate) mod prelude {
-    pub(crate) use cellblock::record::Outcome;
     pub(crate) use nix::errno::Errno;
     pub(crate) use nix::libc;
+    pub(crate) use record::Outcome;
 
     pub(crate) use super::attack::Refusal::{Killed, KilledOr, With};
     pub(crate) use super::attack::{Attack, Weaker, attack, bare, naive, root, without};

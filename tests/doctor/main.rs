@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cellblock::doctor::{Check, Report, SCHEMA, Status};
+use cell::doctor::{Check, Report, SCHEMA, Status};
 
 mod filtered;
 mod repaired;

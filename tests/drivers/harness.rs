@@ -7,11 +7,11 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cellblock::bytes::RawText;
-use cellblock::drivers::frames::{Frame, FrameReader, Request};
-use cellblock::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
-use cellblock::record::json::Json;
-use cellblock::record::{CodeError, ResultItem};
+use cell::drivers::frames::{Frame, FrameReader, Request};
+use cell::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
+use record::bytes::RawText;
+use record::json::Json;
+use record::{CodeError, ResultItem};
 use serde_json::Value;
 use tempfile::TempDir;
 

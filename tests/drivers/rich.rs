@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use cellblock::record::ResultItem;
-use cellblock::record::json::Form;
+use record::ResultItem;
+use record::json::Form;
 use serde_json::{Value, json};
 
 use crate::harness::{Bench, finish, parsed, python, python_with};

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use cellblock::format::Shape;
-use cellblock::record::Record;
+use record::Record;
 use serde_json::{Value, json};
 
 use crate::{complaints, sample, shaped};

@@ -2,7 +2,7 @@
 //! `charts.py` (2.11), written down by hand. It drops a chart that lacks a field.
 
 use cellblock::format::Shape;
-use cellblock::record::json::Json;
+use record::json::Json;
 use serde_json::{Value, json};
 
 use super::{sample, shaped};

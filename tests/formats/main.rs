@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cellblock::format::{Format, Shape};
-use cellblock::record::{FileSkipped, Record};
 use proptest::prelude::*;
+use record::{FileSkipped, Record};
 use serde_json::{Value, json};
 
 const SAMPLES: [&str; 6] = ["ok", "rich", "error", "cut", "hostile", "setup"];

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
-use cellblock::record::Outcome;
+use record::Outcome;
 
 use super::files::{changes, refused, text};
 use crate::cells::cell::Run;
@@ -125,10 +125,7 @@ fn tmp(stage: &Stage) -> Check {
         .option(["--cgroup", "none"])
         .run()?
         .ended(Outcome::Ok)?;
-    assert_eq!(
-        changes(&run),
-        [("new".to_owned(), cellblock::record::Change::Created)]
-    );
+    assert_eq!(changes(&run), [("new".to_owned(), record::Change::Created)]);
     assert_unlimited(&run, "tmp");
     assert!(run.record.limits["workspace_size"].enforced.is_some());
     assert_eq!(state(&dir)?, before);
@@ -171,7 +168,7 @@ fn beneath_the_workspace(stage: &Stage) -> Check {
     assert_eq!(run.stdout(), "['closed', 'new', 'old'] host's\n");
     assert_eq!(
         changes(&run),
-        [("own".to_owned(), cellblock::record::Change::Modified)]
+        [("own".to_owned(), record::Change::Modified)]
     );
     assert_eq!(run.record.files_skipped, []);
     let left_out =

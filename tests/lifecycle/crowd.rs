@@ -1,6 +1,6 @@
 //! Many cells at once, of one user.
 
-use cellblock::record::stream::Text;
+use record::stream::Text;
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 
 use crate::cells::left::Marker;
-use cellblock::record::Enforced;
+use record::Enforced;
 
 use crate::cells::prelude::*;
 use crate::cells::{process, raw};

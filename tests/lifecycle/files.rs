@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use cellblock::record::{Change, FileChange};
+use record::{Change, FileChange};
 
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use cellblock::record::{Category, Change, Outcome};
 use nix::sys::signal::Signal;
+use record::{Category, Change, Outcome};
 
 use super::files::{changed, changes, refused, text, tree};
 use crate::cells::cell::Run;

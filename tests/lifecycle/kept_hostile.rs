@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use cellblock::record::{Change, Outcome};
 use nix::sys::signal::Signal;
+use record::{Change, Outcome};
 
 use super::files::{changed, changes, text};
 use super::kept::with;

@@ -1,7 +1,7 @@
 //! Languages other than Python, in cells: what only a cell shows, such as memory
 //! limits and a channel of two pipes between two users.
 
-use cellblock::record::Category;
+use record::Category;
 
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
@@ -119,7 +119,7 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 fn texts(run: &Run) -> Vec<String> {
-    let text = |result: &cellblock::record::ResultItem| result.text.clone().unwrap_or_default();
+    let text = |result: &record::ResultItem| result.text.clone().unwrap_or_default();
     run.record.results.iter().map(text).collect()
 }
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use cellblock::record::Outcome;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
+use record::Outcome;
 
 use super::files::text;
 use crate::cells::prelude::*;

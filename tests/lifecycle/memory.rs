@@ -6,9 +6,9 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use cellblock::record::Enforced;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use record::Enforced;
 
 use crate::cells::left::Marker;
 use crate::cells::prelude::*;

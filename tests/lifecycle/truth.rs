@@ -5,7 +5,7 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use cellblock::record::{Enforced, Isolation};
+use record::{Enforced, Isolation};
 
 use crate::cells::cell::{Cell, Run};
 use crate::cells::host::landlock_abi;

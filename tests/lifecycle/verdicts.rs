@@ -1,7 +1,7 @@
 //! Verdicts rest on what was measured: each limit as a program reaches it, and
 //! beside it a program that only says or looks so.
 
-use cellblock::record::Category;
+use record::Category;
 
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
@@ -219,7 +219,7 @@ fn probes_of_node(stage: &Stage) -> Check {
         let node = stage.code("javascript", code);
         node.option(["--env", "UV_USE_IO_URING=1"])
     };
-    let names = |denied: &[cellblock::record::Denied]| -> Vec<String> {
+    let names = |denied: &[record::Denied]| -> Vec<String> {
         denied.iter().map(|denied| denied.name.clone()).collect()
     };
     let idle = node("throw new Error('x')").run()?.ended(Outcome::Error)?;

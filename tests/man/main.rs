@@ -49,10 +49,8 @@ fn policy_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("policy.txt"));
-    let schema = schemars::schema_for!(cellblock::spec::Partial).to_value();
-    let default = cellblock::spec::profiles::built_in("default")
-        .unwrap()
-        .source;
+    let schema = schemars::schema_for!(cell::spec::Partial).to_value();
+    let default = cell::spec::profiles::built_in("default").unwrap().source;
     let default: serde_json::Value = toml::from_str(default).unwrap();
     let style = reference::Style {
         root: "TOP LEVEL",
@@ -80,7 +78,7 @@ fn recipe_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("recipe.txt"));
-    let schema = schemars::schema_for!(cellblock::builder::Recipe).to_value();
+    let schema = schemars::schema_for!(rootfs_builder::build::Recipe).to_value();
     let style = reference::Style {
         root: "TOP LEVEL",
         defaults: Some(&serde_json::Value::Null),
@@ -109,7 +107,7 @@ fn record_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("record.txt"));
-    let schema = schemars::schema_for!(cellblock::record::Record).to_value();
+    let schema = schemars::schema_for!(record::Record).to_value();
     let style = reference::Style {
         root: "THE RECORD",
         defaults: None,
@@ -134,7 +132,7 @@ fn events_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("events.txt"));
-    let schema = schemars::schema_for!(cellblock::record::event::Event).to_value();
+    let schema = schemars::schema_for!(record::event::Event).to_value();
     let style = reference::Style {
         root: "EVERY EVENT",
         defaults: None,

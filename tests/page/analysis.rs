@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::Command;
 
-use cellblock::record::{Outcome, Record};
 use cellblock::show;
+use record::{Outcome, Record};
 
 use crate::browser::Browser;
 use crate::file;

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cellblock::record::json::Json;
-use cellblock::record::{CodeError, Record};
 use cellblock::show;
 use proptest::prelude::*;
+use record::json::Json;
+use record::{CodeError, Record};
 use serde_json::{Value, json};
 
 /// What may stand in a page, whatever the record says.

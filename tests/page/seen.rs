@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use cellblock::record::{Record, ResultItem};
 use cellblock::show;
+use record::{Record, ResultItem};
 use serde_json::Value;
 
 use crate::browser::Browser;

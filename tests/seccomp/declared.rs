@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cellblock::plan::seccomp::{Alternative, Arch, Policy, Unheld, Verdict, Width};
+use cell::plan::seccomp::{Alternative, Arch, Policy, Unheld, Verdict, Width};
 
 use crate::machine::Data;
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use cellblock::plan::seccomp::{Arch, Compiled, Insn};
+use cell::plan::seccomp::{Arch, Compiled, Insn};
 use libc::{c_int, c_long};
 
 /// How a single call ended.

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsRawFd;
 
-use cellblock::plan::seccomp::{Compiled, Unheld, precompiled};
+use cell::plan::seccomp::{Compiled, Unheld, precompiled};
 use libc::{EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, EPERM};
 
 use crate::kernel::{Call, Ended, in_child};

@@ -1,7 +1,7 @@
 //! The kernel's side: what it checks when a program is loaded, what the program
 //! answers for a call, and the walk over a call number before any call.
 
-use cellblock::plan::seccomp::Insn;
+use cell::plan::seccomp::Insn;
 
 /// What a program looks at.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::mpsc;
 use std::thread;
 
-use cellblock::plan::seccomp::{Arch, Compiled, Unheld, precompiled};
+use cell::plan::seccomp::{Arch, Compiled, Unheld, precompiled};
 
 use crate::kernel::{Call, Ended, errno, load};
 

@@ -1,9 +1,7 @@
 //! The policies as files, and the programs that they become.
 
-use cellblock::error::Step;
-use cellblock::plan::seccomp::{
-    Arch, BUILTIN, Errno, Policy, Unheld, Verdict, compile, precompiled,
-};
+use cell::plan::seccomp::{Arch, BUILTIN, Errno, Policy, Unheld, Verdict, compile, precompiled};
+use record::error::Step;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -293,7 +291,7 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
     }
 }
 
-fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cellblock::plan::seccomp::Insn> {
+fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cell::plan::seccomp::Insn> {
     let rules = policy.rules().filter_map(|(call, rule)| {
         let alternatives = match &rule.verdict {
             Verdict::AllowIf { when, .. } => when.as_slice(),
@@ -316,7 +314,7 @@ fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cellblock::plan
         .collect()
 }
 
-fn condition(condition: &cellblock::plan::seccomp::Condition) -> SeccompCondition {
+fn condition(condition: &cell::plan::seccomp::Condition) -> SeccompCondition {
     let operator = condition
         .mask
         .map_or(SeccompCmpOp::Eq, SeccompCmpOp::MaskedEq);

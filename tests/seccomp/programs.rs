@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use cellblock::plan::seccomp::{BUILTIN, Compiled, Unheld, precompiled};
+use cell::plan::seccomp::{BUILTIN, Compiled, Unheld, precompiled};
 
 use crate::kernel::load;
 

@@ -1,6 +1,6 @@
 //! Policies that nobody would write, so that no shape of program goes untried.
 
-use cellblock::plan::seccomp::{Arch, Policy};
+use cell::plan::seccomp::{Arch, Policy};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

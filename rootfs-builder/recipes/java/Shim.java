@@ -1,1 +1,1 @@
-../../../src/drivers/java/Shim.java
+../../../crates/cell/src/drivers/java/Shim.java

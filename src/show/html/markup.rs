@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::terminal::escape;
+use record::terminal::escape;
 
 /// A part of a page.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use super::markup::Markup;
 use super::{heading, shortened};
-use crate::record::Record;
 use crate::show::facts::{self, Rows};
 use crate::show::quantity::milliseconds;
+use record::Record;
 
 /// Bytes of a file's content that are shown.
 const FILE: usize = 64 << 10;

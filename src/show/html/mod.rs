@@ -6,8 +6,8 @@
 //! connection, no frame and no form. HTML that the code made, the only thing that
 //! is let through, is shown in a frame without any right (`foreign.rs`).
 
-use crate::record::{CodeError, Outcome, Record};
 use markup::Markup;
+use record::{CodeError, Outcome, Record};
 
 use super::ends::ends;
 use super::quantity::{bytes, milliseconds};

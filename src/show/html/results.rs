@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::markup::Markup;
 use super::{foreign, heading};
-use crate::record::json::{Form, Json};
-use crate::record::{Record, ResultItem, picture};
 use crate::show::quantity::bytes;
 use crate::show::result::{cell, chart, is_a_tag, readable};
+use record::json::{Form, Json};
+use record::{Record, ResultItem, picture};
 
 /// Rows and columns of a table that are shown.
 const ROWS: usize = 500;

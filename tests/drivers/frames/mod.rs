@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use cellblock::bytes::RawText;
-use cellblock::drivers::frames::{Frame, FrameReader, REQUEST_CAP, Request, Violation};
-use cellblock::record::{CodeError, ResultItem};
+use cell::drivers::frames::{Frame, FrameReader, REQUEST_CAP, Request, Violation};
+use record::bytes::RawText;
+use record::{CodeError, ResultItem};
 use serde_json::{Value, json};
 
 mod fields;

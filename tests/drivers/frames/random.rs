@@ -1,6 +1,6 @@
 //! The reader against random bytes.
 
-use cellblock::drivers::frames::{Frame, FrameReader};
+use cell::drivers::frames::{Frame, FrameReader};
 use proptest::prelude::*;
 
 use super::{Field, message, read};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cellblock::record::{LimitRecord, Outcome};
+use record::{LimitRecord, Outcome};
 
 use super::verbs::{Forgery, Verb};
 use crate::cells::cell::{Cell, Run};

@@ -1,0 +1,176 @@
+//! The directory that an archive is unpacked into.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use nix::NixPath;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
+
+use super::names;
+use super::sink::Refusal;
+use record::error::{Result, SetupError, Step};
+
+/// A directory held open, beneath which all paths are opened.
+#[derive(Debug)]
+pub struct Destination {
+    top: OwnedFd,
+    path: PathBuf,
+    step: Step,
+    /// The directory that was asked for last, since entries of one come
+    /// together.
+    last: RefCell<Option<(Vec<u8>, Rc<OwnedFd>)>>,
+}
+
+impl Destination {
+    /// Opens an existing directory. `step` names what fails if something does.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is no directory.
+    pub fn open(path: &Path, step: Step) -> Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let top = openat(AT_FDCWD, path, flags, Mode::empty())
+            .map_err(|e| SetupError::os(step, "open", e).on(path.display()))?;
+        Ok(Self {
+            top,
+            path: path.to_owned(),
+            step,
+            last: RefCell::new(None),
+        })
+    }
+
+    /// The step that errors name.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Its device and inode numbers.
+    pub(super) fn identity(&self) -> Result<(u64, u64)> {
+        let found = fstat(&self.top)
+            .map_err(|e| SetupError::os(self.step, "fstat", e).on(self.path.display()))?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
+    /// The directory at the clean path `path`, made where it is missing.
+    pub(super) fn directory(&self, path: &[u8], links: bool) -> Result<Rc<OwnedFd>, Refusal> {
+        if let Some((last, dir)) = &*self.last.borrow()
+            && last == path
+        {
+            return Ok(Rc::clone(dir));
+        }
+        let dir = match self.open_directory(path, links) {
+            Err(Errno::ENOENT) => self.make_directories(path, links),
+            other => other,
+        };
+        let dir = Rc::new(dir.map_err(|e| self.refusal("openat2", e, path))?);
+        *self.last.borrow_mut() = Some((path.to_vec(), Rc::clone(&dir)));
+        Ok(dir)
+    }
+
+    /// The directory that is at the clean path `path`.
+    pub(super) fn open_directory(&self, path: &[u8], links: bool) -> nix::Result<OwnedFd> {
+        let resolve = if links {
+            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        } else {
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        };
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+            .resolve(resolve);
+        let path = if path.is_empty() {
+            b".".as_slice()
+        } else {
+            path
+        };
+        loop {
+            match openat2(&self.top, path, how) {
+                // A rename elsewhere on the host raced with `..` in a link.
+                Err(Errno::EAGAIN) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn make_directories(&self, path: &[u8], links: bool) -> nix::Result<OwnedFd> {
+        let (above, name) = names::split(path);
+        let parent = match self.open_directory(above, links) {
+            Err(Errno::ENOENT) if !above.is_empty() => self.make_directories(above, links)?,
+            other => other?,
+        };
+        match mkdirat(&parent, name, Mode::from_bits_truncate(0o755)) {
+            // A dangling link may be in its place: the next step says so.
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.open_directory(path, links)
+    }
+
+    /// What the clean path `path` is, a link itself; `None` when nothing.
+    pub(super) fn find(&self, path: &[u8], links: bool) -> nix::Result<Option<FileStat>> {
+        let (above, name) = names::split(path);
+        let found = self
+            .open_directory(above, links)
+            .and_then(|dir| stat(&dir, name));
+        match found {
+            Ok(found) => Ok(found),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// To be called whenever a directory may have been removed or replaced.
+    pub(super) fn forget(&self) {
+        *self.last.borrow_mut() = None;
+    }
+
+    /// Whether a failed call concerns one name only, or all that follow too.
+    pub(super) fn refusal(&self, call: &str, errno: Errno, path: &[u8]) -> Refusal {
+        match errno {
+            Errno::ELOOP => "has a link in its path".into(),
+            Errno::ENOTDIR => "has something other than a directory in its path".into(),
+            Errno::ENOENT => "has a link without an end in its path".into(),
+            Errno::EXDEV => "has a path that leads outside".into(),
+            Errno::ENAMETOOLONG => "has a name that is too long".into(),
+            Errno::EINVAL | Errno::EILSEQ => "has a name that the file system does not take".into(),
+            Errno::EMLINK => "has more hard links than the file system takes".into(),
+            errno => Refusal::Fail(self.failed(call, errno, path)),
+        }
+    }
+
+    pub(super) fn failed(&self, call: &str, errno: Errno, path: &[u8]) -> SetupError {
+        let place = self.path.join(PathBuf::from(lossy(path)));
+        let error = SetupError::os(self.step, call, errno).on(place.display());
+        match errno {
+            Errno::ENOSPC | Errno::EDQUOT => error.hint(format!(
+                "make room on the file system of {}, or choose a place on another",
+                self.path.display()
+            )),
+            _ => error,
+        }
+    }
+}
+
+fn lossy(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+/// What `name` in `dir` is, a link itself; `None` when nothing.
+pub(super) fn stat<P: ?Sized + NixPath>(dir: &OwnedFd, name: &P) -> nix::Result<Option<FileStat>> {
+    match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// A name for a call that wants it with its final NUL. A clean name has no
+/// other.
+pub(super) fn c_name(name: &[u8]) -> CString {
+    CString::new(name).unwrap_or_default()
+}

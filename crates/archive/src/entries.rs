@@ -1,0 +1,193 @@
+//! The entries of a tar archive, one after the other.
+
+use std::cell::Cell;
+use std::io::{self, Read, Seek};
+use std::rc::Rc;
+
+use tar::{Archive, Entries, Entry, EntryType};
+
+use super::meter::{Meter, is_too_much};
+use super::sink::{Meta, Sink, What};
+use super::sparse::Expanded;
+use super::{Member, MemberKind, Report, Stream, damaged};
+use record::error::{Result, SetupError, Step};
+
+/// Bytes that the headers of one entry may have, with long names and maps of
+/// holes: the tar reader keeps them in memory.
+const LARGEST_HEADER: u64 = 1 << 20;
+
+/// Entries that an archive of archives may have.
+const MOST_MEMBERS: usize = 100_000;
+
+/// Unpacks plain tar.
+pub(super) fn unpack(
+    reader: impl Read,
+    to: &mut dyn Sink,
+    stream: &Stream<'_>,
+    tick: &mut dyn FnMut(&Report) -> Result<()>,
+) -> Result<()> {
+    let (reader, allowance) = Meter::new(reader, stream.max_bytes);
+    let mut archive = Archive::new(reader);
+    let mut entries = archive.entries().map_err(|e| damaged(stream.step, &e))?;
+    let unreadable = |e: &io::Error| unreadable(stream, e);
+    while let Some(entry) = next(&mut entries, &allowance) {
+        tick(to.report())?;
+        let mut entry = entry.map_err(|e| unreadable(&e))?;
+        place(to, &mut entry, &unreadable)?;
+        // To the end of its data, which the next header's allowance is not for.
+        io::copy(&mut entry, &mut io::sink()).map_err(|e| unreadable(&e))?;
+    }
+    Ok(())
+}
+
+/// Lists plain tar without unpacking it, up to the first name that `until`
+/// accepts; `None` when there was such a one.
+pub(super) fn members(
+    reader: impl Read + Seek,
+    step: Step,
+    until: &dyn Fn(&[u8]) -> bool,
+) -> Result<Option<Vec<Member>>> {
+    let stream = Stream {
+        step,
+        max_bytes: u64::MAX,
+        hint: super::TOO_LARGE,
+    };
+    let unreadable = |e: &io::Error| unreadable(&stream, e);
+    let (reader, allowance) = Meter::new(reader, stream.max_bytes);
+    let mut archive = Archive::new(reader);
+    let mut entries = archive.entries_with_seek().map_err(|e| damaged(step, &e))?;
+    let mut members = Vec::new();
+    while let Some(entry) = next(&mut entries, &allowance) {
+        let entry = entry.map_err(|e| unreadable(&e))?;
+        let name = entry.path_bytes().into_owned();
+        if until(&name) {
+            return Ok(None);
+        }
+        let kind = match entry.header().entry_type() {
+            EntryType::Regular | EntryType::Continuous => MemberKind::File {
+                at: entry.raw_file_position(),
+                size: entry.size(),
+            },
+            EntryType::Symlink => {
+                MemberKind::Link(entry.link_name_bytes().unwrap_or_default().into_owned())
+            }
+            _ => MemberKind::Other,
+        };
+        members.push(Member { name, kind });
+        if members.len() > MOST_MEMBERS {
+            return Err(SetupError::new(
+                step,
+                format!("an archive of an image has more than {MOST_MEMBERS} entries"),
+            ));
+        }
+    }
+    Ok(Some(members))
+}
+
+/// The next entry; its header reads no more than it may.
+fn next<'a, R: Read>(
+    entries: &mut Entries<'a, R>,
+    allowance: &Rc<Cell<u64>>,
+) -> Option<io::Result<Entry<'a, R>>> {
+    let whole = allowance.get();
+    let granted = whole.min(LARGEST_HEADER);
+    allowance.set(granted);
+    let entry = entries.next();
+    allowance.set(whole - (granted - allowance.get()));
+    entry
+}
+
+fn place(
+    to: &mut dyn Sink,
+    entry: &mut Entry<'_, impl Read>,
+    unreadable: &dyn Fn(&io::Error) -> SetupError,
+) -> Result<()> {
+    let kind = entry.header().entry_type();
+    if kind.is_pax_global_extensions() {
+        return Ok(());
+    }
+    let sparse = gnu_sparse(entry).map_err(|e| unreadable(&e))?;
+    let name = match &sparse {
+        Sparse::File { name, .. } => name.clone(),
+        _ => entry.path_bytes().into_owned(),
+    };
+    let header = entry.header();
+    let meta = Meta {
+        mode: header.mode().unwrap_or(0),
+        mtime: header.mtime().unwrap_or(0),
+    };
+    let link = entry.link_name_bytes().unwrap_or_default().into_owned();
+    let size = entry.size();
+    let mut expanded;
+    let what = match kind {
+        EntryType::Directory => What::Directory,
+        EntryType::Symlink => What::Link(&link),
+        EntryType::Link => What::HardLink(&link),
+        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => match sparse {
+            Sparse::Unknown => What::Nothing("is a sparse file of an old form"),
+            Sparse::No => What::File(entry, size),
+            Sparse::File { size, .. } => {
+                expanded = Expanded::new(entry, size).map_err(|e| unreadable(&e))?;
+                What::File(&mut expanded, size)
+            }
+        },
+        EntryType::Char | EntryType::Block => What::Nothing("is a device node"),
+        EntryType::Fifo => What::Nothing("is a named pipe"),
+        _ => What::Nothing("is of a kind that has no place in a tree"),
+    };
+    to.put(&name, meta, what, unreadable)
+}
+
+fn unreadable(stream: &Stream<'_>, error: &io::Error) -> SetupError {
+    let step = stream.step;
+    if is_too_much(error) {
+        return SetupError::new(
+            step,
+            format!(
+                "the archive has more than {} bytes, or a header of more than {LARGEST_HEADER}",
+                stream.max_bytes
+            ),
+        )
+        .hint(stream.hint);
+    }
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(step, &io::Error::other("it ends too early")),
+        _ => damaged(step, error),
+    }
+}
+
+/// How a file's holes are written down.
+enum Sparse {
+    /// In no extension; the tar reader knows the older way in headers.
+    No,
+    /// A map before the data; the header has a made-up name and size.
+    File { name: Vec<u8>, size: u64 },
+    /// In a form that only GNU tar 1.14 and 1.15 wrote.
+    Unknown,
+}
+
+fn gnu_sparse(entry: &mut Entry<'_, impl Read>) -> io::Result<Sparse> {
+    let Some(extensions) = entry.pax_extensions()? else {
+        return Ok(Sparse::No);
+    };
+    let (mut is_sparse, mut major, mut name, mut size) = (false, None, None, None);
+    for extension in extensions {
+        let extension = extension?;
+        let value = extension.value_bytes();
+        let Some(key) = extension.key_bytes().strip_prefix(b"GNU.sparse.") else {
+            continue;
+        };
+        is_sparse = true;
+        match key {
+            b"major" => major = Some(value.to_vec()),
+            b"name" => name = Some(value.to_vec()),
+            b"realsize" => size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),
+            _ => {}
+        }
+    }
+    match (is_sparse, major.as_deref(), name, size) {
+        (false, ..) => Ok(Sparse::No),
+        (true, Some(b"1"), Some(name), Some(size)) => Ok(Sparse::File { name, size }),
+        _ => Ok(Sparse::Unknown),
+    }
+}

@@ -1,0 +1,89 @@
+//! A directory, as if it were an archive.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{Mode, fstat};
+
+use super::Report;
+use super::sink::{Meta, Sink, What};
+use record::error::{Result, SetupError, Step};
+use sys::tree::{Entry, each, shown};
+
+/// Copies the directory `top`, with links as links and hard links as such, but
+/// not the directory with the identity `except`. `from` is its path, for errors.
+pub(super) fn copy(
+    top: &OwnedFd,
+    from: &Path,
+    step: Step,
+    except: Option<(u64, u64)>,
+    to: &mut dyn Sink,
+    tick: &mut dyn FnMut(&Report) -> Result<()>,
+) -> Result<()> {
+    let own = fstat(top).map_err(|e| SetupError::os(step, "fstat", e).on(from.display()))?;
+    // By device and inode: the path that the first of several names got.
+    let mut linked: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
+    each(top, step, &mut |entry| {
+        tick(to.report())?;
+        let stat = &entry.stat;
+        let identity = (stat.st_dev, stat.st_ino);
+        // The store may be in what is imported.
+        if except == Some(identity) {
+            return Ok(false);
+        }
+        let meta = Meta {
+            mode: stat.st_mode,
+            mtime: u64::try_from(stat.st_mtime).unwrap_or(0),
+        };
+        let failed = |call: &str, e: &io::Error| {
+            SetupError::io(step, call, e).on(from.join(shown(entry.path)).display())
+        };
+        let unreadable = |e: &io::Error| match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                SetupError::new(step, "the file changed while it was copied")
+                    .on(from.join(shown(entry.path)).display())
+                    .hint("name a directory that nobody writes to")
+            }
+            _ => failed("read", e),
+        };
+        let mut put = |what| to.put(entry.path, meta, what, &unreadable);
+        if stat.st_dev != own.st_dev {
+            put(What::Nothing("is on another file system"))?;
+            return Ok(false);
+        }
+        match stat.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => put(What::Directory)?,
+            libc::S_IFLNK => {
+                let text =
+                    readlinkat(entry.dir, entry.name).map_err(|e| failed("readlink", &e.into()))?;
+                put(What::Link(text.as_encoded_bytes()))?;
+            }
+            libc::S_IFREG => match linked.get(&identity) {
+                Some(first) => put(What::HardLink(first))?,
+                None => {
+                    let mut file = open(entry).map_err(|e| failed("open", &e))?;
+                    put(What::File(
+                        &mut file,
+                        u64::try_from(stat.st_size).unwrap_or(0),
+                    ))?;
+                    if stat.st_nlink > 1 {
+                        linked.insert(identity, entry.path.to_vec());
+                    }
+                }
+            },
+            libc::S_IFCHR | libc::S_IFBLK => put(What::Nothing("is a device node"))?,
+            libc::S_IFIFO => put(What::Nothing("is a named pipe"))?,
+            _ => put(What::Nothing("is a socket"))?,
+        }
+        Ok(true)
+    })
+}
+
+fn open(entry: &Entry<'_>) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    Ok(openat(entry.dir, entry.name, flags, Mode::empty())?.into())
+}

@@ -1,0 +1,112 @@
+//! Failures inside the cell: numbers only.
+
+use nix::errno::Errno;
+
+use record::error::Step;
+
+macro_rules! calls {
+    ($($variant:ident = $name:literal),+ $(,)?) => {
+        /// A system call that can fail during set-up.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        pub(crate) enum Call { $($variant),+ }
+
+        impl Call {
+            const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+    };
+}
+
+calls! {
+    None = "",
+    Prctl = "prctl",
+    Recv = "recv",
+    Send = "sendmsg",
+    Ioctl = "ioctl",
+    Sethostname = "sethostname",
+    Setdomainname = "setdomainname",
+    Setgroups = "setgroups",
+    Setresgid = "setresgid",
+    Setresuid = "setresuid",
+    Open = "open",
+    Lseek = "lseek",
+    Openat2 = "openat2",
+    OpenTree = "open_tree",
+    MountSetattr = "mount_setattr",
+    MoveMount = "move_mount",
+    Fsopen = "fsopen",
+    Fsconfig = "fsconfig",
+    Fsmount = "fsmount",
+    Mkdir = "mkdirat",
+    Symlink = "symlinkat",
+    Write = "write",
+    Sendfile = "sendfile",
+    PivotRoot = "pivot_root",
+    Fchdir = "fchdir",
+    Unshare = "unshare",
+    Setns = "setns",
+    Affinity = "sched_setaffinity",
+    Capset = "capset",
+    Landlock = "landlock_restrict_self",
+    Sigprocmask = "rt_sigprocmask",
+    Clone = "clone",
+    Setsid = "setsid",
+    Dup = "dup3",
+    CloseRange = "close_range",
+    Setrlimit = "setrlimit",
+    Seccomp = "seccomp",
+    Execve = "execve",
+}
+
+impl Call {
+    pub(super) fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// What failed; `item` is an index into the plan, -1 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fail {
+    pub step: Step,
+    pub call: Call,
+    pub errno: Errno,
+    pub item: i32,
+}
+
+/// One system call at one step on one item, before it is known to fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verb {
+    step: Step,
+    call: Call,
+    item: i32,
+}
+
+impl Verb {
+    pub(super) const fn new(step: Step, call: Call) -> Self {
+        Self {
+            step,
+            call,
+            item: -1,
+        }
+    }
+
+    pub(super) fn on(self, item: usize) -> Self {
+        Self {
+            item: i32::try_from(item).unwrap_or(-1),
+            ..self
+        }
+    }
+
+    pub(super) const fn failed(self, errno: Errno) -> Fail {
+        Fail {
+            step: self.step,
+            call: self.call,
+            errno,
+            item: self.item,
+        }
+    }
+}

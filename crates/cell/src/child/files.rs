@@ -1,0 +1,53 @@
+//! Copying input files into `/workspace`.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::sendfile::sendfile;
+
+use super::fail::{Call, Fail, Verb};
+use super::mounts::{Root, create_in, write_all};
+use super::report::Reporter;
+use crate::plan::Plan;
+use crate::spec::{FileSource, WORKSPACE};
+use record::error::Step;
+
+/// Copies every input. The bytes are the cell's from here on: they count
+/// against its memory, and a full tmpfs fails the set-up.
+pub(super) fn copy_in(
+    plan: &Plan,
+    inputs: &[Option<OwnedFd>],
+    root: &Root,
+    report: &Reporter<'_>,
+) -> Result<(), Fail> {
+    if plan.files.is_empty() {
+        return Ok(());
+    }
+    report.enter(Step::CopyIn);
+    for (index, file) in plan.files.iter().enumerate() {
+        let verb = |call| Verb::new(Step::CopyIn, call).on(index);
+        let to = create_in(
+            root,
+            verb(Call::Openat2),
+            Path::new(WORKSPACE),
+            &file.target,
+        )?;
+        match (&file.source, inputs.get(index).and_then(Option::as_ref)) {
+            (FileSource::Inline(content), _) => {
+                write_all(&to, content.as_bytes()).map_err(|e| verb(Call::Write).failed(e))?;
+            }
+            (FileSource::Host(_), Some(from)) => {
+                send_all(&to, from).map_err(|e| verb(Call::Sendfile).failed(e))?;
+            }
+            (FileSource::Host(_), None) => return Err(verb(Call::Sendfile).failed(Errno::EBADF)),
+        }
+    }
+    Ok(())
+}
+
+fn send_all(to: &OwnedFd, from: &OwnedFd) -> Result<(), Errno> {
+    const CHUNK: usize = 1 << 30;
+    while sendfile(to.as_fd(), from.as_fd(), None, CHUNK)? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Names and ids that the cell has of its own.
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+
+use super::attempt;
+use super::fail::{Call, Fail, Verb};
+use super::report::Reporter;
+use crate::plan::{Namespace, Plan};
+use record::error::Step;
+use sys;
+use sys::net::{Failed, NewNetwork};
+
+/// Starts making the cell's network, if it has one of its own: the slowest
+/// namespace by far, made aside while the mounts are made.
+pub(super) fn begin_network(
+    plan: &Plan,
+    report: &Reporter<'_>,
+) -> Result<Option<NewNetwork>, Fail> {
+    report.enter(Step::Network);
+    plan.has(Namespace::Net)
+        .then(NewNetwork::start)
+        .transpose()
+        .map_err(network_failed)
+}
+
+/// Enters the network that [`begin_network`] began. From here on, init and
+/// program see nothing but `lo`.
+pub(super) fn enter_network(
+    network: Option<NewNetwork>,
+    report: &Reporter<'_>,
+) -> Result<(), Fail> {
+    report.enter(Step::Network);
+    network
+        .map_or(Ok(()), NewNetwork::enter)
+        .map_err(network_failed)
+}
+
+fn network_failed(failed: Failed) -> Fail {
+    let (call, errno) = match failed {
+        Failed::Clone(errno) => (Call::Clone, errno),
+        Failed::Unshare(errno) => (Call::Unshare, errno),
+        Failed::Ioctl(errno) => (Call::Ioctl, errno),
+        Failed::Setns(errno) => (Call::Setns, errno),
+    };
+    Verb::new(Step::Network, call).failed(errno)
+}
+
+/// The NIS domain name would otherwise be the host's.
+pub(super) fn set_host_name(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::Hostname);
+    attempt(Verb::new(Step::Hostname, Call::Sethostname), || {
+        nix::unistd::sethostname(&plan.hostname)
+    })?;
+    attempt(Verb::new(Step::Hostname, Call::Setdomainname), || {
+        sys::process::set_domain_name("(none)")
+    })
+}
+
+/// Takes the inner ids. Capabilities stay for now: no id of this user namespace
+/// is 0, and only leaving 0 drops them (capabilities(7)).
+pub(super) fn become_inner_user(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::Ids);
+    let ids = &plan.ids;
+    // Without privilege the kernel lets nobody leave groups, since a group may
+    // also deny (user_namespaces(7)).
+    if ids.privileged {
+        attempt(Verb::new(Step::Ids, Call::Setgroups), || setgroups(&[]))?;
+    }
+    let gid = Gid::from_raw(ids.inner_gid);
+    attempt(Verb::new(Step::Ids, Call::Setresgid), || {
+        setresgid(gid, gid, gid)
+    })?;
+    let uid = Uid::from_raw(ids.inner_uid);
+    attempt(Verb::new(Step::Ids, Call::Setresuid), || {
+        setresuid(uid, uid, uid)
+    })?;
+    // `/proc/1` would show the supervisor's environment: init is a copy of it.
+    attempt(Verb::new(Step::Ids, Call::Prctl), || {
+        nix::sys::prctl::set_dumpable(false)
+    })
+}
+
+/// A cgroup namespace shows the cgroup it was made in as its root, so it is
+/// made only now that init is in the cell's.
+pub(super) fn enter_cgroup_namespace(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    if !plan.has(Namespace::Cgroup) {
+        return Ok(());
+    }
+    report.enter(Step::CgroupNamespace);
+    attempt(Verb::new(Step::CgroupNamespace, Call::Unshare), || {
+        unshare(CloneFlags::CLONE_NEWCGROUP)
+    })
+}

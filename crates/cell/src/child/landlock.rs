@@ -1,0 +1,135 @@
+//! Applying Landlock's rules (landlock(7)).
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, openat2};
+
+use super::fail::{Call, Fail, Verb};
+use super::mounts;
+use super::report::Reporter;
+use crate::plan::{Access, LandlockPlan, Plan};
+use crate::spec::TcpRule;
+use record::error::Step;
+
+/// Confines init, and with it the program. Every right is asked for as a hard
+/// requirement: what the record claims, the kernel has accepted.
+pub(super) fn restrict(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    let Some(rules) = &plan.landlock else {
+        return Ok(());
+    };
+    report.enter(Step::Landlock);
+    let verb = Verb::new(Step::Landlock, Call::Landlock);
+    let ruleset = create(rules).map_err(|e| verb.failed(errno_of(&e)))?;
+    let ruleset = add_paths(ruleset, rules, verb)?;
+    let status = add_ports(ruleset, rules)
+        .and_then(|ruleset| ruleset.no_new_privs(false).restrict_self())
+        .map_err(|e| verb.failed(errno_of(&e)))?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        _ => Err(verb.failed(Errno::EOPNOTSUPP)),
+    }
+}
+
+fn create(rules: &LandlockPlan) -> Result<RulesetCreated, RulesetError> {
+    let abi = abi(rules);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(abi))?;
+    if rules.tcp.is_some() {
+        ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
+    }
+    if rules.scoped {
+        ruleset = ruleset.scope(Scope::from_all(abi))?;
+    }
+    ruleset.create()
+}
+
+fn add_paths(
+    mut ruleset: RulesetCreated,
+    rules: &LandlockPlan,
+    verb: Verb,
+) -> Result<RulesetCreated, Fail> {
+    let abi = abi(rules);
+    for (index, rule) in rules.rules.iter().enumerate() {
+        let failed = |errno| verb.on(index).failed(errno);
+        let place = place(&rule.path).map_err(failed)?;
+        let directory = mounts::is_directory(&place).map_err(failed)?;
+        let mut access = rights(rule.access, abi);
+        if !directory {
+            access &= AccessFs::from_file(abi);
+        }
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(place, access))
+            .map_err(|e| failed(errno_of(&e)))?;
+    }
+    Ok(ruleset)
+}
+
+/// Names a place without opening it, which a file system that does not answer
+/// could delay for ever. Not by the crate's `PathFd`: the standard library takes
+/// `O_PATH` for an access mode where the C library is musl, and leaves it out.
+fn place(path: &Path) -> Result<OwnedFd, Errno> {
+    openat2(
+        AT_FDCWD,
+        path,
+        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC),
+    )
+}
+
+fn add_ports(
+    ruleset: RulesetCreated,
+    rules: &LandlockPlan,
+) -> Result<RulesetCreated, RulesetError> {
+    let Some(TcpRule::Ports { connect, bind }) = &rules.tcp else {
+        return Ok(ruleset);
+    };
+    let with = |ports: &[u16], access: AccessNet| {
+        ports
+            .iter()
+            .map(move |port| Ok::<_, RulesetError>(NetPort::new(*port, access)))
+            .collect::<Vec<_>>()
+    };
+    ruleset
+        .add_rules(with(connect, AccessNet::ConnectTcp))?
+        .add_rules(with(bind, AccessNet::BindTcp))
+}
+
+fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::from_all(abi)
+        & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::Execute);
+    match access {
+        Access::Read => read,
+        Access::ReadExecute => read | AccessFs::Execute,
+        Access::Write => write,
+        Access::WriteExecute => write | AccessFs::Execute,
+        Access::Devices => {
+            (read | AccessFs::WriteFile | AccessFs::IoctlDev) & AccessFs::from_all(abi)
+        }
+    }
+}
+
+fn abi(rules: &LandlockPlan) -> ABI {
+    ABI::from(i32::try_from(rules.abi).unwrap_or(0))
+}
+
+/// The crate's errors wrap the system's.
+fn errno_of(error: &RulesetError) -> Errno {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(number) = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::raw_os_error)
+        {
+            return Errno::from_raw(number);
+        }
+        source = error.source();
+    }
+    Errno::EOPNOTSUPP
+}

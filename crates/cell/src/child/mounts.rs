@@ -1,0 +1,436 @@
+//! Building the cell's file system.
+//!
+//! Everything is done on descriptors. Sources are opened first, by the ids that
+//! the caller has; targets are opened beneath the new root without following
+//! any link, so that nothing which a rootfs or a bind contains can lead a mount
+//! or a new file elsewhere.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
+use nix::unistd::symlinkat;
+
+use super::attempt;
+use super::fail::{Call, Fail, Verb};
+use super::program::RESERVED;
+use super::report::Reporter;
+use crate::plan::{Mount, MountKind, Plan, Seal, Source};
+use crate::rootfs;
+use record::error::Step;
+use sys::mount::{self, FsContext, attr};
+use sys::process::duplicate_above;
+
+/// Detached copies of the plan's bind sources, by index.
+pub(super) type Sources = Vec<Option<OwnedFd>>;
+
+/// The new root: the mount itself, and the mounts to make read-only at the end.
+pub(super) struct Root {
+    mount: OwnedFd,
+    seals: Vec<OwnedFd>,
+    /// The directory below the root that something was made in last.
+    last: Option<(PathBuf, OwnedFd)>,
+}
+
+const BASE: u64 = attr::NOSUID | attr::NODEV;
+
+/// Takes hold of every bind source. What is opened here counts, whatever its
+/// path names later. Those in `mapped` are open already.
+pub(super) fn open_sources(
+    plan: &Plan,
+    mut mapped: Sources,
+    report: &Reporter<'_>,
+) -> Result<Sources, Fail> {
+    report.enter(Step::Mount);
+    let verb = Verb::new(Step::Mount, Call::MountSetattr);
+    attempt(verb, mount::make_all_private)?;
+    plan.mounts
+        .iter()
+        .enumerate()
+        .map(
+            |(index, mount)| match mapped.get_mut(index).and_then(Option::take) {
+                Some(tree) => Ok(Some(tree)),
+                None => open_source(index, mount),
+            },
+        )
+        .collect()
+}
+
+fn open_source(index: usize, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let (tree, writable, device) = match &mount.kind {
+        MountKind::Bind {
+            source: Source::Host(path),
+            writable,
+            device,
+        } => {
+            let path = c_path(path).map_err(|e| verb(Call::OpenTree).failed(e))?;
+            let tree = mount::clone_tree(libc::AT_FDCWD, &path);
+            (
+                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
+                *writable,
+                *device,
+            )
+        }
+        MountKind::Bind {
+            source: Source::Beneath { base, path },
+            writable,
+            device,
+        } => {
+            let found =
+                rootfs::open_beneath(base, path).map_err(|e| verb(Call::Openat2).failed(e))?;
+            let tree = mount::clone_tree(found.as_raw_fd(), c"");
+            (
+                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
+                *writable,
+                *device,
+            )
+        }
+        MountKind::HostProc => {
+            let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
+            (
+                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
+                false,
+                false,
+            )
+        }
+        _ => return Ok(None),
+    };
+    let attributes = attr::NOSUID
+        | if writable { 0 } else { attr::RDONLY }
+        | if device { attr::NOEXEC } else { attr::NODEV };
+    mount::set_attributes(tree.as_fd(), attributes, true)
+        .map_err(|e| verb(Call::MountSetattr).failed(e))?;
+    Ok(Some(tree))
+}
+
+/// Puts the cell's file system together on a new root.
+pub(super) fn build(
+    plan: &Plan,
+    mut sources: Sources,
+    report: &Reporter<'_>,
+) -> Result<Root, Fail> {
+    report.enter(Step::Mount);
+    let mut root: Option<Root> = None;
+    for (index, mount) in plan.mounts.iter().enumerate() {
+        let source = sources.get_mut(index).and_then(Option::take);
+        match &mut root {
+            None => root = Some(start(index, mount)?),
+            Some(root) => place(root, index, mount, source)?,
+        }
+    }
+    root.ok_or(Verb::new(Step::Mount, Call::MoveMount).failed(Errno::EINVAL))
+}
+
+/// The first mount is the root. Absolute paths still lead to the caller's root,
+/// which the new one covers but does not replace before [`change_root`].
+fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let (fs, seal) = file_system(index, mount)?;
+    let here = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
+    let top = openat2(AT_FDCWD, "/", here).map_err(|e| verb(Call::Openat2).failed(e))?;
+    mount::attach(fs.as_fd(), top.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))?;
+    let copy = fs
+        .try_clone()
+        .map_err(|_| verb(Call::Dup).failed(Errno::EMFILE))?;
+    let seals = if seal == Seal::ReadOnly {
+        vec![copy]
+    } else {
+        Vec::new()
+    };
+    Ok(Root {
+        mount: fs,
+        seals,
+        last: None,
+    })
+}
+
+fn place(
+    root: &mut Root,
+    index: usize,
+    mount: &Mount,
+    source: Option<OwnedFd>,
+) -> Result<(), Fail> {
+    match (&mount.kind, source) {
+        (MountKind::Directory { mode }, _) => {
+            make_directory(root, index, &mount.target, *mode).map(drop)
+        }
+        (MountKind::File { content }, _) => {
+            make_file(root, index, &mount.target, content.as_bytes()).map(drop)
+        }
+        (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
+        (_, Some(source)) => {
+            let is_directory = is_directory(&source)
+                .map_err(|e| Verb::new(Step::Mount, Call::OpenTree).on(index).failed(e))?;
+            attach(root, index, mount, &source, is_directory)
+        }
+        (_, None) => {
+            let (fs, seal) = file_system(index, mount)?;
+            attach(root, index, mount, &fs, true)?;
+            if seal == Seal::ReadOnly {
+                root.seals.push(fs);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn attach(
+    root: &mut Root,
+    index: usize,
+    mount: &Mount,
+    source: &OwnedFd,
+    directory: bool,
+) -> Result<(), Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    // It may cover the directory that is remembered.
+    root.last
+        .take_if(|(path, _)| path.starts_with(&mount.target));
+    if mount.create && attach_at_new(root, index, &mount.target, source, directory)? {
+        return Ok(());
+    }
+    let target = open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e))?;
+    mount::attach(source.as_fd(), target.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))
+}
+
+/// Makes a place and attaches `source` there by the place's name, which nobody
+/// else can have changed; false if there is something of that name.
+fn attach_at_new(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    source: &OwnedFd,
+    directory: bool,
+) -> Result<bool, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    in_parent(root, index, target, |parent, name| {
+        let made = if directory {
+            mkdirat(parent, name, Mode::from_bits_truncate(0o755))
+        } else {
+            mknodat(
+                parent,
+                name,
+                SFlag::S_IFREG,
+                Mode::from_bits_truncate(0o444),
+                0,
+            )
+        };
+        match made {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => return Ok(false),
+            Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
+        }
+        let name = c_path(name).map_err(|e| verb(Call::MoveMount).failed(e))?;
+        mount::attach_at(source.as_fd(), parent.as_fd(), &name)
+            .map_err(|e| verb(Call::MoveMount).failed(e))?;
+        Ok(true)
+    })
+}
+
+pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
+    let mode = fstat(fd)?.st_mode;
+    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR)
+}
+
+/// Creates the file system that `mount` describes, not yet attached.
+fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let open = |name: &CStr| FsContext::open(name).map_err(|e| verb(Call::Fsopen).failed(e));
+    let set = |fs: &FsContext, key: &CStr, value: &CStr| {
+        fs.set(key, value)
+            .map_err(|e| verb(Call::Fsconfig).failed(e))
+    };
+    let number = |text: String| CString::new(text).unwrap_or_default();
+    let (fs, attributes, seal) = match &mount.kind {
+        MountKind::Tmpfs {
+            size,
+            inodes,
+            mode,
+            seal,
+        } => {
+            let fs = open(c"tmpfs")?;
+            set(&fs, c"size", &number(size.0.to_string()))?;
+            set(&fs, c"nr_inodes", &number(inodes.to_string()))?;
+            set(&fs, c"mode", &number(format!("{mode:o}")))?;
+            (fs, BASE, *seal)
+        }
+        MountKind::Proc => {
+            let fs = open(c"proc")?;
+            set(&fs, c"subset", c"pid")?;
+            set(&fs, c"hidepid", c"invisible")?;
+            (fs, BASE | attr::NOEXEC | attr::RDONLY, Seal::Writable)
+        }
+        MountKind::Devpts { max } => {
+            let fs = open(c"devpts")?;
+            set(&fs, c"max", &number(max.to_string()))?;
+            set(&fs, c"ptmxmode", c"0666")?;
+            set(&fs, c"mode", c"0620")?;
+            (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)
+        }
+        _ => return Err(verb(Call::Fsopen).failed(Errno::EINVAL)),
+    };
+    let fs = fs
+        .mount(attributes)
+        .map_err(|e| verb(Call::Fsmount).failed(e))?;
+    Ok((fs, seal))
+}
+
+/// How paths are resolved beneath the new root.
+pub(super) fn beneath(flags: OFlag) -> OpenHow {
+    OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
+        ResolveFlag::RESOLVE_BENEATH
+            | ResolveFlag::RESOLVE_NO_SYMLINKS
+            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+    )
+}
+
+/// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
+/// once all is dead. They are opened before the program can change their modes, and
+/// above the numbers that the program's descriptors get.
+pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call);
+    let how = beneath(OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+    plan.own_scratch()
+        .map(|scratch| {
+            let path = relative(Path::new(scratch.name.path()));
+            let low = openat2(&root.mount, path, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+            duplicate_above(&low, RESERVED).map_err(|e| verb(Call::Dup).failed(e))
+        })
+        .collect()
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
+    openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
+}
+
+/// Calls `make` with the directory that `target` is in, which is made as needed,
+/// and `target`'s name in it. Neighbours follow each other in the plan, so the
+/// directory opened last mostly is the one wanted next.
+fn in_parent<T>(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    make: impl FnOnce(&OwnedFd, &Path) -> Result<T, Fail>,
+) -> Result<T, Fail> {
+    let name = Path::new(target.file_name().unwrap_or_default());
+    let Some(parent) = target.parent().filter(|parent| parent.parent().is_some()) else {
+        return make(&root.mount, name);
+    };
+    if let Some((path, directory)) = &root.last
+        && path == parent
+    {
+        return make(directory, name);
+    }
+    let directory = make_directory(root, index, parent, 0o755)?;
+    let made = make(&directory, name);
+    root.last = Some((parent.to_owned(), directory));
+    made
+}
+
+/// Makes `target` and what leads to it, and opens it.
+fn make_directory(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    mode: u32,
+) -> Result<OwnedFd, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    in_parent(root, index, target, |parent, name| {
+        match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
+        }
+        openat2(parent, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY))
+            .map_err(|e| verb(Call::Openat2).failed(e))
+    })
+}
+
+fn make_file(
+    root: &mut Root,
+    index: usize,
+    target: &Path,
+    content: &[u8],
+) -> Result<OwnedFd, Fail> {
+    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
+        .mode(Mode::from_bits_truncate(0o444));
+    let file = in_parent(root, index, target, |parent, name| {
+        openat2(parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))
+    })?;
+    write_all(&file, content).map_err(|e| verb(Call::Write).failed(e))?;
+    Ok(file)
+}
+
+fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
+    in_parent(root, index, target, |parent, name| {
+        attempt(Verb::new(Step::Mount, Call::Symlink).on(index), || {
+            symlinkat(to, parent, name)
+        })
+    })
+}
+
+/// Writes all of `content`.
+pub(super) fn write_all(to: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = nix::unistd::write(to, rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+/// Opens `path`, which must be below a directory of the new root, for a new
+/// file; makes the directories that lead to it.
+pub(super) fn create_in(
+    root: &Root,
+    verb: Verb,
+    directory: &Path,
+    path: &Path,
+) -> Result<OwnedFd, Fail> {
+    let open = |at: &OwnedFd, name: &Path, flags| openat2(at, name, beneath(flags));
+    let search = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut at = open_in(root, directory).map_err(|e| verb.failed(e))?;
+    let mut components = path.components().peekable();
+    while let Some(component) = components.next() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        if components.peek().is_none() {
+            let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY);
+            return openat2(&at, name, how.mode(Mode::from_bits_truncate(0o644)))
+                .map_err(|e| verb.failed(e));
+        }
+        match mkdirat(&at, name, Mode::from_bits_truncate(0o755)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(verb.failed(errno)),
+        }
+        at = open(&at, Path::new(name), search).map_err(|e| verb.failed(e))?;
+    }
+    Err(verb.failed(Errno::EINVAL))
+}
+
+/// Makes the scaffolding read-only and the new root the root directory.
+pub(super) fn change_root(_plan: &Plan, root: Root, report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::Pivot);
+    for seal in &root.seals {
+        attempt(Verb::new(Step::Pivot, Call::MountSetattr), || {
+            mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
+        })?;
+    }
+    attempt(Verb::new(Step::Pivot, Call::Fchdir), || {
+        nix::unistd::fchdir(&root.mount)
+    })?;
+    attempt(Verb::new(Step::Pivot, Call::PivotRoot), mount::pivot_to_cwd)
+}
+
+fn c_path(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
+}

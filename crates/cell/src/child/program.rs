@@ -1,0 +1,196 @@
+//! Starting the program.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::resource::{getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::Pid;
+
+use super::fail::{Call, Fail, Verb};
+use super::report::Reporter;
+use super::{Prepared, attempt};
+use crate::plan::{CHANNEL_FD, Program, Rlimit, RlimitKind};
+use record::bytes::RawText;
+use record::error::Step;
+use sys;
+
+/// Numbers that the program's own descriptors may have.
+pub(super) const RESERVED: i32 = 16;
+
+/// What the supervisor needs of a running program.
+pub(super) struct Started {
+    pub(super) pid: Pid,
+    pub(super) listener: Option<OwnedFd>,
+}
+
+/// Executes the program in a process of its own. The process shares this one's
+/// memory until then, so a failure comes back as a value, and its descriptor
+/// table, so the filter's listener does too.
+pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Started, Fail> {
+    report.enter(Step::Stdio);
+    let image = Image::new(&cell.plan.program)
+        .map_err(|e| Verb::new(Step::Exec, Call::Execve).failed(e))?;
+    let mut failure = None;
+    let mut listener = None;
+    // SAFETY: init has one thread. The closure makes system calls on memory
+    // prepared above, and returns by value.
+    let pid = unsafe {
+        sys::clone::vfork_shared(|| {
+            failure = become_program(cell, &image, &mut listener, report).err();
+            127
+        })
+    }
+    .map_err(|e| Verb::new(Step::Exec, Call::Clone).failed(e))?;
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(Started { pid, listener }),
+    }
+}
+
+fn become_program(
+    cell: &Prepared<'_>,
+    image: &Image,
+    listener: &mut Option<OwnedFd>,
+    report: &Reporter<'_>,
+) -> Result<Infallible, Fail> {
+    // A session of its own: a terminal passed in is not its controlling
+    // terminal, and signals from that terminal go to the supervisor alone.
+    attempt(Verb::new(Step::Stdio, Call::Setsid), nix::unistd::setsid)?;
+    arrange_descriptors(cell)?;
+    report.enter(Step::Chdir);
+    enter_working_directory(&cell.plan.program.cwd)?;
+    report.enter(Step::Rlimits);
+    set_rlimits(cell)?;
+    sys::process::default_signal_dispositions();
+    attempt(Verb::new(Step::Stdio, Call::Sigprocmask), || {
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+    })?;
+    report.enter(Step::Seccomp);
+    *listener = load_filter(cell)?;
+    report.enter(Step::Exec);
+    Err(image.execute())
+}
+
+/// Descriptors of init's and of the caller's are still open, and a path through
+/// `/proc/self/fd` would lead out of the cell by one: such links are not
+/// followed.
+fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let directory = attempt(Verb::new(Step::Chdir, Call::Openat2), || {
+        openat2(AT_FDCWD, cwd, how)
+    })?;
+    attempt(Verb::new(Step::Chdir, Call::Fchdir), || {
+        nix::unistd::fchdir(&directory)
+    })
+}
+
+/// Puts the program's descriptors in place; every other one closes on exec.
+fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
+    let dup = Verb::new(Step::Stdio, Call::Dup);
+    let mut last = 2;
+    for (number, fd) in (0..).zip(&cell.stdio) {
+        if let Some(fd) = fd {
+            attempt(dup, || sys::process::place(fd, number))?;
+        }
+    }
+    for (number, fd) in (CHANNEL_FD..).zip(&cell.channel) {
+        attempt(dup, || sys::process::place(fd, number))?;
+        last = number;
+    }
+    attempt(Verb::new(Step::Stdio, Call::CloseRange), || {
+        sys::process::cloexec_range(last + 1, u32::MAX)
+    })
+}
+
+fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
+    let fallback = [
+        cell.fallback
+            .memory
+            .map(|memory| Rlimit::fixed(RlimitKind::Data, memory.0)),
+        // Init counts as well.
+        cell.fallback
+            .processes
+            .map(|count| Rlimit::fixed(RlimitKind::Nproc, count + 1)),
+    ];
+    for (index, limit) in cell
+        .plan
+        .rlimits
+        .iter()
+        .chain(fallback.iter().flatten())
+        .enumerate()
+    {
+        let resource = limit.resource.number();
+        attempt(Verb::new(Step::Rlimits, Call::Setrlimit).on(index), || {
+            let (_, hard) = getrlimit(resource)?;
+            let limit = limit.within(hard);
+            setrlimit(resource, limit.soft, limit.hard)
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
+    let Some(filter) = cell.filter else {
+        return Ok(None);
+    };
+    let verb = Verb::new(Step::Seccomp, Call::Seccomp);
+    if filter.notify {
+        return attempt(verb, || {
+            sys::seccomp::install_with_listener(&filter.program)
+        })
+        .map(Some);
+    }
+    attempt(verb, || sys::seccomp::install(&filter.program))?;
+    Ok(None)
+}
+
+/// The program's image as execve(2) wants it, made before the last steps.
+struct Image {
+    paths: Vec<CString>,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Image {
+    fn new(program: &Program) -> Result<Self, Errno> {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::EINVAL);
+        let texts = |list: &[RawText]| {
+            list.iter()
+                .map(|t| text(t.as_bytes()))
+                .collect::<Result<_, _>>()
+        };
+        let env = program
+            .env
+            .iter()
+            .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+        Ok(Self {
+            paths: texts(&program.candidates)?,
+            argv: texts(&program.argv)?,
+            env: env.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Tries each path in turn, as execvp(3) does; returns why none worked. A
+    /// file that may not be executed is a better answer than one missing.
+    fn execute(&self) -> Fail {
+        let mut best = (Errno::ENOENT, 0);
+        for (index, path) in self.paths.iter().enumerate() {
+            let errno = sys::process::execute(path, &self.argv, &self.env);
+            match errno {
+                Errno::ENOENT | Errno::ENOTDIR => {}
+                Errno::EACCES => best = (errno, index),
+                _ => return Verb::new(Step::Exec, Call::Execve).on(index).failed(errno),
+            }
+        }
+        Verb::new(Step::Exec, Call::Execve)
+            .on(best.1)
+            .failed(best.0)
+    }
+}

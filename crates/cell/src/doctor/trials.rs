@@ -1,0 +1,189 @@
+//! Steps of the set-up, each tried in a cell that has nothing else.
+
+use crate::launch::rehearse;
+use crate::plan::{Mount, MountKind, Namespace, Plan, Source};
+use crate::run::Resolved;
+use record::error::Step;
+
+use super::bare;
+use super::report::{Check, Checks};
+
+/// One step, and the cell that it is tried in.
+struct Trial {
+    name: &'static str,
+    /// Checks without which this one says nothing.
+    needs: &'static [&'static str],
+    namespaces: &'static [Namespace],
+    /// Which of a whole cell's mounts it has.
+    mounts: fn(&Mount) -> bool,
+    /// The step that it ends with.
+    last: Step,
+    detail: fn(&Plan) -> String,
+}
+
+use Namespace::{Cgroup, Ipc, Mount as Mnt, Net, Pid, User, Uts};
+
+const NONE: fn(&Mount) -> bool = |_| false;
+const ROOT: fn(&Mount) -> bool = |mount| mount.target.parent().is_none();
+const SILENT: fn(&Plan) -> String = |_| String::new();
+
+/// A namespace that comes with the clone.
+const fn namespace(name: &'static str, namespaces: &'static [Namespace]) -> Trial {
+    Trial {
+        name,
+        needs: &["user-namespace"],
+        namespaces,
+        mounts: NONE,
+        last: Step::Clone,
+        detail: SILENT,
+    }
+}
+
+/// Something mounted on a root of its own.
+const fn mount(name: &'static str, mounts: fn(&Mount) -> bool) -> Trial {
+    Trial {
+        name,
+        needs: &["id-maps", "pid-namespace", "mount-namespace"],
+        namespaces: &[User, Pid, Mnt],
+        mounts,
+        last: Step::Mount,
+        detail: SILENT,
+    }
+}
+
+const TABLE: [Trial; 18] = [
+    Trial {
+        needs: &["plan"],
+        ..namespace("user-namespace", &[User])
+    },
+    Trial {
+        name: "id-maps",
+        last: Step::Ids,
+        detail: |plan| {
+            let ids = &plan.ids;
+            format!("uid {} inside is {} outside", ids.inner_uid, ids.outer_uid)
+        },
+        ..namespace("", &[User])
+    },
+    // A security module may let user namespaces be made and take their
+    // capabilities away: CAP_SYS_ADMIN is what a host name needs.
+    Trial {
+        name: "capabilities",
+        needs: &["id-maps"],
+        last: Step::Ids,
+        ..namespace("", &[User, Uts])
+    },
+    namespace("pid-namespace", &[User, Pid]),
+    namespace("mount-namespace", &[User, Mnt]),
+    Trial {
+        needs: &["pid-namespace"],
+        last: Step::Network,
+        detail: |_| "its loopback is up".to_owned(),
+        ..namespace("network-namespace", &[User, Pid, Net])
+    },
+    namespace("ipc-namespace", &[User, Ipc]),
+    namespace("uts-namespace", &[User, Uts]),
+    Trial {
+        needs: &["id-maps"],
+        last: Step::CgroupNamespace,
+        ..namespace("cgroup-namespace", &[User, Cgroup])
+    },
+    Trial {
+        detail: |_| "fsopen, fsmount, move_mount".to_owned(),
+        ..mount("tmpfs", ROOT)
+    },
+    Trial {
+        detail: |_| "/usr by open_tree and mount_setattr".to_owned(),
+        ..mount("binds", |mount| {
+            ROOT(mount)
+                || matches!(
+                    &mount.kind,
+                    MountKind::Bind {
+                        source: Source::Beneath { .. },
+                        ..
+                    }
+                )
+        })
+    },
+    mount("devices", |mount| {
+        ROOT(mount) || matches!(mount.kind, MountKind::Bind { device: true, .. })
+    }),
+    mount("proc", |mount| ROOT(mount) || mount.kind == MountKind::Proc),
+    mount("devpts", |mount| {
+        ROOT(mount) || matches!(mount.kind, MountKind::Devpts { .. })
+    }),
+    Trial {
+        needs: &["tmpfs"],
+        last: Step::Pivot,
+        ..mount("pivot-root", ROOT)
+    },
+    Trial {
+        detail: |_| "user.max_user_namespaces=0 inside, and it holds".to_owned(),
+        last: Step::Nesting,
+        ..mount(NESTING, NONE)
+    },
+    Trial {
+        needs: &["id-maps"],
+        last: Step::Capabilities,
+        ..namespace("dropped-capabilities", &[User])
+    },
+    Trial {
+        needs: &["plan"],
+        last: Step::NoNewPrivs,
+        ..namespace("no-new-privs", &[])
+    },
+];
+
+/// The one trial that limits nested user namespaces.
+const NESTING: &str = "nesting-limit";
+
+pub(super) fn all(checks: &mut Checks<'_>, resolved: Option<&Resolved>) {
+    for trial in &TABLE {
+        checks.add_after(trial.name, trial.needs, |facts| {
+            let Some(resolved) = resolved else {
+                return Check::works(trial.name, "");
+            };
+            let plan = trial.reduce(resolved);
+            match rehearse(&plan, None, trial.last) {
+                Ok(()) => Check::works(trial.name, (trial.detail)(&plan)),
+                Err(error) => Check::fails(trial.name, error, facts),
+            }
+        });
+    }
+}
+
+impl Trial {
+    /// The whole cell's plan without all that this trial is not about.
+    fn reduce(&self, resolved: &Resolved) -> Plan {
+        let mut plan = bare(resolved);
+        plan.namespaces = self.namespaces.to_vec();
+        let mounts = resolved.plan.mounts.iter();
+        plan.mounts = mounts
+            .filter(|mount| (self.mounts)(mount))
+            .cloned()
+            .collect();
+        plan.userns_limit = self.name == NESTING;
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_trial_needs_is_tried_before_it() {
+        let mut before = vec!["kernel", "plan"];
+        for trial in &TABLE {
+            for need in trial.needs {
+                assert!(before.contains(need), "{} needs {need}", trial.name);
+            }
+            assert!(
+                !before.contains(&trial.name),
+                "{} is there twice",
+                trial.name
+            );
+            before.push(trial.name);
+        }
+    }
+}

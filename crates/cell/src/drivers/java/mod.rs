@@ -1,0 +1,121 @@
+//! Java 17 and later, as JShell runs it; a JDK, not a JRE.
+//!
+//! What the shim does for the code:
+//!
+//! * It is a sequence of snippets: statements, expressions, declarations and
+//!   imports, evaluated in order, with JShell's usual imports. The value of a
+//!   last expression is the main result, as JShell shows it; a declaration has
+//!   none. A class is declared, and its `main` is not called.
+//! * What does not compile is a syntax error, with all that the compiler says;
+//!   the snippets before it have run.
+//! * An uncaught exception, of any thread, becomes an error frame with the frames
+//!   that are the code's own or Java's, and exit status 1. In other threads than
+//!   the first, JShell does not say which lines.
+//! * `args` holds the arguments, `System.in` the input, `System.exit` ends all.
+//!
+//! # Start-up
+//!
+//! Snippets run in the same virtual machine as the compiler: JShell's own way
+//! would start a second one. `java Shim.java` compiles the shim at each start,
+//! which takes about as long as all the rest. A rootfs saves that by holding the
+//! compiled shim, below [`DIRECTORY`], named by the source's digest:
+//!
+//! ```text
+//! javac -d classes Shim.java
+//! jar --create --file DIRECTORY/DIGEST.jar -C classes .
+//! ```
+//!
+//! The digest is the first 16 digits of the source's SHA-256. The recipe `java`
+//! does that, and has the compiler's classes in the archive that every virtual
+//! machine maps at its start (class-data sharing).
+//!
+//! The C1 compiler and the serial collector are what starts fastest on one CPU;
+//! `JDK_JAVA_OPTIONS` in the cell's environment can say otherwise
+//! (`-XX:TieredStopAtLevel=4` for long computations).
+//!
+//! # The channel
+//!
+//! Java opens files by name only, so the channel is two pipes, as for R; child
+//! processes do not inherit them. The same names are open to the code.
+//!
+//! # Memory
+//!
+//! The heap gets what the limit leaves after a share for the virtual machine, so
+//! that running out of it is an `OutOfMemoryError`. Where the machine itself
+//! gets none, its last words tell.
+
+use super::{Compiled, Delivery, Driver, DriverFile, Heap, LastWords};
+use crate::spec::Bytes;
+use record::Category;
+
+const SHIM: &str = "/run/cellblock/Shim.java";
+
+/// Where a rootfs may have the shim compiled.
+const DIRECTORY: &str = "/usr/lib/cellblock/java";
+
+/// See the module's documentation.
+pub(super) static DRIVER: Driver = Driver {
+    name: "java",
+    aliases: &["jshell"],
+    extensions: &["java", "jsh"],
+    interpreters: &[
+        "/usr/bin/java",
+        "/usr/local/bin/java",
+        "/opt/java/bin/java",
+        "/opt/java/openjdk/bin/java",
+    ],
+    flags: &[
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Xshare:auto",
+        // Its files in /tmp are for tools outside.
+        "-XX:-UsePerfData",
+        // Not into the workspace, whose new files the record lists.
+        "-XX:ErrorFile=/tmp/hs_err_pid%p.log",
+        // Warnings would go to stdout.
+        "-Xlog:disable",
+        "-Djava.awt.headless=true",
+        "-Dfile.encoding=UTF-8",
+        "-Dstdout.encoding=UTF-8",
+        "-Dstderr.encoding=UTF-8",
+        SHIM,
+    ],
+    files: &[DriverFile {
+        path: SHIM,
+        content: include_str!("Shim.java"),
+    }],
+    delivery: Delivery::Channel(&[]),
+    heap: Some(Heap {
+        share: heap,
+        flag: Some(|mib| format!("-Xmx{mib}m")),
+        besides: Bytes::mib(64),
+    }),
+    last_words: &[
+        out_of_memory("insufficient memory for the Java Runtime Environment"),
+        out_of_memory("Could not reserve enough space for"),
+        out_of_memory("Error occurred during initialization of VM"),
+    ],
+    probes: &[],
+    compiled: Some(Compiled {
+        directory: DIRECTORY,
+        ending: "jar",
+        arguments: |stem| vec!["-cp".to_owned(), format!("{stem}.jar"), "Shim".to_owned()],
+    }),
+    rootfs: "java",
+    profile: "java",
+};
+
+/// The compiler's classes, its code and some threads take 200 MB of their own.
+fn heap(limit: Bytes) -> Bytes {
+    let mib = limit.0 >> 20;
+    Bytes::mib(mib.saturating_sub(256).max(mib / 2).max(16))
+}
+
+/// The virtual machine exits, or aborts, with these.
+const fn out_of_memory(phrase: &'static str) -> LastWords {
+    LastWords {
+        category: Category::Memory,
+        phrase,
+        aborts: false,
+    }
+}

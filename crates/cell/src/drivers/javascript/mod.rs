@@ -1,0 +1,148 @@
+//! JavaScript and TypeScript, by Node.js 20.10 and later.
+//!
+//! What the shim does for the code, beyond running it:
+//!
+//! * The value of a last expression is the main result, as `util.inspect` shows
+//!   it and, if it is plain data, as JSON; `undefined` is none. An object
+//!   literal that ends the code is one, where a script would see a block.
+//!   `display(value)`, `display(value, type)` and `display(forms, {raw: true})`
+//!   make further results; objects may have the method
+//!   `Symbol.for("Jupyter.display")`, as for Deno's kernel.
+//! * `await` works at the top level, and so do `import`, static and dynamic,
+//!   `import.meta`, and `require`. Modules are those below the workspace and
+//!   Node's own. Imports happen where they stand; `export` is ignored.
+//! * An uncaught error, or a rejection that nothing handles, becomes an error
+//!   frame and exit status 1, unless the program has a handler of its own for
+//!   `uncaughtException` or `unhandledRejection`. Nothing is written to stderr.
+//!   An `await` at the top level that can never end is an error with status 13.
+//! * `const`, `let`, `class` and functions of the top level are globals of the
+//!   process, as in Node's REPL.
+//!
+//! TypeScript becomes JavaScript first: by Node 22.13 and later itself, or by
+//! the package `typescript` below `/usr` or the workspace. Types are not checked.
+//! Where blanking types out is not enough (enums, namespaces, parameter
+//! properties), lines in the error are mapped back; `stack` as the code itself
+//! sees it is not. Node's own transformation knows no decorators, the package
+//! does.
+//!
+//! # How it works
+//!
+//! Code without the word `await` is an ordinary script, evaluated in the global
+//! scope. All other code is evaluated as V8's console evaluates what is typed
+//! there (`Runtime.evaluate` with `replMode`, through a session of the inspector
+//! within the process, which opens no port): V8 itself takes care of `await`, and
+//! of declarations that later cells may repeat.
+//!
+//! The parser is V8, too. Import statements and the like are found by the place
+//! of the error that they are in a script, one by one. The last statement is
+//! found by asking, from the end on, which piece parses, and so does what is
+//! before it. No source is looked at by patterns but at such a place.
+//!
+//! # The channel
+//!
+//! Node knows no way to get the channel's descriptors out of the program's sight: they
+//! are closed in child processes, but `fs.writeSync(4, …)` reaches them. What comes
+//! of it is a broken channel, or results of its own making.
+//!
+//! # Memory
+//!
+//! V8 aborts when its heap is full, and no code can run any more. Its heap gets
+//! what the limit leaves after a share for everything else, and its last words
+//! tell the supervisor what happened.
+
+use super::{Delivery, Driver, DriverFile, Heap, LastWords, Part};
+use crate::spec::Bytes;
+use record::Category;
+
+const SHIM: &str = "/run/cellblock/node.cjs";
+
+const CELL: Part = Part {
+    name: "cell.js",
+    content: include_str!("cell.js"),
+};
+const STATEMENTS: Part = Part {
+    name: "statements.js",
+    content: include_str!("statements.js"),
+};
+const RESULTS: Part = Part {
+    name: "results.js",
+    content: include_str!("results.js"),
+};
+const ERRORS: Part = Part {
+    name: "errors.js",
+    content: include_str!("errors.js"),
+};
+const TYPES: Part = Part {
+    name: "typescript.js",
+    content: include_str!("typescript.js"),
+};
+
+/// See the module's documentation.
+pub(super) static JAVASCRIPT: Driver = NODE;
+
+const NODE: Driver = Driver {
+    name: "javascript",
+    aliases: &["js", "node", "nodejs"],
+    extensions: &["js", "mjs", "cjs"],
+    interpreters: INTERPRETERS,
+    flags: &[SHIM],
+    files: FILES,
+    delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS]),
+    heap: Some(Heap {
+        share: heap,
+        flag: Some(|mib| format!("--max-old-space-size={mib}")),
+        besides: Bytes::mib(32),
+    }),
+    last_words: LAST_WORDS,
+    // libuv batches its waiting by it where it can.
+    probes: &["io_uring_setup"],
+    compiled: None,
+    rootfs: "node",
+    profile: "javascript",
+};
+
+/// The same interpreter and shim, with one more part.
+pub(super) static TYPESCRIPT: Driver = Driver {
+    name: "typescript",
+    aliases: &["ts", "ts-node", "tsx"],
+    extensions: &["ts", "mts", "cts"],
+    delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS, TYPES]),
+    ..NODE
+};
+
+const INTERPRETERS: &[&str] = &[
+    "/usr/bin/node",
+    "/usr/local/bin/node",
+    "/opt/node/bin/node",
+    "/usr/bin/nodejs",
+];
+
+const FILES: &[DriverFile] = &[DriverFile {
+    path: SHIM,
+    content: include_str!("shim.cjs"),
+}];
+
+const LAST_WORDS: &[LastWords] = &[
+    out_of_memory("JavaScript heap out of memory"),
+    out_of_memory("Fatal process out of memory"),
+    out_of_memory("FATAL ERROR: Out of memory"),
+];
+
+/// V8 says so and aborts.
+const fn out_of_memory(phrase: &'static str) -> LastWords {
+    LastWords {
+        category: Category::Memory,
+        phrase,
+        aborts: true,
+    }
+}
+
+/// A bare process takes 50 MB outside of the heap, and buffers live there too.
+fn heap(limit: Bytes) -> Bytes {
+    let mib = limit.0 >> 20;
+    let heap = mib
+        .saturating_sub(mib / 4)
+        .min(mib.saturating_sub(64))
+        .max(16);
+    Bytes::mib(heap)
+}

@@ -1,0 +1,335 @@
+//! One cell's cgroup, from its making to its removal.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, OFlag};
+use nix::sys::stat::{Mode, mkdirat};
+
+use super::dir::Dir;
+use super::dispose::{self, dispose};
+use super::enclosing::{Acted, Enclosing};
+use super::find::Parent;
+use super::janitor;
+use super::limits::{self, Enforced, INIT};
+use super::lock::{Claimed, claim};
+use super::{Controller, PREFIX, Request, Source, enable, parse, sweep};
+use crate::spec::Bytes;
+use record::CgroupRecord;
+use record::error::{Result, SetupError, Step};
+use sys::survivor::Survivor;
+
+/// How long [`CellCgroup::remove`] waits for killed processes to be gone.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a directory is made again that a sweep took for a stale one.
+const ATTEMPTS: u32 = 16;
+
+/// A cell's cgroup. Dropping it kills what is in it and removes it.
+#[derive(Debug)]
+pub struct CellCgroup {
+    parent: Dir,
+    dir: Dir,
+    name: CString,
+    below: PathBuf,
+    source: Source,
+    controllers: Vec<Controller>,
+    /// Its own limit on CPUs.
+    cpus: Option<f64>,
+    enclosing: Enclosing,
+    enforced: Enforced,
+    unenforced: Vec<SetupError>,
+    cpu_stat: File,
+    /// `None` when it could not be made, and after the removal.
+    janitor: Option<Survivor>,
+    removed: bool,
+    /// Tells sweeps that this cell's supervisor lives.
+    _lock: Flock<File>,
+}
+
+/// CPU time of all of a cell's processes, dead ones too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// Both together.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// What a cell used. A value is `None` where the controller that counts it is
+/// not in force, or the kernel is too old.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CgroupUsage {
+    /// CPU time.
+    pub cpu: Option<CpuTime>,
+    /// The most memory at any one time (`memory.peak`, Linux 5.19).
+    pub memory_peak: Option<Bytes>,
+    /// The most processes and threads at any one time, without the cell's init
+    /// (`pids.peak`, Linux 6.11).
+    pub processes_peak: Option<u64>,
+    /// Periods in which the CPU limit held processes back.
+    pub throttled_periods: Option<u64>,
+    /// How long it held them back, summed over CPUs.
+    pub throttled: Option<Duration>,
+    /// Processes killed for want of memory.
+    pub oom_kills: Option<u64>,
+    /// How often that killed the cell as a whole (Linux 5.17).
+    pub oom_group_kills: Option<u64>,
+    /// How often a fork failed at the limit on processes.
+    pub forks_refused: Option<u64>,
+    /// Which of the limits of enclosing cgroups acted.
+    pub acted: Acted,
+}
+
+impl CellCgroup {
+    /// Makes the cell's cgroup in `parent` and sets its limits.
+    pub(super) fn create(parent: Parent, request: &Request<'_>) -> Result<Self> {
+        let Parent {
+            dir: parent,
+            below,
+            source,
+        } = parent;
+        let controllers = enable::controllers(&parent)?;
+        let name = format!("{PREFIX}{}", request.id);
+        let below = below.join(&name);
+        let c_name = CString::new(name.as_str())
+            .map_err(|_| SetupError::new(Step::Cgroup, "an id with a NUL byte").on(request.id))?;
+        // Made first, so that the directory is never without one. Where none can
+        // be had, a later sweep does its work.
+        let janitor = janitor::hire(parent.as_fd(), c_name.clone()).ok();
+        let (dir, lock) = make(&parent, &name)?;
+        let usable =
+            habitable(&dir, &controllers).and_then(|()| dir.open_file("cpu.stat", OFlag::O_RDONLY));
+        let cpu_stat = usable.inspect_err(|_| {
+            let _ = dispose(parent.as_fd(), &c_name, PATIENCE);
+        })?;
+        let (held, mut unenforced) = limits::apply(&dir, &controllers, request);
+        if held.cpus.is_some() {
+            // Tried, and lifted until `throttle`.
+            unenforced.extend(limits::set_cpus(&dir, None).err());
+        }
+        let enclosing = Enclosing::above(&parent);
+        let enforced = enclosing.bound(held);
+        Ok(Self {
+            below,
+            name: c_name,
+            parent,
+            dir,
+            source,
+            controllers,
+            cpus: held.cpus,
+            enclosing,
+            enforced,
+            unenforced,
+            cpu_stat,
+            janitor,
+            removed: false,
+            _lock: lock,
+        })
+    }
+
+    /// The directory, for `CLONE_INTO_CGROUP`. Every copy that a child gets must
+    /// be closed there: it holds the lock that marks the cell as alive.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Where the directory was made; for messages.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Begins to limit the CPUs. Setting a cell up is the supervisor's work, and
+    /// takes longer than its deadline with a hundredth of a CPU; so this limit
+    /// begins with the program. That may already run then: the limit is a rate,
+    /// which a moment without it changes little.
+    ///
+    /// # Errors
+    /// When `cpu.max` cannot be written, as it could when the cell was made.
+    pub fn throttle(&self) -> Result<()> {
+        match self.cpus {
+            Some(cpus) => limits::set_cpus(&self.dir, Some(cpus)),
+            None => Ok(()),
+        }
+    }
+
+    /// The limits that hold.
+    pub fn enforced(&self) -> Enforced {
+        self.enforced
+    }
+
+    /// Why each other limit that was asked for does not hold.
+    pub fn unenforced(&self) -> &[SetupError] {
+        &self.unenforced
+    }
+
+    /// The controllers in force.
+    pub fn controllers(&self) -> &[Controller] {
+        &self.controllers
+    }
+
+    /// How it was come by.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// As it stands in the record.
+    pub fn record(&self) -> CgroupRecord {
+        CgroupRecord {
+            path: format!("/{}", self.below.display()),
+            source: self.source.name().to_owned(),
+            controllers: self
+                .controllers
+                .iter()
+                .map(|c| c.name().to_owned())
+                .collect(),
+        }
+    }
+
+    /// Kills every process in it at once.
+    ///
+    /// # Errors
+    /// The system call's; `ENOENT` before Linux 5.14.
+    pub fn kill(&self) -> io::Result<()> {
+        Ok(dispose::kill(&self.dir)?)
+    }
+
+    /// CPU time so far. Cheap: one system call.
+    ///
+    /// # Errors
+    /// When `cpu.stat` cannot be read, or holds something else.
+    pub fn cpu_used(&self) -> io::Result<CpuTime> {
+        cpu_time(&self.cpu_stat()?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// What the cell used; to be read before [`Self::remove`].
+    pub fn usage(&self) -> CgroupUsage {
+        let cpu = self.cpu_stat().unwrap_or_default();
+        let read = |name| self.dir.read(name).unwrap_or_default();
+        let memory = read("memory.events");
+        let oom_kills = parse::keyed(&memory, "oom_kill");
+        let refused = parse::keyed(&read("pids.events"), "max");
+        let acted = self
+            .enclosing
+            .acted(&self.dir, oom_kills.unwrap_or(0), refused);
+        CgroupUsage {
+            cpu: cpu_time(&cpu),
+            memory_peak: parse::number(&read("memory.peak")).map(Bytes),
+            processes_peak: parse::number(&read("pids.peak")).map(|peak| peak.saturating_sub(INIT)),
+            throttled_periods: parse::keyed(&cpu, "nr_throttled"),
+            throttled: parse::keyed(&cpu, "throttled_usec").map(Duration::from_micros),
+            oom_kills,
+            oom_group_kills: parse::keyed(&memory, "oom_group_kill"),
+            forks_refused: match &acted.processes {
+                // Counted there, and for others as well: at least one.
+                Some(_) => refused.map(|count| count.max(1)),
+                None => refused,
+            },
+            acted,
+        }
+    }
+
+    /// Removes the cgroups beside it whose supervisors are dead, and says how many.
+    pub fn sweep_beside(&self) -> usize {
+        sweep::sweep(&self.parent)
+    }
+
+    /// Kills what is left in it, waits until it is empty and removes it.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` when a process cannot be killed for now.
+    pub fn remove(mut self) -> Result<()> {
+        self.dispose()
+    }
+
+    fn dispose(&mut self) -> Result<()> {
+        self.removed = true;
+        let janitor = self.janitor.take();
+        dispose(self.parent.as_fd(), &self.name, PATIENCE).map_err(|errno| {
+            // It tries again when the supervisor is gone.
+            if let Some(janitor) = janitor {
+                janitor.stay();
+            }
+            let error = SetupError::os(Step::Cgroup, "rmdir", errno).on(self.dir.path().display());
+            match errno {
+                Errno::ETIMEDOUT => error
+                    .hint("a process in it cannot be killed for now; a later cellblock removes it"),
+                _ => error,
+            }
+        })
+    }
+
+    fn cpu_stat(&self) -> io::Result<String> {
+        let mut text = [0; 1024];
+        let length = self.cpu_stat.read_at(&mut text, 0)?;
+        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+    }
+}
+
+impl Drop for CellCgroup {
+    fn drop(&mut self) {
+        if !self.removed {
+            // Nobody is left to hear of a failure; janitor and sweep try again.
+            let _ = self.dispose();
+        }
+    }
+}
+
+fn cpu_time(cpu_stat: &str) -> Option<CpuTime> {
+    let time = |key| parse::keyed(cpu_stat, key).map(Duration::from_micros);
+    Some(CpuTime {
+        user: time("user_usec")?,
+        system: time("system_usec")?,
+    })
+}
+
+/// Whether `dir` takes processes: among threaded cgroups, which never have the
+/// memory controller, a new one takes none.
+fn habitable(dir: &Dir, controllers: &[Controller]) -> Result<()> {
+    const TYPE: &str = "cgroup.type";
+    if controllers.contains(&Controller::Memory) || dir.read(TYPE)?.trim() == "domain" {
+        return Ok(());
+    }
+    Err(SetupError::new(
+        Step::Cgroup,
+        "a cgroup among threaded ones takes no processes",
+    )
+    .on(dir.path().join(TYPE).display())
+    .hint("start cellblock in a cgroup of type `domain`"))
+}
+
+/// Makes and locks the directory `name`. Between the two a sweep can lock it, and
+/// will remove it; then it is made again.
+fn make(parent: &Dir, name: &str) -> Result<Claimed> {
+    for attempt in 0..ATTEMPTS {
+        match mkdirat(parent, name, Mode::from_bits_truncate(0o755)) {
+            Ok(()) => {}
+            // Perhaps the sweep has not come to removing it.
+            Err(Errno::EEXIST) if attempt > 0 => {}
+            Err(errno) => return Err(parent.error("mkdirat", name, errno)),
+        }
+        match claim(parent, name)? {
+            Some(claimed) => return Ok(claimed),
+            // Let the sweep finish.
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(SetupError::new(
+        Step::Cgroup,
+        format!("a sweep removed it {ATTEMPTS} times over"),
+    )
+    .on(parent.path().join(name).display()))
+}

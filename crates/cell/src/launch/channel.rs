@@ -1,0 +1,40 @@
+//! The channel between a driver and the supervisor: a pair of pipes.
+//!
+//! Pipes and no socket, because a socket carries descriptors (SCM_RIGHTS), and
+//! what a message carried is closed by its receiver: the close of a socket with
+//! SO_LINGER and unsent data sleeps for as long as the sender says.
+
+use std::os::fd::OwnedFd;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::pipe2;
+
+use super::set_nonblocking;
+use record::error::{Result, SetupError, Step};
+
+/// The supervisor's end, non-blocking.
+#[derive(Debug)]
+pub(crate) struct ChannelEnd {
+    /// Frames come from here.
+    pub from: OwnedFd,
+    /// Requests go there.
+    pub to: OwnedFd,
+}
+
+/// Both ends; the program's is the descriptors that it gets, in their order.
+pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
+    let failed = |call| move |errno| SetupError::os(Step::Clone, call, errno);
+    let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(failed("pipe2"));
+    let (requests, to) = pipe()?;
+    let (from, frames) = pipe()?;
+    for ours in [&from, &to] {
+        set_nonblocking(ours)?;
+    }
+    // The program opens them by name, which asks for permissions, and it may run
+    // as another user than this process. Only who holds a pipe has such a name.
+    for theirs in [&requests, &frames] {
+        fchmod(theirs, Mode::from_bits_truncate(0o666)).map_err(failed("fchmod"))?;
+    }
+    Ok((ChannelEnd { from, to }, vec![requests, frames]))
+}

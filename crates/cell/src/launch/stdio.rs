@@ -1,0 +1,120 @@
+//! What becomes the program's standard streams.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::pipe2;
+
+use super::set_nonblocking;
+use crate::child::Shield;
+use crate::plan::Plan;
+use crate::spec::{Stdin, Stdio};
+use record::error::{Result, SetupError, Step};
+use sys::process::standard_streams;
+
+/// Bytes that a captured stream may be ahead of its reader.
+const PIPE_SIZE: i32 = 256 * 1024;
+
+/// Names of the streams, by number.
+const NAMES: [&str; 3] = ["standard input", "standard output", "standard error"];
+
+/// Both ends of the program's standard streams.
+pub(super) struct Streams {
+    /// The supervisor's read ends of stdout and stderr, where they are captured.
+    pub(super) output: [Option<OwnedFd>; 2],
+    /// What becomes the program's 0, 1 and 2; `None` leaves the caller's.
+    pub(super) program: [Option<OwnedFd>; 3],
+    /// Streams of the caller's that init opens anew.
+    pub(super) shields: Vec<Shield>,
+}
+
+impl Streams {
+    /// # Errors
+    /// When a stream of the caller's would lead out of the cell.
+    pub(super) fn new(plan: &Plan) -> Result<Self> {
+        let stdin = match plan.program.stdin {
+            Stdin::Inherit => None,
+            Stdin::Null => Some(open_null()?),
+        };
+        let (output, program) = if plan.watch.stdio == Stdio::Inherit {
+            ([None, None], [stdin, None, None])
+        } else {
+            let (stdout, program_stdout) = output_pipe()?;
+            let (stderr, program_stderr) = output_pipe()?;
+            (
+                [Some(stdout), Some(stderr)],
+                [stdin, Some(program_stdout), Some(program_stderr)],
+            )
+        };
+        let mut shields = Vec::new();
+        for (stream, own) in standard_streams().into_iter().zip(&program) {
+            if own.is_none() {
+                shields.extend(inspect(stream, plan.ids.outer_uid)?);
+            }
+        }
+        Ok(Self {
+            output,
+            program,
+            shields,
+        })
+    }
+}
+
+/// Refuses a stream by which the program would reach other files, and says
+/// whether init must open it anew.
+fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
+    let (Ok(flags), Ok(stat)) = (fcntl(stream, FcntlArg::F_GETFL), fstat(stream)) else {
+        return Ok(None);
+    };
+    let flags = OFlag::from_bits_retain(flags);
+    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    let refused = |why: &str| {
+        let message = format!("{why} cannot be a standard stream of the program");
+        Err(SetupError::new(Step::Stdio, message)
+            .on(NAMES[stream.as_raw_fd() as usize])
+            .hint("redirect it from a file, a pipe or /dev/null; --ro DIR shows a directory"))
+    };
+    if kind == SFlag::S_IFDIR {
+        return refused("a directory, which leads to every other file of the host,");
+    }
+    if flags.contains(OFlag::O_PATH) {
+        return refused("a descriptor that was opened with O_PATH");
+    }
+    let is_owned = stat.st_uid == owner;
+    let access = flags & OFlag::O_ACCMODE;
+    let shield = |required| Shield {
+        stream,
+        access,
+        required,
+    };
+    Ok(match kind {
+        // A deleted file cannot be opened by anyone else: there is nothing to protect.
+        SFlag::S_IFREG if access == OFlag::O_RDONLY && stat.st_nlink > 0 => Some(shield(is_owned)),
+        // A container's terminal may have no name inside.
+        SFlag::S_IFCHR if is_owned => Some(shield(false)),
+        _ => None,
+    })
+}
+
+fn open_null() -> Result<OwnedFd> {
+    std::fs::File::open("/dev/null")
+        .map(OwnedFd::from)
+        .map_err(|e| SetupError::io(Step::Clone, "open", &e).on("/dev/null"))
+}
+
+/// Only the read end is non-blocking: it is the supervisor that must not wait.
+fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let (read, write) =
+        pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;
+    set_nonblocking(&read)?;
+    // A larger pipe halves the cost of a flood; beyond the caller's share
+    // (pipe(7), pipe-user-pages-soft) the kernel refuses, and the usual size does.
+    let _ = fcntl(&read, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
+    Ok((read, write))
+}
+
+/// The stream's name, for messages.
+pub(super) fn name(number: usize) -> Option<&'static str> {
+    NAMES.get(number).copied()
+}

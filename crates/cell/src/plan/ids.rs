@@ -1,0 +1,142 @@
+//! Who the program is, inside and outside.
+
+use serde::Serialize;
+
+use crate::probe::HostFacts;
+use record::error::{Result, SetupError, Step};
+
+/// The program's uid and gid inside; the same in every cell.
+pub(super) const INNER_ID: u32 = 1000;
+
+/// First of the host ids for cells started by root: above every range that
+/// distributions and systemd hand out, below 2^31. A supervisor's pid is added,
+/// so that no two living cells share an id.
+const OUTER_BASE: u32 = 0x7100_0000;
+
+/// Uids and gids of the program. Inside, they are the only ones mapped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ids {
+    /// Uid inside.
+    pub inner_uid: u32,
+    /// Gid inside.
+    pub inner_gid: u32,
+    /// The uid that this is in the supervisor's user namespace; never 0 of the host's.
+    pub outer_uid: u32,
+    /// The same for the gid.
+    pub outer_gid: u32,
+    /// Whether the supervisor may map other ids than its own, and init must
+    /// leave its groups.
+    pub privileged: bool,
+}
+
+impl Ids {
+    pub(super) fn choose(wanted: Option<u32>, host: &HostFacts) -> Result<Self> {
+        let (outer_uid, outer_gid, privileged) = match (host.uid, wanted) {
+            (0, wanted) => {
+                let id = for_root(wanted, host)?;
+                (id, if id == 0 { host.gid } else { id }, id != 0)
+            }
+            (uid, None) => (uid, host.gid, false),
+            (uid, Some(wanted)) if wanted == uid => (uid, host.gid, false),
+            (uid, Some(_)) => {
+                return Err(SetupError::new(
+                    Step::Spec,
+                    format!("only root may choose another outer uid; you are {uid}"),
+                )
+                .on("outer_uid")
+                .hint("leave --outer-uid out: the program then runs as you, seen from outside"));
+            }
+        };
+        Ok(Self {
+            inner_uid: INNER_ID,
+            inner_gid: INNER_ID,
+            outer_uid,
+            outer_gid,
+            privileged,
+        })
+    }
+}
+
+/// An id for a cell that uid 0 starts. In a user namespace that maps only its
+/// root to an ordinary user, that user is all there is to run as.
+fn for_root(wanted: Option<u32>, host: &HostFacts) -> Result<u32> {
+    let exists = |id: u32| {
+        host.id_map
+            .iter()
+            .any(|(first, _, count)| id >= *first && id - first < *count)
+    };
+    if let Some(id) = wanted {
+        return if id != 0 && exists(id) {
+            Ok(id)
+        } else {
+            Err(SetupError::new(Step::Spec, format!("{id} is not an unprivileged id of this user namespace"))
+                .on("outer_uid")
+                .hint("code in a cell never runs as the host's root: name another id, or leave --outer-uid out"))
+        };
+    }
+    if let Some(id) = OUTER_BASE.checked_add(host.pid).filter(|id| exists(*id)) {
+        return Ok(id);
+    }
+    let last = host
+        .id_map
+        .iter()
+        .filter_map(|(first, _, count)| first.checked_add(count - 1))
+        .max();
+    match last {
+        Some(id) if id != 0 => Ok(id),
+        _ if host.id_map.iter().any(|(_, above, _)| *above != 0) => Ok(0),
+        _ => {
+            Err(SetupError::new(Step::IdMap, "the only id here is root's").on("/proc/self/uid_map"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(uid: u32, id_map: &[(u32, u32, u32)]) -> HostFacts {
+        HostFacts {
+            cpus: 1,
+            release: "6.12".into(),
+            kernel: (6, 12),
+            uid,
+            gid: uid,
+            pid: 77,
+            landlock_abi: 6,
+            id_map: id_map.to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_plain_user_keeps_its_own_id_outside() {
+        let ids = Ids::choose(None, &host(1234, &[])).unwrap();
+        assert_eq!(
+            (ids.inner_uid, ids.outer_uid, ids.privileged),
+            (1000, 1234, false)
+        );
+        assert!(Ids::choose(Some(0), &host(1234, &[])).is_err());
+    }
+
+    #[test]
+    fn root_never_runs_code_as_itself() {
+        let real_root = host(0, &[(0, 0, u32::MAX)]);
+        let ids = Ids::choose(None, &real_root).unwrap();
+        assert_eq!((ids.outer_uid, ids.privileged), (OUTER_BASE + 77, true));
+        assert_eq!(
+            Ids::choose(Some(65534), &real_root).unwrap().outer_uid,
+            65534
+        );
+        assert!(Ids::choose(Some(0), &real_root).is_err());
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_takes_what_there_is() {
+        let subuids = host(0, &[(0, 1000, 1), (1, 100_000, 65536)]);
+        assert_eq!(Ids::choose(None, &subuids).unwrap().outer_uid, 65536);
+        let alone = host(0, &[(0, 1000, 1)]);
+        assert_eq!(Ids::choose(None, &alone).unwrap().outer_uid, 0);
+        let only_root = host(0, &[(0, 0, 1)]);
+        assert!(Ids::choose(None, &only_root).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! Landlock rules (landlock(7)) from the mounts that a cell has.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::probe::HostFacts;
+use crate::rootfs::Tree;
+use crate::spec::{Layer, Spec, TcpRule, WORKSPACE};
+use record::error::{Result, SetupError, Step};
+
+/// The newest ABI that cellblock knows how to use.
+const NEWEST_ABI: u32 = 9;
+
+/// What Landlock enforces on init and program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LandlockPlan {
+    /// The ABI: the newest that kernel and cellblock share.
+    pub abi: u32,
+    /// What may be done beneath which path; all else is denied.
+    pub rules: Vec<LandlockRule>,
+    /// TCP ports, where the ABI and the spec bound them.
+    pub tcp: Option<TcpRule>,
+    /// Whether abstract Unix sockets and signals stop at the cell (ABI 6).
+    pub scoped: bool,
+}
+
+/// What may be done beneath a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LandlockRule {
+    /// Absolute path inside.
+    pub path: PathBuf,
+    /// What may be done there.
+    pub access: Access,
+}
+
+/// Sets of access rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read files and list directories.
+    Read,
+    /// The same, and execute.
+    ReadExecute,
+    /// Everything but making device nodes, device ioctls and executing.
+    Write,
+    /// The same, and execute.
+    WriteExecute,
+    /// Read and write device nodes, and their ioctls.
+    Devices,
+}
+
+pub(super) fn plan(spec: &Spec, host: &HostFacts, tree: &Tree) -> Result<Option<LandlockPlan>> {
+    if spec.without.contains(&Layer::Landlock) {
+        return Ok(None);
+    }
+    let settings = &spec.landlock;
+    let abi = host
+        .landlock_abi
+        .min(settings.max_abi.unwrap_or(NEWEST_ABI))
+        .min(NEWEST_ABI);
+    check_abi(abi, host, settings.min_abi)?;
+    let wants_ports = settings.tcp != TcpRule::Any;
+    if wants_ports && abi < 4 {
+        return Err(too_old(abi, host, 4).on("landlock.tcp"));
+    }
+    Ok(Some(LandlockPlan {
+        abi,
+        rules: rules(spec, tree),
+        tcp: wants_ports.then(|| settings.tcp.clone()),
+        scoped: abi >= 6,
+    }))
+}
+
+fn check_abi(abi: u32, host: &HostFacts, min_abi: u32) -> Result<()> {
+    if abi == 0 {
+        return Err(SetupError::new(Step::Landlock, format!("landlock is missing or switched off on {}", host.release))
+            .hint("boot with landlock in `lsm=` (see /sys/kernel/security/lsm), or give the layer up by name with --without landlock"));
+    }
+    if abi < min_abi {
+        return Err(too_old(abi, host, min_abi).on("landlock.min_abi"));
+    }
+    Ok(())
+}
+
+fn too_old(abi: u32, host: &HostFacts, wanted: u32) -> SetupError {
+    SetupError::new(
+        Step::Landlock,
+        format!("landlock ABI {wanted} is asked for, and {} has ABI {abi}", host.release),
+    )
+    .hint("ABI 2 came with Linux 5.19, 3 with 6.2, 4 (TCP) with 6.7, 5 with 6.10, 6 (scopes) with 6.12: boot a newer kernel or ask for less")
+}
+
+fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {
+    let exec = spec.landlock.exec_writable;
+    let writable = if exec {
+        Access::WriteExecute
+    } else {
+        Access::Write
+    };
+    let rule = |path: PathBuf, access| LandlockRule { path, access };
+    let mut rules = vec![rule(
+        "/".into(),
+        if exec {
+            Access::ReadExecute
+        } else {
+            Access::Read
+        },
+    )];
+    if !exec {
+        let directories = tree
+            .entries
+            .iter()
+            .filter(|e| e.kind == crate::rootfs::EntryKind::Directory);
+        rules.extend(
+            directories.map(|e| rule(PathBuf::from("/").join(&e.path), Access::ReadExecute)),
+        );
+        let read_only = spec.binds.iter().filter(|bind| !bind.writable);
+        rules.extend(read_only.map(|bind| rule(bind.target.clone(), Access::ReadExecute)));
+    }
+    // Not /dev/zero: what maps it shared and writable gets shared anonymous memory,
+    // which only a cgroup counts once it is unmapped. Reading it stays.
+    let devices = ["null", "full", "random", "urandom", "tty", "pts"];
+    rules.extend(devices.map(|name| rule(PathBuf::from("/dev").join(name), Access::Devices)));
+    rules.extend(["/tmp", "/dev/shm", WORKSPACE].map(|path| rule(path.into(), writable)));
+    let read_write = spec.binds.iter().filter(|bind| bind.writable);
+    rules.extend(read_write.map(|bind| rule(bind.target.clone(), writable)));
+    rules
+}

@@ -1,0 +1,300 @@
+//! A spec resolved against this host: pure data that says everything a launch
+//! will do.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::probe::HostFacts;
+use crate::rootfs::Tree;
+use crate::spec::{
+    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Scratch, Spec, Stdio,
+};
+use record::bytes::RawText;
+use record::error::Result;
+
+mod ids;
+mod landlock;
+mod mounts;
+mod program;
+mod rlimits;
+mod scratch;
+pub mod seccomp;
+
+pub use ids::Ids;
+pub use landlock::{Access, LandlockPlan, LandlockRule};
+pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
+pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
+pub use rlimits::{Rlimit, RlimitKind};
+pub use scratch::{ScratchDir, Storage};
+
+/// Everything that a launch will do.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Unique to this execution.
+    pub id: String,
+    /// Namespaces of the cell's own.
+    pub namespaces: Vec<Namespace>,
+    /// Uids and gids.
+    pub ids: Ids,
+    /// Host name inside.
+    pub hostname: String,
+    /// The cell's file system, in the order of mounting.
+    pub mounts: Vec<Mount>,
+    /// What the places are that the program writes to.
+    pub scratch: Vec<ScratchDir>,
+    /// Files copied into `/workspace`.
+    pub files: Vec<FileCopy>,
+    /// What `/workspace` begins with besides.
+    pub files_from: Option<FilesFrom>,
+    /// What is asked of a cgroup.
+    pub cgroup: CgroupPlan,
+    /// Limits set by setrlimit(2) in any case.
+    pub rlimits: Vec<Rlimit>,
+    /// Limits set only where no cgroup holds them.
+    pub fallback: Fallback,
+    /// Whether nested user namespaces get a limit of zero.
+    pub userns_limit: bool,
+    /// Landlock rules; `None` when given up.
+    pub landlock: Option<LandlockPlan>,
+    /// The seccomp policy; `None` when given up.
+    pub seccomp: Option<String>,
+    /// What is executed.
+    pub program: Program,
+    /// What the supervisor watches for.
+    pub watch: Watch,
+    /// For the record: the rootfs.
+    pub rootfs: String,
+    /// For the record: the policy profile.
+    pub profile: String,
+    /// Layers that the caller gives up.
+    pub given_up: Vec<Layer>,
+    /// Refuse to run when a limit would need a fallback.
+    pub strict: bool,
+    /// What the caller asked for, for the record.
+    #[serde(skip)]
+    pub limits: Limits,
+}
+
+/// A kind of namespace (namespaces(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Namespace {
+    /// user_namespaces(7)
+    User,
+    /// pid_namespaces(7)
+    Pid,
+    /// mount_namespaces(7)
+    Mount,
+    /// network_namespaces(7)
+    Net,
+    /// ipc_namespaces(7)
+    Ipc,
+    /// uts_namespaces(7)
+    Uts,
+    /// cgroup_namespaces(7)
+    Cgroup,
+}
+
+impl Namespace {
+    /// Its name in `/proc/PID/ns`, apart from `mnt`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Pid => "pid",
+            Self::Mount => "mount",
+            Self::Net => "net",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Cgroup => "cgroup",
+        }
+    }
+}
+
+/// A file copied into `/workspace`.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileCopy {
+    /// Where its content comes from.
+    pub source: FileSource,
+    /// Path below `/workspace`.
+    pub target: PathBuf,
+}
+
+/// What is asked of a cgroup.
+#[derive(Clone, Debug, Serialize)]
+pub struct CgroupPlan {
+    /// Where it comes from.
+    pub choice: CgroupChoice,
+    /// `memory.max`, with swap off.
+    pub memory: Option<Bytes>,
+    /// `pids.max`, the cell's init not counted.
+    pub processes: Option<u64>,
+    /// `cpu.max`, in CPUs.
+    pub cpus: Option<f64>,
+}
+
+/// Mechanisms for limits that no cgroup holds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Fallback {
+    /// RLIMIT_DATA and a watchdog over the cell's memory.
+    pub memory: Option<Bytes>,
+    /// RLIMIT_NPROC, which counts per user namespace; init is not counted.
+    pub processes: Option<u64>,
+    /// The number of CPUs that the cell is bound to.
+    pub cpus: Option<usize>,
+}
+
+impl Fallback {
+    /// The limits in whose place the seccomp policy refuses calls.
+    pub const fn unheld(&self) -> seccomp::Unheld {
+        seccomp::Unheld {
+            memory: self.memory.is_some(),
+            cpus: self.cpus.is_some(),
+        }
+    }
+}
+
+/// What the supervisor watches for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Watch {
+    /// Real time.
+    pub wall: Option<Duration>,
+    /// Real time between the warning of the end and the end.
+    pub grace: Option<Duration>,
+    /// CPU time of all processes together.
+    pub cpu_time: Option<Duration>,
+    /// Bytes kept of each stream.
+    pub output: Bytes,
+    /// Whether exceeding `output` ends the cell.
+    pub kill_on_output: bool,
+    /// Whether stdout and stderr are captured.
+    pub stdio: Stdio,
+    /// Where changed files go.
+    pub out: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; `None`
+    /// for as long as it takes.
+    pub kept_wait: Option<Duration>,
+    /// Bytes of changed files that the record holds.
+    pub inline_files: Option<Bytes>,
+    /// The environment's names, for the record's readers.
+    #[serde(skip)]
+    pub env: BTreeMap<String, RawText>,
+}
+
+impl Plan {
+    /// Resolves `spec` for this host.
+    ///
+    /// # Errors
+    /// When the host lacks something that the spec does not give up.
+    pub fn new(
+        spec: &Spec,
+        host: &HostFacts,
+        tree: &Tree,
+        program: program::Request,
+    ) -> Result<Self> {
+        let limits = spec.limits.clone();
+        let scratch = scratch::choose(spec)?;
+        Ok(Self {
+            id: new_id(host),
+            namespaces: namespaces(spec),
+            ids: Ids::choose(spec.outer_uid, host)?,
+            hostname: spec.hostname.clone(),
+            mounts: mounts::plan(spec, tree, &program.files, &scratch),
+            scratch,
+            files: spec
+                .files
+                .iter()
+                .map(|f| FileCopy {
+                    source: f.source.clone(),
+                    target: f.target.clone(),
+                })
+                .collect(),
+            files_from: spec.files_from.clone(),
+            cgroup: CgroupPlan {
+                choice: spec.cgroup.clone(),
+                memory: limits.memory,
+                processes: limits.processes,
+                cpus: limits.cpus,
+            },
+            rlimits: rlimits::plan(&limits),
+            fallback: Fallback {
+                memory: limits.memory,
+                processes: limits.processes,
+                cpus: limits.cpus.map(|cpus| cpus.ceil() as usize),
+            },
+            userns_limit: !spec.without.contains(&Layer::UsernsLimit),
+            landlock: landlock::plan(spec, host, tree)?,
+            seccomp: seccomp_policy(spec),
+            program: Program::new(spec, host, program),
+            watch: Watch {
+                wall: limits.wall,
+                grace: limits.grace,
+                cpu_time: limits.cpu_time,
+                output: limits.output,
+                kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,
+                stdio: spec.stdio,
+                out: spec.out.clone(),
+                kept_wait: spec.workspace_wait,
+                inline_files: spec.inline_files,
+                env: spec.env.clone(),
+            },
+            rootfs: tree.label.clone(),
+            profile: spec.profile.clone(),
+            given_up: spec.without.iter().copied().collect(),
+            strict: spec.strict,
+            limits,
+        })
+    }
+
+    /// The places that are tmpfs of the cell's own. Init sends an open directory of
+    /// each, in this order.
+    pub fn own_scratch(&self) -> impl Iterator<Item = &ScratchDir> {
+        self.scratch.iter().filter(|scratch| scratch.is_own())
+    }
+
+    /// The place where the program works.
+    pub fn workspace(&self) -> Option<&ScratchDir> {
+        let mut all = self.scratch.iter();
+        all.find(|scratch| scratch.name == Scratch::Workspace)
+    }
+
+    /// Whether the cell has a namespace of this kind of its own.
+    pub fn has(&self, namespace: Namespace) -> bool {
+        self.namespaces.contains(&namespace)
+    }
+}
+
+/// Landlock alone does not keep a program from executing what it made up: a
+/// memfd has no path. The policy `strict` has none.
+fn seccomp_policy(spec: &Spec) -> Option<String> {
+    if spec.without.contains(&Layer::Seccomp) {
+        return None;
+    }
+    let no_exec = !spec.landlock.exec_writable;
+    let usual = if no_exec && spec.seccomp == "default" {
+        "strict"
+    } else {
+        &spec.seccomp
+    };
+    Some(usual.to_owned())
+}
+
+fn namespaces(spec: &Spec) -> Vec<Namespace> {
+    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
+    let mut all = vec![User, Pid, Mount, Net, Ipc, Uts, Cgroup];
+    if spec.network == Network::Host {
+        all.retain(|namespace| *namespace != Net);
+    }
+    all
+}
+
+/// Unique among this host's executions: pids are unique among living
+/// supervisors, and one supervisor does not start twice in a nanosecond.
+fn new_id(host: &HostFacts) -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    format!("{now:x}-{:x}", host.pid)
+}

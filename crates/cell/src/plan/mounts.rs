@@ -1,0 +1,322 @@
+//! The cell's file system, as a list that init walks.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::rootfs::{EntryKind, Tree};
+use crate::spec::{Bytes, Layer, Scratch, Spec, TmpfsLimit};
+use record::bytes::RawText;
+
+use super::ids::INNER_ID;
+use super::scratch::ScratchDir;
+
+/// One entry of the cell's file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// What goes there.
+    #[serde(flatten)]
+    pub kind: MountKind,
+    /// Whether `target` may be made: only below directories of the cell's own.
+    pub create: bool,
+}
+
+/// What goes into a place of the cell's file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum MountKind {
+    /// A new tmpfs; always `nosuid,nodev`.
+    Tmpfs {
+        /// `size=`, in bytes.
+        size: Bytes,
+        /// `nr_inodes=`.
+        inodes: u64,
+        /// `mode=`.
+        mode: u32,
+        /// Whether it becomes read-only once everything is in place.
+        seal: Seal,
+    },
+    /// A piece of the host, with everything mounted beneath it.
+    Bind {
+        /// Which.
+        source: Source,
+        /// Whether the program may write there.
+        writable: bool,
+        /// Whether it is a device node, which `nodev` would make useless.
+        device: bool,
+    },
+    /// `/proc` of the cell's pid namespace: processes only, strangers hidden.
+    Proc,
+    /// The host's `/proc`, read-only, where that layer was given up.
+    HostProc,
+    /// New pseudo-terminals.
+    Devpts {
+        /// `max=`: the kernel's own limit is one for all instances together.
+        max: u32,
+    },
+    /// A directory.
+    Directory {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A file with this content.
+    File {
+        /// Its content.
+        content: RawText,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// What it says.
+        to: PathBuf,
+    },
+}
+
+/// Whether a tmpfs becomes read-only once everything is in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seal {
+    /// It is cellblock's own scaffolding.
+    ReadOnly,
+    /// The program writes there.
+    Writable,
+}
+
+/// Where a bind comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A path that the caller or cellblock named.
+    Host(PathBuf),
+    /// A path in a rootfs, which is not trusted: no link in it is followed.
+    Beneath {
+        /// The rootfs.
+        base: PathBuf,
+        /// The path below it.
+        path: PathBuf,
+    },
+}
+
+/// Where drivers and code are, read-only.
+pub const RUN_DIR: &str = "/run/cellblock";
+
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// Pseudo-terminals of a cell: a terminal multiplexer with a few windows. The
+/// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
+const PTYS: u32 = 16;
+
+/// All of the cell's file system. `files` are the driver's, below [`RUN_DIR`].
+pub(super) fn plan(
+    spec: &Spec,
+    tree: &Tree,
+    files: &[(PathBuf, RawText)],
+    scratch: &[ScratchDir],
+) -> Vec<Mount> {
+    let mut list = List::default();
+    list.root(files);
+    list.tree(tree);
+    if tree.needs_etc {
+        list.etc(&spec.hostname);
+    }
+    list.system(spec, scratch);
+    for (path, content) in files {
+        list.own(
+            path,
+            MountKind::File {
+                content: content.clone(),
+            },
+        );
+    }
+    list.binds(spec);
+    list.0
+}
+
+#[derive(Default)]
+struct List(Vec<Mount>);
+
+impl List {
+    fn own(&mut self, target: impl Into<PathBuf>, kind: MountKind) {
+        self.0.push(Mount {
+            target: target.into(),
+            kind,
+            create: true,
+        });
+    }
+
+    fn tmpfs(&mut self, target: &str, limit: TmpfsLimit, mode: u32, seal: Seal) {
+        let TmpfsLimit { size, inodes } = limit;
+        self.own(
+            target,
+            MountKind::Tmpfs {
+                size,
+                inodes,
+                mode,
+                seal,
+            },
+        );
+    }
+
+    fn directory(&mut self, target: impl Into<PathBuf>) {
+        self.own(target, MountKind::Directory { mode: 0o755 });
+    }
+
+    fn bind(&mut self, target: impl Into<PathBuf>, source: Source, device: bool) {
+        self.own(
+            target,
+            MountKind::Bind {
+                source,
+                writable: false,
+                device,
+            },
+        );
+    }
+
+    /// The root holds directories, links and the driver's files, and nothing
+    /// that the program writes: its size is what goes in and some slack.
+    fn root(&mut self, files: &[(PathBuf, RawText)]) {
+        let content: u64 = files
+            .iter()
+            .map(|(_, c)| (c.as_bytes().len() as u64).next_multiple_of(4096))
+            .sum();
+        let limit = TmpfsLimit {
+            size: Bytes(content + Bytes::MIB),
+            inodes: 1024,
+        };
+        self.tmpfs("/", limit, 0o755, Seal::ReadOnly);
+    }
+
+    fn tree(&mut self, tree: &Tree) {
+        for entry in &tree.entries {
+            let target = Path::new("/").join(&entry.path);
+            match &entry.kind {
+                EntryKind::Symlink(to) => self.own(target, MountKind::Symlink { to: to.clone() }),
+                EntryKind::Directory | EntryKind::File => {
+                    // The host itself is trusted not to lead astray.
+                    let source = match tree.base.parent() {
+                        None => Source::Host(target.clone()),
+                        Some(_) => Source::Beneath {
+                            base: tree.base.clone(),
+                            path: entry.path.clone(),
+                        },
+                    };
+                    self.bind(target, source, false);
+                }
+            }
+        }
+    }
+
+    /// The little of `/etc` that programs expect and that no host's own should
+    /// stand for.
+    fn etc(&mut self, hostname: &str) {
+        let files = [
+            (
+                "passwd",
+                format!(
+                    "root:x:0:0:root:/:/bin/sh\ncell:x:{INNER_ID}:{INNER_ID}:cell:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+                ),
+            ),
+            (
+                "group",
+                format!("root:x:0:\ncell:x:{INNER_ID}:\nnogroup:x:65534:\n"),
+            ),
+            (
+                "hosts",
+                format!("127.0.0.1 localhost {hostname}\n::1 localhost\n"),
+            ),
+            ("hostname", format!("{hostname}\n")),
+            (
+                "nsswitch.conf",
+                "passwd: files\ngroup: files\nhosts: files dns\n".to_owned(),
+            ),
+        ];
+        for (name, content) in files {
+            self.own(
+                Path::new("/etc").join(name),
+                MountKind::File {
+                    content: content.into(),
+                },
+            );
+        }
+    }
+
+    fn system(&mut self, spec: &Spec, scratch: &[ScratchDir]) {
+        let own_proc = !spec.without.contains(&Layer::Proc);
+        self.own(
+            "/proc",
+            if own_proc {
+                MountKind::Proc
+            } else {
+                MountKind::HostProc
+            },
+        );
+        self.directory("/dev");
+        for name in DEVICES {
+            let path = Path::new("/dev").join(name);
+            self.bind(path.clone(), Source::Host(path), true);
+        }
+        for (name, to) in DEVICE_LINKS {
+            self.own(
+                Path::new("/dev").join(name),
+                MountKind::Symlink { to: to.into() },
+            );
+        }
+        self.own("/dev/pts", MountKind::Devpts { max: PTYS });
+        // A tmpfs beneath a bind would only be hidden.
+        for own in scratch.iter().filter(|scratch| scratch.is_own()) {
+            let mode = match own.name {
+                Scratch::Workspace => 0o755,
+                Scratch::Tmp | Scratch::Shm => 0o1777,
+            };
+            self.tmpfs(own.name.path(), own.limit, mode, Seal::Writable);
+        }
+        self.directory(RUN_DIR);
+    }
+
+    /// The caller's binds come last and may cover anything before them. Places
+    /// for them are made only in cellblock's own tmpfs: never in a rootfs or in
+    /// another bind.
+    fn binds(&mut self, spec: &Spec) {
+        for bind in &spec.binds {
+            let create = self.is_own(&bind.target);
+            let kind = MountKind::Bind {
+                source: Source::Host(bind.source.clone()),
+                writable: bind.writable,
+                device: false,
+            };
+            self.0.push(Mount {
+                target: bind.target.clone(),
+                kind,
+                create,
+            });
+        }
+    }
+
+    /// Whether the innermost mount that holds `target` is a tmpfs of the cell's.
+    fn is_own(&self, target: &Path) -> bool {
+        self.0
+            .iter()
+            .rev()
+            .filter(|mount| {
+                matches!(
+                    mount.kind,
+                    MountKind::Tmpfs { .. }
+                        | MountKind::Bind { .. }
+                        | MountKind::Proc
+                        | MountKind::HostProc
+                        | MountKind::Devpts { .. }
+                )
+            })
+            .filter(|mount| target.starts_with(&mount.target) && target != mount.target)
+            .max_by_key(|mount| mount.target.components().count())
+            .is_some_and(|mount| matches!(mount.kind, MountKind::Tmpfs { .. }))
+    }
+}

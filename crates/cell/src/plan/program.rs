@@ -1,0 +1,110 @@
+//! What is executed, and with what.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::probe::HostFacts;
+use crate::spec::{Spec, Stdin};
+use record::bytes::RawText;
+
+/// The descriptor that a driver reads requests from, a pipe; it writes frames to
+/// the next number, another one. Both block, and can be opened by their names in
+/// `/proc/self/fd`.
+pub const CHANNEL_FD: i32 = 3;
+
+/// The program to execute.
+#[derive(Clone, Debug, Serialize)]
+pub struct Program {
+    /// Paths inside, tried in order while there is nothing at one.
+    pub candidates: Vec<RawText>,
+    /// Its argument vector.
+    pub argv: Vec<RawText>,
+    /// Its whole environment.
+    pub env: BTreeMap<String, RawText>,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    pub channel: bool,
+    /// Whether stdin is the caller's, or empty.
+    pub stdin: Stdin,
+}
+
+/// What the caller of [`super::Plan::new`] decided about the program.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The program's path inside, or a name to look for in `PATH`.
+    pub program: RawText,
+    /// Its argument vector.
+    pub argv: Vec<RawText>,
+    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    pub channel: bool,
+    /// Files to place below [`super::mounts::RUN_DIR`].
+    pub files: Vec<(PathBuf, RawText)>,
+}
+
+/// What tells libraries how many threads to start. Without it, each starts as
+/// many as the host has CPUs: importing numpy alone then takes twice as long on
+/// one of them, and each thread counts as a process.
+const THREADS: [&str; 5] = [
+    "BLIS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+];
+
+impl Program {
+    pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
+        let mut env = spec.env.clone();
+        if let Some(cpus) = spec.limits.cpus {
+            let threads = (cpus.ceil() as usize)
+                .clamp(1, host.cpus.max(1))
+                .to_string();
+            for name in THREADS {
+                // What the caller sets stays.
+                env.entry(name.to_owned())
+                    .or_insert_with(|| threads.as_str().into());
+            }
+        }
+        Self {
+            candidates: candidates(&request.program, spec.env.get("PATH")),
+            argv: request.argv,
+            env,
+            cwd: spec.cwd.clone(),
+            channel: request.channel,
+            stdin: spec.stdin,
+        }
+    }
+}
+
+/// Where execvp(3) would look for `program`.
+fn candidates(program: &RawText, path: Option<&RawText>) -> Vec<RawText> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![program.clone()];
+    }
+    let path = path.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], RawText::as_bytes);
+    path.split(|byte| *byte == b':')
+        .filter(|directory| !directory.is_empty())
+        .map(|directory| [directory, b"/", program.as_bytes()].concat().into())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_looked_for_in_path() {
+        let find = |program: &str, path: &str| -> Vec<String> {
+            candidates(&program.into(), Some(&path.into()))
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        assert_eq!(find("ls", "/usr/bin:/bin"), ["/usr/bin/ls", "/bin/ls"]);
+        assert_eq!(find("./ls", "/usr/bin"), ["./ls"]);
+        assert_eq!(find("ls", ":/bin:"), ["/bin/ls"]);
+    }
+}

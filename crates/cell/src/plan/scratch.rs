@@ -1,0 +1,185 @@
+//! What `/workspace`, `/tmp` and `/dev/shm` are: decided here, once. Mounting,
+//! metering, limits, collecting files and writing them back all follow.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::spec::{Bind, Scratch, Spec, TmpfsLimit};
+use record::error::{Result, SetupError, Step};
+
+/// One of the places that a program writes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ScratchDir {
+    /// Which.
+    pub name: Scratch,
+    /// The bounds that were asked for it. They hold unless it is a bind.
+    #[serde(skip)]
+    pub limit: TmpfsLimit,
+    /// What it is.
+    pub storage: Storage,
+    /// Targets of binds beneath it, relative to it. Nothing at or below them is
+    /// the cell's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub covered: Vec<PathBuf>,
+}
+
+/// What a program writes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Storage {
+    /// A tmpfs of the cell's own.
+    Own,
+    /// The same, and this host directory keeps its content between runs.
+    Kept(PathBuf),
+    /// A bind of the caller's. It is the host's: neither measured nor listed.
+    Bind {
+        /// What is shown there.
+        source: PathBuf,
+        /// Whether the program may write there.
+        writable: bool,
+    },
+}
+
+impl ScratchDir {
+    /// Whether it is a tmpfs of the cell's own.
+    pub fn is_own(&self) -> bool {
+        !matches!(self.storage, Storage::Bind { .. })
+    }
+
+    /// The directory that keeps its content.
+    pub fn kept_in(&self) -> Option<&Path> {
+        match &self.storage {
+            Storage::Kept(directory) => Some(directory),
+            Storage::Own | Storage::Bind { .. } => None,
+        }
+    }
+}
+
+/// What each of the places is.
+///
+/// # Errors
+/// Options contradict each other: something is to be copied into a bind, or out of
+/// one, or a bind covers what is to be kept.
+pub(super) fn choose(spec: &Spec) -> Result<Vec<ScratchDir>> {
+    let all = Scratch::ALL.map(|name| ScratchDir {
+        name,
+        limit: spec.limits.of(name),
+        storage: storage(spec, name),
+        covered: covered(&spec.binds, name),
+    });
+    for scratch in &all {
+        refuse_contradictions(spec, scratch)?;
+    }
+    Ok(all.into())
+}
+
+fn kept_in(spec: &Spec, name: Scratch) -> Option<&PathBuf> {
+    match name {
+        Scratch::Workspace => spec.workspace.as_ref(),
+        Scratch::Tmp => spec.keep_tmp.as_ref(),
+        Scratch::Shm => None,
+    }
+}
+
+fn storage(spec: &Spec, name: Scratch) -> Storage {
+    // Of several, the last one is on top.
+    let covers = |bind: &&Bind| Path::new(name.path()).starts_with(&bind.target);
+    match (spec.binds.iter().rfind(covers), kept_in(spec, name)) {
+        (Some(bind), _) => Storage::Bind {
+            source: bind.source.clone(),
+            writable: bind.writable,
+        },
+        (None, Some(directory)) => Storage::Kept(directory.clone()),
+        (None, None) => Storage::Own,
+    }
+}
+
+fn covered(binds: &[Bind], name: Scratch) -> Vec<PathBuf> {
+    let beneath = binds.iter().filter_map(|bind| {
+        let below = bind.target.strip_prefix(name.path()).ok()?;
+        (!below.as_os_str().is_empty()).then(|| below.components().collect())
+    });
+    beneath.collect()
+}
+
+fn refuse_contradictions(spec: &Spec, scratch: &ScratchDir) -> Result<()> {
+    let path = scratch.name.path();
+    let is_workspace = scratch.name == Scratch::Workspace;
+    let refused = |what: &str, message: String, hint: String| {
+        Err(SetupError::new(Step::Spec, message).on(what).hint(hint))
+    };
+    if let Storage::Bind { source, .. } = &scratch.storage {
+        let source = source.display();
+        let message = |why: &str| format!("{path} is a bind of {source}, {why}");
+        if kept_in(spec, scratch.name).is_some() {
+            let option = if is_workspace {
+                "--workspace"
+            } else {
+                "--keep-tmp"
+            };
+            let message = message("which keeps its content anyway");
+            return refused(option, message, format!("leave {option} or the bind out"));
+        }
+        let goes_in = [
+            ("--file", !spec.files.is_empty()),
+            ("--files-from", spec.files_from.is_some()),
+        ];
+        if is_workspace && let Some((option, _)) = goes_in.iter().find(|(_, given)| *given) {
+            let message = message("and nothing is copied into the host's directories");
+            let hint = format!("put the files into {source} yourself, or leave the bind out");
+            return refused(option, message, hint);
+        }
+        if is_workspace && spec.out.is_some() {
+            let message = message("and what the program changes there is not copied again");
+            let hint = format!("look into {source} when the run is over, or leave the bind out");
+            return refused("--out", message, hint);
+        }
+    }
+    let lies_in_bind =
+        |target: &Path| (scratch.covered.iter()).any(|bind| target.starts_with(bind));
+    match spec.files.iter().find(|file| lies_in_bind(&file.target)) {
+        Some(file) if is_workspace => refused(
+            &file.target.display().to_string(),
+            "lies in a bind, and nothing is copied into the host's directories".to_owned(),
+            "put the file into the bind's source yourself, or give it another path".to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(target: &str, writable: bool) -> Bind {
+        Bind {
+            source: "/srv/data".into(),
+            target: target.into(),
+            writable,
+        }
+    }
+
+    #[test]
+    fn only_binds_at_or_above_a_place_make_it_one() {
+        let is_bind = |target: &str, name: Scratch| {
+            let binds = [bind(target, true)];
+            let covers = |b: &&Bind| Path::new(name.path()).starts_with(&b.target);
+            binds.iter().rfind(covers).is_some()
+        };
+        assert!(is_bind("/workspace", Scratch::Workspace));
+        assert!(is_bind("/workspace/", Scratch::Workspace));
+        assert!(is_bind("/dev", Scratch::Shm));
+        assert!(!is_bind("/workspace/data", Scratch::Workspace));
+        assert!(!is_bind("/work", Scratch::Workspace));
+        assert!(!is_bind("/tmp", Scratch::Workspace));
+    }
+
+    #[test]
+    fn what_lies_beneath_is_named_relative_to_the_place() {
+        let binds = [bind("/workspace/a/./b/", false), bind("/tmp/x", true)];
+        assert_eq!(covered(&binds, Scratch::Workspace), [Path::new("a/b")]);
+        assert_eq!(covered(&binds, Scratch::Tmp), [Path::new("x")]);
+        assert!(covered(&binds, Scratch::Shm).is_empty());
+    }
+}

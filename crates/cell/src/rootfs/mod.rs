@@ -1,0 +1,245 @@
+//! The directory tree that a cell sees.
+//!
+//! A [`Tree`] lists the top of a root file system: directories and files that
+//! are bound read-only onto the cell's own root, and symbolic links that are
+//! made again there. The cell's root itself is always a fresh tmpfs, so that
+//! `/proc`, `/dev`, `/tmp` and the like never depend on what a rootfs has in
+//! those places.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use serde::Serialize;
+
+use crate::spec::RootfsRef;
+use record::error::{Result, SetupError, Step};
+
+mod digest;
+mod draft;
+mod host;
+mod listing;
+mod manifest;
+mod settle;
+pub mod store;
+mod verify;
+
+pub use digest::list as list_tree;
+pub use draft::Draft;
+pub use listing::Listing;
+pub use manifest::{Base, Interpreter, Manifest, Package, Recipe};
+pub use store::{Lease, Prepared, Store};
+pub use verify::{Change, Difference, verify};
+
+use manifest::{FILE, Head};
+
+/// The name of the listing of a prepared rootfs, beside its manifest.
+const LISTING: &str = "manifest.listing";
+
+/// Names at the top of a rootfs that the cell provides itself.
+const PROVIDED: [&str; 8] = [
+    "proc",
+    "dev",
+    "sys",
+    "tmp",
+    "run",
+    "workspace",
+    FILE,
+    LISTING,
+];
+
+/// The top of a root file system.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tree {
+    /// For the record: `host`, a directory, or `name@sha256:…`.
+    pub label: String,
+    /// The host directory that the entries are relative to.
+    pub base: PathBuf,
+    /// What the cell gets to see of it.
+    pub entries: Vec<Entry>,
+    /// Whether the cell needs an `/etc/passwd` and the like of its own.
+    pub needs_etc: bool,
+    /// Interpreters that the rootfs's manifest names, by language.
+    pub interpreters: BTreeMap<String, PathBuf>,
+    /// Keeps a tree of the store from being removed: to be held while a cell
+    /// runs on it.
+    #[serde(skip)]
+    pub lease: Option<Arc<Lease>>,
+}
+
+/// One piece of a [`Tree`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Path below the base, and below the cell's root.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What a tree's entry is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// A directory, bound with all below it.
+    Directory,
+    /// A regular file, bound.
+    File,
+    /// A symbolic link with this text, made again.
+    Symlink(PathBuf),
+}
+
+impl Tree {
+    /// Finds the tree that `wanted` names. `store` is `--store`; `preferred` is
+    /// the rootfs that the code's language would have if it may choose.
+    ///
+    /// # Errors
+    /// When it is missing, not a directory, or empty.
+    pub fn find(wanted: &RootfsRef, store: Option<&Path>, preferred: Option<&str>) -> Result<Self> {
+        match wanted {
+            RootfsRef::Host => Ok(host::tree()),
+            RootfsRef::Dir(path) => directory(path),
+            RootfsRef::Named(name) => Store::open(store)?.require(name).and_then(prepared),
+            RootfsRef::Auto => {
+                // Who has no home has no store, and loses nothing by it.
+                let store = preferred.and_then(|name| Some((name, Store::open(store).ok()?)));
+                let found = store.map(|(name, store)| store.find(name)).transpose()?;
+                found.flatten().map_or_else(|| Ok(host::tree()), prepared)
+            }
+        }
+    }
+
+    /// Whether `path`, absolute inside the cell, leads to something executable
+    /// within the tree. Links are followed as they would be inside.
+    pub fn has_program(&self, path: &Path) -> bool {
+        self.mode_of_file(path)
+            .is_some_and(|mode| mode & 0o111 != 0)
+    }
+
+    /// Whether `path`, absolute inside the cell, leads to a file in the tree.
+    pub fn has_file(&self, path: &Path) -> bool {
+        self.mode_of_file(path).is_some()
+    }
+
+    fn mode_of_file(&self, path: &Path) -> Option<u32> {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        let covered = |entry: &Entry| relative.starts_with(&entry.path);
+        if !self.entries.iter().any(covered) {
+            return None;
+        }
+        let beneath = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        let base = nix::fcntl::open(
+            &self.base,
+            OFlag::O_PATH | OFlag::O_CLOEXEC,
+            nix::sys::stat::Mode::empty(),
+        )
+        .ok()?;
+        let file = openat2(&base, relative, beneath).ok()?;
+        let mode = nix::sys::stat::fstat(&file).ok()?.st_mode;
+        (mode & libc::S_IFMT == libc::S_IFREG).then_some(mode)
+    }
+}
+
+fn prepared(found: Prepared) -> Result<Tree> {
+    let tree = directory(&found.path)?;
+    Ok(Tree {
+        lease: Some(Arc::new(found.lease)),
+        ..tree
+    })
+}
+
+fn directory(path: &Path) -> Result<Tree> {
+    let fail = |syscall: &str, e: &std::io::Error| {
+        SetupError::io(Step::Rootfs, syscall, e)
+            .on(path.display())
+            .hint("name a directory that holds a root file system and that you may read")
+    };
+    let base = fs::canonicalize(path).map_err(|e| fail("realpath", &e))?;
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(&base).map_err(|e| fail("readdir", &e))? {
+        let entry = entry.map_err(|e| fail("readdir", &e))?;
+        let name = entry.file_name();
+        if PROVIDED
+            .iter()
+            .any(|provided| name.as_bytes() == provided.as_bytes())
+        {
+            continue;
+        }
+        let kind = entry.file_type().map_err(|e| fail("stat", &e))?;
+        entries.extend(classify(&base, PathBuf::from(name), kind));
+    }
+    if entries.is_empty() {
+        return Err(SetupError::new(
+            Step::Rootfs,
+            "nothing in this directory can be shown in a cell",
+        )
+        .on(path.display())
+        .hint("a rootfs has at least usr/ or bin/ with the programs to run"));
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let manifest = Head::read(&base)?;
+    let label = manifest
+        .as_ref()
+        .map_or_else(|| path.display().to_string(), Head::label);
+    let interpreters = manifest.map_or_else(BTreeMap::new, |manifest| {
+        let path = |(language, interpreter): (String, Interpreter)| (language, interpreter.path);
+        manifest.interpreters.into_iter().map(path).collect()
+    });
+    Ok(Tree {
+        label,
+        base,
+        entries,
+        needs_etc: false,
+        interpreters,
+        lease: None,
+    })
+}
+
+/// Device nodes, sockets and FIFOs at the top of a rootfs have no use: `None`.
+fn classify(base: &Path, path: PathBuf, kind: fs::FileType) -> Option<Entry> {
+    let kind = if kind.is_dir() {
+        EntryKind::Directory
+    } else if kind.is_file() {
+        EntryKind::File
+    } else if kind.is_symlink() {
+        EntryKind::Symlink(fs::read_link(base.join(&path)).ok()?)
+    } else {
+        return None;
+    };
+    Some(Entry { path, kind })
+}
+
+/// The entry at `path` below `base`, if there is one that can be shown.
+fn entry_at(base: &Path, path: &Path) -> Option<Entry> {
+    let kind = fs::symlink_metadata(base.join(path)).ok()?.file_type();
+    classify(base, path.to_owned(), kind)
+}
+
+/// Opens `path` below the directory `base` without following any link: what a
+/// hostile rootfs puts there must not lead outside.
+///
+/// # Errors
+/// The error number of openat2(2); ELOOP for a symbolic link.
+pub fn open_beneath(base: &Path, path: &Path) -> Result<std::os::fd::OwnedFd, Errno> {
+    let base = openat2(
+        AT_FDCWD,
+        base,
+        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC),
+    )?;
+    openat2(
+        &base,
+        path,
+        OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(
+                ResolveFlag::RESOLVE_BENEATH
+                    | ResolveFlag::RESOLVE_NO_SYMLINKS
+                    | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+            ),
+    )
+}

@@ -1,0 +1,319 @@
+//! Everything observed, as a record.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::FilterPolicy;
+use super::conversation::Said;
+use super::evidence;
+use super::filter;
+use super::isolation::isolation;
+use super::limits;
+use super::measures::{timing, usage};
+use crate::drivers::Driver;
+use crate::launch::Running;
+use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
+use crate::plan::Plan;
+use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
+use crate::supervise::capture::{Capture, Captured};
+use crate::supervise::outputs::Outputs;
+use crate::supervise::verdict::{End, Evidence, Place, Stop, Verdict, judge};
+use crate::supervise::{Measured, Observed};
+use record::error::SetupError;
+use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
+
+/// What the cell's cgroup said before it was removed.
+#[derive(Debug)]
+pub(super) struct CgroupFacts {
+    pub(super) usage: CgroupUsage,
+    pub(super) enforced: Enforced,
+    record: CgroupRecord,
+}
+
+impl CgroupFacts {
+    pub(super) fn of(cgroup: &CellCgroup) -> Self {
+        Self {
+            usage: cgroup.usage(),
+            enforced: cgroup.enforced(),
+            record: cgroup.record(),
+        }
+    }
+}
+
+/// All that a record is made of.
+pub(super) struct Parts<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) plan: &'a Plan,
+    pub(super) filter: Option<&'a FilterPolicy>,
+    pub(super) cell: &'a Running,
+    pub(super) cgroup: Option<CgroupFacts>,
+    pub(super) observed: Observed,
+    pub(super) outputs: Outputs,
+    pub(super) said: Said,
+    pub(super) warnings: Vec<String>,
+    pub(super) driver: Option<&'static Driver>,
+    pub(super) began_ns: u64,
+}
+
+/// The record of a call whose cell was launched.
+pub(super) fn record(parts: Parts<'_>) -> Record {
+    let Parts {
+        spec,
+        plan,
+        filter,
+        cell,
+        cgroup,
+        mut observed,
+        outputs,
+        said,
+        mut warnings,
+        driver,
+        began_ns,
+    } = parts;
+    let denied = denied(observed.denials.counts(), filter);
+    let denied_to_interpreter = self::denied(observed.denials.interpreters(), filter);
+    let usage = usage(&observed, cgroup.as_ref(), &cell.fallback);
+    let measured = evidence::measure(plan, cell, cgroup.as_ref(), &observed, &usage, driver);
+    // Results that do not reach the caller are no success.
+    let lost = outputs.error;
+    let [stdout, stderr] =
+        std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
+    let texts = [&stdout, &stderr].map(|stream| stream.as_ref().map(|stream| &stream.text));
+    let last_output = evidence::last_output(&end(&observed), texts);
+    let mut verdict = judge(&Evidence {
+        end: end(&observed),
+        stopped: observed
+            .stopped
+            .clone()
+            .or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
+        measured: measured.clone(),
+        last_words: evidence::last_words(driver, &end(&observed), &last_output),
+        stderr: last_output[1].clone(),
+        denied: &denied,
+        error: said.error.as_ref(),
+        broken_syntax: said.is_syntax,
+        limits: &plan.limits,
+        place: place(spec, plan),
+    });
+    name_enclosing(&mut verdict, cgroup.as_ref());
+    note_oddities(&observed, &said, &mut warnings);
+    let mut truncated = outputs.truncated;
+    for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
+        truncated.extend(
+            stream
+                .as_ref()
+                .and_then(|s| s.truncation.clone())
+                .map(|cut| (name.to_owned(), cut)),
+        );
+    }
+    let (results, cut) = said.results.finish();
+    truncated.extend(cut.map(|cut| ("results".to_owned(), cut)));
+    let limits = limits::Evidence {
+        plan,
+        cell,
+        cgroup: cgroup.as_ref(),
+        observed: &observed,
+        verdict: &verdict,
+        measured: &measured,
+        truncated: &truncated,
+    }
+    .limits();
+    let timing = timing(&observed, cell, said.started_ns, began_ns);
+    Record {
+        setup_error: observed
+            .failure
+            .clone()
+            .map(|error| crate::hints::complete(error, plan))
+            .or(lost),
+        execution_time: usage.wall_ms / 1000.0,
+        results,
+        error: said.error,
+        files: outputs.files,
+        files_skipped: outputs.skipped,
+        truncated,
+        denied,
+        denied_to_interpreter,
+        usage,
+        limits,
+        isolation: Some(isolation(plan, filter, cgroup.map(|c| c.record))),
+        timing,
+        warnings,
+        ..outline(Some(spec), verdict, stdout, stderr, plan.id.clone())
+    }
+}
+
+/// The record of a call whose cell was never launched.
+pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
+    let limits = spec.map_or_else(unlimited, |spec| spec.limits.clone());
+    let verdict = judge(&Evidence {
+        end: End::NotStarted(error.clone()),
+        stopped: None,
+        measured: Measured::default(),
+        last_words: None,
+        stderr: String::new(),
+        denied: &[],
+        error: None,
+        broken_syntax: false,
+        limits: &limits,
+        place: Place::default(),
+    });
+    Record {
+        setup_error: Some(error),
+        ..outline(spec, verdict, None, None, String::new())
+    }
+}
+
+fn place<'a>(spec: &'a Spec, plan: &'a Plan) -> Place<'a> {
+    Place {
+        language: match &spec.command {
+            Command::Run { language, .. } => Some(language),
+            Command::Exec { .. } => None,
+        },
+        rootfs: &plan.rootfs,
+        has_network: spec.network != Network::None,
+    }
+}
+
+fn unlimited() -> Limits {
+    let none = TmpfsLimit {
+        size: crate::spec::Bytes(0),
+        inodes: 0,
+    };
+    Limits {
+        wall: None,
+        grace: None,
+        cpu_time: None,
+        cpus: None,
+        memory: None,
+        processes: None,
+        open_files: None,
+        file_size: None,
+        output: crate::spec::Bytes(0),
+        on_output: crate::spec::OnOutput::Truncate,
+        results: crate::spec::Bytes(0),
+        tmp: none,
+        workspace: none,
+        shm: none,
+    }
+}
+
+/// A record with how it ended and what it wrote, and nothing else yet.
+fn outline(
+    spec: Option<&Spec>,
+    verdict: Verdict,
+    stdout: Option<Captured>,
+    stderr: Option<Captured>,
+    id: String,
+) -> Record {
+    let (language, argv) = match spec.map(|spec| &spec.command) {
+        Some(Command::Run { language, .. }) => (Some(language.clone()), None),
+        Some(Command::Exec { argv }) => (None, Some(argv.clone())),
+        None => (None, None),
+    };
+    let split =
+        |stream: Option<Captured>| stream.map_or((None, None), |s| (Some(s.text), s.base64));
+    let (stdout, stdout_base64) = split(stdout);
+    let (stderr, stderr_base64) = split(stderr);
+    Record {
+        schema: SCHEMA.to_owned(),
+        id,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        language,
+        argv,
+        outcome: verdict.outcome,
+        exit_code: verdict.exit_code,
+        signal: verdict.signal,
+        execution_time: 0.0,
+        is_error: verdict.is_error,
+        error_category: verdict.error_category,
+        is_retryable: verdict.is_retryable,
+        context: verdict.context,
+        stdout,
+        stderr,
+        stdout_base64,
+        stderr_base64,
+        results: Vec::new(),
+        error: None,
+        files: Vec::new(),
+        files_skipped: Vec::new(),
+        truncated: BTreeMap::new(),
+        denied: Vec::new(),
+        denied_to_interpreter: Vec::new(),
+        usage: Usage {
+            by: "none".to_owned(),
+            ..Usage::default()
+        },
+        limits: BTreeMap::new(),
+        isolation: None,
+        timing: Timing::default(),
+        setup_error: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn end(observed: &Observed) -> End {
+    match (&observed.failure, observed.status) {
+        (Some(error), _) => End::NotStarted(error.clone()),
+        (None, Some(status)) if libc::WIFEXITED(status) => {
+            End::Exited(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))
+        }
+        (None, Some(status)) => End::Signaled(libc::WTERMSIG(status)),
+        // Init was killed before it could say how the program ended.
+        (None, None) => End::Signaled(libc::SIGKILL),
+    }
+}
+
+/// Says that it was the limit of another cgroup than the cell's that acted, and
+/// whose.
+fn name_enclosing(verdict: &mut Verdict, cgroup: Option<&CgroupFacts>) {
+    let Some(CgroupFacts {
+        usage, enforced, ..
+    }) = cgroup
+    else {
+        return;
+    };
+    let (path, limit) = match verdict.outcome {
+        Outcome::Memory => (&usage.acted.memory, enforced.memory.map(|bytes| bytes.0)),
+        Outcome::Processes => (&usage.acted.processes, enforced.processes),
+        _ => return,
+    };
+    if let (Some(path), Some(limit), Some(context)) = (path, limit, &mut verdict.context) {
+        let _ = write!(
+            context,
+            " (the limit that acted is that of the cgroup that cellblock runs in, {}: {limit})",
+            path.display()
+        );
+    }
+}
+
+fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
+    if observed.unkillable {
+        warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
+    }
+    if let (None, None, Some(_)) = (
+        observed.failure.as_ref(),
+        observed.reaped,
+        observed.used_so_far,
+    ) {
+        warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
+    }
+    let uncounted = observed.denials.uncounted();
+    if uncounted > 0 {
+        warnings.push(format!(
+            "{uncounted} more calls were denied, of numbers that are not listed"
+        ));
+    }
+    if observed.channel_broken {
+        warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());
+    } else if said.is_cut_short {
+        warnings.push(
+            "the driver's channel ended within a frame: a result or an error is missing".to_owned(),
+        );
+    }
+}
+
+fn denied(counts: &BTreeMap<i64, u64>, policy: Option<&FilterPolicy>) -> Vec<Denied> {
+    (counts.iter())
+        .map(|(number, count)| filter::denied(policy, *number, *count))
+        .collect()
+}

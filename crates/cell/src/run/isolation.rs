@@ -1,0 +1,86 @@
+//! The security layers as they were in force.
+
+use nix::sys::resource::getrlimit;
+
+use super::FilterPolicy;
+use crate::plan::{Namespace, Plan, Rlimit};
+use crate::spec::Layer;
+use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
+
+/// Each layer of `plan`. The set-up ends at the first one that does not hold, so
+/// for a program that ran, all of them did.
+pub(super) fn isolation(
+    plan: &Plan,
+    filter: Option<&FilterPolicy>,
+    cgroup: Option<CgroupRecord>,
+) -> Isolation {
+    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+    let mut nested = Vec::new();
+    nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
+    nested.extend(filter.map(|_| "seccomp".to_owned()));
+    let landlock_scopes = plan.landlock.as_ref().map_or_else(Vec::new, |rules| {
+        let all = [
+            ("fs", true),
+            ("tcp", rules.tcp.is_some()),
+            ("ioctl_dev", rules.abi >= 5),
+            ("abstract_unix_socket", rules.scoped),
+            ("signal", rules.scoped),
+        ];
+        all.iter()
+            .filter(|(_, on)| *on)
+            .map(|(name, _)| (*name).to_owned())
+            .collect()
+    });
+    let own_proc = !plan.given_up.contains(&Layer::Proc);
+    Isolation {
+        namespaces: plan
+            .namespaces
+            .iter()
+            .map(|namespace| namespace.name().to_owned())
+            .collect(),
+        uid: IdRecord {
+            inside: plan.ids.inner_uid,
+            outside: plan.ids.outer_uid,
+        },
+        gid: IdRecord {
+            inside: plan.ids.inner_gid,
+            outside: plan.ids.outer_gid,
+        },
+        capabilities: names(&[]),
+        no_new_privs: true,
+        landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
+        landlock_scopes,
+        seccomp: filter.map(|policy| policy.compiled().identity()),
+        rlimits: plan.rlimits.iter().map(rlimit).collect(),
+        nested_userns: nested,
+        network: if plan.has(Namespace::Net) {
+            "none"
+        } else {
+            "host"
+        }
+        .to_owned(),
+        proc: if own_proc { "own" } else { "host" }.to_owned(),
+        rootfs: plan.rootfs.clone(),
+        profile: plan.profile.clone(),
+        cgroup,
+        given_up: plan
+            .given_up
+            .iter()
+            .map(|layer| layer.name().to_owned())
+            .collect(),
+    }
+}
+
+/// What the program has: init inherits the caller's hard limits.
+fn rlimit(limit: &Rlimit) -> RlimitRecord {
+    let limit = match getrlimit(limit.resource.number()) {
+        Ok((_, hard)) => limit.within(hard),
+        Err(_) => *limit,
+    };
+    let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
+    RlimitRecord {
+        resource: format!("{:?}", limit.resource.number()),
+        soft: bound(limit.soft),
+        hard: bound(limit.hard),
+    }
+}

@@ -1,0 +1,173 @@
+//! What a cell used, and where the time went.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::assemble::CgroupFacts;
+use crate::launch::Running;
+use crate::plan::Fallback;
+use crate::supervise::Observed;
+use record::error::Step;
+use record::{Timing, Usage};
+
+pub(super) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn between_ms(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e6
+}
+
+/// Processes and threads at one time, where no cgroup counts them.
+pub(super) struct Counted {
+    /// As many were seen.
+    least: Option<u64>,
+    /// As many were started.
+    started: Option<u64>,
+}
+
+impl Counted {
+    pub(super) fn of(observed: &Observed) -> Self {
+        let count = observed.reaped.map(|reaped| reaped.count);
+        Self {
+            least: observed
+                .watched
+                .processes
+                .max(count.map(|count| u64::from(count.at_end))),
+            started: count.and_then(|count| count.started).map(u64::from),
+        }
+    }
+
+    /// Whether there were `limit` at one time; `None` when they came and went
+    /// unseen.
+    pub(super) fn reached(&self, limit: u64) -> Option<bool> {
+        if self.least.is_some_and(|least| least >= limit) {
+            return Some(true);
+        }
+        let too_few = self.started.is_some_and(|started| started < limit);
+        too_few.then_some(false)
+    }
+
+    /// The most at one time, where what was seen is all that there can have been.
+    fn peak(&self, limit: Option<u64>) -> Option<u64> {
+        let most = self.started.into_iter().chain(limit).min();
+        self.least
+            .filter(|least| most.is_some_and(|most| *least >= most))
+    }
+}
+
+pub(super) fn usage(
+    observed: &Observed,
+    cgroup: Option<&CgroupFacts>,
+    fallback: &Fallback,
+) -> Usage {
+    let wall_ms = if observed.began_ns == 0 {
+        0.0
+    } else {
+        between_ms(observed.began_ns, observed.ended_ns)
+    };
+    let reaped = observed.reaped.or(observed.used_so_far);
+    let group = cgroup.map(|c| &c.usage);
+    let cpu = group.and_then(|usage| usage.cpu);
+    let watched = &observed.watched;
+    // Of what was reaped and of what nobody waited for; or what was seen last,
+    // when more of that kind went with the cell.
+    let uncounted = |reaped: Duration, lost: Duration, seen: Duration| seen.max(reaped + lost);
+    Usage {
+        wall_ms,
+        cpu_user_ms: cpu
+            .map(|c| c.user)
+            .or(reaped.map(|r| uncounted(r.user, watched.lost_cpu.user, watched.cpu.user)))
+            .map(millis),
+        cpu_system_ms: cpu
+            .map(|c| c.system)
+            .or(reaped.map(|r| uncounted(r.system, watched.lost_cpu.system, watched.cpu.system)))
+            .map(millis),
+        memory_peak_bytes: group
+            .and_then(|usage| usage.memory_peak.map(|bytes| bytes.0))
+            .or_else(|| {
+                observed
+                    .watched
+                    .memory
+                    .max(reaped.map(|r| r.max_rss).filter(|peak| *peak > 0))
+            }),
+        processes_peak: group
+            .and_then(|usage| usage.processes_peak)
+            .or_else(|| Counted::of(observed).peak(fallback.processes)),
+        throttled_ms: group.and_then(|usage| usage.throttled).map(millis),
+        by: if cpu.is_some() { "cgroup" } else { "rusage" }.to_owned(),
+    }
+}
+
+pub(super) fn timing(
+    observed: &Observed,
+    cell: &Running,
+    started_ns: Option<u64>,
+    began_ns: u64,
+) -> Timing {
+    let now = sys::process::monotonic_ns();
+    let executed = observed.began_ns;
+    let code_from = started_ns.filter(|at| *at >= executed).unwrap_or(executed);
+    let ran = executed != 0;
+    Timing {
+        setup_ms: between_ms(began_ns, if ran { executed } else { observed.ended_ns }),
+        interpreter_ms: started_ns
+            .filter(|_| ran)
+            .map(|at| between_ms(executed, at)),
+        code_ms: if ran {
+            between_ms(code_from, observed.ended_ns)
+        } else {
+            0.0
+        },
+        grace_ms: observed
+            .grace
+            .map(|grace| between_ms(grace.began_ns, observed.ended_ns)),
+        teardown_ms: between_ms(observed.ended_ns, now),
+        steps: steps(cell, began_ns),
+    }
+}
+
+/// How long each step of the set-up took, until the program was executed.
+fn steps(cell: &Running, began_ns: u64) -> BTreeMap<String, f64> {
+    let name = |step: Step| {
+        serde_json::to_value(step)
+            .ok()
+            .and_then(|v| v.as_str().map(str::to_owned))
+    };
+    let entered = |step: &Step| cell.progress.began_ns(*step);
+    let mut steps = BTreeMap::new();
+    if let Some(first) = Step::ALL.iter().filter_map(entered).min() {
+        steps.insert("prepare".to_owned(), between_ms(began_ns, first));
+    }
+    for step in Step::ALL.iter().filter(|step| entered(step).is_some()) {
+        let spent = cell.progress.spent_ns(*step);
+        // The last one, which is not over.
+        if let (1.., Some(name)) = (spent, name(*step)) {
+            steps.insert(name, spent as f64 / 1e6);
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_is_neither_hit_nor_missed() {
+        let counted = |least, started| Counted {
+            least: Some(least),
+            started,
+        };
+        let few = counted(3, Some(5));
+        assert_eq!((few.reached(8), few.peak(Some(8))), (Some(false), None));
+        let all = counted(5, Some(5));
+        assert_eq!((all.reached(8), all.peak(Some(8))), (Some(false), Some(5)));
+        let unseen = counted(2, Some(60));
+        assert_eq!((unseen.reached(8), unseen.peak(Some(8))), (None, None));
+        let many = counted(1, None);
+        assert_eq!((many.reached(8), many.peak(Some(8))), (None, None));
+        let full = counted(8, None);
+        assert_eq!((full.reached(8), full.peak(Some(8))), (Some(true), Some(8)));
+    }
+}

@@ -1,0 +1,373 @@
+//! What the caller asks for.
+//!
+//! A [`Spec`] is complete and valid: every default has been filled in and every
+//! value checked, without looking at the host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use language::Language;
+pub use load::load;
+pub use partial::Partial;
+pub use resolve::{Ask, Mode};
+pub use units::Bytes;
+
+use record::bytes::RawText;
+
+pub mod language;
+pub mod load;
+mod node;
+pub mod partial;
+pub mod profiles;
+pub mod quantity;
+pub mod read;
+pub mod resolve;
+pub mod tcp;
+pub mod units;
+mod validate;
+
+/// Where a cell's working files live inside it.
+pub const WORKSPACE: &str = "/workspace";
+
+/// The places that a program writes to, each a tmpfs of the cell's own unless a
+/// bind covers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scratch {
+    /// [`WORKSPACE`].
+    Workspace,
+    /// `/tmp`.
+    Tmp,
+    /// `/dev/shm`.
+    Shm,
+}
+
+impl Scratch {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Workspace, Self::Tmp, Self::Shm];
+
+    /// Where it is inside.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Workspace => WORKSPACE,
+            Self::Tmp => "/tmp",
+            Self::Shm => "/dev/shm",
+        }
+    }
+
+    /// Its name in the limits of spec files and records, as in `limits.tmp.size`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::Tmp => "tmp",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+impl Limits {
+    /// The bounds of this tmpfs.
+    pub const fn of(&self, scratch: Scratch) -> TmpfsLimit {
+        match scratch {
+            Scratch::Workspace => self.workspace,
+            Scratch::Tmp => self.tmp,
+            Scratch::Shm => self.shm,
+        }
+    }
+}
+
+/// One run, completely described.
+#[derive(Clone, Debug, Serialize)]
+pub struct Spec {
+    /// What runs.
+    pub command: Command,
+    /// The policy profile that the rest started from, by name or path.
+    pub profile: String,
+    /// The directory tree that the cell sees.
+    pub rootfs: RootfsRef,
+    /// The store of prepared rootfs; `None` for the usual one.
+    pub store: Option<PathBuf>,
+    /// Host name inside the cell.
+    pub hostname: String,
+    /// Working directory inside the cell.
+    pub cwd: PathBuf,
+    /// The program's whole environment; nothing of the caller's is added.
+    pub env: BTreeMap<String, RawText>,
+    /// Host paths to show inside.
+    pub binds: Vec<Bind>,
+    /// Files copied in before the start.
+    pub files: Vec<InputFile>,
+    /// What `/workspace` begins with, besides `files`.
+    pub files_from: Option<FilesFrom>,
+    /// Host directory that gets the files which the run created or modified.
+    pub out: Option<PathBuf>,
+    /// Host directory that keeps `/workspace` from one run to the next.
+    pub workspace: Option<PathBuf>,
+    /// Host directory that keeps `/tmp` from one run to the next.
+    pub keep_tmp: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; `None`
+    /// for as long as it takes.
+    pub workspace_wait: Option<Duration>,
+    /// Bytes of created and modified files that the record holds.
+    pub inline_files: Option<Bytes>,
+    /// The network the program sees.
+    pub network: Network,
+    /// Bounds on resources.
+    pub limits: Limits,
+    /// Where limits on resources come from.
+    pub cgroup: CgroupChoice,
+    /// Refuse to run when a limit would need a fallback.
+    pub strict: bool,
+    /// Security layers that the caller gives up by name.
+    pub without: BTreeSet<Layer>,
+    /// Landlock settings.
+    pub landlock: LandlockSpec,
+    /// The seccomp policy, by name or path.
+    pub seccomp: String,
+    /// For a supervisor started by root: the unprivileged host uid and gid that
+    /// the program runs as. `None` picks one that no other cell has.
+    pub outer_uid: Option<u32>,
+    /// Whether standard output and error are captured or passed through.
+    pub stdio: Stdio,
+    /// Where standard input comes from.
+    pub stdin: Stdin,
+}
+
+/// What runs in the cell.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Command {
+    /// A program with its arguments (`cellblock exec`).
+    Exec {
+        /// Program name or path inside the cell, then its arguments.
+        argv: Vec<RawText>,
+    },
+    /// Code for an interpreter (`cellblock run`).
+    Run {
+        /// Name of a driver, such as `python`.
+        language: String,
+        /// The code itself.
+        code: RawText,
+        /// What the code is called in tracebacks, such as `main.py`.
+        name: String,
+        /// Arguments that the code sees.
+        args: Vec<RawText>,
+    },
+}
+
+/// The directory tree that a cell sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RootfsRef {
+    /// For `run`, the one that the code's language prefers, where the store has
+    /// it; otherwise the host's.
+    Auto,
+    /// The host's `/usr` and what it needs, without its secrets.
+    Host,
+    /// A directory of the host's.
+    Dir(PathBuf),
+    /// A prepared rootfs of the store, by name.
+    Named(String),
+}
+
+/// A host path shown inside the cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bind {
+    /// Absolute path on the host.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// Whether the program may write there.
+    pub writable: bool,
+}
+
+/// A file copied into the cell before the start.
+#[derive(Clone, Debug, Serialize)]
+pub struct InputFile {
+    /// Where its content comes from.
+    pub source: FileSource,
+    /// Path relative to `/workspace`, without `..`.
+    pub target: PathBuf,
+}
+
+/// Where an input file's content comes from.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileSource {
+    /// A file of the host's.
+    Host(PathBuf),
+    /// Given with the spec.
+    Inline(RawText),
+}
+
+/// Where a tree of files comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilesFrom {
+    /// A tar archive on the caller's standard input.
+    Stdin,
+    /// A directory or a tar archive of the host's.
+    Path(PathBuf),
+}
+
+/// The network that the program sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// A network namespace of its own with only loopback.
+    None,
+    /// The host's network namespace: an opt-out that the record names.
+    Host,
+}
+
+/// Bounds on resources. `None` means no bound.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limits {
+    /// Real time from the program's start to its end.
+    pub wall: Option<Duration>,
+    /// Real time between the signal by which a program is told of its end and
+    /// that end, on top of `wall`.
+    pub grace: Option<Duration>,
+    /// CPU time of all processes together, user and system.
+    pub cpu_time: Option<Duration>,
+    /// CPUs that may be busy at once; a fraction is allowed.
+    pub cpus: Option<f64>,
+    /// Memory of all processes together, swap excluded.
+    pub memory: Option<Bytes>,
+    /// Processes and threads alive at once.
+    pub processes: Option<u64>,
+    /// Open descriptors per process (RLIMIT_NOFILE).
+    pub open_files: Option<u64>,
+    /// Size of any one file that is written (RLIMIT_FSIZE).
+    pub file_size: Option<Bytes>,
+    /// Bytes kept of each of stdout and stderr.
+    pub output: Bytes,
+    /// What happens when a stream exceeds `output`.
+    pub on_output: OnOutput,
+    /// Bytes kept of all results together, as they stand in the record.
+    pub results: Bytes,
+    /// The tmpfs on `/tmp`.
+    pub tmp: TmpfsLimit,
+    /// The tmpfs on `/workspace`.
+    pub workspace: TmpfsLimit,
+    /// The tmpfs on `/dev/shm`.
+    pub shm: TmpfsLimit,
+}
+
+/// Bounds of a tmpfs; both always hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TmpfsLimit {
+    /// Bytes of content (`size=`).
+    pub size: Bytes,
+    /// Files and directories (`nr_inodes=`).
+    pub inodes: u64,
+}
+
+/// What happens when a stream exceeds its cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOutput {
+    /// Keep the head and the tail, count the rest; the program goes on.
+    Truncate,
+    /// End the cell with outcome `output`.
+    Kill,
+}
+
+/// Where limits on resources come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupChoice {
+    /// The first that works: the one cellblock runs in when it is delegated, a
+    /// transient systemd scope, none.
+    Auto,
+    /// This directory, in which cellblock may make cgroups of its own.
+    Path(PathBuf),
+    /// None: fallbacks only.
+    None,
+}
+
+/// A security layer that a caller may give up by name (`--without`).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// The system call filter.
+    Seccomp,
+    /// Landlock, wholly.
+    Landlock,
+    /// The limit of zero nested user namespaces (seccomp still denies them).
+    UsernsLimit,
+    /// A `/proc` of the cell's own; without it, the host's is shown read-only.
+    Proc,
+}
+
+impl Layer {
+    /// Every layer, in the order of `--help`.
+    pub const ALL: [Self; 4] = [Self::Seccomp, Self::Landlock, Self::UsernsLimit, Self::Proc];
+
+    /// The name used on the command line and in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Seccomp => "seccomp",
+            Self::Landlock => "landlock",
+            Self::UsernsLimit => "userns-limit",
+            Self::Proc => "proc",
+        }
+    }
+}
+
+/// Landlock settings (landlock(7)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LandlockSpec {
+    /// The lowest ABI that will do; the best that the kernel has is used.
+    pub min_abi: u32,
+    /// Pretend that the kernel has no newer ABI than this; for tests.
+    pub max_abi: Option<u32>,
+    /// Whether files below writable places may be executed.
+    pub exec_writable: bool,
+    /// TCP ports that the program may use.
+    pub tcp: TcpRule,
+}
+
+/// TCP ports under Landlock (ABI 4, Linux 6.7).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TcpRule {
+    /// Landlock does not handle TCP; the network namespace bounds it.
+    Any,
+    /// Only these ports; empty lists deny all TCP, loopback too.
+    Ports {
+        /// Ports that may be connected to.
+        connect: Vec<u16>,
+        /// Ports that may be bound.
+        bind: Vec<u16>,
+    },
+}
+
+/// Where a program's standard input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// The caller's.
+    Inherit,
+    /// `/dev/null`: the caller's was read for the code or for files.
+    Null,
+}
+
+/// Whether the program's standard streams are captured or passed through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdio {
+    /// stdout and stderr go into the record; stdin is passed through.
+    Capture,
+    /// All three are the caller's own.
+    Inherit,
+}
+
+#[cfg(test)]
+mod tests;

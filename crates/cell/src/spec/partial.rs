@@ -1,0 +1,430 @@
+//! Part of a request: a policy profile, a spec file or the flags of one call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::quantity::{self, Bound};
+use super::units::{Bytes, Span};
+use super::{Layer, Network, OnOutput, tcp::PartialTcp};
+use record::bytes::RawText;
+
+/// What a profile, a spec file or the flags say; a field that is not given
+/// keeps the value of the layer below.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Partial {
+    /// What the profile is for, in one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The profile that this file builds on: a name, or a path (with a `/`, or
+    /// ending in `.toml`) relative to this file. In a spec file it may be
+    /// called `policy`, after the flag.
+    #[serde(alias = "policy", skip_serializing_if = "Option::is_none")]
+    pub extends: Option<String>,
+
+    /// The program and its arguments, for `exec`. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<RawText>>,
+    /// The language of the code, for `run`. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// The code itself, for `run`. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<RawText>,
+    /// The file that holds the code, for `run`; `-` is standard input. A
+    /// relative path starts at the caller's working directory. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code_file: Option<PathBuf>,
+    /// Where `code` was read from: set by the loader.
+    #[serde(skip)]
+    pub code_from: Option<CodeFrom>,
+    /// Arguments that the code sees, for `run`. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<RawText>>,
+
+    /// The directory tree that the cell sees: `host`, the name of a prepared
+    /// rootfs, a path (with a `/`), or `auto` for the prepared rootfs of the
+    /// code's language where there is one, else `host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rootfs: Option<String>,
+    /// The store of prepared rootfs; without it, what `$CELLBLOCK_STORE` names,
+    /// or the usual places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<PathBuf>,
+    /// The host name inside: 1 to 64 letters, digits, `-` or `.`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// The working directory inside, an absolute path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathBuf>,
+    /// `none` for a network namespace with loopback only, or `host` for the
+    /// host's own network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Where limits on resources come from: `auto` for the first cgroup that
+    /// works, `none` for fallbacks only, or the path of a cgroup directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Whether to refuse to run when a limit would need a fallback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+    /// The system call policy: a name, or the path of a JSON file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp: Option<String>,
+    /// Security layers to give up: `seccomp`, `landlock`, `userns-limit`,
+    /// `proc`. Layers of several files add up.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub without: BTreeSet<Layer>,
+    /// The unprivileged host uid and gid of the program, when root starts
+    /// cellblock; without it, one that no other cell has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer_uid: Option<u32>,
+    /// Host directory that gets the files which the run created or modified.
+    /// Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out: Option<PathBuf>,
+
+    /// What `/workspace` begins with: a directory, or a tar archive, plain or in
+    /// gzip or zstd; `-` is an archive on standard input. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_from: Option<PathBuf>,
+    /// Host directory that keeps `/workspace` from one run to the next. Spec
+    /// files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// Host directory that keeps `/tmp` from one run to the next. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_tmp: Option<PathBuf>,
+    /// How long to wait for a kept directory that another run is using; without
+    /// it, such a call is refused at once. `none` waits for as long as it takes.
+    /// Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace_wait: Option<Bound<Span>>,
+    /// Bytes of created and modified files that the record holds itself: at most
+    /// 1G. Spec files only.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "quantity::write"
+    )]
+    #[schemars(schema_with = "size_schema")]
+    pub inline_files: Option<Bytes>,
+
+    /// Bounds on resources.
+    #[serde(skip_serializing_if = "PartialLimits::is_empty")]
+    pub limits: PartialLimits,
+    /// Landlock settings.
+    #[serde(skip_serializing_if = "PartialLandlock::is_empty")]
+    pub landlock: PartialLandlock,
+    /// The program's environment; nothing of the caller's is added. Variables
+    /// of several files add up, the later value of a name wins.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, RawText>,
+    /// Host paths to show inside. Those of several files add up, the later one
+    /// of a target wins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub binds: Vec<PartialBind>,
+    /// Files copied into `/workspace` before the start. Those of several files
+    /// add up, the later one of a path wins. Spec files only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PartialFile>,
+}
+
+/// Where code was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodeFrom {
+    /// The caller's standard input, which the program then does not get.
+    Stdin,
+    /// A file, which names the code and tells its language.
+    File(PathBuf),
+}
+
+/// Bounds on resources. `"none"` lifts one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PartialLimits {
+    /// Real time from the program's start to its end: 1 ms to 365 days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Bound<Span>>,
+    /// Real time that the program has, once it was sent a signal, to see to its
+    /// end itself: 1 ms to 365 days, on top of `wall`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Bound<Span>>,
+    /// CPU time of all processes together, user and system: 1 ms to 365 days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_time: Option<Bound<Span>>,
+    /// CPUs that may be busy at once: 0.01 to 4096.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Bound<f64>>,
+    /// Memory of all processes together, swap excluded: at least 4M.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bound<Bytes>>,
+    /// Processes and threads alive at once: 1 to 4194304.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Bound<u64>>,
+    /// Open descriptors of each process: 8 to 1048576.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<Bound<u64>>,
+    /// Size of any one file that is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<Bound<Bytes>>,
+    /// Bytes kept of each of stdout and stderr: at most 1G.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "quantity::write"
+    )]
+    #[schemars(schema_with = "size_schema")]
+    pub output: Option<Bytes>,
+    /// What happens beyond `output`: `truncate` keeps head and tail, `kill`
+    /// ends the cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_output: Option<OnOutput>,
+    /// Bytes kept of all results together, as they stand in the record: at most 1G.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "quantity::write"
+    )]
+    #[schemars(schema_with = "size_schema")]
+    pub results: Option<Bytes>,
+    /// The tmpfs on `/tmp`.
+    #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
+    pub tmp: PartialTmpfs,
+    /// The tmpfs on `/workspace`.
+    #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
+    pub workspace: PartialTmpfs,
+    /// The tmpfs on `/dev/shm`.
+    #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
+    pub shm: PartialTmpfs,
+}
+
+/// Bounds of a tmpfs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PartialTmpfs {
+    /// Bytes of content: at least 64K.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "quantity::write"
+    )]
+    #[schemars(schema_with = "size_schema")]
+    pub size: Option<Bytes>,
+    /// Files and directories: at least 16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<u64>,
+}
+
+/// Landlock settings (landlock(7)).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PartialLandlock {
+    /// The lowest Landlock ABI that will do, from 1; the best that the kernel
+    /// has is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_abi: Option<u32>,
+    /// No newer ABI than this is used: set by a flag for tests.
+    #[serde(skip)]
+    pub max_abi: Option<u32>,
+    /// Whether files below writable places may be executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec_writable: Option<bool>,
+    /// TCP ports that the program may use: `"any"`, or a table with the lists
+    /// `connect` and `bind`, of which an empty one denies all. A table needs
+    /// Landlock ABI 4 (Linux 6.7).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<PartialTcp>,
+}
+
+/// A host path to show inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PartialBind {
+    /// The path on the host; a relative one starts at the caller's working
+    /// directory.
+    pub source: PathBuf,
+    /// The absolute path inside; without it, the same as `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<PathBuf>,
+    /// Whether the program may write there; without it, it may not.
+    #[serde(default)]
+    pub writable: bool,
+}
+
+/// A file copied in before the start. Exactly one of `text`, `base64` and
+/// `source` says what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PartialFile {
+    /// Where it goes, relative to `/workspace`.
+    pub path: PathBuf,
+    /// Its content as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Its content in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+    /// The host's file that holds its content; a relative path starts at the
+    /// caller's working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<PathBuf>,
+}
+
+/// `later.field.or(earlier.field)` for each field named.
+macro_rules! later_wins {
+    ($earlier:ident, $later:ident: $($field:ident),+ $(,)?) => {
+        $( $earlier.$field = $later.$field.or($earlier.$field.take()); )+
+    };
+}
+
+impl Partial {
+    /// This layer with a later one on top: the later value of a field wins;
+    /// `env`, `binds`, `files` and `without` add up by key.
+    #[must_use]
+    pub fn merge(mut self, mut later: Self) -> Self {
+        if later.names_command() {
+            self.argv = None;
+            self.code = None;
+            self.code_file = None;
+            self.code_from = None;
+            self.args = None;
+        }
+        later_wins!(
+            self, later: description, extends, argv, language, code, code_file, code_from,
+            args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            files_from, workspace, keep_tmp, workspace_wait, inline_files,
+        );
+        self.without.append(&mut later.without);
+        self.limits = self.limits.merge(later.limits);
+        self.landlock = self.landlock.merge(later.landlock);
+        self.env.append(&mut later.env);
+        self.binds
+            .retain(|bind| later.binds.iter().all(|new| new.target != bind.target));
+        self.binds.append(&mut later.binds);
+        self.files
+            .retain(|file| later.files.iter().all(|new| new.path != file.path));
+        self.files.append(&mut later.files);
+        self
+    }
+
+    /// Makes host paths absolute: relative ones start at `cwd`. A bind without
+    /// a target gets its source's path; a file's path loses each `.`.
+    pub fn root_at(&mut self, cwd: &Path) {
+        for bind in &mut self.binds {
+            root(&mut bind.source, cwd);
+            bind.target.get_or_insert_with(|| bind.source.clone());
+        }
+        for file in &mut self.files {
+            let named = |part: &Component<'_>| *part != Component::CurDir;
+            file.path = file.path.components().filter(named).collect();
+            if let Some(source) = &mut file.source {
+                root(source, cwd);
+            }
+        }
+        let paths = [
+            &mut self.out,
+            &mut self.store,
+            &mut self.workspace,
+            &mut self.keep_tmp,
+        ];
+        for path in paths.into_iter().flatten() {
+            root(path, cwd);
+        }
+        if let Some(path) = self.files_from.as_mut().filter(|path| !is_stdin(path)) {
+            root(path, cwd);
+        }
+    }
+
+    /// Whether it says what runs, rather than how.
+    pub fn names_command(&self) -> bool {
+        self.argv.is_some() || self.code.is_some() || self.code_file.is_some()
+    }
+
+    /// The file that `code` was read from.
+    pub fn code_path(&self) -> Option<&Path> {
+        match &self.code_from {
+            Some(CodeFrom::File(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The fields that belong to one call and not into a profile.
+    pub fn call_fields(&self) -> impl Iterator<Item = &'static str> {
+        let fields = [
+            ("argv", self.argv.is_some()),
+            ("language", self.language.is_some()),
+            ("code", self.code.is_some()),
+            ("code_file", self.code_file.is_some()),
+            ("args", self.args.is_some()),
+            ("out", self.out.is_some()),
+            ("files_from", self.files_from.is_some()),
+            ("workspace", self.workspace.is_some()),
+            ("keep_tmp", self.keep_tmp.is_some()),
+            ("workspace_wait", self.workspace_wait.is_some()),
+            ("inline_files", self.inline_files.is_some()),
+            ("files", !self.files.is_empty()),
+        ];
+        let given = fields.into_iter().filter(|(_, given)| *given);
+        given.map(|(name, _)| name)
+    }
+}
+
+impl PartialLimits {
+    fn merge(mut self, later: Self) -> Self {
+        later_wins!(
+            self, later: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output,
+            on_output, results,
+        );
+        self.tmp = self.tmp.merge(later.tmp);
+        self.workspace = self.workspace.merge(later.workspace);
+        self.shm = self.shm.merge(later.shm);
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl PartialTmpfs {
+    fn merge(mut self, later: Self) -> Self {
+        later_wins!(self, later: size, inodes);
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl PartialLandlock {
+    fn merge(mut self, later: Self) -> Self {
+        later_wins!(self, later: min_abi, max_abi, exec_writable);
+        self.tcp = match (self.tcp, later.tcp) {
+            (Some(earlier), Some(later)) => Some(earlier.merge(later)),
+            (earlier, later) => later.or(earlier),
+        };
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether what is to be read is the caller's standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Makes a path absolute. An empty one stays: it is refused later, and must not
+/// mean the whole of `cwd`.
+fn root(path: &mut PathBuf, cwd: &Path) {
+    if !path.as_os_str().is_empty() {
+        *path = cwd.join(&*path);
+    }
+}
+
+fn size_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    quantity::schema::<Bytes>(false)
+}

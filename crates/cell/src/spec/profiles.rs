@@ -1,0 +1,221 @@
+//! Policy profiles: the built-in ones, and chains of files that extend them.
+
+use std::path::{Path, PathBuf};
+
+use super::partial::Partial;
+use super::read::{Format, did_you_mean, listed, parse, parse_all};
+use super::resolve::{Layer, Origin};
+use record::error::{Result, SetupError, Step};
+
+/// A profile that is part of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file, with the reason beside each value.
+    pub source: &'static str,
+    /// The same as JSON, which a launch reads many times faster; a test keeps
+    /// the two alike.
+    compiled: &'static str,
+}
+
+/// The profile that every other builds on.
+pub const BASE: &str = "default";
+
+/// Longer chains of `extends` are refused, which also ends a circle through
+/// `..` that never spells a path the same way twice.
+const DEEPEST: usize = 16;
+
+macro_rules! built_in {
+    ($($name:literal),+) => {
+        [$(BuiltIn {
+            name: $name,
+            source: include_str!(concat!("../../../../policies/profiles/", $name, ".toml")),
+            compiled: include_str!(concat!("profiles/", $name, ".json")),
+        }),+]
+    };
+}
+
+/// All built-in profiles, the base first.
+pub const BUILT_IN: [BuiltIn; 7] = built_in![
+    "default",
+    "java",
+    "javascript",
+    "python",
+    "r",
+    "shell",
+    "strict"
+];
+
+impl BuiltIn {
+    /// What it is for, in one line.
+    pub fn description(&self) -> Option<String> {
+        self.partial().ok()?.description
+    }
+
+    fn partial(&self) -> Result<Partial> {
+        serde_json::from_str(self.compiled)
+            .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on(self.name))
+    }
+}
+
+/// The built-in profile of this name.
+pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|profile| profile.name == name)
+}
+
+/// The same, or an error that lists the names there are.
+///
+/// # Errors
+/// There is no such profile.
+pub fn find_built_in(name: &str) -> Result<&'static BuiltIn> {
+    built_in(name).ok_or_else(|| unknown(name))
+}
+
+/// Whether this means a file, not the name of a built-in profile.
+pub fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".toml")
+}
+
+/// The profile with all that it builds on, the base first. `read` gets the text
+/// of a file; a relative path starts at `cwd`, or for `extends` at the
+/// directory of the file that says so.
+///
+/// # Errors
+/// A name that is unknown, a file that cannot be read or is wrong, a cycle.
+pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Vec<Layer>> {
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut next = Some(find(name, cwd, read)?);
+    while let Some(layer) = next {
+        if layers.iter().any(|seen| seen.origin == layer.origin) {
+            let way = layers.iter().map(|l| &l.origin).chain([&layer.origin]);
+            let way: Vec<String> = way.map(ToString::to_string).collect();
+            return Err(SetupError::new(Step::Spec, "extends itself")
+                .on(layer.origin.field("extends"))
+                .hint(format!("break this circle: {}", way.join(" -> "))));
+        }
+        let base = match (&layer.partial.extends, &layer.origin) {
+            (Some(base), _) => Some(base.clone()),
+            (None, Origin::BuiltIn(name)) if name == BASE => None,
+            (None, _) => Some(BASE.to_owned()),
+        };
+        if layers.len() == DEEPEST {
+            let message = format!("builds on more than {DEEPEST} profiles");
+            return Err(SetupError::new(Step::Spec, message).on(layer.origin.field("extends")));
+        }
+        next = match base {
+            None => None,
+            Some(base) => {
+                let folder = match &layer.origin {
+                    Origin::File(path) => path.parent().unwrap_or(cwd).to_path_buf(),
+                    _ => cwd.to_path_buf(),
+                };
+                let found = find(&base, &folder, read);
+                Some(found.map_err(|mut error| {
+                    let field = layer.origin.field("extends");
+                    error.operand.get_or_insert(field);
+                    error
+                })?)
+            }
+        };
+        layers.push(layer);
+    }
+    layers.reverse();
+    Ok(layers)
+}
+
+fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Layer> {
+    if !is_path(name) {
+        let profile = find_built_in(name)?;
+        return Ok(Layer {
+            origin: Origin::BuiltIn(name.to_owned()),
+            partial: profile.partial()?,
+        });
+    }
+    let path: PathBuf = folder.join(name).components().collect();
+    let text = read(&path)?;
+    let origin = Origin::File(path);
+    let partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
+    let foreign = partial.call_fields().next();
+    match foreign {
+        Some(field) => Err(misplaced(&origin, field)),
+        None => Ok(Layer { origin, partial }),
+    }
+}
+
+/// Reads a profile's text and names everything that is wrong with it, except
+/// for values that are out of range ([`Layer::faults`]).
+pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
+    let (partial, problems) = parse_all(text, Format::Toml);
+    let mut problems: Vec<SetupError> = problems
+        .into_iter()
+        .map(|error| located(error, origin))
+        .collect();
+    problems.extend(partial.call_fields().map(|field| misplaced(origin, field)));
+    (partial, problems)
+}
+
+/// The error for a field that belongs to one call, in a profile.
+fn misplaced(origin: &Origin, field: &str) -> SetupError {
+    SetupError::new(
+        Step::Spec,
+        "belongs into a spec file (--spec): a profile says how, not what",
+    )
+    .on(origin.field(field))
+}
+
+/// The error with its file before its field.
+pub fn located(mut error: SetupError, origin: &Origin) -> SetupError {
+    error.operand = Some(match error.operand {
+        Some(field) => origin.field(&field),
+        None => origin.to_string(),
+    });
+    error
+}
+
+fn unknown(name: &str) -> SetupError {
+    let names = BUILT_IN.iter().map(|profile| profile.name);
+    let near = did_you_mean(name, names.clone());
+    SetupError::new(Step::Spec, format!("there is no profile `{name}`{near}")).hint(format!(
+        "built in: {}; a file of your own has a `/` in its path or ends in .toml",
+        listed(names)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `CELLBLOCK_BLESS=1 cargo test --lib profiles` rewrites the compiled form.
+    #[test]
+    fn compiled_profiles_are_those_of_the_files() {
+        for profile in BUILT_IN {
+            let partial = parse(profile.source, Format::Toml).unwrap();
+            let compiled = serde_json::to_string(&partial).unwrap() + "\n";
+            if std::env::var_os("CELLBLOCK_BLESS").is_some() {
+                let file = format!("src/spec/profiles/{}.json", profile.name);
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+                std::fs::write(path, compiled).unwrap();
+            } else {
+                assert_eq!(profile.compiled, compiled, "{}", profile.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_of_a_profile_stands_below_its_reason() {
+        for profile in BUILT_IN {
+            let mut explained = false;
+            for line in profile.source.lines() {
+                if line.starts_with('#') {
+                    explained = true;
+                } else if line.is_empty() {
+                    explained = false;
+                } else if let Some((key, _)) = line.split_once(" = ") {
+                    let exempt = ["description", "extends"].contains(&key);
+                    assert!(explained || exempt, "{}: {line}", profile.name);
+                }
+            }
+        }
+    }
+}

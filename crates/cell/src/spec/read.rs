@@ -1,0 +1,173 @@
+//! Text to [`Partial`], with errors that name the field.
+
+use std::fmt::Display;
+
+use serde::Deserialize as _;
+
+use super::node::{Node, Problem, Step as PathStep};
+use super::partial::Partial;
+use record::error::{Result, SetupError, Step};
+
+/// How a spec file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML 1.0.
+    Toml,
+    /// JSON.
+    Json,
+}
+
+impl Format {
+    /// The format of `text` in a file called `name`: by its ending, or else by
+    /// its first character, since no TOML document starts with a brace.
+    pub fn of(name: &str, text: &str) -> Self {
+        if name.ends_with(".json") {
+            Self::Json
+        } else if name.ends_with(".toml") {
+            Self::Toml
+        } else if text.trim_start().starts_with('{') {
+            Self::Json
+        } else {
+            Self::Toml
+        }
+    }
+}
+
+/// So many problems of one file are enough to read at once.
+const MANY: usize = 50;
+
+/// Reads a profile or spec file. Pure: nothing on the host is looked at.
+///
+/// # Errors
+/// The first problem, with its field (`limits.memory`) or its place
+/// (`line 3, column 7`) as operand.
+pub fn parse(text: &str, format: Format) -> Result<Partial> {
+    Partial::deserialize(document(text, format)?).map_err(Problem::into_error)
+}
+
+/// Reads a file and names all its problems, not only the first. What is wrong
+/// is missing from the result.
+pub fn parse_all(text: &str, format: Format) -> (Partial, Vec<SetupError>) {
+    let mut node = match document(text, format) {
+        Ok(node) => node,
+        Err(error) => return (Partial::default(), vec![error]),
+    };
+    let mut problems = Vec::new();
+    loop {
+        match Partial::deserialize(node.clone()) {
+            Ok(partial) => return (partial, problems),
+            Err(problem) => {
+                let removed = node.remove(&problem.path());
+                problems.push(problem.into_error());
+                if !removed || problems.len() == MANY {
+                    return (Partial::default(), problems);
+                }
+            }
+        }
+    }
+}
+
+/// Reads any other TOML file, with errors of the same kind.
+///
+/// # Errors
+/// The first problem, with its field or its place as operand.
+pub fn read_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    T::deserialize(document(text, Format::Toml)?).map_err(Problem::into_error)
+}
+
+fn document(text: &str, format: Format) -> Result<Node> {
+    match format {
+        Format::Toml => toml::from_str(text).map_err(|error| {
+            let at = error.span().map(|span| position(text, span.start));
+            syntax("TOML", error.message(), at)
+        }),
+        Format::Json => serde_json::from_str(text).map_err(|error| {
+            let at = (error.line(), error.column());
+            let message = error.to_string();
+            let place = format!(" at line {} column {}", at.0, at.1);
+            syntax(
+                "JSON",
+                message.strip_suffix(&place).unwrap_or(&message),
+                Some(at),
+            )
+        }),
+    }
+}
+
+fn syntax(language: &str, message: &str, at: Option<(usize, usize)>) -> SetupError {
+    let message = message.replace('\n', ", ");
+    let error = SetupError::new(Step::Spec, format!("not valid {language}: {message}"));
+    match at {
+        Some((line, column)) => error.on(format!("line {line}, column {column}")),
+        None => error,
+    }
+}
+
+/// Line and column of a byte offset, both from 1.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+impl Problem {
+    fn into_error(self) -> SetupError {
+        let path = dotted(&self.path());
+        let mut error = SetupError::new(Step::Spec, self.message);
+        error.hint = self.hint;
+        if path.is_empty() {
+            error
+        } else {
+            error.on(path)
+        }
+    }
+}
+
+/// `limits.memory`, `binds[0].target`, `env."odd name"`.
+fn dotted(path: &[PathStep]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            PathStep::Index(index) => text.push_str(&format!("[{index}]")),
+            PathStep::Key(key) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(&quoted_key(key));
+            }
+        }
+    }
+    text
+}
+
+/// A key as it is written in a file: bare where TOML allows that.
+pub fn quoted_key(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(bare) {
+        key.to_owned()
+    } else {
+        format!("{key:?}")
+    }
+}
+
+/// `; did you mean `x`?` when one of the known names is near.
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let nearest = known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((_, candidate)) => format!("; did you mean `{candidate}`?"),
+        None => String::new(),
+    }
+}
+
+/// `a, b, c`.
+pub fn listed<T: Display>(names: impl IntoIterator<Item = T>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,315 @@
+//! Layers to one valid [`Spec`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::language;
+use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs, is_stdin};
+use super::validate::{Fault, faults};
+use super::{
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Language,
+    Layer as Security, Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
+};
+use record::bytes::decode_base64;
+use record::error::{Result, SetupError, Step};
+
+/// What the caller's command brings along, next to files and flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Which command it is.
+    pub mode: Mode,
+    /// Where relative host paths start: the caller's working directory.
+    pub cwd: &'a Path,
+    /// The languages that `run` knows.
+    pub languages: &'a [Language<'a>],
+    /// What happens to the program's standard streams.
+    pub stdio: Stdio,
+}
+
+/// The command that a spec is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// `cellblock run`: code for an interpreter.
+    Run,
+    /// `cellblock exec`: a program.
+    Exec,
+}
+
+/// Where a layer comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A built-in profile.
+    BuiltIn(String),
+    /// A profile or spec file.
+    File(PathBuf),
+    /// A spec file on standard input.
+    Stdin,
+    /// The command line.
+    Flags,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn(name) => f.write_str(name),
+            Self::File(path) => path.display().fmt(f),
+            Self::Stdin => f.write_str("standard input"),
+            Self::Flags => f.write_str("flags"),
+        }
+    }
+}
+
+impl Origin {
+    /// The operand of an error about a field of this layer.
+    pub fn field(&self, field: &str) -> String {
+        match self {
+            Self::Flags => flag_of(field),
+            _ => format!("{self}:{field}"),
+        }
+    }
+
+    pub(crate) fn fault(&self, fault: Fault) -> SetupError {
+        SetupError::new(Step::Spec, fault.message).on(self.field(&fault.field))
+    }
+}
+
+/// A part of the request and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it says.
+    pub partial: Partial,
+}
+
+impl Layer {
+    /// Every value of this layer that is not allowed. Host paths are absolute
+    /// by now ([`Partial::root_at`]).
+    pub fn faults(&self) -> Vec<SetupError> {
+        let faults = faults(&self.partial).into_iter();
+        faults.map(|fault| self.origin.fault(fault)).collect()
+    }
+}
+
+/// Merges the layers, the later over the earlier, into a complete and valid
+/// request. `profile` is the name to record for them.
+///
+/// # Errors
+/// The first value that is not allowed, with its layer and field.
+pub fn resolve(layers: Vec<Layer>, profile: String, ask: &Ask<'_>) -> Result<Spec> {
+    let mut merged = Partial::default();
+    for layer in layers {
+        if let Some(error) = layer.faults().into_iter().next() {
+            return Err(error);
+        }
+        merged = merged.merge(layer.partial);
+    }
+    let command = command(&mut merged, ask)?;
+    complete(merged, profile, command, ask)
+}
+
+/// What runs, by the command and what the layers say.
+fn command(merged: &mut Partial, ask: &Ask<'_>) -> Result<Command> {
+    match ask.mode {
+        Mode::Exec => {
+            let argv = merged.argv.take().ok_or_else(|| {
+                let hint = match merged.names_command() {
+                    true => "the request holds code, which `cellblock run` runs",
+                    false => "put it behind `--`, or into the spec file as `argv`",
+                };
+                SetupError::new(Step::Spec, "there is no program to run").hint(hint)
+            })?;
+            Ok(Command::Exec { argv })
+        }
+        Mode::Run => {
+            if merged.code.is_none() {
+                let hint = match merged.argv {
+                    Some(_) => "the request holds `argv`, which `cellblock exec` runs",
+                    None => "give FILE, -c CODE, - for standard input, or a spec file with `code`",
+                };
+                return Err(SetupError::new(Step::Spec, "there is no code to run").hint(hint));
+            }
+            let language = language::choose(merged.language.as_deref(), merged, ask.languages)?;
+            Ok(Command::Run {
+                language: language.name.to_owned(),
+                name: code_name(merged.code_path(), language),
+                code: merged.code.take().unwrap_or_default(),
+                args: merged.args.take().unwrap_or_default(),
+            })
+        }
+    }
+}
+
+/// What the code is called in tracebacks.
+fn code_name(file: Option<&Path>, language: &Language<'_>) -> String {
+    match file.and_then(Path::file_name) {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => match language.extensions.first() {
+            Some(extension) => format!("main.{extension}"),
+            None => "main".to_owned(),
+        },
+    }
+}
+
+/// Every field of the spec; one that no layer sets is an error.
+fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -> Result<Spec> {
+    let limits = merged.limits;
+    let landlock = merged.landlock;
+    let tcp = TcpRule::from(need(landlock.tcp, "landlock.tcp")?);
+    let min_abi = need(landlock.min_abi, "landlock.min_abi")?;
+    let files_from = merged.files_from.map(|path| match is_stdin(&path) {
+        true => FilesFrom::Stdin,
+        false => FilesFrom::Path(path),
+    });
+    Ok(Spec {
+        command,
+        profile,
+        rootfs: rootfs(&need(merged.rootfs, "rootfs")?, ask.cwd),
+        store: merged.store,
+        hostname: need(merged.hostname, "hostname")?,
+        cwd: need(merged.cwd, "cwd")?,
+        env: merged.env,
+        binds: merged.binds.into_iter().map(bind).collect(),
+        files: merged.files.into_iter().map(input).collect::<Result<_>>()?,
+        out: merged.out,
+        workspace: merged.workspace,
+        keep_tmp: merged.keep_tmp,
+        workspace_wait: (merged.workspace_wait)
+            .map_or(Some(Duration::ZERO), |bound| bound.0.map(|span| span.0)),
+        inline_files: merged.inline_files,
+        network: need(merged.network, "network")?,
+        limits: Limits {
+            wall: need(limits.wall, "limits.wall")?.0.map(|span| span.0),
+            grace: need(limits.grace, "limits.grace")?.0.map(|span| span.0),
+            cpu_time: need(limits.cpu_time, "limits.cpu_time")?.0.map(|s| s.0),
+            cpus: need(limits.cpus, "limits.cpus")?.0,
+            memory: need(limits.memory, "limits.memory")?.0,
+            processes: need(limits.processes, "limits.processes")?.0,
+            open_files: need(limits.open_files, "limits.open_files")?.0,
+            file_size: need(limits.file_size, "limits.file_size")?.0,
+            output: need(limits.output, "limits.output")?,
+            on_output: need(limits.on_output, "limits.on_output")?,
+            results: need(limits.results, "limits.results")?,
+            tmp: tmpfs(limits.tmp, "limits.tmp.size", "limits.tmp.inodes")?,
+            workspace: tmpfs(
+                limits.workspace,
+                "limits.workspace.size",
+                "limits.workspace.inodes",
+            )?,
+            shm: tmpfs(limits.shm, "limits.shm.size", "limits.shm.inodes")?,
+        },
+        cgroup: cgroup(&need(merged.cgroup, "cgroup")?, ask.cwd),
+        strict: need(merged.strict, "strict")?,
+        landlock: LandlockSpec {
+            min_abi: match tcp {
+                // A rule that the kernel cannot apply must stop the run.
+                TcpRule::Ports { .. } if !merged.without.contains(&Security::Landlock) => {
+                    min_abi.max(TCP_ABI)
+                }
+                _ => min_abi,
+            },
+            max_abi: landlock.max_abi,
+            exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
+            tcp,
+        },
+        stdin: match (merged.code_from, &files_from) {
+            (Some(CodeFrom::Stdin), _) | (_, Some(FilesFrom::Stdin)) => Stdin::Null,
+            _ => Stdin::Inherit,
+        },
+        files_from,
+        without: merged.without,
+        seccomp: need(merged.seccomp, "seccomp")?,
+        outer_uid: merged.outer_uid,
+        stdio: ask.stdio,
+    })
+}
+
+/// The Landlock ABI that knows TCP (Linux 6.7).
+const TCP_ABI: u32 = 4;
+
+fn need<T>(value: Option<T>, field: &str) -> Result<T> {
+    value.ok_or_else(|| SetupError::new(Step::Spec, "no profile sets this field").on(field))
+}
+
+fn tmpfs(partial: PartialTmpfs, size: &str, inodes: &str) -> Result<TmpfsLimit> {
+    Ok(TmpfsLimit {
+        size: need(partial.size, size)?,
+        inodes: need(partial.inodes, inodes)?,
+    })
+}
+
+fn rootfs(text: &str, cwd: &Path) -> RootfsRef {
+    match text {
+        "auto" => RootfsRef::Auto,
+        "host" => RootfsRef::Host,
+        path if path.contains('/') => RootfsRef::Dir(cwd.join(path)),
+        name => RootfsRef::Named(name.to_owned()),
+    }
+}
+
+fn cgroup(text: &str, cwd: &Path) -> CgroupChoice {
+    match text {
+        "auto" => CgroupChoice::Auto,
+        "none" => CgroupChoice::None,
+        path => CgroupChoice::Path(cwd.join(path)),
+    }
+}
+
+/// Its paths are absolute by now, and its target filled in.
+fn bind(partial: PartialBind) -> Bind {
+    Bind {
+        target: partial.target.unwrap_or_else(|| partial.source.clone()),
+        source: partial.source,
+        writable: partial.writable,
+    }
+}
+
+fn input(file: PartialFile) -> Result<InputFile> {
+    let source = match (file.source, file.base64) {
+        (Some(path), _) => FileSource::Host(path),
+        (None, Some(text)) => {
+            let bytes = decode_base64(&text);
+            let bytes = bytes.map_err(|why| SetupError::new(Step::Spec, why).on("files"))?;
+            FileSource::Inline(bytes.into())
+        }
+        (None, None) => FileSource::Inline(file.text.unwrap_or_default().into()),
+    };
+    Ok(InputFile {
+        source,
+        target: file.path,
+    })
+}
+
+/// The flag that sets a field, for messages.
+fn flag_of(field: &str) -> String {
+    const NAMED: [(&str, &str); 11] = [
+        ("argv", "PROG"),
+        ("args", "ARGS"),
+        ("code_file", "FILE"),
+        ("code", "-c"),
+        ("language", "--lang"),
+        ("extends", "--policy"),
+        ("network", "--net"),
+        ("binds", "--ro or --rw"),
+        ("files", "--file"),
+        ("env", "--env"),
+        ("landlock.exec_writable", "--no-exec"),
+    ];
+    let whole = field.split('[').next().unwrap_or(field);
+    let named = NAMED.iter().find(|(name, _)| {
+        whole == *name
+            || whole
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('.'))
+    });
+    match named {
+        Some((_, flag)) => (*flag).to_owned(),
+        None => {
+            let name = whole
+                .trim_start_matches("limits.")
+                .trim_start_matches("landlock.");
+            format!("--{}", name.replace(['.', '_'], "-"))
+        }
+    }
+}

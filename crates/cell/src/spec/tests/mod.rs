@@ -1,0 +1,53 @@
+//! Tests of the request side: from text and flags to a spec.
+
+mod errors;
+mod layers;
+mod load;
+
+use std::path::Path;
+
+use super::profiles::chain;
+use super::resolve::{Ask, Layer, Mode, Origin, resolve};
+use super::{Language, Partial, Spec, Stdio};
+use record::error::{Result, SetupError};
+
+const LANGUAGES: &[Language<'static>] = &[
+    Language {
+        name: "python",
+        aliases: &["python3", "py"],
+        extensions: &["py", "pyw"],
+        profile: "python",
+    },
+    Language {
+        name: "shell",
+        aliases: &["sh", "bash"],
+        extensions: &["sh"],
+        profile: "shell",
+    },
+];
+
+fn ask(mode: Mode) -> Ask<'static> {
+    Ask {
+        mode,
+        cwd: Path::new("/home/u"),
+        languages: LANGUAGES,
+        stdio: Stdio::Inherit,
+    }
+}
+
+/// The error as people see it, its hint behind.
+fn shown(error: &SetupError) -> String {
+    match &error.hint {
+        Some(hint) => format!("{error}\nhint: {hint}"),
+        None => error.to_string(),
+    }
+}
+
+/// A request for `true`, from the default profile and this on top.
+fn resolved(mut partial: Partial, origin: Origin) -> Result<Spec> {
+    let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
+    partial.argv.get_or_insert_with(|| vec!["true".into()]);
+    partial.root_at(Path::new("/home/u"));
+    layers.push(Layer { origin, partial });
+    resolve(layers, "default".to_owned(), &ask(Mode::Exec))
+}

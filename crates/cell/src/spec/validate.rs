@@ -1,0 +1,346 @@
+//! What values are allowed, whichever layer they stand in.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use super::WORKSPACE;
+use super::partial::{Partial, PartialBind, PartialFile, PartialTmpfs};
+use super::quantity::Bound;
+use super::read::quoted_key;
+use super::tcp::PartialTcp;
+use super::units::{Bytes, Span};
+use record::bytes::{RawText, decode_base64};
+
+/// A value that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Its field, dotted.
+    pub field: String,
+    /// What it is and what is allowed.
+    pub message: String,
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const EXBIBYTE: u64 = 1 << 60;
+
+/// Every value of a layer that is not allowed. Host paths are absolute by now
+/// ([`Partial::root_at`]).
+pub(super) fn faults(partial: &Partial) -> Vec<Fault> {
+    let mut found = Found(Vec::new());
+    found.command(partial);
+    found.names(partial);
+    found.limits(partial);
+    found.landlock(partial);
+    found.env(partial);
+    found.binds(&partial.binds);
+    found.files(&partial.files);
+    found.0
+}
+
+struct Found(Vec<Fault>);
+
+impl Found {
+    fn push(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Fault {
+            field: field.into(),
+            message: message.into(),
+        });
+    }
+
+    fn command(&mut self, partial: &Partial) {
+        if let Some(argv) = &partial.argv {
+            if argv
+                .first()
+                .is_none_or(|program| program.as_bytes().is_empty())
+            {
+                self.push("argv", "is empty, but wants the program's name first");
+            }
+            self.no_nul("argv", argv);
+        }
+        if let Some(args) = &partial.args {
+            self.no_nul("args", args);
+        }
+        if partial.code.is_some() && partial.code_file.is_some() {
+            self.push("code_file", "is given next to `code`, but only one can run");
+        }
+        if partial.argv.is_some() && (partial.code.is_some() || partial.code_file.is_some()) {
+            self.push("argv", "is given next to code, but only one can run");
+        }
+        for (field, path) in [
+            ("out", &partial.out),
+            ("files_from", &partial.files_from),
+            ("workspace", &partial.workspace),
+            ("keep_tmp", &partial.keep_tmp),
+        ] {
+            if let Some(path) = path {
+                self.host_path(field, path);
+            }
+        }
+        let inline = Bytes(0)..=Bytes(Bytes::GIB);
+        self.within("inline_files", partial.inline_files, inline, "at most 1G");
+    }
+
+    fn no_nul(&mut self, field: &str, words: &[RawText]) {
+        for (index, word) in words.iter().enumerate() {
+            if word.as_bytes().contains(&0) {
+                let field = format!("{field}[{index}]");
+                self.push(field, "holds a NUL byte, which no argument can");
+            }
+        }
+    }
+
+    fn names(&mut self, partial: &Partial) {
+        if let Some(name) = &partial.hostname
+            && !is_hostname(name)
+        {
+            self.push(
+                "hostname",
+                format!(
+                    "is {name:?}, but wants 1 to 64 letters, digits, `-` or `.`, and neither \
+                     of the last two first"
+                ),
+            );
+        }
+        if let Some(cwd) = &partial.cwd {
+            self.inner_path("cwd", cwd);
+        }
+        for (field, name) in [("rootfs", &partial.rootfs), ("seccomp", &partial.seccomp)] {
+            if name
+                .as_ref()
+                .is_some_and(|n| n.is_empty() || n.contains('\0'))
+            {
+                self.push(
+                    field,
+                    "is empty or holds a NUL byte, but wants a name or a path",
+                );
+            }
+        }
+        if let Some(cgroup) = &partial.cgroup
+            && !matches!(cgroup.as_str(), "auto" | "none")
+            && (!cgroup.contains('/') || cgroup.contains('\0'))
+        {
+            self.push(
+                "cgroup",
+                format!("is {cgroup:?}, but wants auto, none, or a path with a `/`"),
+            );
+        }
+        if partial.outer_uid == Some(0) || partial.outer_uid == Some(u32::MAX) {
+            self.push(
+                "outer_uid",
+                "wants an unprivileged uid from 1 to 4294967294",
+            );
+        }
+    }
+
+    fn limits(&mut self, partial: &Partial) {
+        let limits = &partial.limits;
+        let time = Span(Duration::from_millis(1))..=Span(YEAR);
+        let from = |least: u64| Bytes(least)..=Bytes(EXBIBYTE);
+        self.bound("limits.wall", limits.wall, time.clone(), "1ms to 365d");
+        self.bound("limits.grace", limits.grace, time.clone(), "1ms to 365d");
+        self.bound("limits.cpu_time", limits.cpu_time, time, "1ms to 365d");
+        self.bound("limits.cpus", limits.cpus, 0.01..=4096.0, "0.01 to 4096");
+        self.bound(
+            "limits.memory",
+            limits.memory,
+            from(4 * Bytes::MIB),
+            "4M or more",
+        );
+        self.bound(
+            "limits.processes",
+            limits.processes,
+            1..=1 << 22,
+            "1 to 4194304",
+        );
+        self.bound(
+            "limits.open_files",
+            limits.open_files,
+            8..=1 << 20,
+            "8 to 1048576",
+        );
+        self.bound(
+            "limits.file_size",
+            limits.file_size,
+            from(0),
+            "at most 1048576T",
+        );
+        let output = Bytes(0)..=Bytes(Bytes::GIB);
+        self.within("limits.output", limits.output, output.clone(), "at most 1G");
+        self.within("limits.results", limits.results, output, "at most 1G");
+        for (
+            size,
+            inodes,
+            PartialTmpfs {
+                size: bytes,
+                inodes: files,
+            },
+        ) in [
+            ("limits.tmp.size", "limits.tmp.inodes", limits.tmp),
+            (
+                "limits.workspace.size",
+                "limits.workspace.inodes",
+                limits.workspace,
+            ),
+            ("limits.shm.size", "limits.shm.inodes", limits.shm),
+        ] {
+            // The kernel reads a zero of either as "no limit".
+            self.within(size, bytes, from(64 * Bytes::KIB), "64K or more");
+            self.within(inodes, files, 16..=1 << 32, "16 to 4294967296");
+        }
+    }
+
+    fn bound<T>(
+        &mut self,
+        field: &str,
+        value: Option<Bound<T>>,
+        allowed: RangeInclusive<T>,
+        words: &str,
+    ) where
+        T: PartialOrd + Display,
+    {
+        if let Some(Bound(Some(value))) = value
+            && !allowed.contains(&value)
+        {
+            self.push(field, format!("is {value}, but wants {words}, or none"));
+        }
+    }
+
+    fn within<T>(&mut self, field: &str, value: Option<T>, allowed: RangeInclusive<T>, words: &str)
+    where
+        T: PartialOrd + Display,
+    {
+        if let Some(value) = value
+            && !allowed.contains(&value)
+        {
+            self.push(field, format!("is {value}, but wants {words}"));
+        }
+    }
+
+    fn landlock(&mut self, partial: &Partial) {
+        let landlock = &partial.landlock;
+        self.within("landlock.min_abi", landlock.min_abi, 1..=1000, "1 to 1000");
+        if let Some(PartialTcp::Ports(ports)) = &landlock.tcp {
+            for (field, ports) in [("connect", &ports.connect), ("bind", &ports.bind)] {
+                if ports.as_ref().is_some_and(|ports| ports.contains(&0)) {
+                    self.push(
+                        format!("landlock.tcp.{field}"),
+                        "holds port 0, but wants ports from 1 to 65535",
+                    );
+                }
+            }
+        }
+    }
+
+    fn env(&mut self, partial: &Partial) {
+        for (name, value) in &partial.env {
+            let field = format!("env.{}", quoted_key(name));
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.push(
+                    field,
+                    "has a name that is empty or holds `=` or NUL, which no environment can",
+                );
+            } else if value.as_bytes().contains(&0) {
+                self.push(field, "holds a NUL byte, which no environment can");
+            }
+        }
+    }
+
+    fn binds(&mut self, binds: &[PartialBind]) {
+        let mut targets = BTreeSet::new();
+        for (index, bind) in binds.iter().enumerate() {
+            self.host_path(&format!("binds[{index}].source"), &bind.source);
+            let Some(target) = &bind.target else { continue };
+            let field = format!("binds[{index}].target");
+            self.inner_path(&field, target);
+            let shown = target.display();
+            if target == Path::new("/") {
+                let message = "is `/`, but wants a place below it; --rootfs chooses the root";
+                self.push(&field, message);
+            } else if let Some(own) = ["/proc", "/dev"].iter().find(|own| target.starts_with(own)) {
+                let message = format!("is `{shown}`, but {own} is the cell's own");
+                self.push(&field, message);
+            }
+            if !targets.insert(target) {
+                self.push(&field, format!("is `{shown}`, which an earlier bind has"));
+            }
+        }
+    }
+
+    fn files(&mut self, files: &[PartialFile]) {
+        let mut paths = BTreeSet::new();
+        for (index, file) in files.iter().enumerate() {
+            let field = format!("files[{index}].path");
+            let shown = file.path.display();
+            let normal = |c: Component<'_>| matches!(c, Component::Normal(_));
+            if has_nul(file.path.as_os_str())
+                || file.path.file_name().is_none()
+                || !file.path.components().all(normal)
+            {
+                self.push(
+                    &field,
+                    format!(
+                        "is `{shown}`, but wants a path relative to {WORKSPACE} without `..` or NUL"
+                    ),
+                );
+            }
+            if !paths.insert(&file.path) {
+                self.push(&field, format!("is `{shown}`, which an earlier file has"));
+            }
+            let contents = [
+                file.text.is_some(),
+                file.base64.is_some(),
+                file.source.is_some(),
+            ];
+            if contents.iter().filter(|given| **given).count() != 1 {
+                self.push(
+                    format!("files[{index}]"),
+                    "wants exactly one of text, base64 and source",
+                );
+            }
+            if let Some(Err(message)) = file.base64.as_deref().map(decode_base64) {
+                self.push(format!("files[{index}].base64"), message);
+            }
+            if let Some(source) = &file.source {
+                self.host_path(&format!("files[{index}].source"), source);
+            }
+        }
+    }
+
+    fn host_path(&mut self, field: &str, path: &Path) {
+        if path.as_os_str().is_empty() || has_nul(path.as_os_str()) {
+            self.push(field, "is empty or holds a NUL byte, but wants a path");
+        }
+    }
+
+    fn inner_path(&mut self, field: &str, path: &Path) {
+        let ascends = path.components().any(|c| c == Component::ParentDir);
+        if !path.is_absolute() || ascends || has_nul(path.as_os_str()) {
+            self.push(
+                field,
+                format!(
+                    "is `{}`, but wants an absolute path without `..` or NUL",
+                    path.display()
+                ),
+            );
+        }
+    }
+}
+
+fn is_hostname(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    (1..=64).contains(&name.len())
+        && name.bytes().all(allowed)
+        && name
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric())
+}
+
+fn has_nul(text: &OsStr) -> bool {
+    text.as_bytes().contains(&0)
+}

@@ -1,0 +1,488 @@
+//! What an exception says about why the code failed, in any language.
+
+use nix::errno::Errno;
+
+use record::{Category, CodeError, Denied};
+
+/// The category of an exception.
+///
+/// [`Category::Processes`] only means that the exception is of the kind that
+/// the limit on processes causes; whether it did is for the caller to know.
+pub(super) fn of_exception(error: &CodeError) -> Category {
+    let message = error.message.to_lowercase();
+    by_phrase(&DECISIVE_PHRASES, &message)
+        .or_else(|| by_class(&error.name))
+        .or_else(|| error.errno.and_then(by_errno))
+        .or_else(|| by_phrase(&PHRASES, &message))
+        // Python's; an error number says that it was the network.
+        .or_else(|| (class(&error.name) == "TimeoutError").then_some(Category::Timeout))
+        .unwrap_or(Category::Runtime)
+}
+
+/// Whether somebody answered: the network is there, and other code could fare
+/// better on it.
+pub(super) fn network_answered(error: &CodeError) -> bool {
+    let refused = [
+        Errno::ECONNREFUSED,
+        Errno::ECONNRESET,
+        Errno::ECONNABORTED,
+        Errno::EADDRINUSE,
+    ];
+    let number = error.errno.map(i32::saturating_abs);
+    refused.iter().any(|errno| number == Some(*errno as i32))
+        || [
+            "ConnectionRefusedError",
+            "ConnectionResetError",
+            "ConnectionAbortedError",
+        ]
+        .contains(&class(&error.name))
+        || error.message.to_lowercase().contains("connection refused")
+}
+
+/// Whether the limit on open files is what it is about.
+pub(super) fn is_too_many_files(error: &CodeError) -> bool {
+    has_number(error, &[Errno::EMFILE, Errno::ENFILE])
+        || error.message.to_lowercase().contains("too many open files")
+}
+
+/// Whether a file grew beyond what it may.
+pub(super) fn is_file_too_large(error: &CodeError) -> bool {
+    has_number(error, &[Errno::EFBIG]) || error.message.to_lowercase().contains("file too large")
+}
+
+/// Whether it is EAGAIN, which has many causes.
+pub(super) fn is_unavailable(error: &CodeError) -> bool {
+    has_number(error, &[Errno::EAGAIN])
+        || class(&error.name) == "BlockingIOError"
+        || (error.message.to_lowercase()).contains("resource temporarily unavailable")
+}
+
+/// Whether it tells that a process or thread was to be started.
+pub(super) fn is_of_a_start(error: &CodeError) -> bool {
+    let starts = |text: &str| {
+        ["fork", "spawn", "thread"]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    starts(&error.message.to_lowercase()) || error.traceback.iter().any(|line| starts(line))
+}
+
+/// Whether a shell that the code started did not find a program.
+pub(super) fn is_of_shell_without_program(error: &CodeError, stderr: &str) -> bool {
+    of_exception(error) == Category::Runtime && super::programs::missing(error, stderr).is_some()
+}
+
+/// The denied system call whose error number the exception has, if only one has it.
+pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Option<&'a Denied> {
+    let number = Errno::from_raw(error.errno?.saturating_abs());
+    let name = format!("{number:?}");
+    let mut behind = denied.iter().filter(|denied| denied.action == name);
+    behind.next().filter(|_| behind.next().is_none())
+}
+
+fn has_number(error: &CodeError, numbers: &[Errno]) -> bool {
+    let number = error.errno.map(i32::saturating_abs);
+    numbers.iter().any(|errno| number == Some(*errno as i32))
+}
+
+/// A class without its package: `java.io.IOException` is `IOException`.
+fn class(name: &str) -> &str {
+    name.rsplit(['.', '$', ':']).next().unwrap_or(name)
+}
+
+fn by_class(name: &str) -> Option<Category> {
+    let class = class(name);
+    // numpy raises `_ArrayMemoryError`, Java `OutOfMemoryError`.
+    if class.ends_with("MemoryError") {
+        return Some(Category::Memory);
+    }
+    CLASSES
+        .iter()
+        .find(|(_, classes)| classes.contains(&class))
+        .map(|(category, _)| *category)
+}
+
+/// Classes that tell the category by themselves: of Python and its common
+/// packages, JavaScript, Java, and R's condition classes.
+const CLASSES: [(Category, &[&str]); 10] = [
+    (
+        Category::Syntax,
+        &["SyntaxError", "IndentationError", "TabError", "parseError"],
+    ),
+    (
+        Category::Name,
+        &[
+            "NameError",
+            "UnboundLocalError",
+            "AttributeError",
+            "ReferenceError",
+            "NoSuchFieldError",
+            "NoSuchFieldException",
+            "NoSuchMethodError",
+            "NoSuchMethodException",
+        ],
+    ),
+    (
+        Category::Import,
+        &[
+            "ImportError",
+            "ModuleNotFoundError",
+            "packageNotFoundError",
+            "ClassNotFoundException",
+            "NoClassDefFoundError",
+        ],
+    ),
+    (
+        Category::Type,
+        &[
+            "TypeError",
+            "UFuncTypeError",
+            "UFuncNoLoopError",
+            "DTypePromotionError",
+            "ClassCastException",
+            "ArrayStoreException",
+        ],
+    ),
+    (
+        Category::Value,
+        &[
+            "ValueError",
+            "LookupError",
+            "KeyError",
+            "IndexError",
+            "ArithmeticError",
+            "ZeroDivisionError",
+            "OverflowError",
+            "FloatingPointError",
+            "UnicodeError",
+            "UnicodeDecodeError",
+            "UnicodeEncodeError",
+            "UnicodeTranslateError",
+            "JSONDecodeError",
+            "InvalidOperation",
+            "LinAlgError",
+            "EmptyDataError",
+            "ParserError",
+            "ColumnNotFoundError",
+            "IntCastingNaNError",
+            "InvalidIndexError",
+            "MergeError",
+            "OutOfBoundsDatetime",
+            "AxisError",
+            "RangeError",
+            "URIError",
+            "ArithmeticException",
+            "IllegalArgumentException",
+            "NumberFormatException",
+            "IndexOutOfBoundsException",
+            "ArrayIndexOutOfBoundsException",
+            "StringIndexOutOfBoundsException",
+            "NegativeArraySizeException",
+            "NoSuchElementException",
+            "InputMismatchException",
+            "NullPointerException",
+            "DateTimeParseException",
+            "subscriptOutOfBoundsError",
+        ],
+    ),
+    (
+        Category::File,
+        &[
+            "FileNotFoundError",
+            "FileExistsError",
+            "IsADirectoryError",
+            "NotADirectoryError",
+            "BadZipFile",
+            "InvalidFileException",
+            "UnidentifiedImageError",
+            "UnsupportedOperation",
+            "NoSuchFileException",
+            "FileAlreadyExistsException",
+            "DirectoryNotEmptyException",
+            "NotDirectoryException",
+        ],
+    ),
+    (
+        Category::Permission,
+        &[
+            "PermissionError",
+            "AccessDeniedException",
+            "ReadOnlyFileSystemException",
+            "AccessControlException",
+        ],
+    ),
+    (
+        Category::Network,
+        &[
+            "ConnectionError",
+            "ConnectionRefusedError",
+            "ConnectionResetError",
+            "ConnectionAbortedError",
+            "gaierror",
+            "herror",
+            "URLError",
+            "MaxRetryError",
+            "NewConnectionError",
+            "NameResolutionError",
+            "ProxyError",
+            "SSLError",
+            "ConnectError",
+            "ConnectTimeout",
+            "ConnectTimeoutError",
+            "ReadTimeout",
+            "ReadTimeoutError",
+            "ClientConnectorError",
+            "ClientConnectorDNSError",
+            "ClientOSError",
+            "ServerDisconnectedError",
+            "UnknownHostException",
+            "ConnectException",
+            "NoRouteToHostException",
+            "PortUnreachableException",
+            "SocketException",
+            "SocketTimeoutException",
+            "BindException",
+            "HttpTimeoutException",
+            "HttpConnectTimeoutException",
+        ],
+    ),
+    (Category::Timeout, &["TimeoutExpired", "TimeoutException"]),
+    (Category::Processes, &["BlockingIOError"]),
+];
+
+/// Python gives error numbers as they are, Node negative ones.
+fn by_errno(number: i32) -> Option<Category> {
+    // libuv's numbers for the failures of getaddrinfo(3).
+    if (-3014..=-3000).contains(&number) {
+        return Some(Category::Network);
+    }
+    match Errno::from_raw(number.saturating_abs()) {
+        Errno::EACCES | Errno::EPERM | Errno::EROFS => Some(Category::Permission),
+        Errno::ENOENT
+        | Errno::EEXIST
+        | Errno::EISDIR
+        | Errno::ENOTDIR
+        | Errno::ENOTEMPTY
+        | Errno::ENAMETOOLONG
+        | Errno::ELOOP
+        | Errno::EMFILE
+        | Errno::ENFILE
+        | Errno::EBADF
+        | Errno::EXDEV => Some(Category::File),
+        Errno::ENETUNREACH
+        | Errno::ENETDOWN
+        | Errno::ENETRESET
+        | Errno::EHOSTUNREACH
+        | Errno::EHOSTDOWN
+        | Errno::ECONNREFUSED
+        | Errno::ECONNRESET
+        | Errno::ECONNABORTED
+        | Errno::ETIMEDOUT
+        | Errno::EADDRINUSE
+        | Errno::EADDRNOTAVAIL
+        | Errno::EAFNOSUPPORT
+        | Errno::EPROTONOSUPPORT
+        | Errno::ENOTCONN => Some(Category::Network),
+        Errno::ENOMEM => Some(Category::Memory),
+        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG => Some(Category::Disk),
+        Errno::EAGAIN => Some(Category::Processes),
+        _ => None,
+    }
+}
+
+fn by_phrase(table: &[(Category, &str)], lower_case_message: &str) -> Option<Category> {
+    table
+        .iter()
+        .find(|(_, phrase)| lower_case_message.contains(phrase))
+        .map(|(category, _)| *category)
+}
+
+/// Messages that say more than their class: `RuntimeError`, `OutOfMemoryError`,
+/// `RangeError` and Node's `TypeError` carry these.
+const DECISIVE_PHRASES: [(Category, &str); 5] = [
+    (Category::Processes, "can't start new thread"),
+    (Category::Processes, "unable to create native thread"),
+    (Category::Memory, "array buffer allocation failed"),
+    (Category::Runtime, "maximum call stack size exceeded"),
+    (Category::Network, "fetch failed"),
+];
+
+/// Messages of classes that say nothing, such as R's `simpleError`, Node's
+/// `Error` and Java's `IOException`.
+const PHRASES: [(Category, &str); 29] = [
+    (Category::Disk, "no space left on device"),
+    (Category::Disk, "disk quota exceeded"),
+    (Category::Disk, "file too large"),
+    (Category::Memory, "cannot allocate memory"),
+    (Category::Memory, "cannot allocate vector"),
+    (Category::Memory, "vector memory exhausted"),
+    (Category::Processes, "resource temporarily unavailable"),
+    (Category::Permission, "permission denied"),
+    (Category::Permission, "operation not permitted"),
+    (Category::Permission, "read-only file system"),
+    (Category::Import, "cannot find module"),
+    (Category::Import, "cannot find package"),
+    (Category::Import, "there is no package called"),
+    (Category::Network, "getaddrinfo"),
+    (Category::Network, "network is unreachable"),
+    (Category::Network, "connection refused"),
+    (Category::Network, "could not resolve host"),
+    (Category::Network, "cannot open url"),
+    (Category::File, "no such file or directory"),
+    (Category::File, "cannot open file"),
+    (Category::File, "cannot open the connection"),
+    (Category::File, "too many open files"),
+    (Category::Name, "could not find function"),
+    (Category::Name, "' not found"),
+    (Category::Name, "\u{2019} not found"),
+    (Category::Type, "non-numeric argument"),
+    (Category::Type, "invalid 'type'"),
+    (Category::Value, "subscript out of bounds"),
+    (Category::Value, "undefined columns selected"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn category(name: &str, message: &str, errno: Option<Errno>) -> Category {
+        of_exception(&CodeError {
+            name: name.into(),
+            message: message.into(),
+            traceback: vec![],
+            line: None,
+            errno: errno.map(|errno| errno as i32),
+        })
+    }
+
+    #[test]
+    fn classes_and_numbers_have_their_category() {
+        for (name, errno, expected) in [
+            ("SyntaxError", None, Category::Syntax),
+            ("IndentationError", None, Category::Syntax),
+            ("NameError", None, Category::Name),
+            ("AttributeError", None, Category::Name),
+            ("ReferenceError", None, Category::Name),
+            ("ModuleNotFoundError", None, Category::Import),
+            ("java.lang.ClassNotFoundException", None, Category::Import),
+            ("TypeError", None, Category::Type),
+            ("ZeroDivisionError", None, Category::Value),
+            ("json.decoder.JSONDecodeError", None, Category::Value),
+            ("FileNotFoundError", Some(Errno::ENOENT), Category::File),
+            ("OSError", Some(Errno::ENOTEMPTY), Category::File),
+            ("OSError", Some(Errno::EMFILE), Category::File),
+            ("PermissionError", Some(Errno::EACCES), Category::Permission),
+            ("OSError", Some(Errno::EROFS), Category::Permission),
+            ("OSError", Some(Errno::ENETUNREACH), Category::Network),
+            (
+                "ConnectionRefusedError",
+                Some(Errno::ECONNREFUSED),
+                Category::Network,
+            ),
+            // The number of a gaierror is one of getaddrinfo's: -2 is not ENOENT.
+            ("socket.gaierror", Some(Errno::ENOENT), Category::Network),
+            (
+                "requests.exceptions.ConnectionError",
+                None,
+                Category::Network,
+            ),
+            ("MemoryError", None, Category::Memory),
+            (
+                "numpy._core._exceptions._ArrayMemoryError",
+                None,
+                Category::Memory,
+            ),
+            ("java.lang.OutOfMemoryError", None, Category::Memory),
+            ("OSError", Some(Errno::ENOMEM), Category::Memory),
+            ("OSError", Some(Errno::ENOSPC), Category::Disk),
+            ("OSError", Some(Errno::EDQUOT), Category::Disk),
+            ("OSError", Some(Errno::EFBIG), Category::Disk),
+            ("BlockingIOError", Some(Errno::EAGAIN), Category::Processes),
+            ("OSError", Some(Errno::EAGAIN), Category::Processes),
+            ("RecursionError", None, Category::Runtime),
+            ("KeyboardInterrupt", None, Category::Runtime),
+            ("OSError", Some(Errno::EIO), Category::Runtime),
+            ("", None, Category::Runtime),
+        ] {
+            assert_eq!(category(name, "", errno), expected, "{name} {errno:?}");
+        }
+    }
+
+    #[test]
+    fn messages_tell_where_the_class_does_not() {
+        for (name, message, expected) in [
+            (
+                "RuntimeError",
+                "can't start new thread",
+                Category::Processes,
+            ),
+            (
+                "java.lang.OutOfMemoryError",
+                "unable to create native thread: possibly out of memory",
+                Category::Processes,
+            ),
+            (
+                "RangeError",
+                "Array buffer allocation failed",
+                Category::Memory,
+            ),
+            (
+                "RangeError",
+                "Maximum call stack size exceeded",
+                Category::Runtime,
+            ),
+            ("RangeError", "Invalid array length", Category::Value),
+            (
+                "java.io.IOException",
+                "No space left on device",
+                Category::Disk,
+            ),
+            (
+                "java.io.FileNotFoundException",
+                "/usr/owned (Read-only file system)",
+                Category::Permission,
+            ),
+            (
+                "java.io.FileNotFoundException",
+                "/workspace/x (No such file or directory)",
+                Category::File,
+            ),
+            ("Error", "Cannot find module 'lodash'", Category::Import),
+            ("TypeError", "fetch failed", Category::Network),
+            ("simpleError", "object 'x' not found", Category::Name),
+            (
+                "simpleError",
+                "object \u{2018}x\u{2019} not found",
+                Category::Name,
+            ),
+            (
+                "simpleError",
+                "could not find function \"f\"",
+                Category::Name,
+            ),
+            (
+                "simpleError",
+                "non-numeric argument to binary operator",
+                Category::Type,
+            ),
+            ("simpleError", "subscript out of bounds", Category::Value),
+            ("simpleError", "cannot open the connection", Category::File),
+            (
+                "simpleError",
+                "cannot allocate vector of size 7.5 Gb",
+                Category::Memory,
+            ),
+            // A class that says what it is wins over words in its message.
+            ("ValueError", "permission denied", Category::Value),
+        ] {
+            assert_eq!(category(name, message, None), expected, "{name}: {message}");
+        }
+    }
+
+    #[test]
+    fn node_gives_numbers_below_zero() {
+        assert_eq!(by_errno(-(Errno::ENOENT as i32)), Some(Category::File));
+        assert_eq!(by_errno(-3008), Some(Category::Network));
+        assert_eq!(by_errno(i32::MIN), None);
+    }
+}

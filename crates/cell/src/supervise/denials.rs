@@ -1,0 +1,138 @@
+//! System calls that the filter denied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::turn::Turn;
+use sys::seccomp;
+
+/// Different numbers that are counted. A program can call any number, and each one
+/// counted takes memory and a line of the record.
+const NUMBERS: usize = 512;
+
+/// Counts denied system calls by number.
+#[derive(Debug, Default)]
+pub struct Denials {
+    errnos: BTreeMap<i64, Errno>,
+    probes: BTreeSet<i64>,
+    counts: BTreeMap<i64, u64>,
+    interpreters: BTreeMap<i64, u64>,
+    uncounted: u64,
+}
+
+impl Denials {
+    /// Answers each of these system calls with its own error number, and every
+    /// other with EPERM.
+    pub fn answering(errnos: impl IntoIterator<Item = (i64, Errno)>) -> Self {
+        Self {
+            errnos: errnos.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Counts these apart for as long as the interpreter has not begun with the
+    /// code: it tries them by itself at every start, and does without.
+    ///
+    /// The word that the code has begun comes from the cell. The shim sends it
+    /// before it hands over to the code, so code can neither delay nor take it
+    /// back; an interpreter that never says it never ran the code. What could be
+    /// hidden that way is a call of this list, which is denied all the same.
+    #[must_use]
+    pub fn with_probes(mut self, probes: impl IntoIterator<Item = i64>) -> Self {
+        self.probes.extend(probes);
+        self
+    }
+
+    /// How often each system call was denied to the code.
+    pub fn counts(&self) -> &BTreeMap<i64, u64> {
+        &self.counts
+    }
+
+    /// How often each was denied to the interpreter, before it began with the code.
+    pub fn interpreters(&self) -> &BTreeMap<i64, u64> {
+        &self.interpreters
+    }
+
+    /// How many calls were denied whose numbers are not among them.
+    pub const fn uncounted(&self) -> u64 {
+        self.uncounted
+    }
+
+    /// Answers what is waiting, within a turn; false when there will be nothing
+    /// more. Tells `first` the number of a call that is denied to the code for the
+    /// first time. `has_begun` says whether the interpreter has begun with the code.
+    pub fn answer(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        has_begun: bool,
+        turn: &mut Turn,
+        mut first: impl FnMut(i64),
+    ) -> bool {
+        loop {
+            // The kernel has no answer for NOTIF_RECV other than to wait, so poll(2)
+            // is asked before each. A caller that dies in between does not make it
+            // wait: its request still counts, and the answer is ENOENT.
+            let mut ready = [PollFd::new(listener, PollFlags::POLLIN)];
+            let waiting = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
+            let events = ready[0].revents().unwrap_or(PollFlags::empty());
+            if !waiting || !events.contains(PollFlags::POLLIN) {
+                return !events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
+            }
+            let errno_of = |number| self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
+            match seccomp::deny_next(listener, errno_of) {
+                Ok(number) => {
+                    if self.count(number, has_begun) {
+                        first(number);
+                    }
+                }
+                Err(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => {}
+                Err(_) => return false,
+            }
+            if !turn.goes_on(0) {
+                return true;
+            }
+        }
+    }
+
+    /// Says whether it is the code's first of its number.
+    fn count(&mut self, number: i64, has_begun: bool) -> bool {
+        let is_interpreters = !has_begun && self.probes.contains(&number);
+        if is_interpreters {
+            *self.interpreters.entry(number).or_default() += 1;
+            return false;
+        }
+        if self.counts.len() >= NUMBERS && !self.counts.contains_key(&number) {
+            self.uncounted += 1;
+            return false;
+        }
+        let count = self.counts.entry(number).or_default();
+        *count += 1;
+        *count == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_the_interpreters_until_the_code_begins() {
+        let mut denials = Denials::default().with_probes([425]);
+        let calls = [
+            (425, false),
+            (101, false),
+            (425, false),
+            (425, true),
+            (425, true),
+        ];
+        let first: Vec<bool> = (calls.into_iter())
+            .map(|(number, has_begun)| denials.count(number, has_begun))
+            .collect();
+        assert_eq!(first, [false, true, false, true, false]);
+        assert_eq!(denials.counts(), &BTreeMap::from([(101, 1), (425, 2)]));
+        assert_eq!(denials.interpreters(), &BTreeMap::from([(425, 2)]));
+    }
+}

@@ -1,0 +1,314 @@
+//! The words of the record's `context`, for the code's author.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use super::verdict::{Evidence, Exhausted, FullTmpfs, Place};
+use super::{category, modules, programs};
+use crate::spec::units::show_duration;
+use record::error::{SetupError, Step};
+use record::{Category, CodeError, Denied};
+
+/// What went wrong with an exception of this category.
+pub(super) fn exception_context(
+    error: &CodeError,
+    category: Category,
+    evidence: &Evidence<'_>,
+) -> String {
+    let place = &evidence.place;
+    let advice = match category {
+        Category::Syntax => "the code does not parse; correct it there",
+        Category::Name => {
+            "it uses a name or attribute that does not exist; define it, or correct its spelling"
+        }
+        Category::Import => &import_advice(error, place),
+        Category::Type => "a value has the wrong type there",
+        Category::Value => "a value, key or index is not what that operation takes",
+        Category::File => &file_advice(error, evidence),
+        Category::Permission => &permission_advice(error, evidence.denied),
+        Category::Memory | Category::Processes | Category::Disk => &claim(category, evidence),
+        Category::Network if category::network_answered(error) => {
+            "nobody listens there, or the connection was cut"
+        }
+        Category::Network if place.has_network => "the network does not reach that",
+        Category::Network => "the cell has no network; pass data in as files",
+        Category::Timeout => "something took longer than the code itself allows it",
+        _ if category::is_unavailable(error) => &not_the_limit(evidence),
+        _ => "the traceback shows where",
+    };
+    let line = error
+        .line
+        .map_or_else(String::new, |line| format!(" on line {line}"));
+    format!(
+        "the code raised {}{line}: {advice}",
+        shown_class(&error.name)
+    )
+}
+
+fn import_advice(error: &CodeError, place: &Place<'_>) -> String {
+    if error.message.starts_with("cannot import name ") {
+        return "the module that is there has no such name; correct its spelling, or do as that version wants".to_owned();
+    }
+    modules::advice(&error.message, place)
+        .unwrap_or_else(|| "a module is missing; use one that the rootfs has".to_owned())
+}
+
+fn file_advice(error: &CodeError, evidence: &Evidence<'_>) -> String {
+    if category::is_too_many_files(error) {
+        return too_many_files(evidence);
+    }
+    match programs::missing(error, &evidence.stderr) {
+        Some(program) => programs::advice(&program, &evidence.place),
+        None => "a file is missing or not of the right kind; relative paths start in the working directory, and only files that were passed in exist".to_owned(),
+    }
+}
+
+fn too_many_files(evidence: &Evidence<'_>) -> String {
+    let most = evidence
+        .limits
+        .open_files
+        .map_or_else(String::new, |count| {
+            format!(" (its limit is {count} at a time)")
+        });
+    format!("it has too many files open{most}; close each when it is done with")
+}
+
+fn permission_advice(error: &CodeError, denied: &[Denied]) -> String {
+    match (category::denial_behind(error, denied), denied) {
+        (Some(Denied { name, reason, .. }), _) => {
+            let reason = reason
+                .as_deref()
+                .map_or_else(String::new, |reason| format!(" ({reason})"));
+            format!("the cell's policy denies that use of {name}{reason}; do without it")
+        }
+        (None, [_, ..]) => "the cell's policy forbids that; do without it".to_owned(),
+        (None, []) => "the cell forbids that; write only below /workspace or /tmp".to_owned(),
+    }
+}
+
+/// What the code says it lacked, beside what was measured: the figures do not show
+/// that a limit was reached, but some refusals leave none.
+pub(super) fn claim(category: Category, evidence: &Evidence<'_>) -> String {
+    match category {
+        Category::Memory => memory_claim(evidence),
+        Category::Processes => processes_claim(evidence),
+        Category::Disk => disk_claim(evidence),
+        Category::File => too_many_files(evidence),
+        _ => "the reason is in what it wrote".to_owned(),
+    }
+}
+
+fn memory_claim(evidence: &Evidence<'_>) -> String {
+    let seen = evidence
+        .measured
+        .memory_peak
+        .map_or_else(String::new, |peak| {
+            format!(", and at most {} was measured in use", about(peak))
+        });
+    match evidence.limits.memory {
+        Some(limit) => format!(
+            "it reports a lack of memory; the limit is {limit}{seen}, so it may have asked for too much at once; ask for less at a time, or for a higher limit"
+        ),
+        None => format!("it reports a lack of memory{seen}; ask for less at a time"),
+    }
+}
+
+/// Bytes in whole MiB, as nobody needs them exactly.
+fn about(bytes: crate::spec::Bytes) -> String {
+    format!("{}M", bytes.0.div_ceil(1 << 20))
+}
+
+fn processes_claim(evidence: &Evidence<'_>) -> String {
+    let limit = evidence.limits.processes.map_or_else(String::new, |count| {
+        format!("; the limit is {count} processes and threads at a time")
+    });
+    let stacks = evidence.limits.memory.map_or_else(String::new, |memory| {
+        format!(", and the stack of each counts against the memory limit of {memory}")
+    });
+    format!(
+        "it reports that it could not start a process or thread{limit}{stacks}; run fewer at a time"
+    )
+}
+
+/// EAGAIN where the limit on processes did not act.
+fn not_the_limit(evidence: &Evidence<'_>) -> String {
+    let limit = evidence.limits.processes.map_or_else(String::new, |count| {
+        format!("; if it was a process or thread, the limit is {count} at a time")
+    });
+    format!(
+        "something was not available at that moment, such as data on a descriptor that does not block{limit}"
+    )
+}
+
+fn disk_claim(evidence: &Evidence<'_>) -> String {
+    let limits = evidence.limits;
+    let file = limits
+        .file_size
+        .map_or_else(String::new, |size| format!(", and one file at most {size}"));
+    format!(
+        "it reports a full disk; none of its disks was seen full: /workspace holds {}, /tmp {}, /dev/shm {}{file}; write less at a time, or delete what is no longer needed",
+        limits.workspace.size, limits.tmp.size, limits.shm.size
+    )
+}
+
+/// A signal that the kernel sends at a limit, and that anybody can send.
+pub(super) fn limit_signal(signal: Signal, evidence: &Evidence<'_>) -> Option<String> {
+    let Evidence {
+        limits, measured, ..
+    } = evidence;
+    match signal {
+        Signal::SIGXCPU => {
+            let used = measured.cpu_used.map_or_else(String::new, |used| {
+                let used = std::time::Duration::from_millis(used.as_millis() as u64);
+                format!("; {} was measured", show_duration(used))
+            });
+            let limit = limits.cpu_time.map_or_else(
+                || "and it has no such limit".to_owned(),
+                |limit| format!("and it did not reach its limit of {}", show_duration(limit)),
+            );
+            Some(format!(
+                "SIGXCPU ended the program, which the kernel sends at a limit on CPU time, {limit}{used}; a process can send it too"
+            ))
+        }
+        Signal::SIGXFSZ => {
+            let limit = limits.file_size.map_or_else(
+                || "no limit is set".to_owned(),
+                |size| format!("the limit is {size}, and no file of that size was found"),
+            );
+            Some(format!(
+                "SIGXFSZ ended the program, which the kernel sends when a file would grow beyond its limit: {limit}; a process can send it too"
+            ))
+        }
+        Signal::SIGSYS => Some(
+            "SIGSYS ended the program, which the kernel sends for a system call of another architecture (such as 32-bit or x32 code): the policy allows none; a process can send it too".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Why cellblock failed; without what may name a path of the host's.
+pub(super) fn internal_context(message: &str) -> String {
+    match message.contains('/') {
+        true => "cellblock itself failed, and the code is not at fault; the operator finds the details in the record's setup_error".to_owned(),
+        false => format!("cellblock itself failed: {message}"),
+    }
+}
+
+/// Why no code ran. A model reads this: nothing of it names a path of the host's,
+/// nor what else has a `/` in it; that stands in the record's `setup_error`. The
+/// program that was to be executed is the caller's own word, and inside the cell.
+pub(super) fn setup_context(error: &SetupError) -> String {
+    let is_execution = error.step == Step::Exec;
+    let what = match error.step {
+        Step::Exec if error.errno == Some(Errno::ENOENT as i32) => {
+            "there is no such program in the cell"
+        }
+        Step::Exec => "the program could not be executed",
+        Step::Interpreter => "the rootfs has no such interpreter",
+        _ => "the cell could not be set up",
+    };
+    let mut shown = error.without_paths();
+    if is_execution {
+        shown.operand.clone_from(&error.operand);
+    }
+    let mut context = format!("{what}, and no code ran: {shown}");
+    if let Some(hint) = &shown.hint {
+        let _ = write!(context, "; {hint}");
+    }
+    if shown != *error {
+        context += "; the operator finds the details in the record's setup_error";
+    }
+    context
+}
+
+/// An exception's class as a part of a sentence. It comes from the cell: it can
+/// be of any length and hold anything.
+fn shown_class(name: &str) -> String {
+    let shown: String = name
+        .chars()
+        .filter(|c| c.is_alphanumeric() || "_.$:-".contains(*c))
+        .take(80)
+        .collect();
+    match shown.as_str() {
+        "" => "an exception".to_owned(),
+        _ => shown,
+    }
+}
+
+/// What the policy denied, as the end of a sentence.
+pub(super) fn denials(denied: &[Denied]) -> String {
+    const NAMED: usize = 5;
+    if denied.is_empty() {
+        return String::new();
+    }
+    let mut names: Vec<String> = denied
+        .iter()
+        .take(NAMED)
+        .map(|denied| match denied.count {
+            0 | 1 => denied.name.clone(),
+            count => format!("{} ({count} times)", denied.name),
+        })
+        .collect();
+    if denied.len() > NAMED {
+        names.push(format!("{} more", denied.len() - NAMED));
+    }
+    format!("; the policy denied {}", names.join(", "))
+}
+
+/// A signal as people write it.
+pub(super) fn signal_name(signal: i32) -> Cow<'static, str> {
+    match Signal::try_from(signal) {
+        Ok(signal) => signal.as_str().into(),
+        Err(_) => format!("signal {signal}").into(),
+    }
+}
+
+/// What a signal usually means, as the end of a sentence.
+pub(super) fn signal_meaning(signal: i32) -> &'static str {
+    match Signal::try_from(signal) {
+        Ok(Signal::SIGSEGV) => ": it used memory that is not its own, or overflowed its stack",
+        Ok(Signal::SIGBUS) => ": it used a mapped page that has nothing behind it",
+        Ok(Signal::SIGABRT) => ": it gave up by itself; stderr may say why",
+        Ok(Signal::SIGFPE) => ": it divided by zero or overflowed an integer",
+        Ok(Signal::SIGILL) => ": it ran an instruction that this CPU does not have",
+        Ok(Signal::SIGPIPE) => ": it wrote to a pipe that nobody reads",
+        _ => "",
+    }
+}
+
+/// What shells mean by a status, as the end of a sentence.
+pub(super) fn status_meaning(status: u8) -> String {
+    match status {
+        126 => ", which from a shell means a command that cannot be executed".to_owned(),
+        127 => ", which from a shell means a command that was not found".to_owned(),
+        129.. => match Signal::try_from(i32::from(status) - 128) {
+            Ok(signal) => format!(
+                ", which from a shell means a command that {} ended",
+                signal.as_str()
+            ),
+            Err(_) => String::new(),
+        },
+        _ => String::new(),
+    }
+}
+
+/// Which tmpfs are, or were, full of what.
+pub(super) fn full_context(full: &[&FullTmpfs]) -> String {
+    let words = |tmpfs: &&FullTmpfs| {
+        let name = &tmpfs.name;
+        match (tmpfs.exhausted, tmpfs.at_end) {
+            (Exhausted::Space(size), true) => format!("{name} is full ({size})"),
+            (Exhausted::Space(size), false) => format!("{name} was full at times ({size})"),
+            (Exhausted::Inodes(count), true) => {
+                format!("{name} holds as many files as it can ({count})")
+            }
+            (Exhausted::Inodes(count), false) => {
+                format!("{name} held as many files as it can at times ({count})")
+            }
+        }
+    };
+    (full.iter().map(words).collect::<Vec<_>>()).join(" and ")
+}

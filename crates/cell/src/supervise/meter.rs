@@ -1,0 +1,142 @@
+//! How much a running cell uses, and whether that is too much.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use super::verdict::Stop;
+use crate::launch::Running;
+use crate::launch::cgroup::CellCgroup;
+use crate::plan::Plan;
+use sys::process::CpuTime;
+
+mod cpu;
+mod memory;
+mod processes;
+
+use cpu::CpuCount;
+use memory::{Found, MemoryCount};
+use processes::Process;
+
+/// How often a cell without a cgroup is looked at.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// How often, while an exact figure is waited for.
+const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// No CPU limit is checked more often than this.
+const CPU_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The most that was seen of a cell without a cgroup.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peaks {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
+    /// CPU time of all.
+    pub cpu: CpuTime,
+    /// CPU time of processes that nobody waited for, which is part of it.
+    pub lost_cpu: CpuTime,
+}
+
+/// Measures a cell's use, by its cgroup or else through `/proc`.
+#[derive(Debug)]
+pub(crate) struct Meter<'a> {
+    cgroup: Option<&'a CellCgroup>,
+    init: Pid,
+    /// Whether no cgroup counts processes.
+    counts: bool,
+    cpu: CpuCount,
+    cpu_time: Option<Duration>,
+    cpu_left: Option<Duration>,
+    memory: Option<MemoryCount>,
+    cpus: u32,
+}
+
+impl<'a> Meter<'a> {
+    /// A meter for `cell`.
+    pub(crate) fn new(cell: &'a Running, plan: &Plan) -> Self {
+        let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN)
+            .ok()
+            .flatten()
+            .and_then(|n| u32::try_from(n).ok());
+        let limit = cell.fallback.memory.map(|bytes| bytes.0);
+        Self {
+            cgroup: cell.cgroup.as_ref(),
+            init: cell.pid,
+            counts: cell.cgroup.is_none() || cell.fallback.processes.is_some(),
+            cpu: CpuCount::default(),
+            cpu_time: plan.watch.cpu_time,
+            cpu_left: plan.watch.cpu_time,
+            memory: limit.map(MemoryCount::new),
+            cpus: cpus.unwrap_or(1).max(1),
+        }
+    }
+
+    /// When to look next. A cgroup's CPU limit cannot be reached before its rest,
+    /// shared by all CPUs, is over; what `/proc` shows has to be seen in time.
+    pub(crate) fn next_check(&self, now: Instant) -> Option<Instant> {
+        let cpu = self
+            .cpu_left
+            .map(|left| (left / self.cpus).max(CPU_INTERVAL));
+        let watched = self.counts || self.memory.is_some();
+        let waits = self.memory.as_ref().is_some_and(MemoryCount::waits);
+        let proc = watched.then_some(if waits { SHORT_INTERVAL } else { INTERVAL });
+        [cpu, proc]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|wait| now + wait)
+    }
+
+    /// Looks, and says which limit is exceeded.
+    pub(crate) fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
+        let processes = if self.counts || self.memory.is_some() {
+            processes::below(self.init)
+        } else {
+            Vec::new()
+        };
+        if self.counts {
+            // Init, the first of them, is cellblock's own.
+            let threads = |process: &Process| process.threads.len() as u64;
+            let count = processes.iter().skip(1).map(threads).sum();
+            peaks.processes = peaks.processes.max(Some(count));
+        }
+        let used = self.cpu_used(&processes, peaks);
+        if let Some(limit) = self.cpu_time {
+            self.cpu_left = Some(limit.saturating_sub(used));
+            if used >= limit {
+                return Some(Stop::CpuTimeout(limit));
+            }
+        }
+        let memory = self.memory.as_mut()?;
+        let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
+        match memory.look(&processes, tmpfs, used) {
+            Found::Within(used) => {
+                peaks.memory = peaks.memory.max(Some(used));
+                None
+            }
+            Found::Above(used) => {
+                peaks.memory = peaks.memory.max(used);
+                Some(Stop::MemoryWatchdog)
+            }
+            Found::Unknown => None,
+        }
+    }
+
+    fn cpu_used(&mut self, processes: &[Process], peaks: &mut Peaks) -> Duration {
+        if let Some(cgroup) = self.cgroup {
+            let used = cgroup.cpu_used().ok();
+            return used.map_or(Duration::ZERO, |used| used.total());
+        }
+        peaks.cpu = self.cpu.look(processes);
+        peaks.lost_cpu = self.cpu.lost();
+        peaks.cpu.total()
+    }
+}
+
+fn tmpfs_used(directory: &OwnedFd) -> u64 {
+    nix::sys::statvfs::fstatvfs(directory).map_or(0, |fs| {
+        (fs.blocks() - fs.blocks_free()) * fs.fragment_size()
+    })
+}

@@ -1,0 +1,212 @@
+//! Programs that the code wants and the cell does not have.
+
+use super::modules::{base, shown_rootfs};
+use super::verdict::Place;
+use record::CodeError;
+
+/// The program that an exception says is missing, if it says so. Both come from
+/// the cell; the name is one that can stand in a command.
+pub(super) fn missing(error: &CodeError, stderr: &str) -> Option<String> {
+    let message = error.message.as_str();
+    let is_shells = message.contains("status 127") || message.contains("error in running command");
+    (in_shells_words(message))
+        .or_else(|| is_shells.then(|| in_shells_words(stderr)).flatten())
+        .or_else(|| spawned_by_node(message))
+        .or_else(|| between(message, "Cannot run program \"", "\""))
+        .or_else(|| executed_by_python(error))
+        .and_then(plain)
+}
+
+/// The program that a shell, or env(1), did not find.
+pub(super) fn not_found_by_shell(stderr: &str) -> Option<String> {
+    in_shells_words(stderr).and_then(plain)
+}
+
+/// What to do about it; the end of a sentence.
+pub(super) fn advice(program: &str, place: &Place<'_>) -> String {
+    let rootfs = shown_rootfs(place.rootfs);
+    let package = PACKAGES
+        .iter()
+        .find(|(name, _)| *name == program)
+        .map(|(_, package)| *package);
+    let lacks = format!(
+        "there is no program `{program}` in {}",
+        rootfs_words(rootfs)
+    );
+    let usual = match place.language {
+        Some("python") => "python",
+        Some("javascript" | "typescript") => "node",
+        Some("r") => "r",
+        Some("java") => "java",
+        _ => "shell",
+    };
+    match package {
+        Some(package) => format!(
+            "{lacks}; do without it, or use a rootfs that has it: `cellblock rootfs add {} --apt {package}`",
+            base(rootfs, usual)
+        ),
+        None => format!("{lacks}; do without it, or use a rootfs that has it"),
+    }
+}
+
+fn rootfs_words(rootfs: &str) -> String {
+    match rootfs.contains('/') || rootfs.is_empty() {
+        true => "the rootfs".to_owned(),
+        false => format!("the rootfs `{rootfs}`"),
+    }
+}
+
+/// `sh: 1: git: not found`, `line 1: git: command not found` and
+/// `env: 'git': No such file or directory`; the last of them counts.
+fn in_shells_words(text: &str) -> Option<&str> {
+    text.lines().rev().find_map(|line| {
+        let line = line.trim_end();
+        let named =
+            (line.strip_suffix(": command not found")).or_else(|| line.strip_suffix(": not found"));
+        if let Some(named) = named {
+            return named.rsplit(": ").next();
+        }
+        let named = line.strip_prefix("env: ")?;
+        let named = named.strip_suffix(": No such file or directory")?;
+        Some(named.trim_matches(['\'', '\u{2018}', '\u{2019}']))
+    })
+}
+
+/// `spawn git ENOENT`, `spawnSync git ENOENT`.
+fn spawned_by_node(message: &str) -> Option<&str> {
+    between(message, "spawn ", " ENOENT").or_else(|| between(message, "spawnSync ", " ENOENT"))
+}
+
+/// Python names the file alone; that it was to be executed, the traceback tells.
+fn executed_by_python(error: &CodeError) -> Option<&str> {
+    let is_missing = error.errno == Some(libc::ENOENT) && error.name == "FileNotFoundError";
+    let executes = |line: &String| {
+        [
+            "_execute_child",
+            "posix_spawn",
+            "execvp",
+            "os.exec",
+            "create_subprocess",
+        ]
+        .iter()
+        .any(|call| line.contains(call))
+    };
+    (is_missing && error.traceback.iter().any(executes))
+        .then(|| between(&error.message, "No such file or directory: '", "'"))
+        .flatten()
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    rest.split_once(after).map(|(name, _)| name)
+}
+
+/// A name, and no path: what has a `/` in it is a file of the code's.
+fn plain(name: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    (begins && name.len() <= 64 && name.chars().all(is_plain)).then(|| name.to_owned())
+}
+
+/// Programs that models like to call, and Debian's package with each.
+const PACKAGES: [(&str, &str); 26] = [
+    ("convert", "imagemagick"),
+    ("curl", "curl"),
+    ("dot", "graphviz"),
+    ("ffmpeg", "ffmpeg"),
+    ("ffprobe", "ffmpeg"),
+    ("file", "file"),
+    ("g++", "g++"),
+    ("gcc", "gcc"),
+    ("gdal_translate", "gdal-bin"),
+    ("git", "git"),
+    ("jq", "jq"),
+    ("libreoffice", "libreoffice"),
+    ("magick", "imagemagick"),
+    ("make", "make"),
+    ("pandoc", "pandoc"),
+    ("pdflatex", "texlive-latex-base"),
+    ("pdftoppm", "poppler-utils"),
+    ("pdftotext", "poppler-utils"),
+    ("rg", "ripgrep"),
+    ("soffice", "libreoffice"),
+    ("sqlite3", "sqlite3"),
+    ("tesseract", "tesseract-ocr"),
+    ("unzip", "unzip"),
+    ("wget", "wget"),
+    ("xxd", "xxd"),
+    ("zip", "zip"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(name: &str, message: &str, errno: Option<i32>, traceback: &str) -> CodeError {
+        CodeError {
+            name: name.into(),
+            message: message.into(),
+            traceback: vec![traceback.into()],
+            line: None,
+            errno,
+        }
+    }
+
+    #[test]
+    fn each_language_has_its_words() {
+        let none = "";
+        #[rustfmt::skip]
+        let rows = [
+            (error("FileNotFoundError", "[Errno 2] No such file or directory: 'git'", Some(2), "in _execute_child"), none, Some("git")),
+            (error("FileNotFoundError", "[Errno 2] No such file or directory: 'git'", Some(2), "open('git')"), none, None),
+            (error("FileNotFoundError", "[Errno 2] No such file or directory: './git'", Some(2), "in _execute_child"), none, None),
+            (error("CalledProcessError", "Command 'ffmpeg -i x' returned non-zero exit status 127.", None, none), "/bin/sh: 1: ffmpeg: not found\n", Some("ffmpeg")),
+            (error("CalledProcessError", "Command 'ffmpeg' returned non-zero exit status 1.", None, none), "/bin/sh: 1: ffmpeg: not found\n", None),
+            (error("Error", "spawn ffmpeg ENOENT", Some(-2), none), none, Some("ffmpeg")),
+            (error("Error", "spawnSync ffmpeg ENOENT", Some(-2), none), none, Some("ffmpeg")),
+            (error("Error", "Command failed: ffmpeg\n/bin/sh: 1: ffmpeg: not found\n", None, none), none, Some("ffmpeg")),
+            (error("java.io.IOException", "Cannot run program \"ffmpeg\": error=2, No such file or directory", None, none), none, Some("ffmpeg")),
+            (error("simpleError", "error in running command", None, none), "sh: 1: ffmpeg: not found\n", Some("ffmpeg")),
+            (error("ValueError", "the key was not found", None, none), none, None),
+        ];
+        for (error, stderr, program) in rows {
+            assert_eq!(missing(&error, stderr).as_deref(), program, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn shells_name_what_they_did_not_find() {
+        for (stderr, program) in [
+            (
+                "/run/cellblock/main.sh: line 1: git: command not found\n",
+                Some("git"),
+            ),
+            (
+                "env: \u{2018}git\u{2019}: No such file or directory\n",
+                Some("git"),
+            ),
+            ("env: 'git': No such file or directory", Some("git")),
+            ("sh: 1: ./x: not found", None),
+            ("x: `rm -rf`: not found", None),
+            ("fine", None),
+        ] {
+            assert_eq!(not_found_by_shell(stderr).as_deref(), program, "{stderr}");
+        }
+    }
+
+    #[test]
+    fn advice_names_a_package_and_no_path() {
+        let place = |rootfs| Place {
+            language: Some("python"),
+            rootfs,
+            has_network: false,
+        };
+        let of = |program, rootfs| advice(program, &place(rootfs));
+        assert!(of("git", "host").contains("rootfs `host`"));
+        assert!(of("git", "host").ends_with("`cellblock rootfs add python --apt git`"));
+        assert!(of("pdftotext", "mine@sha256:1").contains("add mine --apt poppler-utils"));
+        assert!(!of("git", "/srv/tree").contains("/srv"));
+        assert!(of("own-tool", "host").ends_with("a rootfs that has it"));
+        assert!(PACKAGES.is_sorted());
+    }
+}

@@ -1,0 +1,435 @@
+//! Turns the evidence of how a cell ended into the record's verdict.
+//!
+//! What cellblock did comes first (it ended the cell, so the program's end says
+//! little), then what was measured ([`super::Measured`]), then how the program ended.
+//! What the code says of itself (an exception, its last words, a signal that it
+//! may have sent itself) makes no outcome by itself: `memory`, `processes`,
+//! `disk` and `timeout` need a figure that shows the limit. Without one the
+//! outcome is how the program ended, the category what it reports, and `context`
+//! has the report beside the figures.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use super::explain::{
+    claim, denials, exception_context, full_context, internal_context, limit_signal, setup_context,
+    signal_meaning, signal_name, status_meaning,
+};
+use super::{category, programs};
+use crate::spec::Limits;
+use crate::spec::units::show_duration;
+use record::error::{SetupError, Step};
+use record::{Category, CodeError, Outcome};
+
+mod evidence;
+
+pub(crate) use evidence::{End, Evidence, Exhausted, FullTmpfs, Place, Stop};
+
+/// Exit code for a time limit, as timeout(1) has it.
+const TIMED_OUT: i32 = 124;
+/// Exit code for a cell that could not be set up, and for cellblock's own failures.
+const NOT_SET_UP: i32 = 125;
+/// Exit code for a program that is there but cannot be executed, as shells have it.
+const NOT_EXECUTABLE: i32 = 126;
+/// Exit code for a program that is not there, as shells have it.
+const NOT_FOUND: i32 = 127;
+/// Exit code for an exception that ended the code.
+const RAISED: i32 = 1;
+
+/// The record's fields about how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// How it ended, in one word.
+    pub outcome: Outcome,
+    /// The record's exit code; 0 only for [`Outcome::Ok`].
+    pub exit_code: i32,
+    /// The signal that ended the program, whoever sent it.
+    pub signal: Option<String>,
+    /// Whether the run failed in any way.
+    pub is_error: bool,
+    /// What kind of failure it was.
+    pub error_category: Option<Category>,
+    /// Whether changed code could succeed where this failed: not when the cell
+    /// could not be set up, when cellblock failed, when the caller cancelled,
+    /// or when the network does not reach what the code wants. Or whether the same
+    /// call could later: when another run has the kept directory.
+    pub is_retryable: bool,
+    /// One sentence for the code's author.
+    pub context: Option<String>,
+}
+
+/// How it ended.
+pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
+    let failure = match (&evidence.stopped, &evidence.end) {
+        (Some(Stop::Internal(message)), _) => internal(message),
+        (Some(Stop::Cancelled(signal)), _) => cancelled(*signal),
+        (Some(Stop::ParentEnded), _) => parent_ended(),
+        (_, End::NotStarted(error)) => not_started(error),
+        (Some(stop), _) => stopped(stop, evidence),
+        (None, End::Signaled(signal)) => signaled(*signal, evidence),
+        (None, End::Exited(status)) => match (evidence.error, *status) {
+            (Some(error), _) => raised(error, evidence),
+            (None, 0) => return OK,
+            (None, status) => exited(status, evidence),
+        },
+    };
+    Verdict {
+        outcome: failure.outcome,
+        exit_code: failure.exit_code,
+        signal: match evidence.end {
+            End::Signaled(signal) => Some(signal_name(signal).into_owned()),
+            _ => None,
+        },
+        is_error: true,
+        error_category: Some(failure.category),
+        is_retryable: is_retryable(&failure, evidence.error),
+        context: Some(failure.context + &denials(evidence.denied)),
+    }
+}
+
+const OK: Verdict = Verdict {
+    outcome: Outcome::Ok,
+    exit_code: 0,
+    signal: None,
+    is_error: false,
+    error_category: None,
+    is_retryable: false,
+    context: None,
+};
+
+/// Why it is not [`OK`].
+struct Failure {
+    outcome: Outcome,
+    category: Category,
+    exit_code: i32,
+    context: String,
+    /// Whether the same call may succeed later.
+    is_busy: bool,
+}
+
+impl Failure {
+    fn new(
+        outcome: Outcome,
+        category: Category,
+        exit_code: i32,
+        context: impl Into<String>,
+    ) -> Self {
+        Self {
+            outcome,
+            category,
+            exit_code,
+            context: context.into(),
+            is_busy: false,
+        }
+    }
+}
+
+fn is_retryable(failure: &Failure, error: Option<&CodeError>) -> bool {
+    match failure.outcome {
+        Outcome::Setup => failure.is_busy,
+        Outcome::Internal | Outcome::Cancelled => false,
+        _ if failure.category == Category::Network => error.is_some_and(category::network_answered),
+        _ => true,
+    }
+}
+
+fn internal(message: &str) -> Failure {
+    Failure::new(
+        Outcome::Internal,
+        Category::Internal,
+        NOT_SET_UP,
+        internal_context(message),
+    )
+}
+
+fn cancelled(signal: i32) -> Failure {
+    Failure::new(
+        Outcome::Cancelled,
+        Category::Killed,
+        signal_code(signal),
+        format!(
+            "the caller cancelled the run with {} before it ended",
+            signal_name(signal)
+        ),
+    )
+}
+
+/// With the exit code of SIGTERM, which is what a process gets whose service ends.
+fn parent_ended() -> Failure {
+    Failure::new(
+        Outcome::Cancelled,
+        Category::Killed,
+        signal_code(Signal::SIGTERM as i32),
+        "the process that started cellblock ended, which cancelled the run (--die-with-parent)",
+    )
+}
+
+fn not_started(error: &SetupError) -> Failure {
+    let exit_code = match error.step {
+        Step::Exec if error.errno == Some(Errno::ENOENT as i32) => NOT_FOUND,
+        Step::Exec => NOT_EXECUTABLE,
+        Step::Interpreter => NOT_FOUND,
+        _ => NOT_SET_UP,
+    };
+    Failure {
+        is_busy: error.is_busy(),
+        ..Failure::new(
+            Outcome::Setup,
+            Category::Setup,
+            exit_code,
+            setup_context(error),
+        )
+    }
+}
+
+fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
+    match stop {
+        Stop::Internal(message) => internal(message),
+        Stop::Cancelled(signal) => cancelled(*signal),
+        Stop::ParentEnded => parent_ended(),
+        Stop::WallTimeout(limit) => Failure::new(
+            Outcome::Timeout,
+            Category::Timeout,
+            TIMED_OUT,
+            format!(
+                "the code ran longer than its limit of {}; make it faster, do less, or ask for more time",
+                show_duration(*limit)
+            ),
+        ),
+        Stop::CpuTimeout(limit) => cpu_timeout(Some(*limit)),
+        Stop::OutputLimit { stream, cap } => Failure::new(
+            Outcome::Output,
+            Category::Output,
+            failed_code(&evidence.end),
+            format!(
+                "the code wrote more than its limit of {cap} to {stream}; print less, or write to a file"
+            ),
+        ),
+        Stop::MemoryWatchdog => memory(failed_code(&evidence.end), evidence.limits),
+    }
+}
+
+fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
+    let exit_code = signal_code(signal);
+    let measured = &evidence.measured;
+    let known = Signal::try_from(signal).ok();
+    // What an interpreter ends itself with; others come whatever it said before.
+    let gave_up = matches!(
+        known,
+        Some(Signal::SIGABRT | Signal::SIGTRAP | Signal::SIGILL)
+    );
+    let claimed = claimed(evidence).filter(|_| gave_up);
+    if out_of_memory(evidence, claimed) {
+        return memory(exit_code, evidence.limits);
+    }
+    let full = measured.full_at_end();
+    match known {
+        Some(Signal::SIGXCPU) if measured.cpu_time == Some(true) => {
+            return cpu_timeout(evidence.limits.cpu_time);
+        }
+        Some(Signal::SIGXFSZ) if measured.file_size == Some(true) => {
+            return file_too_large(exit_code, evidence.limits);
+        }
+        // A mapped page that a full tmpfs cannot provide.
+        Some(Signal::SIGBUS) if !full.is_empty() => return disk(exit_code, &full),
+        // What runtimes do that cannot start the thread they need.
+        Some(Signal::SIGABRT) if measured.forks_refused => {
+            return processes(exit_code, evidence.limits);
+        }
+        _ => {}
+    }
+    let context = if known == Some(Signal::SIGKILL) {
+        "SIGKILL ended the program, and cellblock did not send it; the program may have killed itself, or the host may have run out of memory".to_owned()
+    } else if let Some(context) = known.and_then(|signal| limit_signal(signal, evidence)) {
+        context
+    } else {
+        let meaning = signal_meaning(signal);
+        format!("the program was ended by {}{meaning}", signal_name(signal))
+    };
+    let quoted = claimed.map_or_else(String::new, |_| quoted(evidence));
+    let category = claimed.unwrap_or(Category::Killed);
+    Failure::new(Outcome::Signal, category, exit_code, context + &quoted)
+}
+
+/// What the last words say was lacking.
+fn claimed(evidence: &Evidence<'_>) -> Option<Category> {
+    evidence.last_words.map(|(category, _)| category)
+}
+
+/// The last words, and what was measured.
+fn quoted(evidence: &Evidence<'_>) -> String {
+    evidence
+        .last_words
+        .map_or_else(String::new, |(category, phrase)| {
+            format!("; it wrote `{phrase}`: {}", claim(category, evidence))
+        })
+}
+
+/// Whether memory ran out. That it was short is no proof by itself: the code has
+/// to say that it failed for that.
+fn out_of_memory(evidence: &Evidence<'_>, claim: Option<Category>) -> bool {
+    let measured = &evidence.measured;
+    measured.memory == Some(true) || (measured.memory_short && claim == Some(Category::Memory))
+}
+
+fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
+    let measured = &evidence.measured;
+    let category = reported(error, evidence);
+    if out_of_memory(evidence, Some(category)) {
+        return memory(RAISED, evidence.limits);
+    }
+    let is_too_large = category::is_file_too_large(error);
+    match category {
+        Category::Processes if measured.processes == Some(true) => {
+            return processes(RAISED, evidence.limits);
+        }
+        Category::Disk if is_too_large && measured.file_size == Some(true) => {
+            return file_too_large(RAISED, evidence.limits);
+        }
+        Category::Disk if !is_too_large && !measured.disks.is_empty() => {
+            let full: Vec<&FullTmpfs> = measured.disks.iter().collect();
+            return disk(RAISED, &full);
+        }
+        _ => {}
+    }
+    let context = exception_context(error, category, evidence);
+    Failure::new(Outcome::Error, category, RAISED, context)
+}
+
+/// The category of what the code reports.
+fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
+    let measured = &evidence.measured;
+    match category::of_exception(error) {
+        _ if evidence.broken_syntax => Category::Syntax,
+        // EAGAIN has many causes, and the limit is the one when it was reached.
+        Category::Processes if measured.processes == Some(true) => Category::Processes,
+        Category::Processes if measured.processes == Some(false) => Category::Runtime,
+        Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
+        Category::Processes if !category::is_of_a_start(error) => Category::Runtime,
+        _ if category::is_of_shell_without_program(error, &evidence.stderr) => Category::File,
+        // What a filter answers can look like the network's or anything else's.
+        _ if category::denial_behind(error, evidence.denied).is_some() => Category::Permission,
+        category => category,
+    }
+}
+
+fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
+    let exit_code = i32::from(status);
+    let measured = &evidence.measured;
+    let claimed = claimed(evidence);
+    if out_of_memory(evidence, claimed) {
+        return memory(exit_code, evidence.limits);
+    }
+    let says_processes = claimed == Some(Category::Processes);
+    if measured.forks_refused || (says_processes && measured.processes == Some(true)) {
+        return processes(exit_code, evidence.limits);
+    }
+    let full = match claimed {
+        Some(Category::Disk) => measured.disks.iter().collect(),
+        _ => measured.full_at_end(),
+    };
+    if !full.is_empty() {
+        return disk(exit_code, &full);
+    }
+    if measured.file_size == Some(true) {
+        return file_too_large(exit_code, evidence.limits);
+    }
+    let ended = |category, context| Failure::new(Outcome::Exit, category, exit_code, context);
+    if evidence.broken_syntax {
+        let context = "the code does not parse; correct what stderr shows".to_owned();
+        return ended(Category::Syntax, context);
+    }
+    let not_found = (status == 127).then(|| programs::not_found_by_shell(&evidence.stderr));
+    if let Some(program) = not_found.flatten() {
+        let advice = programs::advice(&program, &evidence.place);
+        let context = format!("the program exited with status {status}: {advice}");
+        return ended(Category::File, context);
+    }
+    let meaning = status_meaning(status);
+    let mut context = format!("the program exited with status {status}{meaning}");
+    context += &quoted(evidence);
+    if !measured.disks.is_empty() {
+        let disks: Vec<&FullTmpfs> = measured.disks.iter().collect();
+        context = format!("{context}; {}", full_context(&disks));
+    }
+    ended(claimed.unwrap_or(Category::Runtime), context)
+}
+
+fn cpu_timeout(limit: Option<Duration>) -> Failure {
+    let limit = limit.map_or_else(
+        || "it may".to_owned(),
+        |limit| format!("its limit of {}", show_duration(limit)),
+    );
+    Failure::new(
+        Outcome::Timeout,
+        Category::Timeout,
+        TIMED_OUT,
+        format!(
+            "the code used more CPU time than {limit}; make it faster, do less, or ask for more time"
+        ),
+    )
+}
+
+fn memory(exit_code: i32, limits: &Limits) -> Failure {
+    let context = match limits.memory {
+        Some(limit) => format!(
+            "the code needed more memory than its limit of {limit}; hold less at a time, or ask for more memory"
+        ),
+        None => "the code needed more memory than there is; hold less at a time".to_owned(),
+    };
+    Failure::new(Outcome::Memory, Category::Memory, exit_code, context)
+}
+
+fn processes(exit_code: i32, limits: &Limits) -> Failure {
+    let context = match limits.processes {
+        Some(limit) => format!(
+            "the code came up against its limit of {limit} processes and threads; run fewer at a time"
+        ),
+        None => "the code could not start a process or thread; run fewer at a time".to_owned(),
+    };
+    Failure::new(Outcome::Processes, Category::Processes, exit_code, context)
+}
+
+fn disk(exit_code: i32, full: &[&FullTmpfs]) -> Failure {
+    Failure::new(
+        Outcome::Disk,
+        Category::Disk,
+        exit_code,
+        format!(
+            "{}; write less, or delete what is no longer needed",
+            full_context(full)
+        ),
+    )
+}
+
+fn file_too_large(exit_code: i32, limits: &Limits) -> Failure {
+    let limit = limits.file_size.map_or_else(
+        || "a file may have".to_owned(),
+        |limit| format!("the limit of {limit} for one file"),
+    );
+    Failure::new(
+        Outcome::Disk,
+        Category::Disk,
+        exit_code,
+        format!("the code wrote more than {limit}; write less, or to several files"),
+    )
+}
+
+/// The exit code of a program that cellblock stopped: never 0, even if it
+/// managed to exit in the meantime.
+fn failed_code(end: &End) -> i32 {
+    match end {
+        End::Exited(status) if *status != 0 => i32::from(*status),
+        End::Signaled(signal) => signal_code(*signal),
+        End::Exited(_) | End::NotStarted(_) => signal_code(Signal::SIGKILL as i32),
+    }
+}
+
+fn signal_code(signal: i32) -> i32 {
+    128 + signal.clamp(1, 127)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! What a verdict rests on.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::super::Measured;
+use crate::spec::{Bytes, Limits};
+use record::error::SetupError;
+use record::{Category, CodeError, Denied};
+
+/// Everything known about how a cell ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Evidence<'a> {
+    /// How the program ended.
+    pub end: End,
+    /// What cellblock ended the cell for, if it did.
+    pub stopped: Option<Stop>,
+    /// What was measured of the limits.
+    pub measured: Measured,
+    /// What the interpreter, or a tool, wrote that it lacked, and in which words.
+    /// The code can write the same.
+    pub last_words: Option<(Category, &'static str)>,
+    /// The end of what the program wrote to stderr.
+    pub stderr: String,
+    /// What the policy denied to the code.
+    pub denied: &'a [Denied],
+    /// The exception that the driver reported.
+    pub error: Option<&'a CodeError>,
+    /// Whether the driver found that the code does not parse.
+    pub broken_syntax: bool,
+    /// The limits that were asked for.
+    pub limits: &'a Limits,
+    /// Where the code ran.
+    pub place: Place<'a>,
+}
+
+/// What the code found around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place<'a> {
+    /// The language; `None` for a program.
+    pub language: Option<&'a str>,
+    /// The rootfs, as in the record.
+    pub rootfs: &'a str,
+    /// Whether there is more of a network than loopback.
+    pub has_network: bool,
+}
+
+/// How the program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It never began.
+    NotStarted(SetupError),
+    /// It ended by itself with this status.
+    Exited(u8),
+    /// This signal ended it.
+    Signaled(i32),
+}
+
+/// What cellblock ended a cell for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It ran longer than this.
+    WallTimeout(Duration),
+    /// It used more CPU time than this.
+    CpuTimeout(Duration),
+    /// It wrote more than it may.
+    OutputLimit {
+        /// `stdout` or `stderr`.
+        stream: &'static str,
+        /// How much it may write.
+        cap: Bytes,
+    },
+    /// The caller sent cellblock this signal.
+    Cancelled(i32),
+    /// The process that started cellblock ended, and was to take the cell along.
+    ParentEnded,
+    /// It used more memory than it may, as seen by polling.
+    MemoryWatchdog,
+    /// cellblock failed in this way.
+    Internal(String),
+}
+
+impl Stop {
+    /// The signal by which a program with a time of grace is told of its end;
+    /// `None` where it would only make matters worse, or where nothing is left to
+    /// wait for.
+    pub(crate) fn warning(&self) -> Option<Signal> {
+        match self {
+            Self::Cancelled(signal) => Signal::try_from(*signal).ok(),
+            Self::WallTimeout(_)
+            | Self::CpuTimeout(_)
+            | Self::OutputLimit { .. }
+            | Self::ParentEnded => Some(Signal::SIGTERM),
+            Self::MemoryWatchdog | Self::Internal(_) => None,
+        }
+    }
+}
+
+/// A tmpfs of the cell that was full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FullTmpfs {
+    /// Where the cell sees it, such as `/workspace`.
+    pub name: String,
+    /// What it had none left of.
+    pub exhausted: Exhausted,
+    /// Whether that was so when all was over, and not only before.
+    pub at_end: bool,
+}
+
+/// What a tmpfs has none left of, and how much it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exhausted {
+    /// Room for content.
+    Space(Bytes),
+    /// Room for files and directories.
+    Inodes(u64),
+}

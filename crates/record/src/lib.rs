@@ -1,0 +1,16 @@
+//! What every call yields: the [`Record`], the [events](event) that come before it,
+//! and errors that name the step, the operand and the way out.
+#![forbid(unsafe_code)]
+// Nothing that input, the kernel or a cell can influence may end in a panic.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod bytes;
+mod document;
+pub mod error;
+pub mod event;
+pub mod json;
+pub mod picture;
+pub mod stream;
+pub mod terminal;
+
+pub use document::*;

@@ -1,0 +1,145 @@
+//! The interpreters in a tree, asked for their versions.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cell::rootfs::{Interpreter, Tree};
+use cell::run;
+use cell::spec::{self, Ask, Bytes, Mode, Partial, RootfsRef, Stdin, Stdio};
+use record::error::{Result, SetupError, Step};
+use record::{Outcome, Record};
+
+/// Languages, and where their interpreters usually are, the best first. Each is
+/// asked with `--version`.
+const KNOWN: [(&str, &[&str]); 5] = [
+    (
+        "python",
+        &[
+            "/usr/local/bin/python3",
+            "/usr/bin/python3",
+            "/opt/python/bin/python3",
+        ],
+    ),
+    (
+        "javascript",
+        &["/usr/local/bin/node", "/usr/bin/node", "/usr/bin/nodejs"],
+    ),
+    ("r", &["/usr/local/bin/Rscript", "/usr/bin/Rscript"]),
+    (
+        "java",
+        &[
+            "/opt/java/openjdk/bin/java",
+            "/usr/local/openjdk/bin/java",
+            "/usr/bin/java",
+        ],
+    ),
+    (
+        "bash",
+        &["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"],
+    ),
+];
+
+/// Time for an interpreter to say its version; a Java machine needs a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The interpreters in the tree in `directory`, with the versions that they
+/// state when run in a cell there. One that does not run is left out.
+///
+/// # Errors
+/// The tree is no rootfs, or no cell can be set up on this host.
+pub fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> {
+    let tree = Tree::find(&RootfsRef::Dir(directory.to_owned()), None, None)?;
+    let mut found = BTreeMap::new();
+    for (language, paths) in KNOWN {
+        for path in paths.iter().map(Path::new) {
+            if !tree.has_program(path) {
+                continue;
+            }
+            if let Some(version) = ask(directory, path)? {
+                let path = PathBuf::from(path);
+                found.insert(language.to_owned(), Interpreter { path, version });
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What the program at `path` states as its version.
+fn ask(directory: &Path, path: &Path) -> Result<Option<String>> {
+    let ask = Ask {
+        mode: Mode::Exec,
+        cwd: "/".as_ref(),
+        languages: &[],
+        stdio: Stdio::Capture,
+    };
+    let partial = Partial {
+        argv: Some(vec![path.into(), "--version".into()]),
+        ..Partial::default()
+    };
+    let mut spec = spec::load(&ask, None, partial)?;
+    spec.rootfs = RootfsRef::Dir(directory.to_owned());
+    spec.stdin = Stdin::Null;
+    spec.limits.wall = Some(PATIENCE);
+    spec.limits.memory = Some(Bytes::mib(1024));
+    let record = run::execute(&spec, Instant::now());
+    match record.outcome {
+        Outcome::Ok => Ok(version(&record)),
+        Outcome::Cancelled => Err(SetupError::new(
+            Step::Store,
+            "interrupted; nothing is left of it",
+        )),
+        Outcome::Setup => match record.setup_error {
+            // It is for another machine, or lacks its loader.
+            Some(error) if error.step == Step::Exec => Ok(None),
+            Some(error) => Err(error),
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+fn version(record: &Record) -> Option<String> {
+    let said = [&record.stdout, &record.stderr];
+    said.into_iter()
+        .flatten()
+        .find_map(|text| number(&text.to_string()))
+}
+
+/// The first number of `Python 3.13.1`, `v22.1.0` or `GNU bash, version
+/// 5.2.37(1)-release`.
+fn number(text: &str) -> Option<String> {
+    let words = text.split(|c: char| c.is_whitespace() || c == '"');
+    let words = words.map(|word| word.trim_start_matches('v'));
+    let number = |word: &str| {
+        let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let number = word[..end.unwrap_or(word.len())].trim_end_matches('.');
+        (!number.is_empty() && !number.starts_with('.')).then(|| number.to_owned())
+    };
+    words.take(64).find_map(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_interpreters_say() {
+        for (text, wanted) in [
+            ("Python 3.13.1\n", "3.13.1"),
+            ("v22.1.0\n", "22.1.0"),
+            (
+                "GNU bash, version 5.2.37(1)-release (x86_64-pc-linux-gnu)\n",
+                "5.2.37",
+            ),
+            ("Rscript (R) version 4.5.0 (2025-04-11)\n", "4.5.0"),
+            ("openjdk 21 2023-09-19\n", "21"),
+            ("openjdk version \"17.0.1\"", "17.0.1"),
+        ] {
+            assert_eq!(number(text).as_deref(), Some(wanted), "{text}");
+        }
+        assert_eq!(number("no such thing ..."), None);
+        assert_eq!(number(""), None);
+    }
+}

@@ -1,0 +1,358 @@
+//! `cellblock policy`: the profiles and system call policies there are, what
+//! they say, and whether one of the caller's own is sound.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use crate::cli::PolicyAction;
+use cell::plan::seccomp::{self, Policy};
+use cell::spec::load::read_text;
+use cell::spec::partial::Partial;
+use cell::spec::profiles::{self, BUILT_IN};
+use cell::spec::read::quoted_key;
+use cell::spec::resolve::{Layer, Origin};
+use record::error::{Result, SetupError, Step};
+use record::terminal;
+
+/// Exit status of `policy check` when something is wrong.
+const UNSOUND: u8 = 1;
+
+/// Does what `cellblock policy` was asked to; returns the exit status.
+///
+/// # Errors
+/// An unknown name, a file that cannot be read, or no room for the answer.
+pub(super) fn run(action: &PolicyAction) -> Result<u8> {
+    let cwd =
+        std::env::current_dir().map_err(|error| SetupError::io(Step::Spec, "getcwd", &error))?;
+    let (text, status) = match action {
+        PolicyAction::List => (list(seccomp::BUILTIN), 0),
+        PolicyAction::Show {
+            name,
+            source,
+            seccomp,
+        } => {
+            let text = match (seccomp, source) {
+                (true, _) => show_seccomp(name)?,
+                (false, true) => source_of(name, &cwd)?,
+                (false, false) => show(name, &cwd)?,
+            };
+            (text, 0)
+        }
+        PolicyAction::Check { path } => {
+            let problems = check(path, &cwd)?;
+            let status = if problems.is_empty() { 0 } else { UNSOUND };
+            (report(path, &problems), status)
+        }
+    };
+    let text = terminal::for_stdout(text);
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on("standard output"))?;
+    Ok(status)
+}
+
+/// The built-in profiles, and the system call policies given by name and
+/// description.
+pub(super) fn list(seccomp: &[(&str, &str)]) -> String {
+    let profiles: Vec<(&str, String)> = BUILT_IN
+        .iter()
+        .map(|profile| (profile.name, profile.description().unwrap_or_default()))
+        .collect();
+    let profiles = profiles.iter().map(|(name, text)| (*name, text.as_str()));
+    let mut text = String::new();
+    section(&mut text, "profiles (--policy)", profiles);
+    text.push('\n');
+    let seccomp = seccomp.iter().copied();
+    section(&mut text, "system call policies (--seccomp)", seccomp);
+    text
+}
+
+fn section<'a>(
+    text: &mut String,
+    title: &str,
+    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) {
+    let width = entries.clone().map(|(name, _)| name.len()).max();
+    let width = width.unwrap_or_default();
+    let _ = writeln!(text, "{title}:");
+    for (name, description) in entries {
+        let _ = writeln!(text, "  {name:width$}  {description}");
+    }
+}
+
+/// A profile with all that it inherits, as TOML, and beside each value the
+/// profile that it comes from.
+///
+/// # Errors
+/// An unknown name, or a file that cannot be read or is wrong.
+pub(super) fn show(name: &str, cwd: &Path) -> Result<String> {
+    let layers = profiles::chain(name, cwd, &read_text)?;
+    let mut tables = Vec::new();
+    let mut merged = Partial::default();
+    for layer in &layers {
+        tables.push((&layer.origin, table(&layer.partial)?));
+        merged = merged.merge(layer.partial.clone());
+    }
+    // What is shown is complete, so it builds on nothing more.
+    merged.extends = None;
+    let mut text = String::new();
+    if let Some(top) = layers.last() {
+        let bases = layers.iter().rev().skip(1);
+        let bases: Vec<String> = bases.map(|layer| layer.origin.to_string()).collect();
+        let _ = write!(text, "# {}", whence(&top.origin));
+        if !bases.is_empty() {
+            let _ = write!(text, ", on top of {}", bases.join(", "));
+        }
+        text.push_str("\n# beside each value: the profile it comes from\n\n");
+    }
+    write_table(&mut text, &mut Vec::new(), &table(&merged)?, &tables);
+    Ok(text)
+}
+
+fn whence(origin: &Origin) -> String {
+    match origin {
+        Origin::BuiltIn(name) => format!("built-in profile {name}"),
+        other => format!("profile {other}"),
+    }
+}
+
+fn table(partial: &Partial) -> Result<Table> {
+    Table::try_from(partial).map_err(|error| SetupError::new(Step::Spec, error.to_string()))
+}
+
+/// The column of the comments that say where a value comes from.
+const COMMENTS: usize = 44;
+
+fn write_table<'a>(
+    text: &mut String,
+    path: &mut Vec<&'a str>,
+    table: &'a Table,
+    layers: &[(&Origin, Table)],
+) {
+    let is_table = |value: &Value| matches!(value, Value::Table(_));
+    for (key, value) in table.iter().filter(|(_, value)| !is_table(value)) {
+        path.push(key);
+        let line = format!("{} = {value}", quoted_key(key));
+        let from = layers.iter().rev().find(|(_, table)| has(table, path));
+        let from = from.map(|(origin, _)| origin.to_string());
+        let _ = writeln!(text, "{line:COMMENTS$} # {}", from.unwrap_or_default());
+        path.pop();
+    }
+    for (key, value) in table {
+        if let Value::Table(inner) = value {
+            path.push(key);
+            let keys: Vec<String> = path.iter().map(|key| quoted_key(key)).collect();
+            let _ = writeln!(text, "\n[{}]", keys.join("."));
+            write_table(text, path, inner, layers);
+            path.pop();
+        }
+    }
+}
+
+fn has(table: &Table, path: &[&str]) -> bool {
+    match path {
+        [] => false,
+        [key] => table.contains_key(*key),
+        [key, rest @ ..] => match table.get(*key) {
+            Some(Value::Table(inner)) => has(inner, rest),
+            _ => false,
+        },
+    }
+}
+
+/// A profile's own file, with its comments.
+fn source_of(name: &str, cwd: &Path) -> Result<String> {
+    if profiles::is_path(name) {
+        return read_text(&cwd.join(name));
+    }
+    Ok(profiles::find_built_in(name)?.source.to_owned())
+}
+
+/// A system call policy with all that it inherits, as JSON.
+fn show_seccomp(name: &str) -> Result<String> {
+    let policy = match name.contains('/') || name.ends_with(".json") {
+        true => Policy::parse(&read_text(Path::new(name))?)?,
+        false => Policy::builtin(name)?,
+    };
+    let rules: serde_json::Map<String, serde_json::Value> = policy
+        .rules()
+        .map(|(call, rule)| (call.to_owned(), serde_json::json!(rule)))
+        .collect();
+    let mut unless = serde_json::Map::new();
+    for (call, held, rule) in policy.fallbacks() {
+        unless
+            .entry(held.name())
+            .or_insert_with(|| serde_json::json!({}))[call] = serde_json::json!(rule);
+    }
+    let document = serde_json::json!({
+        "name": policy.name(),
+        "description": policy.description(),
+        "rules": rules,
+        "unless": unless,
+    });
+    Ok(format!("{document:#}\n"))
+}
+
+/// Everything that is wrong with a policy of the caller's: a profile, or a
+/// system call policy when its name ends in `.json`.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
+    let text = read_text(&cwd.join(path))?;
+    let origin = Origin::File(path.to_path_buf());
+    if path.extension().is_some_and(|ending| ending == "json") {
+        let problem = Policy::parse(&text).err();
+        return Ok(problem
+            .into_iter()
+            .map(|error| profiles::located(error, &origin))
+            .collect());
+    }
+    let (partial, mut problems) = profiles::check(&text, &origin);
+    let mut layer = Layer { origin, partial };
+    layer.partial.root_at(cwd);
+    problems.extend(layer.faults());
+    if let Some(base) = layer.partial.extends.clone() {
+        let own = cwd.join(path);
+        let folder = own.parent().unwrap_or(cwd);
+        problems.extend(profiles::chain(&base, folder, &read_text).err().map(|e| {
+            let field = layer.origin.field("extends");
+            SetupError {
+                operand: Some(e.operand.unwrap_or(field)),
+                ..e
+            }
+        }));
+    }
+    problems.extend(unknown_seccomp(&layer));
+    Ok(problems)
+}
+
+/// The problem with a system call policy that a profile names.
+fn unknown_seccomp(layer: &Layer) -> Option<SetupError> {
+    let name = layer.partial.seccomp.as_deref()?;
+    if name.contains('/') || name.ends_with(".json") {
+        return None;
+    }
+    let mut error = Policy::builtin(name).err()?;
+    error.operand = Some(layer.origin.field("seccomp"));
+    Some(error)
+}
+
+fn report(path: &Path, problems: &[SetupError]) -> String {
+    if problems.is_empty() {
+        return format!("{}: sound\n", path.display());
+    }
+    let mut text = String::new();
+    for problem in problems {
+        let operand = problem.operand.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "{operand}: {}", problem.message);
+        if let Some(hint) = &problem.hint {
+            let _ = writeln!(text, "  hint: {hint}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_names_every_policy() {
+        let text = list(&[("default", "most programs"), ("x", "few")]);
+        assert_eq!(
+            text,
+            "profiles (--policy):\n  \
+               default     what every cell gets unless told otherwise\n  \
+               java        Java, as JShell runs it\n  \
+               javascript  JavaScript and TypeScript by Node.js\n  \
+               python      Python for data: numpy, pandas and matplotlib feel at home\n  \
+               r           R: statistics and plots\n  \
+               shell       shell scripts: many short processes, little memory\n  \
+               strict      as little as a small program can live with, and no fallbacks\n\n\
+             system call policies (--seccomp):\n  \
+               default  most programs\n  \
+               x        few\n"
+        );
+    }
+
+    #[test]
+    fn a_profile_is_shown_complete_with_the_origin_of_each_value() {
+        let text = show("shell", Path::new("/")).unwrap();
+        let first: Vec<&str> = text.lines().take(2).collect();
+        assert_eq!(
+            first,
+            [
+                "# built-in profile shell, on top of default",
+                "# beside each value: the profile it comes from",
+            ]
+        );
+        let line = |wanted: &str| {
+            let line = text.lines().find(|line| line.starts_with(wanted));
+            line.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(line("memory").unwrap(), "memory = \"256M\" # shell");
+        assert_eq!(line("wall").unwrap(), "wall = \"30s\" # default");
+    }
+
+    #[test]
+    fn what_is_shown_is_a_profile_that_means_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        for profile in BUILT_IN {
+            let shown = show(profile.name, folder.path()).unwrap();
+            let copy = folder.path().join("copy.toml");
+            std::fs::write(&copy, &shown).unwrap();
+            assert_eq!(check(&copy, folder.path()).unwrap(), [], "{shown}");
+            let values = |text: &str| {
+                let values = text.lines().map(|line| line.split(" # ").next());
+                let values = values.map(|line| line.unwrap_or_default().trim().to_owned());
+                values
+                    .filter(|line| !line.starts_with('#'))
+                    .collect::<Vec<_>>()
+            };
+            let again = show(&copy.to_string_lossy(), folder.path()).unwrap();
+            assert_eq!(values(&again), values(&shown));
+        }
+    }
+
+    /// What a check of a file with this name and text reports.
+    fn checked(name: &str, text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), text).unwrap();
+        let problems = check(Path::new(name), folder.path()).unwrap();
+        report(Path::new(name), &problems)
+    }
+
+    #[test]
+    fn a_check_names_every_problem() {
+        for profile in BUILT_IN {
+            assert_eq!(checked("p.toml", profile.source), "p.toml: sound\n");
+        }
+        assert_eq!(
+            checked(
+                "p.toml",
+                "extends = \"pyhton\"
+                 seccomp = \"defualt\"
+                 argv = [\"ls\"]
+                 out = \"x\"
+                 cwd = \"x\"
+                 limits = { memory = 1, wall = \"soon\" }"
+            ),
+            "p.toml:limits.wall: `soon` is not a duration above zero: write seconds, or a number \
+             with ms, s, m or h, such as 500ms or 1m 30s, or none for no limit\n\
+             p.toml:argv: belongs into a spec file (--spec): a profile says how, not what\n\
+             p.toml:out: belongs into a spec file (--spec): a profile says how, not what\n\
+             p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
+             p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
+             p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \
+               hint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in \
+             its path or ends in .toml\n\
+             p.toml:seccomp: there is no such seccomp policy\n  \
+               hint: one of: default, no-unix-sockets, strict\n"
+        );
+        assert!(checked("p.json", "{").starts_with("p.json"));
+    }
+}

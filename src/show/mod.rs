@@ -1,0 +1,264 @@
+//! A record for people: at a terminal, and as a page for a browser (`html`).
+//!
+//! Most of a record comes out of a cell, and a terminal obeys what is written
+//! to it: everything goes through [`Page`], which lets no control character
+//! pass.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use facts::{
+    change_word, contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows,
+    shortened, skipped_rows, usage_pairs,
+};
+use page::{Page, Tone};
+use quantity::{bytes, milliseconds};
+use record::error::{Result, SetupError, Step};
+use record::stream::Text;
+use record::{CodeError, FileChange, Outcome, Record, ResultItem, SCHEMA};
+use result::result;
+
+pub use html::render as render_html;
+pub use page::Style;
+
+pub(crate) mod ends;
+pub(crate) mod facts;
+mod html;
+mod page;
+pub(crate) mod quantity;
+pub(crate) mod result;
+
+/// Lines of one part that [`render`] shows.
+const PART: Option<usize> = Some(40);
+/// Lines of a file's content, and files whose content is shown.
+const FILE: Option<usize> = Some(12);
+const FILES: usize = 20;
+
+/// Reads the record in the file `path`, or on standard input for `-`.
+///
+/// # Errors
+/// The file cannot be read, holds no record, or one of another format.
+pub fn read(path: &Path) -> Result<Record> {
+    let fail = |message: String| {
+        SetupError::new(Step::Spec, message)
+            .on(path.display())
+            .hint("give it what cellblock printed with --json or wrote with --record")
+    };
+    let mut text = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().read_to_end(&mut text),
+        false => File::open(path).and_then(|mut file| file.read_to_end(&mut text)),
+    };
+    read.map_err(|error| SetupError::io(Step::Spec, "read", &error).on(path.display()))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| fail(format!("it is not JSON: {error}")))?;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(SCHEMA) => serde_json::from_value(value)
+            .map_err(|error| fail(format!("it is not a complete record: {error}"))),
+        Some(other) if other.starts_with("cellblock.record.") => Err(fail(format!(
+            "it has the format {other:?}, and this is for {SCHEMA:?}"
+        ))
+        .hint("use the version of cellblock that wrote it, or a newer one")),
+        _ => Err(fail("it is JSON, but no record of cellblock's".to_owned())),
+    }
+}
+
+/// What a run at a terminal shows: what the code printed and produced, then one
+/// line on how it ended.
+pub fn render_run(record: &Record, style: Style) -> String {
+    let mut page = Page::new(style);
+    page.block("", &text(record.stdout.as_ref()), None);
+    for item in &record.results {
+        result(&mut page, "", item, None);
+    }
+    page.block("", &text(record.stderr.as_ref()), None);
+    if let Some(error) = &record.error {
+        code_error(&mut page, "", error, None);
+    }
+    for file in &record.files {
+        page.put(Tone::Faint, change_word(file.change));
+        page.put(Tone::Plain, " ");
+        page.put(Tone::Plain, &file.path.to_lossy());
+        let facts = file_facts(file);
+        if !facts.is_empty() {
+            page.put(Tone::Faint, &format!(" ({})", facts.join(", ")));
+        }
+        page.end_line();
+    }
+    for warning in &record.warnings {
+        page.put(Tone::Caution, "warning: ");
+        page.put(Tone::Plain, warning);
+        page.end_line();
+    }
+    // Apart from the lines above, which are the program's own.
+    page.put(Tone::Faint, "── ");
+    status(&mut page, record);
+    page.into_text()
+}
+
+/// The whole record, long parts shortened.
+pub fn render(record: &Record, style: Style) -> String {
+    let mut page = Page::new(style);
+    status(&mut page, record);
+    if let Some(error) = &record.setup_error {
+        page.heading("set-up error");
+        page.pairs(&[
+            ("what", error.to_string()),
+            ("hint", error.hint.clone().unwrap_or_default()),
+        ]);
+    }
+    if let Some(error) = &record.error {
+        page.heading("error");
+        code_error(&mut page, "  ", error, PART);
+    }
+    for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
+        let text = text(stream.as_ref());
+        if !text.is_empty() {
+            page.heading(&stream_heading(record, name, &text));
+            page.block("  ", &text, PART);
+        }
+    }
+    results(&mut page, &record.results);
+    files(&mut page, record);
+    denied(&mut page, record);
+    limits(&mut page, record);
+    usage(&mut page, record);
+    isolation(&mut page, record);
+    if !record.warnings.is_empty() {
+        page.heading("warnings");
+        for warning in &record.warnings {
+            page.block("  ", warning, PART);
+        }
+    }
+    page.into_text()
+}
+
+fn text(stream: Option<&Text>) -> String {
+    stream.map(ToString::to_string).unwrap_or_default()
+}
+
+/// How it ended, in one line; what to do about it, in another.
+fn status(page: &mut Page, record: &Record) {
+    let tone = match record.outcome {
+        Outcome::Ok => Tone::Good,
+        Outcome::Cancelled => Tone::Caution,
+        _ => Tone::Bad,
+    };
+    page.put(tone, record.outcome.name());
+    let mut facts = Vec::new();
+    facts.extend(record.language.clone());
+    facts.extend(record.argv.as_ref().map(|argv| {
+        let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
+        shortened(&words.join(" "), 60)
+    }));
+    facts.push(format!("exit code {}", record.exit_code));
+    facts.extend(record.signal.clone());
+    facts.push(milliseconds(record.execution_time * 1000.0));
+    for fact in facts {
+        page.put(Tone::Faint, " · ");
+        page.put(Tone::Plain, &fact);
+    }
+    page.end_line();
+    if let Some(context) = &record.context {
+        page.put(Tone::Plain, context);
+        page.end_line();
+    }
+}
+
+fn code_error(page: &mut Page, indent: &str, error: &CodeError, most: Option<usize>) {
+    if error.traceback.is_empty() {
+        page.block(indent, &format!("{}: {}", error.name, error.message), most);
+    } else {
+        page.block(indent, &error.traceback.join("\n"), most);
+    }
+}
+
+fn stream_heading(record: &Record, name: &str, text: &str) -> String {
+    match record.truncated.get(name) {
+        Some(cut) => format!("{name} ({} of {} kept)", bytes(cut.kept), bytes(cut.total)),
+        None => format!("{name} ({})", bytes(text.len() as u64)),
+    }
+}
+
+fn results(page: &mut Page, results: &[ResultItem]) {
+    for (index, item) in results.iter().enumerate() {
+        let main = if item.is_main_result {
+            ", the last expression"
+        } else {
+            ""
+        };
+        let forms: Vec<&str> = item.formats.keys().map(String::as_str).collect();
+        page.heading(&format!("result {}{main}: {}", index + 1, forms.join(", ")));
+        result(page, "  ", item, PART);
+    }
+}
+
+fn files(page: &mut Page, record: &Record) {
+    page.table("files", &[], &file_rows(record));
+    page.table("files left out", &[], &skipped_rows(record));
+    for name in [
+        "files",
+        "files_skipped",
+        "inline_files",
+        "results",
+        "denied",
+    ] {
+        if let Some(note) = cut_note(record, name) {
+            page.put(Tone::Caution, &note);
+            page.end_line();
+        }
+    }
+    let mut contents = contents(record);
+    for (path, text) in contents.by_ref().take(FILES) {
+        page.heading(&format!("content of {path}"));
+        page.block("  ", &text, FILE);
+    }
+    let more = contents.count();
+    if more > 0 {
+        page.put(Tone::Faint, &format!("… contents of {more} more files …"));
+        page.end_line();
+    }
+}
+
+/// Size and media type, of a file that is there.
+fn file_facts(file: &FileChange) -> Vec<String> {
+    file.size
+        .map(bytes)
+        .into_iter()
+        .chain(file.media_type.clone())
+        .collect()
+}
+
+fn denied(page: &mut Page, record: &Record) {
+    page.table("denied", &[], &denied_rows(record));
+}
+
+fn limits(page: &mut Page, record: &Record) {
+    let header = ["", "requested", "enforced", "by", ""];
+    page.table("limits", &header, &limit_rows(record));
+}
+
+fn usage(page: &mut Page, record: &Record) {
+    let timing = &record.timing;
+    let interpreter = timing.interpreter_ms.map_or_else(String::new, |time| {
+        format!("interpreter {}, ", milliseconds(time))
+    });
+    let spent = format!(
+        "set-up {}, {interpreter}code {}, teardown {}",
+        milliseconds(timing.setup_ms),
+        milliseconds(timing.code_ms),
+        milliseconds(timing.teardown_ms)
+    );
+    page.heading("usage");
+    let mut pairs = usage_pairs(&record.usage);
+    pairs.push(("spent on", spent));
+    page.pairs(&pairs);
+}
+
+fn isolation(page: &mut Page, record: &Record) {
+    if let Some(isolation) = &record.isolation {
+        page.heading("isolation");
+        page.pairs(&isolation_pairs(isolation));
+    }
+}
