@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::RawText;
@@ -99,17 +98,6 @@ pub struct Record {
     #[serde(default)]
     #[schemars(required)]
     pub warnings: Vec<String>,
-}
-
-impl Record {
-    /// The JSON Schema that every record satisfies, as `docs/record.schema.json`
-    /// publishes it. Fields that it does not name may appear.
-    pub fn json_schema_document() -> schemars::Schema {
-        SchemaSettings::draft2020_12()
-            .for_serialize()
-            .into_generator()
-            .into_root_schema_for::<Self>()
-    }
 }
 
 /// How an execution ended.

@@ -1,7 +1,6 @@
 //! What happens, told while it happens: JSON Lines, one event each.
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Serialize;
 
 use super::{CodeError, FileChange, Record, ResultItem};
@@ -119,15 +118,4 @@ pub struct Chunk<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     pub cut: bool,
-}
-
-impl Event<'_> {
-    /// The JSON Schema that every event satisfies, as `docs/event.schema.json`
-    /// publishes it. Fields that it does not name may appear.
-    pub fn json_schema_document() -> schemars::Schema {
-        SchemaSettings::draft2020_12()
-            .for_serialize()
-            .into_generator()
-            .into_root_schema_for::<Self>()
-    }
 }

@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use record::{FileSkipped, Isolation, Record};
+use crate::{FileSkipped, Isolation, Record};
 
 /// The record with all its fields. What of cellblock's own words names a path is
 /// left out of them; what the code wrote or named itself is as it was.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::brief::Brief;
-use record::Record;
+use crate::Record;
 
 /// An input item that answers a `function_call`.
 #[derive(Serialize, JsonSchema)]

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::brief::Brief;
-use record::Record;
+use crate::Record;
 
 /// A content block of a user's message that answers a `tool_use` block.
 #[derive(Serialize, JsonSchema)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::brief::Brief;
 use super::public::Public;
-use record::Record;
+use crate::Record;
 
 /// The result of a tool call.
 #[derive(Serialize, JsonSchema)]

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use record::json::{Form, Json};
-use record::stream::Text;
-use record::{Record, ResultItem, picture};
+use crate::json::{Form, Json};
+use crate::stream::Text;
+use crate::{Record, ResultItem, picture};
 
 mod chart;
 

@@ -6,12 +6,9 @@
 
 use std::fmt::Write as _;
 
-use crate::show::ends::ends;
-use crate::show::facts::change_word;
-use crate::show::quantity::{bytes, milliseconds};
-use crate::show::result;
-use record::picture::{self, Picture};
-use record::{Denied, FileChange, Record, ResultItem};
+use crate::picture::{self, Picture};
+use crate::words::{self, bytes, ends, milliseconds};
+use crate::{Denied, FileChange, Record, ResultItem};
 
 /// Bytes of each stream.
 const STREAM: usize = 10_000;
@@ -111,8 +108,9 @@ fn results(text: &mut String, results: &[ResultItem], left_out: &mut Vec<String>
 /// A result without its pictures.
 fn result_text(item: &ResultItem) -> Option<String> {
     let has_picture = item.formats.keys().any(|name| name.starts_with("image/"));
-    let readable = result::readable(item).filter(|text| !(has_picture && result::is_a_tag(text)));
-    let chart = item.chart.as_ref().map(result::chart);
+    let readable =
+        words::readable(item).filter(|text| !(has_picture && words::names_something(text)));
+    let chart = item.chart.as_ref().map(words::chart);
     match (readable, &item.data, chart) {
         (Some(text), _, None) => Some(text.to_owned()),
         (Some(text), _, Some(chart)) => Some(format!("{text}\n{chart}")),
@@ -143,7 +141,7 @@ fn pictures<'a>(results: &'a [ResultItem], left_out: &mut Vec<String>) -> Vec<Pi
 }
 
 fn file(file: &FileChange) -> String {
-    let mut line = format!("{} {}", change_word(file.change), file.path.to_lossy());
+    let mut line = format!("{} {}", words::change(file.change), file.path.to_lossy());
     if let Some(size) = file.size {
         let _ = write!(line, ", {}", bytes(size));
     }

@@ -6,8 +6,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use record::stream::Text;
-use record::{Category, Record};
+use crate::stream::Text;
+use crate::{Category, Record};
 
 /// The result of a tool that runs a process.
 #[derive(Serialize, JsonSchema)]
