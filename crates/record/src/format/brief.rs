@@ -1,8 +1,7 @@
-//! A record as a model reads it: one text with bounds, and the pictures.
+//! A record for a model: one text of bounded size, and the pictures.
 //!
-//! The first line is cellblock's and never the code's. What the code wrote
-//! stands between fences that are longer than any in it, so that no output can
-//! pass for another part of the text.
+//! The first line is always cellblock's. The code's output stands between fences longer
+//! than any in it, so that it cannot pass for another part of the text.
 
 use std::fmt::Write as _;
 
@@ -25,17 +24,17 @@ const PICTURES: usize = 8;
 const PICTURE: usize = 5 << 20;
 const ALL_PICTURES: usize = 16 << 20;
 
-/// What a model gets.
+/// Text and pictures for a model.
 #[derive(Debug, Default)]
 pub struct Brief<'a> {
-    /// What happened.
+    /// The text.
     pub text: String,
     /// Pictures, in the order of the results.
     pub pictures: Vec<Picture<'a>>,
 }
 
 impl<'a> Brief<'a> {
-    /// The essence of a record.
+    /// The record in brief.
     pub fn of(record: &'a Record) -> Self {
         let mut left_out = Vec::new();
         let pictures = pictures(&record.results, &mut left_out);
@@ -163,7 +162,7 @@ fn denied(denied: &Denied) -> String {
     line
 }
 
-/// A title and a text that may be the code's; without a text, nothing.
+/// Appends a title and a text that may be the code's; nothing if the text is empty.
 fn fenced(to: &mut String, title: &str, text: &str, most: usize) {
     if text.is_empty() {
         return;
@@ -174,7 +173,7 @@ fn fenced(to: &mut String, title: &str, text: &str, most: usize) {
     let _ = write!(to, "\n{title}:\n{fence}\n{text}\n{fence}\n");
 }
 
-/// A title and entries, a line each; without entries, nothing.
+/// Appends a title and one line for each entry; nothing without entries.
 fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>) {
     let mut entries = entries.into_iter();
     let shown: Vec<String> = entries.by_ref().take(ENTRIES).collect();
@@ -191,13 +190,13 @@ fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>)
     }
 }
 
-/// A text that cannot begin a line of its own.
+/// The text without line breaks.
 fn one_line(text: &str) -> String {
     let is_end = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     text.replace(is_end, " ")
 }
 
-/// A text without its middle, if it is long.
+/// The text; without its middle if it is long.
 fn cut(text: &str, most: usize) -> String {
     match ends(text, most) {
         Some((head, gap, tail)) => format!("{head}[… {gap} left out …]{tail}"),

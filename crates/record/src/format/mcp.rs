@@ -16,7 +16,7 @@ use crate::Record;
 pub struct CallToolResult<'a> {
     /// What a model reads: one text, then the pictures.
     content: Vec<Content<'a>>,
-    /// The whole record, without paths of the host's: clients show it to models.
+    /// The whole record without host paths, since clients show it to models.
     #[serde(rename = "structuredContent")]
     #[schemars(with = "Record")]
     structured_content: Public<'a>,

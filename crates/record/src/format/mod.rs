@@ -1,9 +1,7 @@
-//! A record in the shapes that others expect: what agent platforms send back to
-//! a model, and what their code reads already.
+//! A record in the shapes that agent platforms and models expect.
 //!
-//! Each shape is a pure function of the record. Whatever a cell wrote is a
-//! string in it; nothing is interpreted, and what goes to a model has bounds
-//! ([`brief`]).
+//! Each shape is a pure function of the record. A cell's output is only ever a string in
+//! it, and text for a model is bounded ([`brief`]).
 
 use std::io::Write;
 
@@ -25,7 +23,7 @@ pub enum Shape {
     /// The record itself.
     #[default]
     Record,
-    /// What a tool that runs a process returns.
+    /// The result of a tool that runs a process.
     Tool,
     /// The `Execution` of E2B's code interpreter.
     E2b,
