@@ -55,7 +55,7 @@ pub(crate) struct Ended {
 }
 
 /// A cell that was started. Dropping it kills and reaps its processes, and removes
-/// its cgroup.
+/// its cgroup. It has no other effect on the supervisor's process, which may go on.
 #[derive(Debug)]
 pub struct Cell<'a> {
     pub(super) running: Running,
@@ -242,7 +242,7 @@ impl<'a> Cell<'a> {
         match nix::unistd::write(to, &self.request[self.sent..]) {
             Ok(count) => self.sent += count,
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            // Nobody reads: what is left is not sent.
+            // The driver has closed it, and the rest is not sent.
             Err(_) => self.sent = self.request.len(),
         }
         self.close_if_sent();
@@ -269,7 +269,7 @@ impl<'a> Cell<'a> {
         (self.meter).cpu_used_so_far(cgroup, &mut self.seen.watched)
     }
 
-    /// Looks at what the cell uses; says which limit is exceeded.
+    /// Measures what the cell uses; returns the stop for a limit that is exceeded.
     pub(super) fn measure(&mut self, now: Instant) -> Option<Stop> {
         let cgroup = self.running.cgroup.as_ref();
         let seen = &mut self.seen;
