@@ -1,6 +1,6 @@
 //! What a driver and the supervisor say to each other.
 
-use crate::drivers::frames::{Frame, FrameReader};
+use crate::drivers::frames::{Displayed, Frame, FrameReader};
 use crate::spec::Bytes;
 use crate::supervise::Channel;
 use record::CodeError;
@@ -58,7 +58,8 @@ impl<'a> Conversation<'a> {
 impl Channel for Conversation<'_> {
     fn receive(&mut self, bytes: &[u8]) -> bool {
         let (said, teller) = (&mut self.said, self.teller);
-        let take = |frame| said.take(frame, teller);
+        // One request is sent, so every frame is of its execution.
+        let take = |_execution, frame| said.take(frame, teller);
         self.reader.feed(bytes, take).is_ok()
     }
 
@@ -83,13 +84,13 @@ impl Said {
     fn take(&mut self, frame: Frame, teller: Option<&Teller<'_>>) {
         match frame {
             Frame::Started => self.started_ns = self.started_ns.or_else(|| Some(monotonic_ns())),
-            Frame::Result { item, notes, size } => {
+            Frame::Result(Displayed { item, notes, size }) => {
                 let kept = self.results.add(item, notes, size);
                 if let (Some(teller), Some(kept)) = (teller, kept) {
                     teller.result(kept);
                 }
             }
-            Frame::Update { item, notes, size } => {
+            Frame::Update(Displayed { item, notes, size }) => {
                 let kept = self.results.update(item, notes, size);
                 if let (Some(teller), Some(kept)) = (teller, kept) {
                     teller.update(kept);
@@ -108,7 +109,7 @@ impl Said {
                 self.error = Some(error);
                 self.is_syntax = is_syntax;
             }
-            Frame::Done => {}
+            Frame::Done | Frame::Unknown => {}
         }
     }
 }

@@ -292,6 +292,7 @@ fn conversation<'a>(
         ) if driver.has_channel() => {
             let directory = Path::new(crate::spec::WORKSPACE);
             let request = Request {
+                execution: 1,
                 code,
                 name,
                 directory,
