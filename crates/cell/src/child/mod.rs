@@ -96,7 +96,7 @@ pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
     // The program's descriptors are put in place in a table that init shares,
     // so init's own must be out of the way.
     for fd in std::iter::once(&mut cell.report).chain(&mut cell.channel) {
-        if let Ok(high) = sys::process::duplicate_above(fd, program::RESERVED) {
+        if let Ok(high) = sys::process::duplicate_above(&*fd, program::RESERVED) {
             *fd = high;
         }
     }

@@ -7,10 +7,10 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
@@ -20,6 +20,7 @@ use super::report::Reporter;
 use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
 use crate::rootfs;
 use record::error::Step;
+use sys::beneath::Beneath;
 use sys::mount::{self, FsContext, attr};
 use sys::process::duplicate_above;
 
@@ -119,8 +120,8 @@ pub(super) fn build(
 fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
     let site = |call| CallSite::new(Step::Mount, call).on(index);
     let (fs, seal) = file_system(index, mount)?;
-    let here = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
-    let top = openat2(AT_FDCWD, "/", here).at(site(Call::Openat2))?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let top = open("/", flags, Mode::empty()).at(site(Call::Openat2))?;
     mount::attach(fs.as_fd(), top.as_fd()).at(site(Call::MoveMount))?;
     let copy = fs
         .try_clone()
@@ -265,25 +266,16 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
     Ok((fs, seal))
 }
 
-/// How paths are resolved beneath the new root.
-pub(super) fn beneath(flags: OFlag) -> OpenHow {
-    OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
-        ResolveFlag::RESOLVE_BENEATH
-            | ResolveFlag::RESOLVE_NO_SYMLINKS
-            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-    )
-}
-
 /// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
 pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
     let site = |call| CallSite::new(Step::Mount, call);
-    let how = beneath(OFlag::O_RDONLY | OFlag::O_DIRECTORY);
     plan.own_scratch()
         .map(|scratch| {
             let path = relative(Path::new(scratch.name.path()));
-            let low = openat2(&root.mount, path, how).at(site(Call::Openat2))?;
+            let low = Beneath::new(&root.mount).list(path);
+            let low = low.at(site(Call::Openat2))?;
             duplicate_above(&low, RESERVED).at(site(Call::Dup))
         })
         .collect()
@@ -294,7 +286,7 @@ fn relative(path: &Path) -> &Path {
 }
 
 pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
-    openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
+    Beneath::new(&root.mount).find(relative(target))
 }
 
 /// Calls `make` with the directory that `target` is in, which is made as needed,
@@ -334,7 +326,7 @@ fn make_directory(
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
         }
-        openat2(parent, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY)).at(site(Call::Openat2))
+        Beneath::new(parent).directory(name).at(site(Call::Openat2))
     })
 }
 
@@ -345,11 +337,11 @@ fn make_file(
     content: &[u8],
 ) -> Result<OwnedFd, Fail> {
     let site = |call| CallSite::new(Step::Mount, call).on(index);
-    let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
-        .mode(Mode::from_bits_truncate(0o444));
     let file = in_parent(root, index, target, |parent, name| {
-        openat2(parent, name, how).at(site(Call::Openat2))
+        let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
+        file.at(site(Call::Openat2))
     })?;
+    let file = file.into();
     write_all(&file, content).at(site(Call::Write))?;
     Ok(file)
 }
@@ -378,25 +370,14 @@ pub(super) fn create_in(
     directory: &Path,
     path: &Path,
 ) -> Result<OwnedFd, Fail> {
-    let open = |at: &OwnedFd, name: &Path, flags| openat2(at, name, beneath(flags));
-    let search = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut at = open_in(root, directory).at(site)?;
-    let mut components = path.components().peekable();
-    while let Some(component) = components.next() {
-        let Component::Normal(name) = component else {
-            continue;
-        };
-        if components.peek().is_none() {
-            let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY);
-            return openat2(&at, name, how.mode(Mode::from_bits_truncate(0o644))).at(site);
-        }
-        match mkdirat(&at, name, Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(site.failed(errno)),
-        }
-        at = open(&at, Path::new(name), search).at(site)?;
-    }
-    Err(site.failed(Errno::EINVAL))
+    let fail = |errno| site.failed(errno);
+    let top = open_in(root, directory).map_err(fail)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(fail(Errno::EINVAL));
+    };
+    let parent = Beneath::new(&top).make_directories(parent, Mode::from_bits_truncate(0o755));
+    let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(0o644));
+    file.map(OwnedFd::from).map_err(fail)
 }
 
 /// Makes the scaffolding read-only and the new root the root directory.

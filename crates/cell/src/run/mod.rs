@@ -39,6 +39,9 @@ use inputs::Trees;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
+/// The number of a call's one execution.
+const ONLY: u64 = 1;
+
 /// Who a call is made for, and stays in touch with it while it goes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caller<'a> {
@@ -99,6 +102,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     let emitter =
         (caller.events).map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref()));
     let request = Request {
+        execution: ONLY,
         message: driver_request(spec, driver)?,
         is_last: true,
         results: spec.limits.results,
@@ -174,6 +178,7 @@ fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
             },
             Some(driver),
         ) if driver.has_channel() => DriverRequest {
+            execution: ONLY,
             code,
             name,
             directory: Path::new(crate::spec::WORKSPACE),

@@ -47,6 +47,7 @@ while True:
     fields = request()
     execution = fields.get(b'execution', b'1')
     send(b'started', execution)
+    state['send'] = send
     exec(fields[b'code'], state)
     sys.stdout.flush()
     send(b'done', execution)
@@ -83,8 +84,9 @@ fn start(plan: &Plan) -> Result<Cell<'_>, Box<dyn Error>> {
     Ok(Cell::start(launch, Denials::default(), Cancel::default())?)
 }
 
-fn request(code: &str, is_last: bool) -> Result<Request<'static>, Box<dyn Error>> {
+fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>, Box<dyn Error>> {
     let message = DriverRequest {
+        execution,
         code: &code.into(),
         name: "code",
         directory: Path::new("/workspace"),
@@ -93,6 +95,7 @@ fn request(code: &str, is_last: bool) -> Result<Request<'static>, Box<dyn Error>
         parts: &[],
     };
     Ok(Request {
+        execution,
         message: message.encode()?,
         is_last,
         results: Bytes(1 << 20),
@@ -110,15 +113,20 @@ fn executions_share_variables_and_have_outputs_of_their_own() {
     alone(|| {
         let plan = plan()?;
         let mut cell = start(&plan)?;
-        let first = cell.execute(request("x = 20; print('first')", false)?)?;
+        let first = cell.execute(request(1, "x = 20; print('first')", false)?)?;
         assert!(first.report.is_done && first.began_ns > 0 && first.ended_ns >= first.began_ns);
         let first_ended = first.ended_ns;
         assert_eq!(stdout(first), "first\n");
-        let second = cell.execute(request("print(x + 1)", false)?)?;
+        let late = "send(b'error', b'1'); print(x + 1)";
+        let second = cell.execute(request(2, late, false)?)?;
+        assert_eq!(
+            (second.report.foreign, second.report.error.is_none()),
+            (1, true)
+        );
         assert!(second.began_ns >= first_ended);
         assert!(second.cpu_before > Duration::ZERO);
         assert_eq!(stdout(second), "21\n");
-        let last = cell.execute(request("status = 7; print('last')", true)?)?;
+        let last = cell.execute(request(3, "status = 7; print('last')", true)?)?;
         assert_eq!(stdout(last), "last\n");
         let observed = cell.end()?.observed;
         assert_eq!(
@@ -135,7 +143,7 @@ fn a_living_cell_is_ended_and_counted() {
     alone(|| {
         let plan = plan()?;
         let mut cell = start(&plan)?;
-        let execution = cell.execute(request("print('only')", false)?)?;
+        let execution = cell.execute(request(1, "print('only')", false)?)?;
         assert_eq!(stdout(execution), "only\n");
         let observed = cell.end()?.observed;
         assert_eq!(
@@ -154,11 +162,11 @@ fn the_program_is_interrupted_and_goes_on() {
         let mut cell = start(&plan)?;
         let prepare = "import signal, time; hits = []
 signal.signal(signal.SIGINT, lambda *_: hits.append(1))";
-        cell.execute(request(prepare, false)?)?;
+        cell.execute(request(1, prepare, false)?)?;
         assert!(cell.interrupt());
         let wait = "while not hits: time.sleep(0.01)
 print(len(hits))";
-        assert_eq!(stdout(cell.execute(request(wait, false)?)?), "1\n");
+        assert_eq!(stdout(cell.execute(request(2, wait, false)?)?), "1\n");
         Ok(())
     });
 }
@@ -175,7 +183,7 @@ fn nothing_changes_while_a_cell_is_frozen() {
         let write = "import threading, itertools
 file = open('/workspace/file', 'w', buffering=1)
 threading.Thread(target=lambda: [print(n, file=file) for n in itertools.count()], daemon=True).start()";
-        cell.execute(request(write, false)?)?;
+        cell.execute(request(1, write, false)?)?;
         let size = |scratch: &[std::os::fd::OwnedFd]| -> Result<i64, Errno> {
             let file = openat(&scratch[at], "file", OFlag::O_RDONLY, Mode::empty())?;
             Ok(fstat(&file)?.st_size)
@@ -211,7 +219,7 @@ fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
             until: Step::Exec,
         };
         let mut cell = Cell::start(launch, Denials::default(), Cancel::default())?;
-        cell.execute(request("import os; os.fork()", false)?)?;
+        cell.execute(request(1, "import os; os.fork()", false)?)?;
         drop(cell);
         // Not even one that is to be reaped.
         assert_eq!(sys::process::reap(false), Err(Errno::ECHILD));

@@ -34,6 +34,8 @@ pub(crate) struct Cancel<'a> {
 /// One piece of work for a cell.
 #[derive(Default)]
 pub struct Request<'o> {
+    /// Its number, which the driver repeats in every frame; no two have the same.
+    pub(crate) execution: u64,
     /// The driver's request; empty where the program itself is the work.
     pub(crate) message: Vec<u8>,
     /// Whether it is the cell's last. Then the driver sees the end of its requests,
@@ -123,7 +125,7 @@ impl<'a> Cell<'a> {
             cpu_before: self.cpu_so_far(),
             output: [keep(&self.running.output[0]), keep(&self.running.output[1])],
             denials: self.denials.clone(),
-            report: DriverReport::within(request.results),
+            report: DriverReport::of(request.execution, request.results),
             ..Execution::default()
         };
         self.request = request.message;
