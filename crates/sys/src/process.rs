@@ -295,7 +295,7 @@ pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(drop)
 }
 
-/// Executes `path` (execve(2)); returns only to say why not.
+/// Executes `path` (execve(2)); returns only when that fails, with the error.
 pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter()

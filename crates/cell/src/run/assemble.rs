@@ -303,6 +303,12 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
             "{uncounted} more calls were denied, of numbers that are not listed"
         ));
     }
+    if execution.report.foreign > 0 {
+        warnings.push(format!(
+            "{} frames of the driver's named another execution, and were dropped",
+            execution.report.foreign
+        ));
+    }
     if execution.report.is_broken {
         warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());
     } else if execution.report.is_cut_short {
