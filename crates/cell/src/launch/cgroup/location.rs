@@ -1,13 +1,84 @@
-//! The kernel's text formats (proc(5), cgroups(7)).
+//! Where cgroups are mounted, and which one this process is in (proc(5), cgroups(7)).
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
+
+use super::dir::contents;
+use record::error::{Result, SetupError, Step};
+
+const MEMBERSHIP: &str = "/proc/self/cgroup";
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// A cgroup's place: mount point, and path below it.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    pub(super) mount: PathBuf,
+    pub(super) below: PathBuf,
+}
+
+impl Location {
+    /// The cgroup that cellblock runs in.
+    pub(super) fn own() -> Result<Self> {
+        let cgroup = read(MEMBERSHIP)?;
+        let cgroup = membership(&cgroup).ok_or_else(|| {
+            SetupError::new(Step::Cgroup, "this process is in no cgroup of version 2")
+                .on(MEMBERSHIP)
+                .hint("boot with systemd.unified_cgroup_hierarchy=1")
+        })?;
+        let mounts = mounts(&read(MOUNTS)?);
+        mounts
+            .iter()
+            .find_map(|mount| {
+                mount.below(cgroup).map(|below| Self {
+                    mount: mount.point.clone(),
+                    below: below.to_owned(),
+                })
+            })
+            .ok_or_else(|| {
+                let message = if mounts.is_empty() {
+                    "no cgroup v2 file system is mounted"
+                } else {
+                    "no mounted cgroup v2 file system shows the cgroup that cellblock runs in"
+                };
+                SetupError::new(Step::Cgroup, message)
+                    .on(cgroup.display())
+                    .hint(
+                        "in a container, give it a cgroup namespace and a cgroup2 mount of its own",
+                    )
+            })
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.mount.join(&self.below)
+    }
+
+    pub(super) fn name(&self) -> Option<&str> {
+        self.below.file_name()?.to_str()
+    }
+
+    /// Whether it is below a user's systemd.
+    pub(super) fn of_user_manager(&self) -> bool {
+        self.below.components().any(|part| {
+            let name = part.as_os_str().as_encoded_bytes();
+            name.starts_with(b"user@") && name.ends_with(b".service")
+        })
+    }
+
+    /// The cgroup above; `None` at the mount point.
+    pub(super) fn parent(&self) -> Option<Self> {
+        Some(Self {
+            mount: self.mount.clone(),
+            below: self.below.parent()?.to_owned(),
+        })
+    }
+}
 
 /// The path that `/proc/self/cgroup` gives for cgroup v2, seen from the root of
 /// the reader's cgroup namespace. `None` without v2, and for a cgroup that has
 /// been removed.
-pub(super) fn membership(proc_self_cgroup: &[u8]) -> Option<&Path> {
+fn membership(proc_self_cgroup: &[u8]) -> Option<&Path> {
     let line = proc_self_cgroup
         .split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"0::"))?;
@@ -16,26 +87,26 @@ pub(super) fn membership(proc_self_cgroup: &[u8]) -> Option<&Path> {
 
 /// One mount of the cgroup v2 hierarchy.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mount {
-    /// Which cgroup is at the mount point, seen as in [`membership`].
-    pub(super) root: PathBuf,
+struct Mount {
+    /// The cgroup at the mount point, seen as in [`membership`].
+    root: PathBuf,
     /// Where it is mounted.
-    pub(super) point: PathBuf,
+    point: PathBuf,
 }
 
 impl Mount {
-    /// Where `cgroup` is below the mount point, when it can be seen there.
-    pub(super) fn below<'a>(&self, cgroup: &'a Path) -> Option<&'a Path> {
+    /// The path of `cgroup` below the mount point, if it can be seen there.
+    fn below<'a>(&self, cgroup: &'a Path) -> Option<&'a Path> {
         let below = cgroup.strip_prefix(&self.root).ok()?;
-        // `/..` is how a cgroup outside of the namespace's root looks: its name
-        // is not to be had from here.
+        // The kernel shows a cgroup outside of the namespace's root as `/..`, without
+        // its name.
         let outside = |path: &Path| path.components().any(|part| part == Component::ParentDir);
         (!outside(cgroup) && !outside(&self.root)).then_some(below)
     }
 }
 
 /// The cgroup v2 mounts in `/proc/self/mountinfo`.
-pub(super) fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
+fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
     mountinfo
         .split(|byte| *byte == b'\n')
         .filter_map(|line| {
@@ -76,23 +147,19 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// The value of `key` in a file of `KEY VALUE` lines, such as `cpu.stat`.
-pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        (name == key).then(|| value.trim().parse().ok()).flatten()
-    })
+/// The mount point of the cgroup v2 file system that shows `path`.
+pub(super) fn mount_point(path: &Path) -> Result<PathBuf> {
+    let points = mounts(&read(MOUNTS)?).into_iter().map(|mount| mount.point);
+    Ok(points
+        .filter(|point| path.starts_with(point))
+        .max_by_key(|point| point.as_os_str().len())
+        .unwrap_or_else(|| PathBuf::from("/")))
 }
 
-/// The value of a file that holds a number, or `max` for no limit.
-pub(super) fn number(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
-}
-
-/// Quota and period of `cpu.max`, in µs; `None` for no limit.
-pub(super) fn cpu_max(text: &str) -> Option<(u64, u64)> {
-    let (quota, period) = text.trim().split_once(' ')?;
-    Some((quota.parse().ok()?, period.parse().ok()?))
+fn read(path: &str) -> Result<Vec<u8>> {
+    File::open(path)
+        .and_then(contents)
+        .map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(path))
 }
 
 #[cfg(test)]
@@ -159,21 +226,44 @@ mod tests {
     }
 
     #[test]
-    fn escapes_that_are_none_stay() {
+    fn malformed_escapes_are_kept() {
         assert_eq!(unescape(b"a\\04"), Path::new("a\\04"));
         assert_eq!(unescape(b"a\\999b"), Path::new("a\\999b"));
         assert_eq!(unescape(b"\\011"), Path::new("\t"));
     }
 
+    fn location(below: &str) -> Location {
+        Location {
+            mount: "/sys/fs/cgroup".into(),
+            below: below.into(),
+        }
+    }
+
     #[test]
-    fn values_are_read() {
-        let stat = "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnr_throttled 3\n";
-        assert_eq!(keyed(stat, "user_usec"), Some(1000));
-        assert_eq!(keyed(stat, "usec"), None);
-        assert_eq!(keyed("oom_kill x\n", "oom_kill"), None);
-        assert_eq!(number("max\n"), None);
-        assert_eq!(number("65536\n"), Some(65536));
-        assert_eq!(cpu_max("150000 100000\n"), Some((150_000, 100_000)));
-        assert_eq!(cpu_max("max 100000\n"), None);
+    fn a_location_knows_its_name_and_what_is_above() {
+        let leaf = location("a.slice/b.scope/cellblock-supervisors");
+        assert_eq!(leaf.name(), Some("cellblock-supervisors"));
+        let above = leaf.parent().unwrap();
+        assert_eq!(above.path(), Path::new("/sys/fs/cgroup/a.slice/b.scope"));
+        let top = location("a.slice").parent().unwrap();
+        assert_eq!(top.path(), Path::new("/sys/fs/cgroup"));
+        assert!(location("").parent().is_none());
+        assert_eq!(location("").name(), None);
+    }
+
+    #[test]
+    fn a_path_shows_what_a_users_systemd_manages() {
+        for (below, expected) in [
+            (
+                "user.slice/user-1000.slice/user@1000.service/app.slice/x.scope",
+                true,
+            ),
+            ("user.slice/user-1000.slice/user@1000.service", true),
+            ("user.slice/user-1000.slice/session-2.scope", false),
+            ("system.slice/platform.service/main", false),
+            ("", false),
+        ] {
+            assert_eq!(location(below).of_user_manager(), expected, "{below}");
+        }
     }
 }
