@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::proc::{Process, descendants};
 use super::verdict::Stop;
 use crate::launch::Running;
 use crate::launch::cgroup::CellCgroup;
@@ -13,16 +14,17 @@ use sys::process::CpuTime;
 
 mod cpu;
 mod memory;
-mod processes;
 
 use cpu::CpuCount;
 use memory::{Found, MemoryCount};
-use processes::Process;
 
 /// How often a cell without a cgroup is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How often, while an exact figure is waited for.
 const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// More processes than this are not looked at, so that a fork bomb without a
+/// limit on processes cannot keep the supervisor busy.
+const MAX_PROCESSES: usize = 4096;
 /// No CPU limit is checked more often than this.
 const CPU_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -92,7 +94,7 @@ impl<'a> Meter<'a> {
     /// Looks, and says which limit is exceeded.
     pub(crate) fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
         let processes = if self.counts || self.memory.is_some() {
-            processes::below(self.init)
+            descendants(self.init).take(MAX_PROCESSES).collect()
         } else {
             Vec::new()
         };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use super::processes::{Held, Process};
+use super::super::proc::{Lines, Process};
 use sys::process::share_memory;
 
 /// How long an exact figure may take, by the cell's own CPU time: meanwhile it can
@@ -110,19 +110,80 @@ impl MemoryCount {
 struct Of {
     pid: Pid,
     parent: Pid,
+    /// The thread that shows it: a leader that has ended shows nothing, though the
+    /// others go on.
     thread: Pid,
     held: Held,
 }
 
 impl Of {
     fn process(process: &Process) -> Option<Self> {
-        let (thread, held) = process.memory()?;
+        let mut threads = process.threads.clone();
+        threads.sort_by_key(|thread| *thread != process.pid);
+        let (thread, held) = threads
+            .into_iter()
+            .find_map(|thread| Some((thread, Held::resident(thread)?)))?;
         Some(Self {
             pid: process.pid,
             parent: process.parent,
             thread,
             held,
         })
+    }
+}
+
+/// Bytes that a process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    /// Private pages.
+    own: u64,
+    /// Mapped pages of tmpfs and shared memory.
+    shared: u64,
+    /// Page tables, swapped and huge pages.
+    beside: u64,
+}
+
+impl Held {
+    fn sum(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |sum, held| Self {
+            own: sum.own + held.own,
+            shared: sum.shared + held.shared,
+            beside: sum.beside + held.beside,
+        })
+    }
+
+    /// With what is in tmpfs. Files there may be among the shared pages, so the
+    /// larger of the two counts: no cell is ended for memory counted twice.
+    fn with(self, tmpfs: u64) -> u64 {
+        self.own + self.beside + self.shared.max(tmpfs)
+    }
+
+    /// By the kernel's counters (proc_pid_status(5)), which take no lock. What
+    /// several processes share counts for each. A process that has ended holds
+    /// nothing, and has no such lines.
+    fn resident(thread: Pid) -> Option<Self> {
+        let status = Lines::read(format!("/proc/{thread}/status"))?;
+        let beside = ["VmPTE:", "VmSwap:", "HugetlbPages:"];
+        Some(Self {
+            own: status.bytes("RssAnon:")?,
+            shared: status.bytes("RssShmem:")?,
+            beside: beside.iter().filter_map(|name| status.bytes(name)).sum(),
+        })
+    }
+
+    /// With each shared page divided among those that share it
+    /// (proc_pid_smaps(5)). The kernel goes through the page tables, and waits for
+    /// a lock that the process may hold. A process that has ended since holds
+    /// nothing.
+    fn proportional(self, thread: Pid) -> Self {
+        let exact = Lines::read(format!("/proc/{thread}/smaps_rollup")).and_then(|rollup| {
+            Some(Self {
+                own: rollup.bytes("Pss_Anon:")?,
+                shared: rollup.bytes("Pss_Shmem:")?,
+                ..self
+            })
+        });
+        exact.or_else(|| Self::resident(thread)).unwrap_or_default()
     }
 }
 

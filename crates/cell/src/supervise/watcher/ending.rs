@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::super::Grace;
-use super::super::so_far::used_so_far;
+use super::super::proc::used_so_far;
 use super::super::verdict::Stop;
 use super::{Phase, SETUP_DEADLINE, Watcher};
 use crate::child::report;
