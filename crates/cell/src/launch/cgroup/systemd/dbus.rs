@@ -2,11 +2,12 @@
 //!
 //! Authentication, `Hello` and the first call leave in one write, so a single call
 //! costs one round trip. Every wait ends at the deadline. Messages are little-endian
-//! only: both ends are on this machine, and so is the bus.
+//! only: both ends are on this machine.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,102 +16,16 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
+use record::error::{Result, SetupError, Step};
+
+const WAY_OUT: &str = "log in as this user, or `loginctl enable-linger`; or start cellblock in a unit with Delegate=yes";
+
 /// The longest message that is read; the replies take less than a KiB.
 const MAX_MESSAGE: usize = 1 << 20;
 
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
-const SIGNAL: u8 = 4;
-
-/// A value to send.
-pub(super) enum Value<'a> {
-    Byte(u8),
-    Bool(bool),
-    U32(u32),
-    U64(u64),
-    Str(&'a str),
-    ObjectPath(&'a str),
-    Signature(&'a str),
-    /// The elements' signature, and the elements.
-    Array(&'static str, Vec<Value<'a>>),
-    Struct(Vec<Value<'a>>),
-    Variant(Box<Value<'a>>),
-}
-
-impl Value<'_> {
-    fn signature(&self) -> String {
-        match self {
-            Self::Byte(_) => "y".to_owned(),
-            Self::Bool(_) => "b".to_owned(),
-            Self::U32(_) => "u".to_owned(),
-            Self::U64(_) => "t".to_owned(),
-            Self::Str(_) => "s".to_owned(),
-            Self::ObjectPath(_) => "o".to_owned(),
-            Self::Signature(_) => "g".to_owned(),
-            Self::Array(element, _) => format!("a{element}"),
-            Self::Struct(fields) => format!("({})", signature(fields)),
-            Self::Variant(_) => "v".to_owned(),
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Byte(byte) => out.push(*byte),
-            Self::Bool(flag) => Self::U32(u32::from(*flag)).write(out),
-            Self::U32(number) => {
-                pad(out, 4);
-                out.extend(number.to_le_bytes());
-            }
-            Self::U64(number) => {
-                pad(out, 8);
-                out.extend(number.to_le_bytes());
-            }
-            Self::Str(text) | Self::ObjectPath(text) => {
-                Self::U32(text.len() as u32).write(out);
-                out.extend(text.bytes().chain([0]));
-            }
-            Self::Signature(text) => {
-                out.push(text.len() as u8);
-                out.extend(text.bytes().chain([0]));
-            }
-            Self::Array(element, values) => {
-                pad(out, 4);
-                let length_at = out.len();
-                out.extend([0; 4]);
-                pad(out, alignment(element));
-                let start = out.len();
-                values.iter().for_each(|value| value.write(out));
-                let length = (out.len() - start) as u32;
-                out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
-            }
-            Self::Struct(fields) => {
-                pad(out, 8);
-                fields.iter().for_each(|field| field.write(out));
-            }
-            Self::Variant(value) => {
-                Value::Signature(&value.signature()).write(out);
-                value.write(out);
-            }
-        }
-    }
-}
-
-fn signature(values: &[Value<'_>]) -> String {
-    values.iter().map(Value::signature).collect()
-}
-
-fn alignment(signature: &str) -> usize {
-    match signature.as_bytes().first() {
-        Some(b'(' | b't') => 8,
-        Some(b'y' | b'g' | b'v') => 1,
-        _ => 4,
-    }
-}
-
-fn pad(out: &mut Vec<u8>, alignment: usize) {
-    out.resize(out.len().next_multiple_of(alignment), 0);
-}
 
 /// A method of an object.
 #[derive(Clone, Copy)]
@@ -119,41 +34,86 @@ pub(super) struct Method<'a> {
     pub(super) object: &'a str,
     pub(super) interface: &'a str,
     pub(super) name: &'a str,
-}
-
-/// The bus itself.
-const fn of_bus(name: &str) -> Method<'_> {
-    Method {
-        destination: "org.freedesktop.DBus",
-        object: "/org/freedesktop/DBus",
-        interface: "org.freedesktop.DBus",
-        name,
-    }
+    /// The types of its arguments.
+    pub(super) signature: &'a str,
 }
 
 impl Method<'_> {
-    fn message(self, serial: u32, arguments: &[Value<'_>]) -> Vec<u8> {
-        let mut body = Vec::new();
-        arguments.iter().for_each(|value| value.write(&mut body));
-        let field =
-            |code, value| Value::Struct(vec![Value::Byte(code), Value::Variant(Box::new(value))]);
-        let signature = signature(arguments);
-        let mut fields = vec![
-            field(1, Value::ObjectPath(self.object)),
-            field(2, Value::Str(self.interface)),
-            field(3, Value::Str(self.name)),
-            field(6, Value::Str(self.destination)),
-        ];
-        if !arguments.is_empty() {
-            fields.push(field(8, Value::Signature(&signature)));
-        }
-        let mut message = vec![b'l', METHOD_CALL, 0, 1];
-        Value::U32(body.len() as u32).write(&mut message);
-        Value::U32(serial).write(&mut message);
-        Value::Array("(yv)", fields).write(&mut message);
-        pad(&mut message, 8);
-        message.extend(body);
-        message
+    fn message(self, serial: u32, arguments: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut body = Writer::default();
+        arguments(&mut body);
+        let mut message = Writer(vec![b'l', METHOD_CALL, 0, 1]);
+        message.u32(body.0.len() as u32);
+        message.u32(serial);
+        message.array(8, |fields| {
+            let mut field = |code, kind, value: &str| {
+                fields.pad(8);
+                fields.0.push(code);
+                fields.signature(kind);
+                match kind {
+                    "g" => fields.signature(value),
+                    _ => fields.text(value),
+                }
+            };
+            field(1, "o", self.object);
+            field(2, "s", self.interface);
+            field(3, "s", self.name);
+            field(6, "s", self.destination);
+            field(8, "g", self.signature);
+        });
+        message.pad(8);
+        message.0.extend(body.0);
+        message.0
+    }
+}
+
+/// Encodes values one after the other.
+#[derive(Default)]
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    fn pad(&mut self, alignment: usize) {
+        self.0.resize(self.0.len().next_multiple_of(alignment), 0);
+    }
+
+    pub(super) fn u32(&mut self, number: u32) {
+        self.pad(4);
+        self.0.extend(number.to_le_bytes());
+    }
+
+    pub(super) fn u64(&mut self, number: u64) {
+        self.pad(8);
+        self.0.extend(number.to_le_bytes());
+    }
+
+    /// A string or an object path.
+    pub(super) fn text(&mut self, text: &str) {
+        self.u32(text.len() as u32);
+        self.0.extend(text.bytes().chain([0]));
+    }
+
+    fn signature(&mut self, text: &str) {
+        self.0.push(text.len() as u8);
+        self.0.extend(text.bytes().chain([0]));
+    }
+
+    /// An array of elements with this alignment.
+    pub(super) fn array(&mut self, alignment: usize, elements: impl FnOnce(&mut Self)) {
+        self.u32(0);
+        let length_end = self.0.len();
+        self.pad(alignment);
+        let start = self.0.len();
+        elements(self);
+        let length = (self.0.len() - start) as u32;
+        self.0[length_end - 4..length_end].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// A structure of a name and a variant with a value of type `signature`.
+    pub(super) fn property(&mut self, name: &str, signature: &str, value: impl FnOnce(&mut Self)) {
+        self.pad(8);
+        self.text(name);
+        self.signature(signature);
+        value(self);
     }
 }
 
@@ -205,8 +165,6 @@ impl<'a> Reader<'a> {
 pub(super) struct Message {
     kind: u8,
     reply_to: Option<u32>,
-    /// The signal's.
-    pub(super) member: String,
     error: String,
     body: Vec<u8>,
 }
@@ -214,18 +172,18 @@ pub(super) struct Message {
 impl Message {
     /// The length of the message that begins with `head`.
     fn length(head: &[u8; 16]) -> Option<usize> {
-        let [b'l', _, _, 1, ..] = head else {
+        if !matches!(head, [b'l', _, _, 1, ..]) {
             return None;
+        }
+        let number = |at| {
+            Reader { bytes: head, at }
+                .u32()
+                .map(|number| number as usize)
         };
-        let number = |at: usize| {
-            let bytes = head[at..].first_chunk()?;
-            Some(u32::from_le_bytes(*bytes) as usize)
-        };
-        let (body, fields) = (number(4)?, number(12)?);
-        let length = fields
-            .checked_add(16)?
+        let fields_end = number(12)?.checked_add(head.len())?;
+        let length = fields_end
             .checked_next_multiple_of(8)?
-            .checked_add(body)?;
+            .checked_add(number(4)?)?;
         (length <= MAX_MESSAGE).then_some(length)
     }
 
@@ -239,22 +197,12 @@ impl Message {
         while reader.at < end {
             reader.align(8);
             let code = reader.byte()?;
-            match reader.signature()? {
-                "u" => {
-                    let number = reader.u32()?;
-                    if code == 5 {
-                        message.reply_to = Some(number);
-                    }
-                }
-                "s" | "o" => {
-                    let text = reader.text()?;
-                    match code {
-                        3 => text.clone_into(&mut message.member),
-                        4 => text.clone_into(&mut message.error),
-                        _ => {}
-                    }
-                }
-                "g" => drop(reader.signature()?),
+            match (code, reader.signature()?) {
+                (5, "u") => message.reply_to = Some(reader.u32()?),
+                (4, "s") => reader.text()?.clone_into(&mut message.error),
+                (_, "u") => drop(reader.u32()?),
+                (_, "s" | "o") => drop(reader.text()?),
+                (_, "g") => drop(reader.signature()?),
                 _ => return None,
             }
         }
@@ -275,21 +223,30 @@ impl Message {
 /// Why a call has no result.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The callee's error: its D-Bus name and its message.
-    Refused { name: String, message: String },
-    /// The connection does not work.
-    Connection(io::Error),
+    /// The callee refuses.
+    Refused {
+        /// The D-Bus name of its error.
+        name: String,
+        /// The same in words.
+        error: SetupError,
+    },
+    /// No answer came, so it is unknown whether the callee did what was asked.
+    Unreachable(SetupError),
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Connection(error)
+impl From<Failure> for SetupError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused { error, .. } | Failure::Unreachable(error) => error,
+        }
     }
 }
 
 /// A connection to a bus.
 pub(super) struct Connection {
     stream: BufReader<Timed>,
+    /// The bus, for messages.
+    path: PathBuf,
     serial: u32,
     /// Sent with the next call.
     unsent: Vec<u8>,
@@ -297,32 +254,29 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the bus at `address` as the user `uid`. No call goes on after
-    /// `deadline`.
-    pub(super) fn open(address: &UnixAddr, uid: u32, deadline: Instant) -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Unix,
-            SockType::Stream,
-            SockFlag::SOCK_CLOEXEC,
-            None,
-        )?;
-        // connect(2) waits no longer than this for a bus that accepts nobody.
-        let left = TimeVal::milliseconds(left(deadline)?.as_millis() as i64);
-        setsockopt(&socket, sockopt::SendTimeout, &left)?;
-        while let Err(errno) = connect(socket.as_raw_fd(), address) {
-            if errno != Errno::EINTR {
-                return Err(errno.into());
-            }
-        }
+    /// Connects to the bus `path` at `address` as the user `uid`. No call goes on
+    /// after `deadline`.
+    pub(super) fn open(
+        path: PathBuf,
+        address: &UnixAddr,
+        uid: u32,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let stream = connected(address, deadline).map_err(|e| explain(&e).on(path.display()))?;
         let digits = uid.to_string();
         let hex: String = digits.bytes().map(|byte| format!("{byte:02x}")).collect();
         let mut unsent = format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").into_bytes();
-        unsent.extend(of_bus("Hello").message(1, &[]));
+        let hello = Method {
+            destination: "org.freedesktop.DBus",
+            object: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus",
+            name: "Hello",
+            signature: "",
+        };
+        unsent.extend(hello.message(1, |_| ()));
         Ok(Self {
-            stream: BufReader::new(Timed {
-                stream: socket.into(),
-                deadline,
-            }),
+            stream: BufReader::new(Timed { stream, deadline }),
+            path,
             serial: 1,
             unsent,
             authenticated: false,
@@ -331,46 +285,43 @@ impl Connection {
 
     /// The process that listens at the other end; 0 for one in a pid namespace that
     /// this process cannot see into.
-    pub(super) fn peer_pid(&self) -> Result<i32, Errno> {
+    pub(super) fn peer_pid(&self) -> Result<i32> {
         sys::net::peer_pid(self.stream.get_ref().stream.as_raw_fd())
+            .map_err(|errno| SetupError::os(Step::Cgroup, "getsockopt", errno))
     }
 
     /// Calls `method` and waits for its result.
     pub(super) fn call(
         &mut self,
         method: Method<'_>,
-        arguments: &[Value<'_>],
-    ) -> Result<Message, Failure> {
+        arguments: impl FnOnce(&mut Writer),
+    ) -> std::result::Result<Message, Failure> {
         self.serial += 1;
         self.unsent.extend(method.message(self.serial, arguments));
+        let reply = self
+            .exchange()
+            .map_err(|error| Failure::Unreachable(explain(&error).on(self.path.display())))?;
+        if reply.kind == METHOD_RETURN {
+            return Ok(reply);
+        }
+        let name = reply.error.clone();
+        let text = reply.values().text().unwrap_or_default();
+        let error = failure(format!("systemd refuses: {name}: {text}"));
+        Err(Failure::Refused {
+            error: error.on(self.path.display()),
+            name,
+        })
+    }
+
+    /// Sends what is due and waits for the reply to the latest call.
+    fn exchange(&mut self) -> io::Result<Message> {
         let bytes = std::mem::take(&mut self.unsent);
         self.stream.get_mut().stream.write_all(&bytes)?;
         loop {
             let message = self.receive()?;
-            match message.kind {
-                // The bus may refuse `Hello`, and then it refuses the call as well.
-                ERROR => {
-                    return Err(Failure::Refused {
-                        message: message.values().text().unwrap_or_default().to_owned(),
-                        name: message.error,
-                    });
-                }
-                METHOD_RETURN if message.reply_to == Some(self.serial) => return Ok(message),
-                _ => {}
-            }
-        }
-    }
-
-    /// Asks the bus for the signals that `rule` describes.
-    pub(super) fn add_match(&mut self, rule: &str) -> Result<(), Failure> {
-        self.call(of_bus("AddMatch"), &[Value::Str(rule)]).map(drop)
-    }
-
-    /// Waits for the next signal.
-    pub(super) fn signal(&mut self) -> io::Result<Message> {
-        loop {
-            let message = self.receive()?;
-            if message.kind == SIGNAL {
+            let is_reply = message.kind == METHOD_RETURN && message.reply_to == Some(self.serial);
+            // Any error: if the bus refuses `Hello`, it refuses the call as well.
+            if is_reply || message.kind == ERROR {
                 return Ok(message);
             }
         }
@@ -383,10 +334,10 @@ impl Connection {
             match &line[..] {
                 [b'O', b'K', b' ', ..] => self.authenticated = true,
                 [] => return Err(io::ErrorKind::UnexpectedEof.into()),
-                _ => return Err(io::ErrorKind::PermissionDenied.into()),
+                _ => return Err(io::Error::other("the bus does not accept this user")),
             }
         }
-        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed message");
+        let malformed = || io::Error::other("the bus sent a malformed message");
         let mut head = [0; 16];
         self.stream.read_exact(&mut head)?;
         let length = Message::length(&head).ok_or_else(malformed)?;
@@ -394,6 +345,40 @@ impl Connection {
         bytes.resize(length, 0);
         self.stream.read_exact(&mut bytes[head.len()..])?;
         Message::parse(&bytes).ok_or_else(malformed)
+    }
+}
+
+fn connected(address: &UnixAddr, deadline: Instant) -> io::Result<UnixStream> {
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    // connect(2) waits no longer than this for a bus that accepts no connection.
+    let left = TimeVal::milliseconds(left(deadline)?.as_millis() as i64);
+    setsockopt(&socket, sockopt::SendTimeout, &left)?;
+    loop {
+        match connect(socket.as_raw_fd(), address) {
+            Ok(()) => return Ok(socket.into()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+pub(super) fn failure(message: impl Into<String>) -> SetupError {
+    SetupError::new(Step::Cgroup, message).hint(WAY_OUT)
+}
+
+fn explain(error: &io::Error) -> SetupError {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            failure("systemd did not answer in time")
+        }
+        io::ErrorKind::UnexpectedEof => failure("the bus hung up"),
+        io::ErrorKind::Other => failure(error.to_string()),
+        _ => SetupError::io(Step::Cgroup, "connect", error).hint(WAY_OUT),
     }
 }
 
@@ -431,34 +416,32 @@ mod tests {
             object: "/a",
             interface: "a.c",
             name: "D",
+            signature: "su",
         };
-        let message = method.message(7, &[Value::Str("x"), Value::U32(258)]);
+        let message = method.message(7, |arguments| {
+            arguments.text("x");
+            arguments.u32(258);
+        });
         let expected = [
-            b"l\x01\0\x01\x0c\0\0\0\x07\0\0\0\x46\0\0\0".as_slice(),
+            b"l\x01\0\x01\x0c\0\0\0\x07\0\0\0\x57\0\0\0".as_slice(),
             b"\x01\x01o\0\x02\0\0\0/a\0\0\0\0\0\0",
             b"\x02\x01s\0\x03\0\0\0a.c\0\0\0\0\0",
             b"\x03\x01s\0\x01\0\0\0D\0\0\0\0\0\0\0",
             b"\x06\x01s\0\x03\0\0\0a.b\0\0\0\0\0",
-            b"\x08\x01g\0\x02su\0\0",
+            b"\x08\x01g\0\x02su\0",
             b"\x01\0\0\0x\0\0\0\x02\x01\0\0",
         ];
         assert_eq!(message, expected.concat());
     }
 
     #[test]
-    fn nested_values_are_aligned() {
-        let value = Value::Array(
-            "(sv)",
-            vec![Value::Struct(vec![
-                Value::Str("k"),
-                Value::Variant(Box::new(Value::U64(1))),
-            ])],
-        );
-        assert_eq!(value.signature(), "a(sv)");
-        let mut bytes = Vec::new();
-        value.write(&mut bytes);
+    fn properties_are_aligned() {
+        let mut writer = Writer::default();
+        writer.array(8, |properties| {
+            properties.property("k", "t", |value| value.u64(1));
+        });
         assert_eq!(
-            bytes,
+            writer.0,
             b"\x18\0\0\0\0\0\0\0\x01\0\0\0k\0\x01t\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"
         );
     }

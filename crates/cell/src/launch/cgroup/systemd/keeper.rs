@@ -29,7 +29,8 @@ use super::super::dir::Dir;
 use super::super::find::writable;
 use super::super::location::Location;
 use super::super::{LEAF, PREFIX, enable};
-use super::manager::{Manager, Trouble, failure};
+use super::dbus::{Failure, failure};
+use super::manager::Manager;
 use super::{AGAIN, UNIT};
 use record::error::{Result, SetupError, Step};
 
@@ -43,6 +44,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// keeper ended while its request is being carried out, the scope would never have a
 /// process, and so never be removed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the keeper checks whether systemd has moved it.
+const SOON: Duration = Duration::from_millis(2);
+const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 /// `nobody`, which owns nothing.
 const NOBODY: u32 = 65534;
 
@@ -110,16 +114,7 @@ fn detach(report: BorrowedFd<'_>) -> Result<()> {
 
 /// Makes the scope, and its cgroups for supervisors and keeper.
 fn ready(uid: Uid) -> Result<Dir> {
-    enter(uid)?;
-    let own = Location::own()?;
-    if own.name() != Some(UNIT) {
-        return Err(SetupError::new(
-            Step::Cgroup,
-            format!("systemd made {UNIT} and did not move cellblock there"),
-        )
-        .on(own.path().display()));
-    }
-    let scope = Dir::open(own.path())?;
+    let scope = enter(uid)?;
     writable(&scope)?;
     scope.ensure_child(LEAF)?;
     // The scope's own cgroup can enable no controllers while it has processes.
@@ -129,29 +124,40 @@ fn ready(uid: Uid) -> Result<Dir> {
 }
 
 /// Moves this process into the scope: a new one, or one that has lost its keeper.
-fn enter(uid: Uid) -> Result<()> {
+fn enter(uid: Uid) -> Result<Dir> {
     let pid = std::process::id();
     let deadline = Instant::now() + PATIENCE;
     let mut manager = Manager::connect(uid, deadline)?;
     loop {
-        let trouble = match manager.start_scope(UNIT, pid) {
-            Ok(()) => return Ok(()),
-            Err(trouble) if trouble.is_unit_exists() => trouble,
-            Err(Trouble::Unreachable(error)) => {
+        match manager.start_scope(UNIT, pid) {
+            Ok(()) => break,
+            Err(Failure::Refused { name, error }) => {
+                if name != UNIT_EXISTS || Instant::now() >= deadline {
+                    return Err(error);
+                }
+                if manager.attach(UNIT, "/", pid).is_ok() {
+                    break;
+                }
+                // The old scope is being removed, and its name free soon.
+            }
+            Err(Failure::Unreachable(error)) => {
                 // The request may still be carried out.
                 thread::sleep(deadline.saturating_duration_since(Instant::now()));
                 return Err(error);
             }
-            Err(refused) => return Err(refused.into()),
-        };
-        if manager.attach(UNIT, "/", pid).is_ok() {
-            return Ok(());
-        }
-        // The old scope is being removed, and its name free soon.
-        if Instant::now() >= deadline {
-            return Err(trouble.into());
         }
         thread::sleep(AGAIN);
+    }
+    loop {
+        let own = Location::own()?;
+        if own.name() == Some(UNIT) {
+            return Dir::open(own.path());
+        }
+        if Instant::now() >= deadline {
+            let message = format!("systemd made {UNIT} and did not move cellblock there");
+            return Err(failure(message).on(own.path().display()));
+        }
+        thread::sleep(SOON);
     }
 }
 

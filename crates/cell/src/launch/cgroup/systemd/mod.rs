@@ -32,7 +32,8 @@ use super::location::Location;
 use super::{CgroupSource, Controller, LEAF};
 use record::error::{Result, SetupError, Step};
 
-use manager::{Manager, Trouble};
+use dbus::Failure;
+use manager::Manager;
 
 mod dbus;
 mod keeper;
@@ -111,7 +112,7 @@ fn enter(manager: &mut Manager, uid: Uid, deadline: Instant) -> Result<()> {
     let mut attach = || match manager.attach(UNIT, &leaf, pid) {
         Ok(()) => Ok(true),
         // There is no scope, or it is not ready.
-        Err(Trouble::Refused { .. }) => Ok(false),
+        Err(Failure::Refused { .. }) => Ok(false),
         Err(unreachable) => Err(SetupError::from(unreachable)),
     };
     if attach()? {
