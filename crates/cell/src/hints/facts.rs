@@ -1,4 +1,4 @@
-//! What of this host decides which way out of a failure is the right one.
+//! Facts about this host that decide which way out of a failure is the right one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::probe::Filters;
 
-/// Settings and surroundings that explain failures. A fact that the host keeps
-/// to itself is absent.
+/// Settings and surroundings that explain failures. A fact that cannot be read is
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// The caller's effective uid.
@@ -68,8 +68,7 @@ const KINDS: [&str; 7] = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
 impl Facts {
-    /// Looks at this host. It reads some twenty small files of the kernel's, so
-    /// it is for when something has failed already.
+    /// Reads some twenty small files of the kernel's; for use after a failure.
     pub fn gather() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cgroups = text("/proc/cgroups");
@@ -103,15 +102,6 @@ impl Facts {
             cgroup_v1: controllers(&cgroups, |hierarchy, _| hierarchy != "0"),
             cgroup_disabled: controllers(&cgroups, |_, enabled| enabled == "0"),
         }
-    }
-
-    /// The limits on namespaces that are zero.
-    pub fn zero_limits(&self) -> Vec<&str> {
-        self.namespace_limits
-            .iter()
-            .filter(|(_, limit)| **limit == 0)
-            .map(|(name, _)| name.as_str())
-            .collect()
     }
 
     /// Whether AppArmor takes the power out of unprivileged user namespaces.
