@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::ops::Add;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -361,9 +361,9 @@ pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 ///
 /// # Errors
 /// The error number of fcntl(2).
-pub fn duplicate_above(fd: &OwnedFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
+pub fn duplicate_above(fd: impl AsFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers.
-    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    let copy = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
     // SAFETY: the kernel has just made the descriptor.
     Errno::result(copy).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -98,7 +98,7 @@ pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
         cell.report = high;
     }
     for fd in &mut cell.channel {
-        if let Ok(high) = sys::process::duplicate_above(fd, program::RESERVED) {
+        if let Ok(high) = sys::process::duplicate_above(&fd, program::RESERVED) {
             *fd = high;
         }
     }

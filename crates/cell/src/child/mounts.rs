@@ -8,10 +8,10 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
@@ -22,6 +22,7 @@ use super::report::Reporter;
 use crate::plan::{Mount, MountKind, Plan, Seal, Source};
 use crate::rootfs;
 use record::error::Step;
+use sys::beneath::Beneath;
 use sys::mount::{self, FsContext, attr};
 use sys::process::duplicate_above;
 
@@ -131,8 +132,8 @@ pub(super) fn build(
 fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
     let (fs, seal) = file_system(index, mount)?;
-    let here = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
-    let top = openat2(AT_FDCWD, "/", here).map_err(|e| verb(Call::Openat2).failed(e))?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let top = open("/", flags, Mode::empty()).map_err(|e| verb(Call::Openat2).failed(e))?;
     mount::attach(fs.as_fd(), top.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))?;
     let copy = fs
         .try_clone()
@@ -279,25 +280,16 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
     Ok((fs, seal))
 }
 
-/// How paths are resolved beneath the new root.
-pub(super) fn beneath(flags: OFlag) -> OpenHow {
-    OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
-        ResolveFlag::RESOLVE_BENEATH
-            | ResolveFlag::RESOLVE_NO_SYMLINKS
-            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-    )
-}
-
 /// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
 pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
     let verb = |call| Verb::new(Step::Mount, call);
-    let how = beneath(OFlag::O_RDONLY | OFlag::O_DIRECTORY);
     plan.own_scratch()
         .map(|scratch| {
             let path = relative(Path::new(scratch.name.path()));
-            let low = openat2(&root.mount, path, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+            let low = Beneath::new(&root.mount).list(path);
+            let low = low.map_err(|e| verb(Call::Openat2).failed(e))?;
             duplicate_above(&low, RESERVED).map_err(|e| verb(Call::Dup).failed(e))
         })
         .collect()
@@ -308,7 +300,7 @@ fn relative(path: &Path) -> &Path {
 }
 
 pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
-    openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
+    Beneath::new(&root.mount).find(relative(target))
 }
 
 /// Calls `make` with the directory that `target` is in, which is made as needed,
@@ -348,7 +340,8 @@ fn make_directory(
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
         }
-        openat2(parent, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY))
+        Beneath::new(parent)
+            .directory(name)
             .map_err(|e| verb(Call::Openat2).failed(e))
     })
 }
@@ -360,11 +353,11 @@ fn make_file(
     content: &[u8],
 ) -> Result<OwnedFd, Fail> {
     let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
-        .mode(Mode::from_bits_truncate(0o444));
     let file = in_parent(root, index, target, |parent, name| {
-        openat2(parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))
+        let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
+        file.map_err(|e| verb(Call::Openat2).failed(e))
     })?;
+    let file = file.into();
     write_all(&file, content).map_err(|e| verb(Call::Write).failed(e))?;
     Ok(file)
 }
@@ -395,26 +388,14 @@ pub(super) fn create_in(
     directory: &Path,
     path: &Path,
 ) -> Result<OwnedFd, Fail> {
-    let open = |at: &OwnedFd, name: &Path, flags| openat2(at, name, beneath(flags));
-    let search = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut at = open_in(root, directory).map_err(|e| verb.failed(e))?;
-    let mut components = path.components().peekable();
-    while let Some(component) = components.next() {
-        let Component::Normal(name) = component else {
-            continue;
-        };
-        if components.peek().is_none() {
-            let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY);
-            return openat2(&at, name, how.mode(Mode::from_bits_truncate(0o644)))
-                .map_err(|e| verb.failed(e));
-        }
-        match mkdirat(&at, name, Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(verb.failed(errno)),
-        }
-        at = open(&at, Path::new(name), search).map_err(|e| verb.failed(e))?;
-    }
-    Err(verb.failed(Errno::EINVAL))
+    let fail = |errno| verb.failed(errno);
+    let top = open_in(root, directory).map_err(fail)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(fail(Errno::EINVAL));
+    };
+    let parent = Beneath::new(&top).make_directories(parent, Mode::from_bits_truncate(0o755));
+    let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(0o644));
+    file.map(OwnedFd::from).map_err(fail)
 }
 
 /// Makes the scaffolding read-only and the new root the root directory.
