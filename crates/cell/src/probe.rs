@@ -2,12 +2,15 @@
 //!
 //! Everything here costs microseconds. `doctor` tries the rest for real.
 
+use std::path::Path;
+
 use nix::errno::Errno;
 use serde::Serialize;
 
 use record::error::{Result, SetupError, Step};
 
 mod filters;
+pub(crate) mod mounts;
 
 pub use filters::{DeniedCall, Filters};
 
@@ -60,6 +63,11 @@ impl HostFacts {
             id_map: if uid == 0 { read_id_map()? } else { Vec::new() },
         })
     }
+}
+
+/// Whether systemd manages this host (sd_booted(3)).
+pub(crate) fn has_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
 }
 
 /// The Landlock ABI; 0 where there is none, or a filter denies it. Some of them

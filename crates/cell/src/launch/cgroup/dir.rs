@@ -13,6 +13,7 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use super::{LEAF, PREFIX};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::{Beneath, names};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
@@ -137,13 +138,10 @@ impl Dir {
 
     /// The names of its files and child cgroups.
     pub(super) fn names(&self) -> Vec<String> {
-        let entries = nix::dir::Dir::openat(self, c".", DIRECTORY, Mode::empty());
-        let mut names = Vec::new();
-        if let Ok(mut entries) = entries {
-            let entries = entries.iter().flatten();
-            names.extend(entries.filter_map(|e| e.file_name().to_str().map(str::to_owned).ok()));
-        }
-        names
+        let list = Beneath::new(self).list(c".");
+        let names = list.and_then(|mut list| names(&mut list));
+        let names = names.unwrap_or_default().into_iter();
+        names.filter_map(|name| name.into_string().ok()).collect()
     }
 
     /// The names of the cells' cgroups in it.

@@ -13,6 +13,7 @@ use nix::unistd::Uid;
 use super::dir::Dir;
 use super::location::{Location, mount_point};
 use super::{CgroupSource, LEAF};
+use crate::probe::has_systemd;
 use record::error::{Result, SetupError, Step};
 
 /// A cgroup that cells may be made in.
@@ -28,7 +29,7 @@ pub(super) struct CgroupParent {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     pub(super) uid: Uid,
-    /// Whether systemd manages the cgroups (sd_booted(3)).
+    /// Whether systemd manages the cgroups.
     pub(super) systemd: bool,
 }
 
@@ -36,7 +37,7 @@ impl Caller {
     pub(super) fn current() -> Self {
         Self {
             uid: Uid::effective(),
-            systemd: Path::new("/run/systemd/system").is_dir(),
+            systemd: has_systemd(),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::dir::contents;
+use crate::probe::mounts::{MOUNTINFO, mounts};
 use record::error::{Result, SetupError, Step};
 
 const MEMBERSHIP: &str = "/proc/self/cgroup";
-const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// A cgroup's place: mount point, and path below it.
 #[derive(Clone, Debug)]
@@ -27,20 +27,24 @@ impl Location {
                 .on(MEMBERSHIP)
                 .hint("boot with systemd.unified_cgroup_hierarchy=1")
         })?;
-        let mounts = mounts(&read(MOUNTS)?);
+        let mountinfo = read(MOUNTINFO)?;
+        let mut mounts = mounts(&mountinfo)
+            .filter(|mount| mount.is_of("cgroup2"))
+            .peekable();
+        let any = mounts.peek().is_some();
         mounts
-            .iter()
             .find_map(|mount| {
-                mount.below(cgroup).map(|below| Self {
-                    mount: mount.point.clone(),
+                let below = below(&mount.root(), cgroup)?;
+                Some(Self {
+                    mount: mount.point(),
                     below: below.to_owned(),
                 })
             })
             .ok_or_else(|| {
-                let message = if mounts.is_empty() {
-                    "no cgroup v2 file system is mounted"
-                } else {
+                let message = if any {
                     "no mounted cgroup v2 file system shows the cgroup that cellblock runs in"
+                } else {
+                    "no cgroup v2 file system is mounted"
                 };
                 SetupError::new(Step::Cgroup, message)
                     .on(cgroup.display())
@@ -85,72 +89,22 @@ fn membership(proc_self_cgroup: &[u8]) -> Option<&Path> {
     (!line.ends_with(b" (deleted)")).then(|| Path::new(OsStr::from_bytes(line)))
 }
 
-/// One mount of the cgroup v2 hierarchy.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    /// The cgroup at the mount point, seen as in [`membership`].
-    root: PathBuf,
-    /// Where it is mounted.
-    point: PathBuf,
-}
-
-impl Mount {
-    /// The path of `cgroup` below the mount point, if it can be seen there.
-    fn below<'a>(&self, cgroup: &'a Path) -> Option<&'a Path> {
-        let below = cgroup.strip_prefix(&self.root).ok()?;
-        // The kernel shows a cgroup outside of the namespace's root as `/..`, without
-        // its name.
-        let outside = |path: &Path| path.components().any(|part| part == Component::ParentDir);
-        (!outside(cgroup) && !outside(&self.root)).then_some(below)
-    }
-}
-
-/// The cgroup v2 mounts in `/proc/self/mountinfo`.
-fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
-    mountinfo
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ');
-            let root = fields.nth(3)?;
-            let point = fields.next()?;
-            // Any number of optional fields, a hyphen, the type.
-            fields.find(|field| *field == b"-")?;
-            (fields.next()? == b"cgroup2").then(|| Mount {
-                root: unescape(root),
-                point: unescape(point),
-            })
-        })
-        .collect()
-}
-
-/// Undoes mountinfo's `\ooo` for space, tab, newline and backslash.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, tail)) = rest.split_first() {
-        let octal = (first == b'\\')
-            .then(|| tail.first_chunk::<3>())
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match octal {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = tail;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+/// The path of `cgroup` below the mount point of a cgroup v2 file system with `root`,
+/// if it can be seen there.
+fn below<'a>(root: &Path, cgroup: &'a Path) -> Option<&'a Path> {
+    let below = cgroup.strip_prefix(root).ok()?;
+    // The kernel shows a cgroup outside of the namespace's root as `/..`, without
+    // its name.
+    let outside = |path: &Path| path.components().any(|part| part == Component::ParentDir);
+    (!outside(cgroup) && !outside(root)).then_some(below)
 }
 
 /// The mount point of the cgroup v2 file system that shows `path`.
 pub(super) fn mount_point(path: &Path) -> Result<PathBuf> {
-    let points = mounts(&read(MOUNTS)?).into_iter().map(|mount| mount.point);
-    Ok(points
+    let mountinfo = read(MOUNTINFO)?;
+    let cgroups = mounts(&mountinfo).filter(|mount| mount.is_of("cgroup2"));
+    Ok(cgroups
+        .map(|mount| mount.point())
         .filter(|point| path.starts_with(point))
         .max_by_key(|point| point.as_os_str().len())
         .unwrap_or_else(|| PathBuf::from("/")))
@@ -177,28 +131,6 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_those_of_type_cgroup2() {
-        let text = b"31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
-            35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n\
-            41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:1 master:2 - cgroup2 cgroup2 rw\n\
-            99 1 0:38 /system.slice/a\\134b /mnt/with\\040space rw - cgroup2 none rw\n\
-            truncated line\n";
-        assert_eq!(
-            mounts(text),
-            [
-                Mount {
-                    root: "/".into(),
-                    point: "/sys/fs/cgroup/unified".into()
-                },
-                Mount {
-                    root: "/system.slice/a\\b".into(),
-                    point: "/mnt/with space".into()
-                },
-            ]
-        );
-    }
-
-    #[test]
     fn a_cgroup_is_found_below_a_mount() {
         for (root, cgroup, below) in [
             ("/", "/", Some("")),
@@ -213,23 +145,12 @@ mod tests {
             // A process outside of its namespace's root.
             ("/", "/../other", None),
         ] {
-            let mount = Mount {
-                root: root.into(),
-                point: "/sys/fs/cgroup".into(),
-            };
             assert_eq!(
-                mount.below(Path::new(cgroup)),
+                super::below(Path::new(root), Path::new(cgroup)),
                 below.map(Path::new),
                 "{root} {cgroup}"
             );
         }
-    }
-
-    #[test]
-    fn malformed_escapes_are_kept() {
-        assert_eq!(unescape(b"a\\04"), Path::new("a\\04"));
-        assert_eq!(unescape(b"a\\999b"), Path::new("a\\999b"));
-        assert_eq!(unescape(b"\\011"), Path::new("\t"));
     }
 
     fn location(below: &str) -> Location {
