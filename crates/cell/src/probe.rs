@@ -14,7 +14,7 @@ pub(crate) mod mounts;
 
 pub use filters::{DeniedCall, Filters};
 
-/// The oldest kernel that has all a cell is made of: mount_setattr(2) came with
+/// The oldest kernel that has everything a cell needs: mount_setattr(2) came with
 /// 5.12, Landlock with 5.13, `cgroup.kill` with 5.14.
 pub const MIN_KERNEL: (u32, u32) = (5, 14);
 
@@ -70,8 +70,8 @@ pub(crate) fn has_systemd() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// The Landlock ABI; 0 where there is none, or a filter denies it. Some of them
-/// kill who asks.
+/// The Landlock ABI; 0 where there is none, or a filter denies asking for it, which
+/// may kill this process.
 pub fn landlock_abi() -> u32 {
     match Filters::current().denial("landlock_create_ruleset") {
         Some(_) => 0,
