@@ -11,7 +11,7 @@ use super::limits;
 use super::measures::{timing, usage};
 use crate::drivers::Driver;
 use crate::launch::Running;
-use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
 use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::capture::{Capture, Captured};
@@ -25,7 +25,7 @@ use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 #[derive(Debug)]
 pub(super) struct CgroupFacts {
     pub(super) usage: CgroupUsage,
-    pub(super) enforced: Enforced,
+    pub(super) enforced: CgroupLimits,
     record: CgroupRecord,
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::child::{Content, Filter};
 use crate::drivers::Driver;
 use crate::drivers::frames::Request as DriverRequest;
-use crate::launch::cgroup::{self, CellCgroup};
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
 use crate::launch::{Launch, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
@@ -220,18 +220,17 @@ fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCg
 /// The cell's cgroup, and why it holds fewer limits or does not exist.
 fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
     let wanted = &plan.cgroup;
-    let prepared = cgroup::prepare(&cgroup::Request {
-        choice: &wanted.choice,
+    let limits = CgroupLimits {
         memory: wanted.memory,
         processes: wanted.processes,
         cpus: wanted.cpus,
-        id: &plan.id,
-    })?;
-    let mut reasons: Vec<String> = prepared.tried.iter().map(ToString::to_string).collect();
-    if let Some(cell) = &prepared.cell {
+    };
+    let attempt = CgroupSite::find(&wanted.choice)?.cell(&plan.id, &limits)?;
+    let mut reasons: Vec<String> = attempt.tried.iter().map(ToString::to_string).collect();
+    if let Some(cell) = &attempt.cell {
         reasons.extend(cell.unenforced().iter().map(ToString::to_string));
     }
-    Ok((prepared.cell, reasons))
+    Ok((attempt.cell, reasons))
 }
 
 /// What no cgroup holds, as read back.
