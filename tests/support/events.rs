@@ -15,6 +15,8 @@ static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
 /// What is wrong with an event, each with its place in it; empty when it is valid.
 pub(crate) fn complaints(event: &Value) -> Vec<String> {
     match &*VALIDATOR {
+        // Finding no error this way is several times faster.
+        Ok(validator) if validator.is_valid(event) => Vec::new(),
         Ok(validator) => validator
             .iter_errors(event)
             .map(|error| format!("{}: {error}", error.instance_path))

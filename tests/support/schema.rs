@@ -15,6 +15,8 @@ static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
 /// What is wrong with a record, each with its place in it; empty when it is valid.
 pub(crate) fn complaints(record: &Value) -> Vec<String> {
     match &*VALIDATOR {
+        // Finding no error this way is several times faster.
+        Ok(validator) if validator.is_valid(record) => Vec::new(),
         Ok(validator) => validator
             .iter_errors(record)
             .map(|error| format!("{}: {error}", error.instance_path))
