@@ -210,6 +210,8 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
     let stage = at(home.path());
     let mut tally = Tally::default();
     if geteuid().is_root() {
+        // What others mount meanwhile is not what a cell leaves behind.
+        private::enter()?;
         let plain = PlainUser::start(home.path(), Part::Shared)?;
         run_rows(&rows, Some(Part::Shared), &stage, options, &mut tally);
         tally.add(plain.finish()?);
@@ -372,8 +374,8 @@ fn tally_of(home: &Path, part: &str) -> PathBuf {
     home.join("plain").join(format!("tally-{part}"))
 }
 
-/// What [`PlainUser::start`] starts: gives up root and runs one part of the table.
-/// Mounts that root's tests make at the same time do not appear in its namespace.
+/// What [`PlainUser::start`] starts: gives up root and runs one part of the table, in a
+/// mount namespace apart from that of root's tests.
 fn as_plain_user(rows: &[Row<'_>], home: &Path, options: &Options) -> Check<i32> {
     private::enter()?;
     setgroups(&[])?;
