@@ -93,7 +93,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         error: said.error.as_ref(),
         broken_syntax: said.is_syntax,
         limits: &plan.limits,
-        place: place(spec, plan),
+        place: place(spec, plan, driver),
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(&observed, &said, &mut warnings);
@@ -163,12 +163,9 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
     }
 }
 
-fn place<'a>(spec: &'a Spec, plan: &'a Plan) -> Place<'a> {
+fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'a> {
     Place {
-        language: match &spec.command {
-            Command::Run { language, .. } => Some(language),
-            Command::Exec { .. } => None,
-        },
+        driver,
         rootfs: &plan.rootfs,
         has_network: spec.network != Network::None,
     }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::child::{Content, Filter};
+use crate::drivers::Driver;
 use crate::drivers::frames::Request;
-use crate::drivers::{self, Driver};
 use crate::launch::cgroup::{self, CellCgroup};
 use crate::launch::{idmap, launch};
 use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::{Filters, HostFacts};
 use crate::rootfs::{Lease, Tree};
+use crate::spec::language::find as find_language;
 use crate::spec::{Command, Layer, Network, Spec};
 use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Channel, Observer, Parent, watch};
@@ -78,7 +79,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
 /// The same on a host whose filters do not matter: `doctor` tries each part.
 pub fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
     let driver = match &spec.command {
-        Command::Run { language, .. } => Some(drivers::find(language)?),
+        Command::Run { language, .. } => Some(find_language(language)?),
         Command::Exec { .. } => None,
     };
     let preferred = driver.map(|driver| driver.rootfs);
@@ -107,10 +108,11 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
             let interpreter = interpreter(tree, driver)?;
             let is_compiled = driver
                 .compiled_file()
-                .is_some_and(|path| tree.has_file(&path));
+                .is_some_and(|path| tree.has_file(Path::new(&path)));
+            let memory = spec.limits.memory.map(|limit| limit.0);
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
-                argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
+                argv: driver.argv(&interpreter, args, memory, is_compiled),
                 channel: driver.has_channel(),
                 files: driver.files_for(code),
             })
@@ -297,7 +299,7 @@ fn conversation<'a>(
                 name,
                 directory,
                 args: args as &[RawText],
-                memory: spec.limits.memory,
+                memory: spec.limits.memory.map(|limit| limit.0),
                 parts: driver.parts(),
             };
             let results = spec.limits.results;
