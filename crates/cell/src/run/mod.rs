@@ -183,7 +183,7 @@ fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
             name,
             directory: Path::new(crate::spec::WORKSPACE),
             args: args as &[RawText],
-            memory: spec.limits.memory,
+            memory: spec.limits.memory.map(|limit| limit.0),
             parts: driver.parts(),
         }
         .encode(),
