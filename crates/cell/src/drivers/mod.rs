@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 pub use crate::plan::CHANNEL_FD;
 use crate::spec::Bytes;
 use record::Category;
-use record::bytes::RawText;
+use record::bytes::{RawText, hex};
 use record::error::{Result, SetupError, Step};
 
 pub mod frames;
@@ -191,10 +191,7 @@ impl Driver {
         let compiled = self.compiled?;
         let source = self.files.first()?.content;
         let digest = Sha256::digest(source.as_bytes());
-        let digest: String = digest[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = hex(&digest[..8]);
         Some(format!("{}/{digest}", compiled.directory))
     }
 

@@ -13,8 +13,9 @@ use crate::plan::{Fallback, Plan, ProgramRequest};
 use crate::probe::{Filters, HostFacts};
 use crate::rootfs::{Lease, Tree};
 use crate::spec::{Command, Layer, Network, Spec};
-use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Channel, Observer, Parent, watch};
+use crate::workspace::inputs::{self, Staged};
+use crate::workspace::{OutDir, outputs};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, Record};
@@ -24,11 +25,9 @@ mod conversation;
 mod events;
 mod evidence;
 mod filter;
-mod inputs;
 mod isolation;
 mod limits;
 mod measures;
-mod outputs;
 mod results;
 mod sockets;
 
@@ -37,7 +36,6 @@ pub use events::Events;
 use events::Teller;
 pub use filter::Policy as FilterPolicy;
 pub use filter::instructions;
-use inputs::Trees;
 
 /// A spec resolved against this host, and what the launch needs besides.
 #[derive(Debug)]
@@ -183,14 +181,14 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
         lease: _lease,
         ..
     } = resolved;
-    let Trees {
+    let Staged {
         stages,
         kept,
         warnings: left_out,
-    } = Trees::read(&plan)?;
+    } = Staged::read(&plan)?;
     let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
-    let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
+    let (inputs, mut baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
     // Hints name the service, which this process may leave for a cgroup.
@@ -259,7 +257,16 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
             teller.file(file);
         }
     };
-    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), &kept, &tell);
+    let ended = outputs::Ended {
+        plan: &plan,
+        scratch: &observed.scratch,
+        began_ns: observed.began_ns,
+        was_set_up: observed.failure.is_none(),
+        out: out.as_ref(),
+        kept: &kept,
+        report: &tell,
+    };
+    let outputs = outputs::gather(&ended, &mut baseline);
     if let Some(trouble) = tie.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use nix::sys::signalfd::SignalFd;
 
 use crate::launch::Running;
-use crate::plan::{Plan, ScratchDir};
+use crate::plan::Plan;
 use record::error::{Result, SetupError};
 use sys::process::ChildUsage;
 
@@ -21,7 +21,6 @@ mod explain;
 mod measured;
 mod meter;
 mod modules;
-pub(crate) mod outputs;
 mod programs;
 mod signals;
 mod so_far;
@@ -135,17 +134,6 @@ pub(crate) struct Grace {
     pub began_ns: u64,
     /// Whether it had not ended when its time was up.
     pub used_up: bool,
-}
-
-impl Observed {
-    /// The places that are tmpfs of the cell's own, with their descriptors. A bind
-    /// never is among them: asking a network file system may take for ever.
-    pub(crate) fn own_scratch<'a>(
-        &'a self,
-        plan: &'a Plan,
-    ) -> impl Iterator<Item = (&'a ScratchDir, &'a OwnedFd)> {
-        plan.own_scratch().zip(&self.scratch)
-    }
 }
 
 /// Watches `cell` to its end, which comes with `parent`'s at the latest.
