@@ -8,7 +8,7 @@ use nix::sys::sendfile::sendfile;
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat, umask};
 use nix::unistd::symlinkat;
 
-use super::fail::{Call, Fail, Verb};
+use super::fail::{Call, CallSite, Fail};
 use super::mounts::{Root, open_in};
 use super::report::Reporter;
 use crate::workspace::{Entry, Kind, Piece, Stage};
@@ -20,9 +20,9 @@ use sys::tree::set_mtime;
 /// here on, and the stage's is given back.
 pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::CopyIn);
-    let verb = |call| Verb::new(Step::CopyIn, call);
+    let site = |call| CallSite::new(Step::CopyIn, call);
     let top = open_in(root, Path::new(stage.scratch().path()))
-        .map_err(|e| verb(Call::Openat2).failed(e))?;
+        .map_err(|e| site(Call::Openat2).failed(e))?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -46,7 +46,7 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
             Some((open, dir)) if open == above => dir,
             _ => Beneath::new(top)
                 .directory(above)
-                .map_err(|e| Verb::new(Step::CopyIn, Call::Openat2).failed(e))?,
+                .map_err(|e| CallSite::new(Step::CopyIn, Call::Openat2).failed(e))?,
         };
         place(&dir, name, entry, stage)?;
         last = Some((above, dir));
@@ -55,24 +55,24 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
 }
 
 fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(), Fail> {
-    let verb = |call| Verb::new(Step::CopyIn, call);
+    let site = |call| CallSite::new(Step::CopyIn, call);
     let mode = Mode::from_bits_truncate(entry.mode);
     match &entry.kind {
         Kind::Directory => match mkdirat(dir, name, mode) {
             Ok(()) => Ok(()),
             // It leads to a bind, and was made with that.
             Err(Errno::EEXIST) => fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink)
-                .map_err(|e| verb(Call::Mkdir).failed(e)),
-            Err(errno) => Err(verb(Call::Mkdir).failed(errno)),
+                .map_err(|e| site(Call::Mkdir).failed(e)),
+            Err(errno) => Err(site(Call::Mkdir).failed(errno)),
         },
         Kind::Link(text) => {
-            symlinkat(text.as_slice(), dir, name).map_err(|e| verb(Call::Symlink).failed(e))
+            symlinkat(text.as_slice(), dir, name).map_err(|e| site(Call::Symlink).failed(e))
         }
         Kind::File(piece) => {
             let file = Beneath::new(dir).create(name, mode);
-            let file = file.map_err(|e| verb(Call::Openat2).failed(e))?;
+            let file = file.map_err(|e| site(Call::Openat2).failed(e))?;
             if let Some(content) = stage.content() {
-                send(content, *piece, &file).map_err(|e| verb(Call::Sendfile).failed(e))?;
+                send(content, *piece, &file).map_err(|e| site(Call::Sendfile).failed(e))?;
             }
             // Of use for make(1) and compiled modules; a file without is as good.
             let _ = set_mtime(&file, entry.mtime);

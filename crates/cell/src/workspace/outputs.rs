@@ -36,14 +36,14 @@ const AFTER_WALL: Duration = Duration::from_millis(600);
 /// Files get at least this much time, even if the end took long already.
 const AT_LEAST: Duration = Duration::from_millis(200);
 
-/// A cell that ended, and where its files go.
-pub(crate) struct Ended<'a> {
+/// The files to collect, and where they go.
+pub(crate) struct Collection<'a> {
     pub(crate) plan: &'a Plan,
     /// The plan's own directories, in its order.
     pub(crate) scratch: &'a [OwnedFd],
-    /// When it started, on the monotonic clock.
+    /// When the execution started, on the monotonic clock.
     pub(crate) began_ns: u64,
-    /// Whether its program started: otherwise there is nothing to keep.
+    /// Whether the cell was set up: otherwise there is nothing to keep.
     pub(crate) was_set_up: bool,
     pub(crate) out: Option<&'a OutDir>,
     pub(crate) kept: &'a [KeptDir],
@@ -53,26 +53,26 @@ pub(crate) struct Ended<'a> {
 
 /// Lists what changed, copies it out, and writes kept directories back. Binds are the
 /// host's: nothing in them is looked at.
-pub(crate) fn gather(cell: &Ended<'_>, baseline: &mut Baseline) -> Outputs {
+pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs {
     let mut outputs = Outputs::default();
-    let until = cell.deadline();
-    for (scratch, directory) in cell.plan.own_scratch().zip(cell.scratch) {
+    let until = from.deadline();
+    for (scratch, directory) in from.plan.own_scratch().zip(from.scratch) {
         let caps = Caps {
-            inline_bytes: cell.plan.watch.inline_files,
+            inline_bytes: from.plan.watch.inline_files,
             until,
             ..Caps::of(scratch.limit)
         };
-        let mut kept = cell.kept.iter();
+        let mut kept = from.kept.iter();
         let kept = kept.find(|kept| scratch.kept_in() == Some(kept.path()));
         let tree = Tree {
             dir: directory.as_fd(),
             covered: &scratch.covered,
-            keeps_links: kept.is_some() && cell.out.is_none(),
+            keeps_links: kept.is_some() && from.out.is_none(),
         };
         if scratch.name == Scratch::Workspace {
-            outputs = collect(tree, baseline, cell.out, &caps, cell.report);
+            outputs = collect(tree, baseline, from.out, &caps, from.report);
         }
-        if let Some(kept) = kept.filter(|_| cell.was_set_up) {
+        if let Some(kept) = kept.filter(|_| from.was_set_up) {
             let mut written = kept.write_back(tree, &caps);
             if let Ok(skipped) = &mut written
                 && scratch.name != Scratch::Workspace
@@ -85,7 +85,7 @@ pub(crate) fn gather(cell: &Ended<'_>, baseline: &mut Baseline) -> Outputs {
     outputs
 }
 
-impl Ended<'_> {
+impl Collection<'_> {
     /// When to stop collecting files.
     fn deadline(&self) -> Option<Instant> {
         let ran = Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns));
