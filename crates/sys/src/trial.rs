@@ -5,7 +5,6 @@
 //! what it answers without a filter is known. Calls whose privileges the kernel
 //! checks before the arguments come last, in namespaces of the child's own.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use nix::errno::Errno;
@@ -13,6 +12,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::clone::flags::{NEWNS, NEWUSER, NEWUTS};
+use super::shared::Shared;
 
 /// A call and its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -161,28 +161,9 @@ pub fn is_filtered() -> bool {
 /// # Errors
 /// The error number of mmap(2), fork(2) or waitpid(2).
 pub fn try_all() -> Result<Answers, Errno> {
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches
-    // no memory in use.
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            size_of::<Page>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return Err(Errno::last());
-    }
-    let page = NonNull::new(page.cast::<Page>()).ok_or(Errno::ENOMEM)?;
-    // SAFETY: the mapping is zeroed, which is a valid Page, is accessed through
-    // atomics only, and is unmapped behind the last use.
-    let answers = collect(unsafe { page.as_ref() });
-    // SAFETY: the mapping is ours, and nothing refers to it any more.
-    unsafe { libc::munmap(page.as_ptr().cast(), size_of::<Page>()) };
-    answers
+    // SAFETY: a zeroed Page is valid, and consists of atomics.
+    let page = unsafe { Shared::zeroed() }?;
+    collect(page.get())
 }
 
 fn collect(page: &Page) -> Result<Answers, Errno> {
