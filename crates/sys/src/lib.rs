@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod clone;
 pub mod inherited;
 pub mod landlock;
+mod lock;
 pub mod mount;
 pub mod net;
 pub mod process;
@@ -20,6 +21,8 @@ pub mod survivor;
 pub mod text;
 pub mod tree;
 pub mod trial;
+
+pub use lock::flock;
 
 use nix::errno::Errno;
 
