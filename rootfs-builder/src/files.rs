@@ -1,20 +1,18 @@
 //! Files and directories of trees, caches and scratch directories.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
-use nix::NixPath;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::geteuid;
 
 use crate::errors::failed;
 use record::error::{Result, Step};
+use sys::beneath::Beneath;
 use sys::tree::{each, open_top};
 
 /// The type of a file that [`walk`] visits.
@@ -86,25 +84,10 @@ pub(crate) fn give_to(uid: u32, path: &Path) -> Result<()> {
     chown(path, Some(uid), Some(uid)).map_err(failed("chown", path))
 }
 
-/// Opens a file below `directory` for reading. Links that lead out of it are
-/// refused, and with `follow_links` unset all links.
-pub(crate) fn open_beneath<P: NixPath + ?Sized>(
-    directory: impl AsFd,
-    path: &P,
-    follow_links: bool,
-) -> nix::Result<File> {
-    let mut resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    resolve.set(ResolveFlag::RESOLVE_NO_SYMLINKS, !follow_links);
-    // O_NONBLOCK: opening a FIFO must not wait for a writer.
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(flags).resolve(resolve);
-    openat2(directory, path, how).map(File::from)
-}
-
 /// The text of a regular file of a tree; `None` when there is no such file.
 pub(crate) fn read_beneath(tree: &Path, path: &str) -> Result<Option<String>> {
     let place = tree.join(path);
-    let mut file = match open_beneath(open_top(tree, Step::Store)?, path, false) {
+    let mut file = match Beneath::new(&open_top(tree, Step::Store)?).read(path) {
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
         other => other.map_err(failed("openat2", &place))?,
     };

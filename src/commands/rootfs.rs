@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::print;
 use crate::cli::{self, InStore, RootfsAction};
-use crate::show::quantity;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
+use record::words;
 use rootfs_builder::{
     AddRequest, BuildRequest, Difference, ImportRequest, Manifest, PlannedBuild, Report, Store,
 };
@@ -112,10 +112,10 @@ fn report(manifest: &Manifest, is_quiet: bool, began: Instant) -> Result<u8> {
             "{}: {} files, {}, {} packages, sha256:{} ({})",
             manifest.name,
             manifest.files,
-            quantity::bytes(manifest.size_bytes),
+            words::bytes(manifest.size_bytes),
             manifest.packages.len(),
             manifest.digest,
-            quantity::milliseconds(elapsed),
+            words::milliseconds(elapsed),
         ));
     }
     Ok(0)
@@ -131,11 +131,7 @@ fn planned(plan: &PlannedBuild) -> String {
             missing += file.size;
             note = "";
         }
-        rows.push([
-            quantity::bytes(file.size),
-            file.name.clone(),
-            note.to_owned(),
-        ]);
+        rows.push([words::bytes(file.size), file.name.clone(), note.to_owned()]);
     }
     let mut text = table(&rows);
     if !plan.unresolved.is_empty() {
@@ -145,11 +141,7 @@ fn planned(plan: &PlannedBuild) -> String {
     if plan.is_estimate {
         text += "Python packages are those of the lock file; a build takes the newest\n";
     }
-    let (count, all, missing) = (
-        plan.files.len(),
-        quantity::bytes(all),
-        quantity::bytes(missing),
-    );
+    let (count, all, missing) = (plan.files.len(), words::bytes(all), words::bytes(missing));
     text + &format!("{count} files, {all}; {missing} to fetch\n")
 }
 
@@ -204,7 +196,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         .map(|found| match found.manifest {
             Ok(manifest) => [
                 found.name,
-                quantity::bytes(manifest.size_bytes),
+                words::bytes(manifest.size_bytes),
                 // The day of a time in RFC 3339.
                 manifest.built.chars().take_while(|c| *c != 'T').collect(),
                 interpreters(&manifest),
@@ -367,7 +359,7 @@ fn interpreters(manifest: &Manifest) -> String {
 
 /// `57 MiB in 2345 files`.
 fn size(manifest: &Manifest) -> String {
-    let bytes = quantity::bytes(manifest.size_bytes);
+    let bytes = words::bytes(manifest.size_bytes);
     format!("{bytes} in {} files", manifest.files)
 }
 

@@ -14,9 +14,9 @@ use sha2::{Sha256, Sha512};
 
 use super::broken;
 use crate::errors::failed;
-use crate::files::open_beneath;
 use archive::{Member, MemberKind};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::tree::open_top;
 
 /// Maximum size of indexes, manifests and configurations.
@@ -88,7 +88,7 @@ impl Blobs {
     fn open_file(&self, directory: &OwnedFd, name: &str) -> Result<(Box<dyn Read + '_>, u64)> {
         let path = self.path.join(name);
         // A layout may share blobs by links.
-        let file = match open_beneath(directory, name, true) {
+        let file = match Beneath::new(directory).following_links().read(name) {
             Err(Errno::ENOENT) => return Err(self.missing(name)),
             other => other.map_err(failed("openat2", &path))?,
         };

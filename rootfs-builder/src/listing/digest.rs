@@ -14,9 +14,9 @@ use nix::fcntl::readlinkat;
 use nix::sys::stat::{FileStat, fstat};
 
 use super::{Kind, Line, Listing};
-use crate::files::open_beneath;
 use cell::rootfs::{LISTING, MANIFEST};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::process::has_one_thread;
 use sys::tree::{Entry, each, open_top, shown};
 
@@ -140,7 +140,8 @@ fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
 }
 
 fn digest(top: &OwnedFd, path: &[u8], buffer: &mut [u8]) -> Result<Hash> {
-    let mut file = open_beneath(top, path, false).map_err(|e| failed("openat2", e, path))?;
+    let file = Beneath::new(top).read(path);
+    let mut file = file.map_err(|e| failed("openat2", e, path))?;
     let mut hasher = blake3::Hasher::new();
     loop {
         match file.read(buffer) {

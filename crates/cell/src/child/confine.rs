@@ -11,9 +11,9 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
 
 use super::attempt;
-use super::fail::{Call, Fail, Verb};
+use super::fail::{Call, CallSite, Fail};
 use super::report::Reporter;
-use crate::plan::Plan;
+use crate::plan::{Namespace, Plan};
 use record::error::Step;
 use sys;
 
@@ -33,10 +33,12 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
         return Ok(());
     }
     report.enter(Step::Nesting);
-    let write = Verb::new(Step::Nesting, Call::Write);
+    let write = CallSite::new(Step::Nesting, Call::Write);
     let proc = match settings_of_caller() {
         Some(proc) => proc,
-        None => own_settings().map_err(|e| Verb::new(Step::Nesting, Call::Fsmount).failed(e))?,
+        None => {
+            own_settings().map_err(|e| CallSite::new(Step::Nesting, Call::Fsmount).failed(e))?
+        }
     };
     set(&proc, "sys/user/max_user_namespaces", b"0").map_err(|e| write.failed(e))?;
     for (setting, value) in SHARES {
@@ -51,8 +53,8 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
         // what the kernel looks at first: EPERM by Debian's setting, EACCES by
         // AppArmor's.
         Err(Errno::ENOSPC | Errno::EPERM | Errno::EACCES) => Ok(()),
-        Err(errno) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(errno)),
-        Ok(()) => Err(Verb::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
+        Err(errno) => Err(CallSite::new(Step::Nesting, Call::Unshare).failed(errno)),
+        Ok(()) => Err(CallSite::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
     }
 }
 
@@ -96,30 +98,34 @@ pub(super) fn bind_to_cpus(cpus: &[usize], report: &Reporter<'_>) -> Result<(), 
         return Ok(());
     }
     report.enter(Step::Rlimits);
-    let verb = Verb::new(Step::Rlimits, Call::Affinity);
+    let site = CallSite::new(Step::Rlimits, Call::Affinity);
     let mut chosen = CpuSet::new();
     for cpu in cpus {
-        attempt(verb, || chosen.set(*cpu))?;
+        attempt(site, || chosen.set(*cpu))?;
     }
-    attempt(verb, || sched_setaffinity(Pid::from_raw(0), &chosen))
+    attempt(site, || sched_setaffinity(Pid::from_raw(0), &chosen))
 }
 
 /// Empties all capability sets, the bounding set among them, so that nothing
 /// which is executed can regain one.
-pub(super) fn drop_capabilities(report: &Reporter<'_>) -> Result<(), Fail> {
+pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    // Without a user namespace of its own, a process has no capabilities to drop.
+    if !plan.has(Namespace::User) {
+        return Ok(());
+    }
     report.enter(Step::Capabilities);
-    let verb = Verb::new(Step::Capabilities, Call::Capset);
+    let site = CallSite::new(Step::Capabilities, Call::Capset);
     // The bounding set first, while CAP_SETPCAP is still effective; by number,
     // so that capabilities which no library has heard of go as well.
     attempt(
-        Verb::new(Step::Capabilities, Call::Prctl),
+        CallSite::new(Step::Capabilities, Call::Prctl),
         sys::process::empty_bounding_set,
     )?;
-    caps::clear(None, CapSet::Ambient).map_err(|_| verb.failed(Errno::last()))?;
-    attempt(verb, sys::process::empty_capability_sets)?;
+    caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Errno::last()))?;
+    attempt(site, sys::process::empty_capability_sets)?;
     match caps::read(None, CapSet::Permitted) {
         Ok(left) if left.is_empty() => Ok(()),
-        _ => Err(verb.failed(Errno::EPERM)),
+        _ => Err(site.failed(Errno::EPERM)),
     }
 }
 
@@ -127,7 +133,7 @@ pub(super) fn drop_capabilities(report: &Reporter<'_>) -> Result<(), Fail> {
 pub(super) fn set_no_new_privs(report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::NoNewPrivs);
     attempt(
-        Verb::new(Step::NoNewPrivs, Call::Prctl),
+        CallSite::new(Step::NoNewPrivs, Call::Prctl),
         nix::sys::prctl::set_no_new_privs,
     )
 }

@@ -79,13 +79,13 @@ pub(super) struct Fail {
 
 /// One system call at one step on one item, before it is known to fail.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Verb {
+pub(super) struct CallSite {
     step: Step,
     call: Call,
     item: i32,
 }
 
-impl Verb {
+impl CallSite {
     pub(super) const fn new(step: Step, call: Call) -> Self {
         Self {
             step,

@@ -11,7 +11,7 @@ use nix::sys::resource::{getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
-use super::fail::{Call, Fail, Verb};
+use super::fail::{Call, CallSite, Fail};
 use super::report::Reporter;
 use super::{Prepared, attempt};
 use crate::plan::{CHANNEL_FD, Program, Rlimit, RlimitKind};
@@ -34,7 +34,7 @@ pub(super) struct Started {
 pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Started, Fail> {
     report.enter(Step::Stdio);
     let image = Image::new(&cell.plan.program)
-        .map_err(|e| Verb::new(Step::Exec, Call::Execve).failed(e))?;
+        .map_err(|e| CallSite::new(Step::Exec, Call::Execve).failed(e))?;
     let mut failure = None;
     let mut listener = None;
     // SAFETY: init has one thread. The closure makes system calls on memory
@@ -45,7 +45,7 @@ pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Starte
             127
         })
     }
-    .map_err(|e| Verb::new(Step::Exec, Call::Clone).failed(e))?;
+    .map_err(|e| CallSite::new(Step::Exec, Call::Clone).failed(e))?;
     match failure {
         Some(failure) => Err(failure),
         None => Ok(Started { pid, listener }),
@@ -60,14 +60,17 @@ fn become_program(
 ) -> Result<Infallible, Fail> {
     // A session of its own: a terminal passed in is not its controlling
     // terminal, and signals from that terminal go to the supervisor alone.
-    attempt(Verb::new(Step::Stdio, Call::Setsid), nix::unistd::setsid)?;
+    attempt(
+        CallSite::new(Step::Stdio, Call::Setsid),
+        nix::unistd::setsid,
+    )?;
     arrange_descriptors(cell)?;
     report.enter(Step::Chdir);
     enter_working_directory(&cell.plan.program.cwd)?;
     report.enter(Step::Rlimits);
     set_rlimits(cell)?;
     sys::process::default_signal_dispositions();
-    attempt(Verb::new(Step::Stdio, Call::Sigprocmask), || {
+    attempt(CallSite::new(Step::Stdio, Call::Sigprocmask), || {
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
     })?;
     report.enter(Step::Seccomp);
@@ -83,17 +86,17 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let directory = attempt(Verb::new(Step::Chdir, Call::Openat2), || {
+    let directory = attempt(CallSite::new(Step::Chdir, Call::Openat2), || {
         openat2(AT_FDCWD, cwd, how)
     })?;
-    attempt(Verb::new(Step::Chdir, Call::Fchdir), || {
+    attempt(CallSite::new(Step::Chdir, Call::Fchdir), || {
         nix::unistd::fchdir(&directory)
     })
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
 fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
-    let dup = Verb::new(Step::Stdio, Call::Dup);
+    let dup = CallSite::new(Step::Stdio, Call::Dup);
     let mut last = 2;
     for (number, fd) in (0..).zip(&cell.stdio) {
         if let Some(fd) = fd {
@@ -104,7 +107,7 @@ fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
         attempt(dup, || sys::process::place(fd, number))?;
         last = number;
     }
-    attempt(Verb::new(Step::Stdio, Call::CloseRange), || {
+    attempt(CallSite::new(Step::Stdio, Call::CloseRange), || {
         sys::process::cloexec_range(last + 1, u32::MAX)
     })
 }
@@ -127,27 +130,43 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
         .enumerate()
     {
         let resource = limit.resource.number();
-        attempt(Verb::new(Step::Rlimits, Call::Setrlimit).on(index), || {
-            let (_, hard) = getrlimit(resource)?;
-            let limit = limit.within(hard);
-            setrlimit(resource, limit.soft, limit.hard)
-        })?;
+        attempt(
+            CallSite::new(Step::Rlimits, Call::Setrlimit).on(index),
+            || {
+                let (_, hard) = getrlimit(resource)?;
+                let limit = limit.within(hard);
+                setrlimit(resource, limit.soft, limit.hard)
+            },
+        )?;
     }
     Ok(())
 }
 
-pub(super) fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
+/// Loads the filter into init itself, and shows that it denies a call. Where the
+/// supervisor is to answer for it, it is listening.
+pub(super) fn try_filter(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<(), Fail> {
+    report.enter(Step::Seccomp);
+    let listener = load_filter(cell)?;
+    report.started(&[], listener.as_ref())?;
+    report.enter(Step::Seccomp);
+    match sys::process::try_nested_userns() {
+        Err(Errno::EPERM) => Ok(()),
+        _ => Err(CallSite::new(Step::Seccomp, Call::Seccomp).failed(Errno::EOPNOTSUPP)),
+    }
+}
+
+fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
     let Some(filter) = cell.filter else {
         return Ok(None);
     };
-    let verb = Verb::new(Step::Seccomp, Call::Seccomp);
+    let site = CallSite::new(Step::Seccomp, Call::Seccomp);
     if filter.notify {
-        return attempt(verb, || {
+        return attempt(site, || {
             sys::seccomp::install_with_listener(&filter.program)
         })
         .map(Some);
     }
-    attempt(verb, || sys::seccomp::install(&filter.program))?;
+    attempt(site, || sys::seccomp::install(&filter.program))?;
     Ok(None)
 }
 
@@ -186,10 +205,14 @@ impl Image {
             match errno {
                 Errno::ENOENT | Errno::ENOTDIR => {}
                 Errno::EACCES => best = (errno, index),
-                _ => return Verb::new(Step::Exec, Call::Execve).on(index).failed(errno),
+                _ => {
+                    return CallSite::new(Step::Exec, Call::Execve)
+                        .on(index)
+                        .failed(errno);
+                }
             }
         }
-        Verb::new(Step::Exec, Call::Execve)
+        CallSite::new(Step::Exec, Call::Execve)
             .on(best.1)
             .failed(best.0)
     }

@@ -125,7 +125,7 @@ fn host(name: &str) -> Facts {
 /// Every failure that a step may report, as far as advice tells them apart.
 fn every_advice() -> Vec<(Step, Errno, String)> {
     let mut all = Vec::new();
-    for step in Step::ALL {
+    for &step in Step::ALL {
         for number in 1..134 {
             let errno = Errno::from_raw(number);
             if errno == Errno::UnknownErrno {

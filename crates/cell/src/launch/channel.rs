@@ -17,9 +17,9 @@ use record::error::{Result, SetupError, Step};
 #[derive(Debug)]
 pub(crate) struct ChannelEnd {
     /// Frames come from here.
-    pub from: OwnedFd,
-    /// Requests go there.
-    pub to: OwnedFd,
+    pub(crate) from: OwnedFd,
+    /// Requests go there; `None` once the driver is to see their end.
+    pub(crate) to: Option<OwnedFd>,
 }
 
 /// Both ends; the program's is the descriptors that it gets, in their order.
@@ -36,5 +36,6 @@ pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
     for theirs in [&requests, &frames] {
         fchmod(theirs, Mode::from_bits_truncate(0o666)).map_err(failed("fchmod"))?;
     }
+    let to = Some(to);
     Ok((ChannelEnd { from, to }, vec![requests, frames]))
 }

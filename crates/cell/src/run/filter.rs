@@ -70,7 +70,7 @@ impl Policy {
 
     /// Answers what the policy denies with the error number that it names, and
     /// counts `probes` apart while they are the interpreter's.
-    pub fn denials(&self, probes: &[&str]) -> Denials {
+    pub(crate) fn denials(&self, probes: &[&str]) -> Denials {
         let is_probe = |name: &str| probes.contains(&name);
         let probes = (self.compiled.denials.iter())
             .filter(|denial| is_probe(denial.name))
@@ -95,7 +95,7 @@ fn compile(policy: &seccomp::Policy, unheld: Unheld) -> Result<Compiled> {
 }
 
 /// A compiled policy's program as the kernel takes it.
-pub fn instructions(compiled: &Compiled) -> Vec<Instruction> {
+pub(crate) fn instructions(compiled: &Compiled) -> Vec<Instruction> {
     let insn = |i: &seccomp::Insn| Instruction {
         code: i.code,
         jt: i.jt,

@@ -95,7 +95,7 @@ impl Capture {
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
     pub fn read_from(&mut self, fd: BorrowedFd<'_>) -> io::Result<ReadStatus> {
-        self.read_and_tell(fd, &mut Turn::begin(), |_| true)
+        self.read_turn(fd, &mut Turn::begin(), |_| true)
     }
 
     /// The same; hands `heard` the bytes of each read, which says whether to read
@@ -103,7 +103,7 @@ impl Capture {
     ///
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
-    pub fn read_and_tell(
+    pub fn read_turn(
         &mut self,
         fd: BorrowedFd<'_>,
         turn: &mut Turn,
@@ -259,7 +259,7 @@ mod tests {
                 heard.len().is_multiple_of(3)
             };
             match capture
-                .read_and_tell(read.as_fd(), &mut Turn::begin(), listen)
+                .read_turn(read.as_fd(), &mut Turn::begin(), listen)
                 .unwrap()
             {
                 ReadStatus::More => {}

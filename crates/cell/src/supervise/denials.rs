@@ -14,8 +14,8 @@ use sys::seccomp;
 const NUMBERS: usize = 512;
 
 /// Counts denied system calls by number.
-#[derive(Debug, Default)]
-pub struct Denials {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Denials {
     errnos: BTreeMap<i64, Errno>,
     probes: BTreeSet<i64>,
     counts: BTreeMap<i64, u64>,
@@ -26,7 +26,7 @@ pub struct Denials {
 impl Denials {
     /// Answers each of these system calls with its own error number, and every
     /// other with EPERM.
-    pub fn answering(errnos: impl IntoIterator<Item = (i64, Errno)>) -> Self {
+    pub(crate) fn answering(errnos: impl IntoIterator<Item = (i64, Errno)>) -> Self {
         Self {
             errnos: errnos.into_iter().collect(),
             ..Self::default()
@@ -41,30 +41,30 @@ impl Denials {
     /// back; an interpreter that never says it never ran the code. What could be
     /// hidden that way is a call of this list, which is denied all the same.
     #[must_use]
-    pub fn with_probes(mut self, probes: impl IntoIterator<Item = i64>) -> Self {
+    pub(crate) fn with_probes(mut self, probes: impl IntoIterator<Item = i64>) -> Self {
         self.probes.extend(probes);
         self
     }
 
     /// How often each system call was denied to the code.
-    pub fn counts(&self) -> &BTreeMap<i64, u64> {
+    pub(crate) fn counts(&self) -> &BTreeMap<i64, u64> {
         &self.counts
     }
 
     /// How often each was denied to the interpreter, before it began with the code.
-    pub fn interpreters(&self) -> &BTreeMap<i64, u64> {
+    pub(crate) fn interpreters(&self) -> &BTreeMap<i64, u64> {
         &self.interpreters
     }
 
     /// How many calls were denied whose numbers are not among them.
-    pub const fn uncounted(&self) -> u64 {
+    pub(crate) const fn uncounted(&self) -> u64 {
         self.uncounted
     }
 
     /// Answers what is waiting, within a turn; false when there will be nothing
     /// more. Tells `first` the number of a call that is denied to the code for the
     /// first time. `has_begun` says whether the interpreter has begun with the code.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         listener: BorrowedFd<'_>,
         has_begun: bool,

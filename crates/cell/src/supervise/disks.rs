@@ -2,10 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::dir::Dir;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, fstat, fstatat};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::fstatat;
 use nix::sys::statvfs::fstatvfs;
+
+use sys::beneath::{Beneath, entries};
 
 /// Things looked at in search of a file of a certain size.
 const MOST_ENTRIES: usize = 4096;
@@ -70,25 +71,17 @@ fn holds_file_of(
     depth: usize,
     left: &mut usize,
 ) -> bool {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let Ok(mut dir) = openat(parent, name, flags, Mode::empty()).and_then(Dir::from_fd) else {
-        return false;
-    };
     // A bind beneath a tmpfs is the host's.
-    let Ok(device) = fstat(&dir).map(|here| here.st_dev) else {
+    let Ok(mut dir) = Beneath::new(&parent).on_one_mount().list(name) else {
         return false;
     };
     let mut inner = Vec::new();
-    for entry in dir.iter().flatten() {
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
+    for entry in entries(&mut dir).flatten() {
         let Some(fewer) = left.checked_sub(1) else {
             return false;
         };
         *left = fewer;
-        inner.push(name.to_owned());
+        inner.push(entry.file_name().to_owned());
     }
     inner.iter().any(|name| {
         let Ok(stat) = fstatat(&dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else {
@@ -96,7 +89,7 @@ fn holds_file_of(
         };
         match stat.st_mode & libc::S_IFMT {
             libc::S_IFREG => u64::try_from(stat.st_size) == Ok(size),
-            libc::S_IFDIR if depth < DEEPEST && stat.st_dev == device => {
+            libc::S_IFDIR if depth < DEEPEST => {
                 holds_file_of(dir.as_fd(), name, size, depth + 1, left)
             }
             _ => false,

@@ -41,8 +41,7 @@ pub(crate) struct Peaks {
 
 /// Measures a cell's use, by its cgroup or else through `/proc`.
 #[derive(Debug)]
-pub(crate) struct Meter<'a> {
-    cgroup: Option<&'a CellCgroup>,
+pub(crate) struct Meter {
     init: Pid,
     /// Whether no cgroup counts processes.
     counts: bool,
@@ -53,17 +52,16 @@ pub(crate) struct Meter<'a> {
     cpus: u32,
 }
 
-impl<'a> Meter<'a> {
+impl Meter {
     /// A meter for `cell`.
-    pub(crate) fn new(cell: &'a Running, plan: &Plan) -> Self {
+    pub(crate) fn new(cell: &Running, plan: &Plan) -> Self {
         let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN)
             .ok()
             .flatten()
             .and_then(|n| u32::try_from(n).ok());
         let limit = cell.fallback.memory.map(|bytes| bytes.0);
         Self {
-            cgroup: cell.cgroup.as_ref(),
-            init: cell.pid,
+            init: cell.init.pid,
             counts: cell.cgroup.is_none() || cell.fallback.processes.is_some(),
             cpu: CpuCount::default(),
             cpu_time: plan.watch.cpu_time,
@@ -90,7 +88,12 @@ impl<'a> Meter<'a> {
     }
 
     /// Looks, and says which limit is exceeded.
-    pub(crate) fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
+    pub(crate) fn check(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        tmpfs: &[OwnedFd],
+        peaks: &mut Peaks,
+    ) -> Option<Stop> {
         let processes = if self.counts || self.memory.is_some() {
             processes::below(self.init)
         } else {
@@ -102,7 +105,7 @@ impl<'a> Meter<'a> {
             let count = processes.iter().skip(1).map(threads).sum();
             peaks.processes = peaks.processes.max(Some(count));
         }
-        let used = self.cpu_used(&processes, peaks);
+        let used = self.cpu_used(cgroup, &processes, peaks);
         if let Some(limit) = self.cpu_time {
             self.cpu_left = Some(limit.saturating_sub(used));
             if used >= limit {
@@ -124,8 +127,26 @@ impl<'a> Meter<'a> {
         }
     }
 
-    fn cpu_used(&mut self, processes: &[Process], peaks: &mut Peaks) -> Duration {
-        if let Some(cgroup) = self.cgroup {
+    /// CPU time that the cell has used.
+    pub(crate) fn cpu_used_so_far(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        peaks: &mut Peaks,
+    ) -> Duration {
+        let processes = match cgroup {
+            Some(_) => Vec::new(),
+            None => processes::below(self.init),
+        };
+        self.cpu_used(cgroup, &processes, peaks)
+    }
+
+    fn cpu_used(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        processes: &[Process],
+        peaks: &mut Peaks,
+    ) -> Duration {
+        if let Some(cgroup) = cgroup {
             let used = cgroup.cpu_used().ok();
             return used.map_or(Duration::ZERO, |used| used.total());
         }

@@ -1,12 +1,12 @@
-//! A record for readers who are not to know the host's paths.
+//! A record for readers who must not learn the host's paths.
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use record::{FileSkipped, Isolation, Record};
+use crate::{FileSkipped, Isolation, Record};
 
-/// The record with all its fields. What of cellblock's own words names a path is
-/// left out of them; what the code wrote or named itself is as it was.
+/// The record with all its fields. Paths are left out of cellblock's own texts; the
+/// code's output and file names stay.
 pub(super) struct Public<'a>(pub(super) &'a Record);
 
 impl Serialize for Public<'_> {

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use record::json::{Form, Json};
-use record::stream::Text;
-use record::{Record, ResultItem, picture};
+use crate::json::{Form, Json};
+use crate::stream::Text;
+use crate::{Record, ResultItem, picture};
 
 mod chart;
 
@@ -24,18 +24,18 @@ pub struct Execution<'a> {
     /// The exception that ended the code. Other failures have the record's
     /// outcome as their name and its context as their value.
     error: Option<ExecutionError<'a>>,
-    /// How many runs this one is counted as: each has a cell of its own.
+    /// Always 1: each run has its own cell.
     execution_count: Option<u64>,
 }
 
-/// One value; the forms that it does not have are left out.
+/// One value; forms that it lacks are left out.
 #[derive(Default, Serialize, JsonSchema)]
 #[schemars(title = "Result")]
 pub struct Item<'a> {
     /// Its `text/plain` form.
     text: Option<&'a str>,
     /// Its other forms: `html`, `markdown`, `svg`, `png`, `jpeg`, `pdf`, `latex`
-    /// and `javascript`; binary ones as base64.
+    /// and `javascript`; binary forms are base64.
     #[serde(flatten)]
     forms: BTreeMap<&'static str, Cow<'a, str>>,
     /// Its `application/json` form.
@@ -51,13 +51,13 @@ pub struct Item<'a> {
     chart: Option<Json>,
     /// Whether it is the value of the last expression.
     is_main_result: bool,
-    /// Forms of other media types, and as `notes` what was left out and why.
+    /// Forms of other media types; `notes` lists what was left out and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "Map<String, Value>")]
     extra: BTreeMap<String, Form>,
 }
 
-/// What the code wrote, each stream in one piece where there is any.
+/// What the code wrote, each stream in one piece.
 #[derive(Serialize, JsonSchema)]
 pub struct Logs<'a> {
     /// To stdout.
@@ -68,7 +68,7 @@ pub struct Logs<'a> {
     stderr: Vec<&'a Text>,
 }
 
-/// What ended the code.
+/// The failure that ended the code.
 #[derive(Serialize, JsonSchema)]
 pub struct ExecutionError<'a> {
     /// The exception's class.

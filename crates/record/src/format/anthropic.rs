@@ -1,6 +1,5 @@
-//! What a caller that runs its own tool sends back to Anthropic's Messages API: a
-//! content block `tool_result`. (`code_execution_result` is what their own
-//! sandbox returns, and is nothing that a caller sends.)
+//! The content block `tool_result` that a caller sends to Anthropic's Messages API for a
+//! tool of its own. (`code_execution_result` is for Anthropic's sandbox only.)
 
 use std::borrow::Cow;
 
@@ -8,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::brief::Brief;
-use record::Record;
+use crate::Record;
 
 /// A content block of a user's message that answers a `tool_use` block.
 #[derive(Serialize, JsonSchema)]
@@ -54,7 +53,7 @@ pub enum Source<'a> {
     },
 }
 
-/// What it is.
+/// The type.
 #[derive(Serialize, JsonSchema)]
 enum Kind {
     #[serde(rename = "tool_result")]

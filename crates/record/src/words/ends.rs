@@ -1,10 +1,10 @@
 //! Long texts, without their middle.
 
-use super::quantity::bytes;
+use super::bytes;
 
 /// The two ends of a text that has more than `most` bytes, and between them how
 /// much is missing. The first is twice as long.
-pub(crate) fn ends(text: &str, most: usize) -> Option<(&str, String, &str)> {
+pub fn ends(text: &str, most: usize) -> Option<(&str, String, &str)> {
     if text.len() <= most {
         return None;
     }

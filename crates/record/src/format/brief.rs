@@ -1,17 +1,13 @@
-//! A record as a model reads it: one text with bounds, and the pictures.
+//! A record for a model: one text of bounded size, and the pictures.
 //!
-//! The first line is cellblock's and never the code's. What the code wrote
-//! stands between fences that are longer than any in it, so that no output can
-//! pass for another part of the text.
+//! The first line is always cellblock's. The code's output stands between fences longer
+//! than any in it, so that it cannot pass for another part of the text.
 
 use std::fmt::Write as _;
 
-use crate::show::ends::ends;
-use crate::show::facts::change_word;
-use crate::show::quantity::{bytes, milliseconds};
-use crate::show::result;
-use record::picture::{self, Picture};
-use record::{Denied, FileChange, Record, ResultItem};
+use crate::picture::{self, Picture};
+use crate::words::{self, bytes, ends, milliseconds};
+use crate::{Denied, FileChange, Record, ResultItem};
 
 /// Bytes of each stream.
 const STREAM: usize = 10_000;
@@ -28,17 +24,17 @@ const PICTURES: usize = 8;
 const PICTURE: usize = 5 << 20;
 const ALL_PICTURES: usize = 16 << 20;
 
-/// What a model gets.
+/// Text and pictures for a model.
 #[derive(Debug, Default)]
 pub struct Brief<'a> {
-    /// What happened.
+    /// The text.
     pub text: String,
     /// Pictures, in the order of the results.
     pub pictures: Vec<Picture<'a>>,
 }
 
 impl<'a> Brief<'a> {
-    /// The essence of a record.
+    /// The record in brief.
     pub fn of(record: &'a Record) -> Self {
         let mut left_out = Vec::new();
         let pictures = pictures(&record.results, &mut left_out);
@@ -111,8 +107,9 @@ fn results(text: &mut String, results: &[ResultItem], left_out: &mut Vec<String>
 /// A result without its pictures.
 fn result_text(item: &ResultItem) -> Option<String> {
     let has_picture = item.formats.keys().any(|name| name.starts_with("image/"));
-    let readable = result::readable(item).filter(|text| !(has_picture && result::is_a_tag(text)));
-    let chart = item.chart.as_ref().map(result::chart);
+    let readable =
+        words::readable(item).filter(|text| !(has_picture && words::names_something(text)));
+    let chart = item.chart.as_ref().map(words::chart);
     match (readable, &item.data, chart) {
         (Some(text), _, None) => Some(text.to_owned()),
         (Some(text), _, Some(chart)) => Some(format!("{text}\n{chart}")),
@@ -143,7 +140,7 @@ fn pictures<'a>(results: &'a [ResultItem], left_out: &mut Vec<String>) -> Vec<Pi
 }
 
 fn file(file: &FileChange) -> String {
-    let mut line = format!("{} {}", change_word(file.change), file.path.to_lossy());
+    let mut line = format!("{} {}", words::change(file.change), file.path.to_lossy());
     if let Some(size) = file.size {
         let _ = write!(line, ", {}", bytes(size));
     }
@@ -165,7 +162,7 @@ fn denied(denied: &Denied) -> String {
     line
 }
 
-/// A title and a text that may be the code's; without a text, nothing.
+/// Appends a title and a text that may be the code's; nothing if the text is empty.
 fn fenced(to: &mut String, title: &str, text: &str, most: usize) {
     if text.is_empty() {
         return;
@@ -176,7 +173,7 @@ fn fenced(to: &mut String, title: &str, text: &str, most: usize) {
     let _ = write!(to, "\n{title}:\n{fence}\n{text}\n{fence}\n");
 }
 
-/// A title and entries, a line each; without entries, nothing.
+/// Appends a title and one line for each entry; nothing without entries.
 fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>) {
     let mut entries = entries.into_iter();
     let shown: Vec<String> = entries.by_ref().take(ENTRIES).collect();
@@ -193,13 +190,13 @@ fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>)
     }
 }
 
-/// A text that cannot begin a line of its own.
+/// The text without line breaks.
 fn one_line(text: &str) -> String {
     let is_end = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     text.replace(is_end, " ")
 }
 
-/// A text without its middle, if it is long.
+/// The text; without its middle if it is long.
 fn cut(text: &str, most: usize) -> String {
     match ends(text, most) {
         Some((head, gap, tail)) => format!("{head}[… {gap} left out …]{tail}"),

@@ -1,13 +1,13 @@
-//! What a tool that runs a process returns: its streams and its status, and what
-//! a caller needs to decide about another attempt.
+//! The result of a tool that runs a process: its streams, its status, and whether another
+//! attempt makes sense.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use record::stream::Text;
-use record::{Category, Record};
+use crate::stream::Text;
+use crate::{Category, Record};
 
 /// The result of a tool that runs a process.
 #[derive(Serialize, JsonSchema)]
@@ -16,8 +16,8 @@ pub struct Tool<'a> {
     /// What the program wrote to stdout; null when it was passed through.
     #[schemars(with = "Option<String>")]
     stdout: Option<&'a Text>,
-    /// What the program wrote to stderr, and behind it the traceback of the
-    /// exception that ended the code; null when it was passed through.
+    /// What the program wrote to stderr, followed by the traceback of the exception
+    /// that ended the code; null when it was passed through.
     #[schemars(with = "Option<String>")]
     stderr: Option<Stderr<'a>>,
     /// The exit status, as in the record.
@@ -27,13 +27,13 @@ pub struct Tool<'a> {
     /// Whether the run failed in any way.
     #[serde(rename = "isError")]
     is_error: bool,
-    /// What kind of failure it was.
+    /// The kind of failure.
     #[serde(rename = "errorCategory")]
     error_category: Option<Category>,
-    /// Whether changed code could succeed where this failed.
+    /// Whether another attempt could succeed.
     #[serde(rename = "isRetryable")]
     is_retryable: bool,
-    /// One sentence for whoever wrote the code.
+    /// One sentence for the code's author.
     context: Option<&'a str>,
 }
 

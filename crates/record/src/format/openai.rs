@@ -1,13 +1,13 @@
-//! What a caller sends back to OpenAI's Responses API for a `function_call`: an
-//! input item `function_call_output`. Without pictures its output is a string,
-//! which every version of the API and every server that imitates it takes; with
-//! pictures it is a list. It has no flag for errors: the text's first line tells.
+//! The input item `function_call_output` that a caller sends to OpenAI's Responses API for
+//! a `function_call`. Without pictures its output is a string, which every version of the
+//! API and every compatible server accepts; with pictures it is a list. It has no error
+//! flag: the first line of the text has the outcome.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::brief::Brief;
-use record::Record;
+use crate::Record;
 
 /// An input item that answers a `function_call`.
 #[derive(Serialize, JsonSchema)]
@@ -48,7 +48,7 @@ pub enum Part {
     },
 }
 
-/// What it is.
+/// The type.
 #[derive(Serialize, JsonSchema)]
 enum Kind {
     #[serde(rename = "function_call_output")]

@@ -1,16 +1,13 @@
-//! A record in the shapes that others expect: what agent platforms send back to
-//! a model, and what their code reads already.
+//! A record in the shapes that agent platforms and models expect.
 //!
-//! Each shape is a pure function of the record. Whatever a cell wrote is a
-//! string in it; nothing is interpreted, and what goes to a model has bounds
-//! ([`brief`]).
+//! Each shape is a pure function of the record. A cell's output is only ever a string in
+//! it, and text for a model is bounded ([`brief`]).
 
 use std::io::Write;
 
-use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema};
+use schemars::Schema;
 
-use record::Record;
+use crate::{Record, schema};
 
 pub mod anthropic;
 pub mod brief;
@@ -26,7 +23,7 @@ pub enum Shape {
     /// The record itself.
     #[default]
     Record,
-    /// What a tool that runs a process returns.
+    /// The result of a tool that runs a process.
     Tool,
     /// The `Execution` of E2B's code interpreter.
     E2b,
@@ -74,21 +71,14 @@ impl Shape {
     /// The JSON Schema of what it writes, as `docs/` publishes it.
     pub fn json_schema_document(self) -> Schema {
         match self {
-            Self::Record => Record::json_schema_document(),
-            Self::Tool => schema_of::<tool::Tool<'_>>(),
-            Self::E2b => schema_of::<e2b::Execution<'_>>(),
-            Self::Mcp => schema_of::<mcp::CallToolResult<'_>>(),
-            Self::Anthropic => schema_of::<anthropic::ToolResult<'_>>(),
-            Self::Openai => schema_of::<openai::FunctionCallOutput<'_>>(),
+            Self::Record => schema::of::<Record>(),
+            Self::Tool => schema::of::<tool::Tool<'_>>(),
+            Self::E2b => schema::of::<e2b::Execution<'_>>(),
+            Self::Mcp => schema::of::<mcp::CallToolResult<'_>>(),
+            Self::Anthropic => schema::of::<anthropic::ToolResult<'_>>(),
+            Self::Openai => schema::of::<openai::FunctionCallOutput<'_>>(),
         }
     }
-}
-
-fn schema_of<T: JsonSchema>() -> Schema {
-    SchemaSettings::draft2020_12()
-        .for_serialize()
-        .into_generator()
-        .into_root_schema_for::<T>()
 }
 
 /// A shape, and what it needs besides the record.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::brief::Brief;
 use super::public::Public;
-use record::Record;
+use crate::Record;
 
 /// The result of a tool call.
 #[derive(Serialize, JsonSchema)]
@@ -16,7 +16,7 @@ use record::Record;
 pub struct CallToolResult<'a> {
     /// What a model reads: one text, then the pictures.
     content: Vec<Content<'a>>,
-    /// The whole record, without paths of the host's: clients show it to models.
+    /// The whole record without host paths, since clients show it to models.
     #[serde(rename = "structuredContent")]
     #[schemars(with = "Record")]
     structured_content: Public<'a>,

@@ -1,7 +1,7 @@
 //! Quantities for people: a few digits and a unit.
 
 /// A number of bytes.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     match count {
         1 => return "1 byte".to_owned(),
@@ -22,7 +22,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A time.
-pub(crate) fn milliseconds(ms: f64) -> String {
+pub fn milliseconds(ms: f64) -> String {
     match ms {
         _ if ms < 1.0 => format!("{ms:.2} ms"),
         _ if ms < 1000.0 => format!("{ms:.1} ms"),
@@ -31,7 +31,7 @@ pub(crate) fn milliseconds(ms: f64) -> String {
 }
 
 /// A limit in its unit.
-pub(super) fn in_unit(value: f64, unit: &str) -> String {
+pub fn in_unit(value: f64, unit: &str) -> String {
     match unit {
         "bytes" => bytes(value as u64),
         "ms" => milliseconds(value),
