@@ -19,9 +19,10 @@ use record::terminal;
 #[derive(Debug)]
 pub(crate) struct Job {
     signals: BlockedSignals,
-    /// On a terminal: one line that is redrawn. Otherwise each step is a line.
-    bar: Option<ProgressBar>,
-    is_quiet: bool,
+    /// On a terminal, one line that is redrawn; hidden elsewhere.
+    bar: ProgressBar,
+    /// Whether each step is a line instead.
+    prints_lines: bool,
     /// The step that was reported last.
     step: RefCell<String>,
 }
@@ -30,13 +31,15 @@ impl Job {
     /// Blocks the signals that interrupt the call: until the job ends they are
     /// errors of [`Job::check`], so that everything half-made is removed.
     pub(crate) fn begin(is_quiet: bool) -> Result<Self> {
-        let on_terminal = !is_quiet && std::io::stderr().is_terminal();
-        let target = ProgressDrawTarget::stderr_with_hz(10);
+        let on_terminal = std::io::stderr().is_terminal();
+        let target = match on_terminal && !is_quiet {
+            true => ProgressDrawTarget::stderr_with_hz(10),
+            false => ProgressDrawTarget::hidden(),
+        };
         Ok(Self {
             signals: BlockedSignals::block()?,
-            bar: on_terminal
-                .then(|| ProgressBar::with_draw_target(Some(0), target).with_style(plain())),
-            is_quiet,
+            bar: ProgressBar::with_draw_target(Some(0), target),
+            prints_lines: !on_terminal && !is_quiet,
             step: RefCell::default(),
         })
     }
@@ -57,25 +60,25 @@ impl Job {
     /// Prints a line that stays.
     pub(crate) fn print(&self, text: &str) {
         let text = terminal::line(text);
-        match &self.bar {
-            _ if self.is_quiet => {}
-            Some(bar) => bar.println(text),
-            None => {
-                let _ = writeln!(std::io::stderr(), "{text}");
-            }
+        if self.prints_lines {
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
+        self.bar.println(text);
     }
 
-    /// Reports what is being done now.
+    /// Reports the step that begins now.
     pub(crate) fn step(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => {
-                bar.set_style(plain());
-                bar.set_message(terminal::line(text));
-                bar.tick();
-            }
-            None => self.print(text),
+        if self.prints_lines {
+            self.print(text);
         }
+        self.detail(text);
+    }
+
+    /// Reports one of many short steps, on a terminal only.
+    pub(crate) fn detail(&self, text: &str) {
+        self.bar.set_style(style("{msg:.dim} [{elapsed}]"));
+        self.bar.set_message(terminal::line(text));
+        self.bar.tick();
     }
 
     /// Reports a step that takes long and the bytes that it has done so far.
@@ -84,20 +87,14 @@ impl Job {
     /// The caller has interrupted the call.
     pub(crate) fn advance(&self, text: &str, bytes: u64) -> Result<()> {
         self.check()?;
-        if self.bar.is_some() {
-            self.step(&format!("{text}: {}", HumanBytes(bytes)));
-        } else if *self.step.borrow() != text {
+        if *self.step.borrow() != text {
             text.clone_into(&mut self.step.borrow_mut());
             self.step(text);
         }
-        Ok(())
-    }
-
-    /// Reports one of many short steps, on a terminal only.
-    pub(crate) fn detail(&self, text: &str) {
-        if self.bar.is_some() {
-            self.step(text);
+        if !self.bar.is_hidden() {
+            self.detail(&format!("{text}: {}", HumanBytes(bytes)));
         }
+        Ok(())
     }
 
     /// Announces downloads. `missing` are those that the cache lacks.
@@ -109,29 +106,26 @@ impl Job {
         let files = if missing.len() == 1 { "file" } else { "files" };
         let count = missing.len();
         self.print(&format!("{kind}: {count} {files} to fetch{}", size(bytes)));
-        if let Some(bar) = &self.bar {
-            bar.set_length(bytes);
-            bar.set_position(0);
-            bar.reset_eta();
-            bar.set_style(if bytes == 0 { plain() } else { counting() });
+        self.bar.set_length(bytes);
+        self.bar.set_position(0);
+        self.bar.reset_eta();
+        if bytes > 0 {
+            self.bar.set_style(style(
+                "{bytes}/{total_bytes} {bar:20} {binary_bytes_per_sec}, {eta} left  {wide_msg}",
+            ));
         }
     }
 
     pub(crate) fn begin_download(&self, name: &str) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(terminal::line(name));
-            bar.tick();
-        }
+        self.bar.set_message(terminal::line(name));
+        self.bar.tick();
     }
 
     pub(crate) fn end_download(&self, download: &Download) {
-        match &self.bar {
-            Some(bar) => bar.inc(download.size),
-            None => self.print(&format!(
-                "  fetched {}{}",
-                download.name,
-                size(download.size)
-            )),
+        self.bar.inc(download.size);
+        if self.prints_lines {
+            let size = size(download.size);
+            self.print(&format!("  fetched {}{size}", download.name));
         }
     }
 }
@@ -139,9 +133,7 @@ impl Job {
 impl Drop for Job {
     /// Clears the line, so that the caller's messages stand alone.
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 
@@ -162,14 +154,6 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn plain() -> ProgressStyle {
-    ProgressStyle::with_template("{msg:.dim} [{elapsed}]")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-fn counting() -> ProgressStyle {
-    ProgressStyle::with_template(
-        "{bytes}/{total_bytes} {bar:20} {binary_bytes_per_sec}, {eta} left  {wide_msg}",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar())
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

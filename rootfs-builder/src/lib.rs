@@ -30,7 +30,7 @@ mod recipe;
 mod store;
 mod tool;
 
-pub use archive::Report;
+pub use archive::{Report, Skipped};
 pub use build::{AddRequest, BuildRequest, PlannedBuild, PlannedFile};
 pub use cell::rootfs::{Manifest, Store};
 pub use import::{ImportRequest, Imported};

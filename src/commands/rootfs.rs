@@ -17,7 +17,8 @@ use record::error::{Result, SetupError, Step};
 use record::terminal;
 use record::words;
 use rootfs_builder::{
-    AddRequest, BuildRequest, Difference, ImportRequest, Manifest, PlannedBuild, Report, Store,
+    AddRequest, BuildRequest, Difference, ImportRequest, Manifest, PlannedBuild, Report, Skipped,
+    Store,
 };
 
 /// Exit status of `rootfs verify` when something differs.
@@ -302,33 +303,23 @@ fn verdict(name: &str, manifest: &Manifest, differences: &[Difference]) -> Strin
 #[derive(Serialize)]
 struct ImportDocument<'a> {
     manifest: &'a Manifest,
-    left_out: Vec<LeftOut>,
+    left_out: &'a [Skipped],
     left_out_in_all: u64,
     stripped: u64,
 }
 
-#[derive(Serialize)]
-struct LeftOut {
-    path: RawText,
-    reason: String,
-}
-
 fn import(request: &ImportRequest, json: bool) -> Result<u8> {
     let imported = rootfs_builder::import(request)?;
-    let (manifest, report) = (&imported.manifest, imported.report);
+    let (manifest, report) = (&imported.manifest, &imported.report);
     if json {
-        let left_out = report.skipped.into_iter().map(|skipped| LeftOut {
-            path: skipped.path,
-            reason: skipped.reason,
-        });
         return print_json(&ImportDocument {
             manifest,
-            left_out: left_out.collect(),
+            left_out: &report.skipped,
             left_out_in_all: report.skipped_in_all,
             stripped: report.stripped,
         });
     }
-    print_left_out(&report);
+    print_left_out(report);
     let found = match interpreters(manifest) {
         found if found.is_empty() => "no interpreter".to_owned(),
         found => found,

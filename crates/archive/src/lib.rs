@@ -16,6 +16,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use put::Putter;
+use serde::Serialize;
+
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::tree::open_top;
@@ -82,7 +84,7 @@ pub struct Report {
 }
 
 /// An entry that was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Its name in the archive.
     pub path: RawText,

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::adopt::link_tree;
-use super::layer::{LayerPackages, PYTHON, clean_up, install_packages};
+use super::layer::{PYTHON, clean_up, install_packages};
 use super::layers::{BuiltLayer, Layers};
 use super::{BuildContext, write_default_etc};
 use crate::files::read_beneath;
 use crate::packages::debian;
-use crate::recipe::{Debian, Locked, Npm, check_packages};
+use crate::recipe::{Debian, Npm, Pip, Recipe, check_packages};
 use crate::store::{self, manifest_of};
 use cell::rootfs::{Base, Manifest, Store};
 use record::error::{Result, SetupError, Step};
@@ -57,12 +57,17 @@ fn add_layer(
     base: Manifest,
 ) -> Result<Manifest> {
     let list = |words: &[String]| Some(words.to_vec()).filter(|words| !words.is_empty());
-    let debian = list(&request.apt).map(|packages| Debian {
-        packages,
-        ..Debian::default()
-    });
-    let npm = list(&request.npm).map(|packages| Npm { packages });
-    if debian.is_some() && !debian::has_packages(tree)? {
+    let recipe = Recipe {
+        name: LAYER.to_owned(),
+        debian: list(&request.apt).map(|packages| Debian {
+            packages,
+            ..Debian::default()
+        }),
+        pip: list(&request.pip).map(|packages| Pip { packages }),
+        npm: list(&request.npm).map(|packages| Npm { packages }),
+        ..Recipe::default()
+    };
+    if recipe.debian.is_some() && !debian::has_packages(tree)? {
         return Err(
             SetupError::new(Step::Store, "has no list of Debian packages")
                 .on(&request.base)
@@ -72,29 +77,14 @@ fn add_layer(
     write_default_etc(context, tree)?;
     let mut layers = Layers::read(tree)?.unwrap_or_else(|| Layers::new(Vec::new()));
     let has_bytecode = layers.layers.iter().any(|layer| layer.bytecode);
-    let mut layer = BuiltLayer {
-        locked: Locked {
-            recipe: LAYER.to_owned(),
-            ..Locked::default()
-        },
-        bytecode: !request.pip.is_empty() || (debian.is_some() && has_bytecode),
-        ..BuiltLayer::default()
-    };
+    let mut layer = BuiltLayer::of(&recipe, String::new());
+    layer.bytecode |= recipe.debian.is_some() && has_bytecode;
     if layers.repository(&layer).is_none() {
         layer.suite = suite(tree)?;
     }
     let python = base.interpreters.get("python");
     let python = python.map_or(Path::new(PYTHON), |found| &found.path);
-    let packages = LayerPackages {
-        name: LAYER,
-        debian: debian.as_ref(),
-        archives: &[],
-        pip: &request.pip,
-        npm: npm.as_ref(),
-        python,
-        locked: None,
-    };
-    install_packages(context, tree, &packages, layer, &mut layers)?;
+    install_packages(context, tree, &recipe, python, None, layer, &mut layers)?;
     clean_up(context, tree, python, &layers)?;
     layers.write(context, tree)?;
     let added = layers.layers.last().map(BuiltLayer::packages);

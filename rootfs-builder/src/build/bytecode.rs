@@ -44,9 +44,10 @@ pub(super) fn compile(
         .job
         .step(&format!("compiling {count} Python modules"));
     let paths: Vec<&[u8]> = modules.iter().map(|m| m.as_os_str().as_bytes()).collect();
+    let paths = paths.join(&b'\n');
     let files = [
         ("bytecode.py", SCRIPT.as_bytes()),
-        ("list", &paths.join(&b'\n')),
+        ("list", paths.as_slice()),
     ];
     let python = python.display().to_string();
     let words = [
@@ -58,7 +59,7 @@ pub(super) fn compile(
     ];
     let tool = Tool::new("compile Python modules", words)
         .tree(tree)
-        .ro(&context.directory_with("compile", &files)?, "/compile")
+        .ro(&context.directory_with("compile", files)?, "/compile")
         .env("PYTHONDONTWRITEBYTECODE", "1");
     context.install(tree, tool).map(drop)
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -12,8 +11,7 @@ use crate::errors::failed;
 use crate::files::{FileType, give_to, make_directory, make_empty, set_mode, walk};
 use crate::job::Job;
 use crate::packages::Cache;
-use crate::recipe::RecipeFolder;
-use crate::store::Draft;
+use crate::store::{Draft, fresh_id};
 use crate::tool::{Tool, cell_uid};
 use cell::rootfs::Manifest;
 use record::error::Result;
@@ -59,20 +57,19 @@ impl BuildContext {
     }
 
     /// A directory with these files, which cells may read.
-    pub(crate) fn directory_with(&self, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
+    pub(crate) fn directory_with<'a, P: AsRef<Path>>(
+        &self,
+        name: &str,
+        files: impl IntoIterator<Item = (P, &'a [u8])>,
+    ) -> Result<PathBuf> {
         let directory = self.directory(name)?;
-        for (name, content) in files {
-            let path = directory.join(name);
+        for (path, content) in files {
+            let path = directory.join(path);
+            make_directory(path.parent().unwrap_or(&directory))?;
             fs::write(&path, content).map_err(failed("write", &path))?;
-            give_to(self.cell_uid, &path)?;
+            set_mode(&path, 0o755)?;
         }
-        Ok(directory)
-    }
-
-    /// A directory with all files of a recipe.
-    pub(crate) fn recipe_directory(&self, recipe: &RecipeFolder) -> Result<PathBuf> {
-        let directory = self.directory("recipe")?;
-        recipe.write_to(&directory)?;
+        self.give_all(&directory)?;
         Ok(directory)
     }
 
@@ -124,15 +121,12 @@ struct Scratch {
     _lock: Flock<File>,
 }
 
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
 impl Scratch {
     /// Makes a directory in `parent`, and removes those of builds that were killed.
     fn new(parent: &Path) -> Result<Self> {
         make_directory(parent)?;
         remove_unlocked(parent);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("{}-{count}", std::process::id()));
+        let path = parent.join(fresh_id());
         make_empty(&path)?;
         set_mode(&path, 0o755)?;
         let file = File::open(&path).map_err(failed("open", &path))?;

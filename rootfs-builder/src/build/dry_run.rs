@@ -95,7 +95,9 @@ fn resolve(
     if all.packages.is_empty() {
         return Ok(Vec::new());
     }
-    let layers = Layers::new(chain.iter().map(BuiltLayer::of).collect());
+    let all_layers = chain.iter();
+    let all_layers = all_layers.map(|f| BuiltLayer::of(&f.recipe, f.digest.clone()));
+    let layers = Layers::new(all_layers.collect());
     let repository = layers.repository(&BuiltLayer::default());
     let repository = repository.unwrap_or_else(|| Repository::new(SUITE, None));
     let empty = context.directory("empty")?;

@@ -10,7 +10,7 @@ use crate::files::make_directory;
 use crate::packages::debian::{self, Repository};
 use crate::packages::pip::{self, Pip};
 use crate::packages::{Download, fetch, npm};
-use crate::recipe::{Archive, Debian, Lock, Locked, Npm, RecipeFolder, SUITE, Wheel};
+use crate::recipe::{Archive, Lock, Locked, Recipe, RecipeFolder, SUITE, Wheel};
 use crate::tool::{OUT, RECIPE, Tool};
 use cell::rootfs::Package;
 use record::error::{Result, SetupError, Step};
@@ -44,52 +44,33 @@ pub(super) fn add_layers(
     let python = python.map_or(Path::new(PYTHON), |(_, python)| &python.path);
     for (index, folder) in chain.iter().enumerate().skip(layers.layers.len()) {
         let recipe = &folder.recipe;
-        let packages = LayerPackages {
-            name: &recipe.name,
-            debian: recipe.debian.as_ref(),
-            archives: &recipe.archive,
-            pip: recipe.pip.as_ref().map_or(&[], |pip| &pip.packages),
-            npm: recipe.npm.as_ref(),
-            python,
-            locked: lock.and_then(|lock| lock.layer.get(index)),
-        };
         context
             .job
             .print(&format!("{}: {}", recipe.name, recipe.summary));
-        let layer = BuiltLayer::of(folder);
-        install_packages(context, tree, &packages, layer, &mut layers)?;
+        let layer = BuiltLayer::of(recipe, folder.digest.clone());
+        let locked = lock.and_then(|lock| lock.layer.get(index));
+        install_packages(context, tree, recipe, python, locked, layer, &mut layers)?;
         run_steps(context, tree, folder)?;
         clean_up(context, tree, python, &layers)?;
     }
     Ok(layers)
 }
 
-/// The packages of one layer.
-#[derive(Debug)]
-pub(super) struct LayerPackages<'a> {
-    pub(super) name: &'a str,
-    pub(super) debian: Option<&'a Debian>,
-    pub(super) archives: &'a [Archive],
-    pub(super) pip: &'a [String],
-    pub(super) npm: Option<&'a Npm>,
-    /// The path of Python inside.
-    pub(super) python: &'a Path,
-    /// The packages to install, rather than the newest.
-    pub(super) locked: Option<&'a Locked>,
-}
-
-/// Installs the packages of `layer` into the tree, and adds it to `layers`.
+/// Installs the packages of a recipe into the tree, those in `locked` rather than the
+/// newest, and adds `layer` with them to `layers`. `python` is the path inside.
 pub(super) fn install_packages(
     context: &mut BuildContext,
     tree: &Path,
-    packages: &LayerPackages<'_>,
+    recipe: &Recipe,
+    python: &Path,
+    locked: Option<&Locked>,
     mut layer: BuiltLayer,
     layers: &mut Layers,
 ) -> Result<()> {
-    let (name, locked) = (packages.name, packages.locked);
+    let name = &recipe.name;
     let repository = layers.repository(&layer);
     let repository = repository.unwrap_or_else(|| Repository::new(SUITE, None));
-    if let Some(wanted) = packages.debian {
+    if let Some(wanted) = &recipe.debian {
         debian::require_tools()?;
         let debs = match locked {
             Some(locked) => locked.debian.clone(),
@@ -101,27 +82,21 @@ pub(super) fn install_packages(
         replace_scripts(context, tree)?;
         layer.locked.debian = debs;
     }
-    for archive in packages.archives {
+    for archive in &recipe.archive {
         layer.archives.push(unpack(context, tree, archive)?);
     }
-    if !packages.pip.is_empty() {
+    if let Some(wanted) = &recipe.pip {
         let package = match locked.and_then(|locked| locked.pip_tool.clone()) {
             Some(package) => package,
             None => pip::find_pip(context, tree, &repository)?,
         };
-        let pip = Pip::new(
-            context,
-            tree,
-            packages.python,
-            &repository,
-            &package,
-            locked.is_some(),
-        )?;
+        let is_locked = locked.is_some();
+        let pip = Pip::new(context, tree, python, &repository, &package, is_locked)?;
         let mut wheels = match locked {
             Some(locked) => locked.pip.clone(),
-            None => pip.resolve(context, packages.pip)?,
+            None => pip.resolve(context, &wanted.packages)?,
         };
-        refuse_replacements(&wheels, packages.pip, layers)?;
+        refuse_replacements(&wheels, &wanted.packages, layers)?;
         announce(
             context,
             "Python packages",
@@ -132,7 +107,7 @@ pub(super) fn install_packages(
         layer.locked.pip = wheels;
         layer.locked.pip_tool = Some(package);
     }
-    if let Some(wanted) = packages.npm {
+    if let Some(wanted) = &recipe.npm {
         let locked = locked.and_then(|locked| locked.npm.as_deref());
         layer.locked.npm = Some(npm::install(context, tree, wanted, locked)?);
     }
@@ -219,7 +194,7 @@ fn run_steps(context: &BuildContext, tree: &Path, folder: &RecipeFolder) -> Resu
         context.job.step(&format!("{}: {name}", recipe.name));
         let tool = Tool::new(&name, words.iter().map(String::as_str))
             .tree(tree)
-            .ro(&context.recipe_directory(folder)?, RECIPE)
+            .ro(&context.directory_with("recipe", folder.files())?, RECIPE)
             .cwd(OUT);
         context.install(tree, tool)?;
     }

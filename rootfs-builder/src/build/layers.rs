@@ -11,7 +11,7 @@ use super::{BuildContext, Globs};
 use crate::files::read_beneath;
 use crate::packages::debian::Repository;
 use crate::packages::{digest_of, npm};
-use crate::recipe::{Lock, Locked, RecipeFolder};
+use crate::recipe::{Lock, Locked, Recipe, RecipeFolder};
 use cell::rootfs::{Manifest, Package, Prepared, Store};
 use record::error::{Result, SetupError, Step};
 
@@ -60,15 +60,14 @@ pub(crate) struct BuiltLayer {
 
 impl BuiltLayer {
     /// The layer of a recipe, without packages yet.
-    pub(super) fn of(folder: &RecipeFolder) -> Self {
-        let recipe = &folder.recipe;
+    pub(super) fn of(recipe: &Recipe, digest: String) -> Self {
         let debian = recipe.debian.as_ref();
         let bytecode = recipe.bytecode.clone();
         let has_bytecode = bytecode.is_some() || recipe.pip.is_some();
         let bytecode = bytecode.unwrap_or_default();
         let directories = bytecode.directories.iter();
         Self {
-            digest: folder.digest.clone(),
+            digest,
             locked: Locked {
                 recipe: recipe.name.clone(),
                 ..Locked::default()
@@ -88,25 +87,26 @@ impl BuiltLayer {
 
     /// Its packages, for the manifest.
     pub(super) fn packages(&self) -> Vec<Package> {
-        let package = |name: &String, version: &String, source: &str, digest: String| Package {
+        let package = |name: &String, version: &String, source: &str, sha256: &String| Package {
             name: name.clone(),
             version: version.clone(),
             source: source.to_owned(),
-            digest: Some(digest),
+            digest: Some(format!("sha256:{sha256}")),
         };
-        let sha256 = |digest: &String| format!("sha256:{digest}");
+        let Locked {
+            debian, pip, npm, ..
+        } = &self.locked;
         // It was parsed when it was written.
-        let npm = self.locked.npm.as_deref().map(npm::installed);
-        let npm = npm.and_then(Result::ok).unwrap_or_default();
-        let debs = self.locked.debian.iter();
-        let wheels = self.locked.pip.iter();
-        debs.map(|deb| package(&deb.name, &deb.version, "debian", sha256(&deb.sha256)))
+        let npm = npm.as_deref().map(npm::installed).and_then(Result::ok);
+        debian
+            .iter()
+            .map(|deb| package(&deb.name, &deb.version, "debian", &deb.sha256))
             .chain(self.archives.iter().cloned())
-            .chain(wheels.map(|w| package(&w.name, &w.version, "pypi", sha256(&w.sha256))))
             .chain(
-                npm.iter()
-                    .map(|t| package(&t.name, &t.version, "npm", t.integrity.clone())),
+                pip.iter()
+                    .map(|w| package(&w.name, &w.version, "pypi", &w.sha256)),
             )
+            .chain(npm.into_iter().flatten())
             .collect()
     }
 }

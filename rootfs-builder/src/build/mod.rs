@@ -63,10 +63,53 @@ pub struct BuildRequest {
     pub quiet: bool,
 }
 
-pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
+/// A build before its first layer.
+struct Start {
+    chain: Vec<RecipeFolder>,
+    lock: Option<Lock>,
+    store: Store,
+    context: BuildContext,
+    /// The tree of the store to start from.
+    base: Option<(Prepared, Layers)>,
+}
+
+fn start(request: &BuildRequest) -> Result<Start> {
     let chain = chain(&request.recipe)?;
+    let lock = request.locked.then(|| lock(&chain)).transpose()?;
+    let store = Store::open(request.store.as_deref())?;
+    let context = BuildContext::open(request.quiet)?;
+    let base = match request.fresh {
+        true => None,
+        false => layers::best_base(&store, &chain, lock.as_ref()),
+    };
+    Ok(Start {
+        chain,
+        lock,
+        store,
+        context,
+        base,
+    })
+}
+
+/// The files that [`build`] would fetch.
+pub(crate) fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
+    let mut start = start(request)?;
+    let base = start.base.as_ref();
+    let base = base.map(|(prepared, layers)| (prepared.path.as_path(), layers));
+    dry_run::plan(&mut start.context, &start.chain, start.lock.as_ref(), base)
+}
+
+pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
+    let Start {
+        chain,
+        lock,
+        store,
+        mut context,
+        base,
+    } = start(request)?;
     let last = last(&chain)?;
-    if request.update_lock && last.path.is_none() {
+    let lock_file = last.path.as_ref().map(|folder| folder.join(LOCK_FILE));
+    if request.update_lock && lock_file.is_none() {
         return Err(SetupError::new(
             Step::Spec,
             "the lock file of a built-in recipe is part of cellblock",
@@ -74,10 +117,6 @@ pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
         .on("--update-lock")
         .hint("name the folder of a recipe, such as ./rootfs-builder/recipes/python"));
     }
-    let lock = lock(request, last, &chain)?;
-    let store = Store::open(request.store.as_deref())?;
-    let mut context = BuildContext::open(request.quiet)?;
-    let base = base(request, &store, &chain, lock.as_ref());
     let draft = store::begin(&store, request.name.as_ref().unwrap_or(&last.recipe.name))?;
     let tree = draft.tree();
     let layers = match base {
@@ -107,54 +146,21 @@ pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
         smoke_test(&context, tree, folder)?;
     }
     let manifest = context.commit(draft, manifest)?;
-    if let (true, Some(folder)) = (request.update_lock, &last.path) {
-        let path = folder.join(LOCK_FILE);
+    if let (true, Some(path)) = (request.update_lock, lock_file) {
         fs::write(&path, layers.lock().to_text()?).map_err(failed("write", &path))?;
     }
     Ok(manifest)
 }
 
-/// The files that [`build`] would fetch.
-pub(crate) fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
-    let chain = chain(&request.recipe)?;
-    let lock = lock(request, last(&chain)?, &chain)?;
-    let store = Store::open(request.store.as_deref())?;
-    let mut context = BuildContext::open(request.quiet)?;
-    let base = base(request, &store, &chain, lock.as_ref());
-    let base = base
-        .as_ref()
-        .map(|(prepared, layers)| (prepared.path.as_path(), layers));
-    dry_run::plan(&mut context, &chain, lock.as_ref(), base)
-}
-
+/// The recipe that the others of a chain are for.
 fn last(chain: &[RecipeFolder]) -> Result<&RecipeFolder> {
     let last = chain.last();
     last.ok_or_else(|| SetupError::new(Step::Spec, "the recipe has no layers"))
 }
 
-/// The tree to start from.
-fn base(
-    request: &BuildRequest,
-    store: &Store,
-    chain: &[RecipeFolder],
-    lock: Option<&Lock>,
-) -> Option<(Prepared, Layers)> {
-    if request.fresh {
-        return None;
-    }
-    layers::best_base(store, chain, lock)
-}
-
-/// The lock file of the recipe `last`, if one is asked for. It must be for the
-/// layers of `chain`.
-fn lock(
-    request: &BuildRequest,
-    last: &RecipeFolder,
-    chain: &[RecipeFolder],
-) -> Result<Option<Lock>> {
-    if !request.locked {
-        return Ok(None);
-    }
+/// The lock file of a chain's last recipe, which must be for the layers of the chain.
+fn lock(chain: &[RecipeFolder]) -> Result<Lock> {
+    let last = last(chain)?;
     let wrong = |why: &str| {
         SetupError::new(Step::Spec, why)
             .on(format!("{}/{LOCK_FILE}", last.recipe.name))
@@ -163,7 +169,7 @@ fn lock(
     let lock = last.lock()?.ok_or_else(|| wrong("there is no lock file"))?;
     let names = chain.iter().map(|folder| &folder.recipe.name);
     match names.eq(lock.layer.iter().map(|layer| &layer.recipe)) {
-        true => Ok(Some(lock)),
+        true => Ok(lock),
         false => Err(wrong("the lock file is for other layers")),
     }
 }
@@ -228,7 +234,7 @@ fn smoke_test(context: &BuildContext, tree: &Path, folder: &RecipeFolder) -> Res
         let words = words.iter().map(String::as_str);
         let ended = Tool::confined(&name, words, driver.map(|driver| driver.profile))
             .tree(tree)
-            .ro(&context.recipe_directory(folder)?, RECIPE)
+            .ro(&context.directory_with("recipe", folder.files())?, RECIPE)
             .run();
         context.job.check()?;
         ended.map_err(|failure| match failure {

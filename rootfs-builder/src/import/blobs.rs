@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -73,14 +72,17 @@ impl Blobs {
         broken(&self.path, message)
     }
 
-    /// The file of this name, and its size.
+    /// The file of this name, and its size. Files of an archive share its position,
+    /// so only one of them can be read at a time.
     pub(super) fn open(&self, name: &str) -> Result<(Box<dyn Read + '_>, u64)> {
         match &self.container {
             Container::Directory(dir) => self.open_file(dir, name),
             Container::Archive { file, members } => {
                 let (at, size) = self.find(members, name)?;
-                let end = at.saturating_add(size);
-                Ok((Box::new(Part { file, at, end }), size))
+                let mut file = file;
+                file.seek(SeekFrom::Start(at))
+                    .map_err(failed("lseek", &self.path))?;
+                Ok((Box::new(file.take(size)), size))
             }
         }
     }
@@ -176,23 +178,6 @@ fn beside(name: &[u8], text: &[u8]) -> Vec<u8> {
         }
     }
     parts.join(&b'/')
-}
-
-/// A part of a file.
-struct Part<'a> {
-    file: &'a File,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Part<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-        let most = left.min(buffer.len());
-        let got = self.file.read_at(&mut buffer[..most], self.at)?;
-        self.at += got as u64;
-        Ok(got)
-    }
 }
 
 /// A reader of content that must have a certain digest.

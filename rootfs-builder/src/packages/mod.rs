@@ -28,33 +28,32 @@ pub(crate) struct Download {
     pub(crate) size: u64,
 }
 
+impl Download {
+    fn new(name: &str, version: &str, sha256: &str, size: u64) -> Self {
+        Self {
+            name: format!("{name} {version}"),
+            sha256: sha256.to_owned(),
+            size,
+        }
+    }
+}
+
 impl From<&Deb> for Download {
     fn from(deb: &Deb) -> Self {
-        Self {
-            name: format!("{} {}", deb.name, deb.version),
-            sha256: deb.sha256.clone(),
-            size: deb.size,
-        }
+        Self::new(&deb.name, &deb.version, &deb.sha256, deb.size)
     }
 }
 
 impl From<&Wheel> for Download {
     fn from(wheel: &Wheel) -> Self {
-        Self {
-            name: format!("{} {}", wheel.name, wheel.version),
-            sha256: wheel.sha256.clone(),
-            size: wheel.size,
-        }
+        Self::new(&wheel.name, &wheel.version, &wheel.sha256, wheel.size)
     }
 }
 
 impl From<&Archive> for Download {
     fn from(archive: &Archive) -> Self {
-        Self {
-            name: format!("{} {}", archive.name, archive.version),
-            sha256: archive.sha256.clone(),
-            size: archive.size,
-        }
+        let Archive { name, version, .. } = archive;
+        Self::new(name, version, &archive.sha256, archive.size)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::errors::failed;
 use crate::files::read_beneath;
 use crate::recipe::Npm;
 use crate::tool::{OUT, Tool};
+use cell::rootfs::Package;
 use record::error::{Result, SetupError, Step};
 
 /// npm itself, from its registry: Debian's has some four hundred packages.
@@ -28,15 +29,6 @@ const REGISTRY: &str = "https://registry.npmjs.org";
 
 /// The caller's variables that name another registry.
 const REGISTRY_VARIABLES: [&str; 2] = ["npm_config_registry", "NPM_CONFIG_REGISTRY"];
-
-/// A package of npm's registry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tarball {
-    pub(crate) name: String,
-    pub(crate) version: String,
-    /// Its digest as npm writes it: `sha512-` and base64.
-    pub(crate) integrity: String,
-}
 
 /// Installs packages into the tree: those of the lock file `locked`, or the newest
 /// that `wanted` allows. Returns npm's own lock file.
@@ -66,7 +58,7 @@ pub(crate) fn install(
                 ("package.json", manifest.as_bytes()),
                 ("package-lock.json", locked.as_bytes()),
             ];
-            context.directory_with("out", &files)?
+            context.directory_with("out", files)?
         }
     };
     let node = format!("/{node}");
@@ -125,11 +117,7 @@ pub(crate) fn install(
 
 /// Fetches and unpacks npm.
 fn client(context: &BuildContext) -> Result<PathBuf> {
-    let download = Download {
-        name: format!("npm {VERSION}"),
-        sha256: SHA256.to_owned(),
-        size: SIZE,
-    };
+    let download = Download::new("npm", VERSION, SHA256, SIZE);
     let registry = REGISTRY_VARIABLES
         .into_iter()
         .find_map(|name| std::env::var(name).ok())
@@ -180,26 +168,28 @@ fn parse(text: &str) -> Result<Value> {
     })
 }
 
-fn packages(lock: &Value) -> Result<Vec<Tarball>> {
+fn packages(lock: &Value) -> Result<Vec<Package>> {
     let none = Map::new();
     let all = lock["packages"].as_object().unwrap_or(&none);
-    let installed = all.iter().filter(|(place, _)| !place.is_empty());
+    let installed = all.iter().filter(|(path, _)| !path.is_empty());
     installed
-        .map(|(place, package)| {
+        .map(|(path, package)| {
             let text = |field: &str| package[field].as_str().map(str::to_owned);
-            let name = place.rsplit("node_modules/").next().unwrap_or(place);
-            let read = || {
-                Some(Tarball {
+            let name = path.rsplit("node_modules/").next().unwrap_or(path);
+            match (text("version"), text("integrity")) {
+                (Some(version), digest @ Some(_)) => Ok(Package {
                     name: name.to_owned(),
-                    version: text("version")?,
-                    integrity: text("integrity")?,
-                })
-            };
-            read().ok_or_else(|| {
-                SetupError::new(Step::Store, "has no version or digest in npm's lock file")
-                    .on(name)
-                    .hint("only packages of a registry can be installed")
-            })
+                    version,
+                    source: "npm".to_owned(),
+                    digest,
+                }),
+                _ => Err(SetupError::new(
+                    Step::Store,
+                    "has no version or digest in npm's lock file",
+                )
+                .on(name)
+                .hint("only packages of a registry can be installed")),
+            }
         })
         .collect()
 }
@@ -208,7 +198,7 @@ fn packages(lock: &Value) -> Result<Vec<Tarball>> {
 ///
 /// # Errors
 /// It is not a lock file of npm.
-pub(crate) fn installed(lock: &str) -> Result<Vec<Tarball>> {
+pub(crate) fn installed(lock: &str) -> Result<Vec<Package>> {
     packages(&parse(lock)?)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{FILE, LOCK_FILE, Lock, Recipe};
 use crate::errors::failed;
-use crate::files::{FileType, make_directory, set_mode, walk};
+use crate::files::{FileType, walk};
 use crate::packages::digest_of;
 use cell::spec::read::{did_you_mean, listed};
 use record::error::{Result, SetupError, Step};
@@ -183,15 +183,10 @@ impl RecipeFolder {
             .map_err(|error| in_file(error, &self.recipe.name, LOCK_FILE))
     }
 
-    /// Writes its files to a directory, for cells to read.
-    pub(crate) fn write_to(&self, directory: &Path) -> Result<()> {
-        for (path, content) in &self.files {
-            let target = directory.join(path);
-            make_directory(target.parent().unwrap_or(directory))?;
-            fs::write(&target, content).map_err(failed("write", &target))?;
-            set_mode(&target, 0o755)?;
-        }
-        Ok(())
+    /// Its files by their paths.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&PathBuf, &[u8])> {
+        let files = self.files.iter();
+        files.map(|(path, content)| (path, content.as_slice()))
     }
 }
 

@@ -205,18 +205,17 @@ impl Recipe {
                 return Err(wrong(&field, "must be an absolute path"));
             }
         }
-        if let Some(debian) = &self.debian {
-            check_packages("debian.packages", &debian.packages)?;
-            check_packages("debian.without", &debian.without)?;
-            if let Some(mirror) = &debian.mirror {
-                check_url("debian.mirror", mirror)?;
-            }
+        let debian = self.debian.as_ref();
+        for (field, packages) in [
+            ("debian.packages", debian.map(|debian| &debian.packages)),
+            ("debian.without", debian.map(|debian| &debian.without)),
+            ("pip.packages", self.pip.as_ref().map(|pip| &pip.packages)),
+            ("npm.packages", self.npm.as_ref().map(|npm| &npm.packages)),
+        ] {
+            check_packages(field, packages.map_or(&[], Vec::as_slice))?;
         }
-        if let Some(pip) = &self.pip {
-            check_packages("pip.packages", &pip.packages)?;
-        }
-        if let Some(npm) = &self.npm {
-            check_packages("npm.packages", &npm.packages)?;
+        if let Some(mirror) = debian.and_then(|debian| debian.mirror.as_ref()) {
+            check_url("debian.mirror", mirror)?;
         }
         for archive in &self.archive {
             check_url("archive.url", &archive.url)?;
@@ -243,14 +242,10 @@ pub(crate) fn check_packages(field: &str, words: &[String]) -> Result<()> {
 }
 
 fn check_url(field: &str, url: &str) -> Result<()> {
-    let good = ["http://", "https://"]
-        .iter()
-        .any(|scheme| url.starts_with(scheme))
-        && url.chars().all(|c| c.is_ascii_graphic() && c != '"');
-    if good {
-        Ok(())
-    } else {
-        Err(wrong(field, "must be an http:// or https:// address"))
+    let has_scheme = url.starts_with("http://") || url.starts_with("https://");
+    match has_scheme && url.chars().all(|c| c.is_ascii_graphic() && c != '"') {
+        true => Ok(()),
+        false => Err(wrong(field, "must be an http:// or https:// address")),
     }
 }
 

@@ -294,8 +294,8 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Sixteen hexadecimal digits that no other tree has.
-fn fresh_id() -> String {
+/// Sixteen hexadecimal digits that no other directory has.
+pub(crate) fn fresh_id() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 

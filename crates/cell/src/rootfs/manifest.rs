@@ -179,11 +179,6 @@ impl Manifest {
     pub fn label(&self) -> String {
         format!("{}@sha256:{}", self.name, self.digest)
     }
-
-    /// The published description of the format, as a JSON Schema.
-    pub fn json_schema_document() -> schemars::Schema {
-        schemars::schema_for!(Self)
-    }
 }
 
 fn wrong(message: String) -> SetupError {

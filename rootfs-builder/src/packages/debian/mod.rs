@@ -64,26 +64,23 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// The keyring of Debian's archive, if the host has every tool that is needed.
+/// Checks for the host's tools, and returns its keyring of Debian's archive.
 ///
 /// # Errors
 /// Names every tool that the host lacks.
 pub(crate) fn require_tools() -> Result<&'static str> {
-    let exists = |path: &&str| Path::new(path).exists();
-    let tools = [
-        ("apt-get", "/usr/bin/apt-get"),
-        ("apt-helper", APT_HELPER),
-        ("dpkg-deb", "/usr/bin/dpkg-deb"),
+    let find = |paths: &[&'static str]| paths.iter().copied().find(|path| Path::new(path).exists());
+    let tools: [(&str, &[&str]); 4] = [
+        ("apt-get", &["/usr/bin/apt-get"]),
+        ("apt-helper", &[APT_HELPER]),
+        ("dpkg-deb", &["/usr/bin/dpkg-deb"]),
+        ("debian-archive-keyring", &KEYRINGS),
     ];
-    let missing = tools.iter().filter(|(_, path)| !exists(path));
-    let mut missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
-    let keyring = KEYRINGS.into_iter().find(exists);
-    if keyring.is_none() {
-        missing.push("debian-archive-keyring");
-    }
-    match keyring {
-        Some(keyring) if missing.is_empty() => Ok(keyring),
-        _ => Err(SetupError::new(
+    let missing = tools.iter().filter(|(_, paths)| find(paths).is_none());
+    let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
+    let keyring = find(&KEYRINGS).filter(|_| missing.is_empty());
+    keyring.ok_or_else(|| {
+        SetupError::new(
             Step::Store,
             format!(
                 "Debian packages need {}, which this host lacks",
@@ -93,8 +90,8 @@ pub(crate) fn require_tools() -> Result<&'static str> {
         .hint(
             "install apt, dpkg and debian-archive-keyring; or import a tree that was built \
              elsewhere with `cellblock rootfs import`, which needs none of them",
-        )),
-    }
+        )
+    })
 }
 
 /// The packages that `wanted` stands for and `tree` lacks. apt resolves them

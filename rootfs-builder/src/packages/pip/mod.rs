@@ -256,7 +256,7 @@ fn requirements(context: &BuildContext, wheels: &[Wheel]) -> Result<PathBuf> {
         } = wheel;
         let _ = writeln!(text, "{name}=={version} --hash=sha256:{sha256}");
     }
-    context.directory_with("requirements", &[("list", text.as_bytes())])
+    context.directory_with("requirements", [("list", text.as_bytes())])
 }
 
 /// How many of the waiting wheels one call of pip fetches: each call costs a

@@ -1,40 +1,9 @@
 //! The output of `pip install --report`.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::recipe::{Wheel, is_sha256};
 use record::error::{Result, SetupError, Step};
-
-#[derive(Deserialize)]
-struct Report {
-    version: String,
-    install: Vec<Install>,
-}
-
-#[derive(Deserialize)]
-struct Install {
-    metadata: Metadata,
-    download_info: Download,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct Download {
-    url: String,
-    archive_info: Archive,
-}
-
-#[derive(Deserialize)]
-struct Archive {
-    hashes: BTreeMap<String, String>,
-}
 
 /// The wheels, sorted by name: pip's own order changes with its cache and the index.
 ///
@@ -43,43 +12,44 @@ struct Archive {
 /// SHA-256.
 pub(super) fn parse(printed: &str) -> Result<Vec<Wheel>> {
     let wrong = |why: String| SetupError::new(Step::Store, why).on("pip install --report");
-    let report: Report =
+    let report: Value =
         serde_json::from_str(printed).map_err(|e| wrong(format!("cannot be parsed: {e}")))?;
-    if report.version != "1" {
-        return Err(wrong(format!("version {:?} is unknown", report.version)));
+    if report["version"] != "1" {
+        return Err(wrong(format!("version {} is unknown", report["version"])));
     }
-    let mut wheels: Vec<Wheel> = report
-        .install
-        .into_iter()
-        .map(|install| {
-            let name = install.metadata.name.clone();
-            wheel(install).ok_or_else(|| wrong(format!("{name} is not a wheel with a SHA-256")))
+    let packages = report["install"].as_array();
+    let packages = packages.ok_or_else(|| wrong("has no list of packages".to_owned()))?;
+    let mut wheels: Vec<Wheel> = packages
+        .iter()
+        .map(|package| {
+            let name = &package["metadata"]["name"];
+            wheel(package).ok_or_else(|| wrong(format!("{name} is not a wheel with a SHA-256")))
         })
         .collect::<Result<_>>()?;
     wheels.sort_by_key(|wheel| wheel.name.to_lowercase());
     Ok(wheels)
 }
 
-fn wheel(install: Install) -> Option<Wheel> {
-    let url = install.download_info.url;
-    let path = url.split(['#', '?']).next()?;
-    let file = decoded(path.rsplit('/').next()?)?;
-    let sha256 = install.download_info.archive_info.hashes.get("sha256")?;
-    let plain = |text: &str| {
+fn wheel(package: &Value) -> Option<Wheel> {
+    let text = |pointer: &str| package.pointer(pointer)?.as_str();
+    let is_plain = |text: &str| {
         let letter = |c: char| c.is_ascii_alphanumeric() || "-._+!".contains(c);
         !text.is_empty() && !text.starts_with(['-', '.']) && text.chars().all(letter)
     };
-    let Metadata { name, version } = install.metadata;
-    let good = file.ends_with(".whl")
-        && [&name, &version, &file].into_iter().all(|text| plain(text))
-        && is_sha256(sha256);
-    good.then(|| Wheel {
-        name,
-        version,
-        file,
+    let path = text("/download_info/url")?.split(['#', '?']).next()?;
+    let wheel = Wheel {
+        name: text("/metadata/name")?.to_owned(),
+        version: text("/metadata/version")?.to_owned(),
+        file: decoded(path.rsplit('/').next()?)?,
         size: 0,
-        sha256: sha256.clone(),
-    })
+        sha256: text("/download_info/archive_info/hashes/sha256")?.to_owned(),
+    };
+    let is_valid = wheel.file.ends_with(".whl")
+        && [&wheel.name, &wheel.version, &wheel.file]
+            .into_iter()
+            .all(|text| is_plain(text))
+        && is_sha256(&wheel.sha256);
+    is_valid.then_some(wheel)
 }
 
 /// Decodes `%2B` and the like.
