@@ -33,10 +33,12 @@ fn longs(command: &Command) -> Vec<String> {
     names
 }
 
-fn group_names<G: Group>() -> (Vec<String>, Vec<String>) {
-    let mut named: Vec<String> = G::NAMES.iter().map(|name| (*name).to_owned()).collect();
-    named.sort();
-    (longs(&G::augment_args(Command::new("x"))), named)
+fn assert_names_are_declared<G: Group>() {
+    let declared = longs(&G::augment_args(Command::new("x")));
+    let unknown: Vec<_> = declared.iter().filter(|name| !G::has(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let is_declared = |name: &&str| declared.iter().any(|other| other == name);
+    assert!(G::NAMES.iter().all(is_declared), "{declared:?}");
 }
 
 #[test]
@@ -46,16 +48,12 @@ fn declarations_are_sound() {
 
 #[test]
 fn groups_name_the_options_that_they_declare() {
-    for (declared, named) in [
-        group_names::<Call>(),
-        group_names::<Files>(),
-        group_names::<Environment>(),
-        group_names::<Networking>(),
-        group_names::<Limits>(),
-        group_names::<Security>(),
-    ] {
-        assert_eq!(declared, named);
-    }
+    assert_names_are_declared::<Call>();
+    assert_names_are_declared::<Files>();
+    assert_names_are_declared::<Environment>();
+    assert_names_are_declared::<Networking>();
+    assert_names_are_declared::<Limits>();
+    assert_names_are_declared::<Security>();
 }
 
 #[test]

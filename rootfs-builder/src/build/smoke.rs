@@ -10,7 +10,7 @@ use cell::drivers;
 use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits};
 use cell::spec::quantity::Bound;
-use cell::spec::units::{Bytes, Span};
+use cell::spec::units::Bytes;
 use cell::spec::{self, Ask, Mode, Partial, Stdin, Stdio};
 use record::Outcome;
 use record::error::{Result, SetupError, Step};
@@ -64,7 +64,7 @@ fn request(tree: &Path, folder: &Path, language: &str, words: &[String]) -> Resu
         }],
         limits: PartialLimits {
             // Imports from a cold disk.
-            wall: Some(Bound(Some(Span(Duration::from_secs(120))))),
+            wall: Some(Bound(Some(Duration::from_secs(120)))),
             // The tree is tested, not the limit: where no cgroup holds it, address
             // space that a runtime like V8 only reserves counts too.
             memory: Some(Bound(Some(Bytes::mib(2048)))),

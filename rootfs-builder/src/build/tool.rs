@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits};
 use cell::spec::quantity::Bound;
-use cell::spec::units::{Bytes, Span};
+use cell::spec::units::Bytes;
 use cell::spec::{self, Ask, Mode, Network, Partial, Spec, Stdin, Stdio};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -32,7 +32,7 @@ pub(super) struct Tool {
 impl Tool {
     pub(super) fn new<'a>(doing: &str, argv: impl IntoIterator<Item = &'a str>) -> Self {
         let limits = PartialLimits {
-            wall: Some(Bound(Some(Span(Duration::from_secs(3600))))),
+            wall: Some(Bound(Some(Duration::from_secs(3600)))),
             cpu_time: Some(Bound(None)),
             cpus: Some(Bound(None)),
             memory: Some(Bound(None)),

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use crate::plan::{FileCopy, Plan, ScratchDir};
-use crate::spec::{FileSource, FilesFrom, Scratch, TmpfsLimit};
+use crate::plan::{Plan, ScratchDir};
+use crate::spec::{FileSource, FilesFrom, InputFile, Scratch, TmpfsLimit};
 use crate::stage::{Kind, Source, Stage};
 use crate::supervise::outputs::{Baseline, Content, Kept};
 use archive::Report;
@@ -159,7 +159,7 @@ fn files_from(stage: &mut Stage, from: &FilesFrom, limit: TmpfsLimit) -> Result<
 
 /// Opens every input file, and notes what the workspace will begin with.
 pub(super) fn open(
-    files: &[FileCopy],
+    files: &[InputFile],
     stages: &[Stage],
 ) -> Result<(Vec<Option<OwnedFd>>, Baseline)> {
     let mut open = Vec::with_capacity(files.len());

@@ -4,12 +4,13 @@ use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
 use crate::plan::{Namespace, Plan, Rlimit};
-use crate::spec::Layer;
+use crate::spec::{Layer, Spec};
 use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
 /// for a program that ran, all of them did.
 pub(super) fn isolation(
+    spec: &Spec,
     plan: &Plan,
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
@@ -31,7 +32,7 @@ pub(super) fn isolation(
             .map(|(name, _)| (*name).to_owned())
             .collect()
     });
-    let own_proc = !plan.given_up.contains(&Layer::Proc);
+    let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
             .namespaces
@@ -61,10 +62,10 @@ pub(super) fn isolation(
         .to_owned(),
         proc: if own_proc { "own" } else { "host" }.to_owned(),
         rootfs: plan.rootfs.clone(),
-        profile: plan.profile.clone(),
+        profile: spec.profile.clone(),
         cgroup,
-        given_up: plan
-            .given_up
+        given_up: spec
+            .without
             .iter()
             .map(|layer| layer.name().to_owned())
             .collect(),

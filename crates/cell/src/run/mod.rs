@@ -201,7 +201,7 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     if let Some(error) = refuse_deadly_affinity(&fallback) {
         return Err(error);
     }
-    if plan.strict {
+    if spec.strict {
         refuse_fallbacks(&missing, &reasons)?;
     }
     let mut warnings = foreseen;
@@ -308,12 +308,12 @@ fn conversation<'a>(
 
 /// The cell's cgroup, and why there is none or a lesser one.
 fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
-    let wanted = &plan.cgroup;
+    let limits = &plan.limits;
     let prepared = cgroup::prepare(&cgroup::Request {
-        choice: &wanted.choice,
-        memory: wanted.memory,
-        processes: wanted.processes,
-        cpus: wanted.cpus,
+        choice: &plan.cgroup,
+        memory: limits.memory,
+        processes: limits.processes,
+        cpus: limits.cpus,
         id: &plan.id,
     })?;
     let mut reasons: Vec<String> = prepared.tried.iter().map(ToString::to_string).collect();

@@ -41,7 +41,7 @@ const AT_LEAST: Duration = Duration::from_millis(200);
 fn until(plan: &Plan, observed: &Observed) -> Option<Instant> {
     let now = Instant::now();
     let ran = Duration::from_nanos(monotonic_ns().saturating_sub(observed.began_ns));
-    let left = (plan.watch.wall?.saturating_add(AFTER_WALL)).saturating_sub(ran);
+    let left = (plan.limits.wall?.saturating_add(AFTER_WALL)).saturating_sub(ran);
     now.checked_add(left.max(AT_LEAST))
 }
 

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use language::Language;
+pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::load;
 pub use partial::Partial;
 pub use resolve::{Ask, Mode};
@@ -19,6 +20,7 @@ pub use units::Bytes;
 use record::bytes::RawText;
 
 pub mod language;
+pub mod limits;
 pub mod load;
 mod node;
 pub mod partial;
@@ -65,17 +67,6 @@ impl Scratch {
             Self::Workspace => "workspace",
             Self::Tmp => "tmp",
             Self::Shm => "shm",
-        }
-    }
-}
-
-impl Limits {
-    /// The bounds of this tmpfs.
-    pub const fn of(&self, scratch: Scratch) -> TmpfsLimit {
-        match scratch {
-            Scratch::Workspace => self.workspace,
-            Scratch::Tmp => self.tmp,
-            Scratch::Shm => self.shm,
         }
     }
 }
@@ -222,49 +213,6 @@ pub enum Network {
     None,
     /// The host's network namespace: an opt-out that the record names.
     Host,
-}
-
-/// Bounds on resources. `None` means no bound.
-#[derive(Clone, Debug, Serialize)]
-pub struct Limits {
-    /// Real time from the program's start to its end.
-    pub wall: Option<Duration>,
-    /// Real time between the signal by which a program is told of its end and
-    /// that end, on top of `wall`.
-    pub grace: Option<Duration>,
-    /// CPU time of all processes together, user and system.
-    pub cpu_time: Option<Duration>,
-    /// CPUs that may be busy at once; a fraction is allowed.
-    pub cpus: Option<f64>,
-    /// Memory of all processes together, swap excluded.
-    pub memory: Option<Bytes>,
-    /// Processes and threads alive at once.
-    pub processes: Option<u64>,
-    /// Open descriptors per process (RLIMIT_NOFILE).
-    pub open_files: Option<u64>,
-    /// Size of any one file that is written (RLIMIT_FSIZE).
-    pub file_size: Option<Bytes>,
-    /// Bytes kept of each of stdout and stderr.
-    pub output: Bytes,
-    /// What happens when a stream exceeds `output`.
-    pub on_output: OnOutput,
-    /// Bytes kept of all results together, as they stand in the record.
-    pub results: Bytes,
-    /// The tmpfs on `/tmp`.
-    pub tmp: TmpfsLimit,
-    /// The tmpfs on `/workspace`.
-    pub workspace: TmpfsLimit,
-    /// The tmpfs on `/dev/shm`.
-    pub shm: TmpfsLimit,
-}
-
-/// Bounds of a tmpfs; both always hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct TmpfsLimit {
-    /// Bytes of content (`size=`).
-    pub size: Bytes,
-    /// Files and directories (`nr_inodes=`).
-    pub inodes: u64,
 }
 
 /// What happens when a stream exceeds its cap.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::partial::Partial;
+use super::partial::{Partial, PartialLimits};
 use super::read::{Format, did_you_mean, listed, parse, parse_all};
 use super::resolve::{Layer, Origin};
 use record::error::{Result, SetupError, Step};
@@ -57,6 +57,14 @@ impl BuiltIn {
         serde_json::from_str(self.compiled)
             .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on(self.name))
     }
+}
+
+/// The limits of the profile that every other builds on.
+///
+/// # Errors
+/// It is not what this version writes.
+pub fn base_limits() -> Result<PartialLimits> {
+    Ok(find_built_in(BASE)?.partial()?.limits)
 }
 
 /// The built-in profile of this name.

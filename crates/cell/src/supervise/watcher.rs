@@ -43,6 +43,7 @@ use crate::child::report::Message;
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Running, in_words};
 use crate::plan::Plan;
+use crate::spec::OnOutput;
 use record::error::{Result, Step};
 
 mod channel;
@@ -111,7 +112,7 @@ impl<'a> Watcher<'a> {
         observer: Option<&'a dyn Observer>,
         parent: Option<&'a Parent>,
     ) -> Self {
-        let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.watch.output));
+        let capture = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(plan.limits.output));
         Self {
             cell,
             plan,
@@ -226,7 +227,7 @@ impl<'a> Watcher<'a> {
             sys::text::let_go();
         }
         let now = Instant::now();
-        self.deadline = self.plan.watch.wall.and_then(|wall| now.checked_add(wall));
+        self.deadline = self.plan.limits.wall.and_then(|wall| now.checked_add(wall));
         self.next_check = self.meter.next_check(now);
         if let Some(stop) = self.seen.stopped.take() {
             self.end(stop);
@@ -289,9 +290,9 @@ impl<'a> Watcher<'a> {
             capture.is_some_and(Capture::over_cap)
         };
         let stream = Stream::ALL.into_iter().find(over)?;
-        self.plan.watch.kill_on_output.then(|| Stop::OutputLimit {
+        (self.plan.limits.on_output == OnOutput::Kill).then(|| Stop::OutputLimit {
             stream: stream.name(),
-            cap: self.plan.watch.output,
+            cap: self.plan.limits.output,
         })
     }
 

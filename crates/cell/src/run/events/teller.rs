@@ -225,7 +225,7 @@ impl Observer for Teller<'_> {
     }
 
     fn wrote(&self, stream: Stream, bytes: &[u8]) {
-        let cap = self.plan.watch.output.0;
+        let cap = self.plan.limits.output.0;
         self.tell(|told, events| {
             told.streams[stream as usize].wrote(events, stream, bytes, cap);
         });

@@ -50,7 +50,7 @@ impl Watcher<'_> {
                 self.kill();
             }
             Phase::Running => {
-                self.end(Stop::WallTimeout(self.plan.watch.wall.unwrap_or_default()));
+                self.end(Stop::WallTimeout(self.plan.limits.wall.unwrap_or_default()));
             }
             Phase::Grace => {
                 if let Some(grace) = &mut self.seen.grace {
@@ -108,7 +108,7 @@ impl Watcher<'_> {
 
     /// Tells the program of its end, if it has time to see to it.
     fn warn(&mut self, stop: &Stop) -> bool {
-        let (Some(grace), Some(signal)) = (self.plan.watch.grace, stop.warning()) else {
+        let (Some(grace), Some(signal)) = (self.plan.limits.grace, stop.warning()) else {
             return false;
         };
         let (socket, init) = (self.cell.report.as_fd(), self.cell.pidfd.as_fd());
