@@ -33,6 +33,11 @@ pub(super) struct Call {
     /// flags win over it
     #[arg(long, value_name = "FILE|-", help_heading = "Request")]
     pub spec: Option<PathBuf>,
+    /// Take what runs from a JSON request of somebody else, in a file or on standard
+    /// input (-); all that it does not say stays as the options have it, and host
+    /// paths, higher limits and weaker layers are refused (cellblock-request(5))
+    #[arg(long, value_name = "FILE|-", help_heading = "Request")]
+    pub request: Option<PathBuf>,
     /// Profile that the request builds on: the name of a built-in one (see
     /// `cellblock policy list`), or a path with a `/` or ending in .toml
     /// [default: for run, the one of its language; otherwise default]
@@ -67,6 +72,7 @@ pub(super) struct Call {
 impl Group for Call {
     const NAMES: &[&str] = &[
         "spec",
+        "request",
         "policy",
         "die-with-parent",
         "record",

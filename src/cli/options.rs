@@ -20,6 +20,8 @@ use record::error::{Result, SetupError, Step};
 pub struct Options {
     /// The spec file.
     pub spec: Option<PathBuf>,
+    /// The request of somebody else.
+    pub request: Option<PathBuf>,
     /// The profile to build on.
     pub policy: Option<String>,
     /// Where record and events go.
@@ -103,6 +105,7 @@ impl Options {
     pub(super) fn read(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
         let Call {
             spec,
+            request,
             policy,
             record,
             json,
@@ -113,6 +116,7 @@ impl Options {
         let outputs = Outputs::new(json, shaped.format(), record, events)?;
         Ok(Self {
             spec,
+            request,
             policy,
             outputs,
             die_with_parent,

@@ -198,7 +198,12 @@ fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
         languages: &languages,
         stdio: stdio(mode, options),
     };
-    spec::load(&ask, options.spec.as_deref(), partial)
+    spec::load_with_request(
+        &ask,
+        options.spec.as_deref(),
+        options.request.as_deref(),
+        partial,
+    )
 }
 
 fn print(bytes: &[u8]) -> Result<()> {

@@ -27,7 +27,7 @@ pub struct Program {
     pub cwd: PathBuf,
     /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
     pub channel: bool,
-    /// Whether stdin is the caller's, or empty.
+    /// Where standard input comes from.
     pub stdin: Stdin,
 }
 
@@ -74,7 +74,7 @@ impl Program {
             env,
             cwd: spec.cwd.clone(),
             channel: request.channel,
-            stdin: spec.stdin,
+            stdin: spec.stdin.clone(),
         }
     }
 }

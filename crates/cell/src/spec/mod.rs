@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 pub use language::Language;
 pub use limits::{Limits, PartialLimits, TmpfsLimit};
-pub use load::load;
+pub use load::{load, load_with_request};
 pub use partial::Partial;
+pub use request::{RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
 pub use units::Bytes;
 
@@ -27,6 +28,7 @@ pub mod partial;
 pub mod profiles;
 pub mod quantity;
 pub mod read;
+mod request;
 pub mod resolve;
 pub mod tcp;
 pub mod units;
@@ -298,13 +300,15 @@ pub enum TcpRule {
 }
 
 /// Where a program's standard input comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
     /// The caller's.
     Inherit,
     /// `/dev/null`: the caller's was read for the code or for files.
     Null,
+    /// This text, which fits into a pipe.
+    Inline(RawText),
 }
 
 /// Whether the program's standard streams are captured or passed through.

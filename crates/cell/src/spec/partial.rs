@@ -44,6 +44,9 @@ pub struct Partial {
     /// Where `code` was read from: set by the loader.
     #[serde(skip)]
     pub code_from: Option<CodeFrom>,
+    /// Standard input: set by the loader, from a request.
+    #[serde(skip)]
+    pub stdin: Option<RawText>,
     /// Arguments that the code sees, for `run`. Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<RawText>>,
@@ -216,7 +219,7 @@ impl Partial {
         }
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
-            args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            stdin, args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
             files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
         self.without.append(&mut later.without);

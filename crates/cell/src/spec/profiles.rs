@@ -143,7 +143,7 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     let path: PathBuf = folder.join(name).components().collect();
     let text = read(&path)?;
     let origin = Origin::File(path);
-    let partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
+    let partial: Partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
     let foreign = partial.call_fields().next();
     match foreign {
         Some(field) => Err(misplaced(&origin, field)),
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn compiled_profiles_are_those_of_the_files() {
         for profile in BUILT_IN {
-            let partial = parse(profile.source, Format::Toml).unwrap();
+            let partial: Partial = parse(profile.source, Format::Toml).unwrap();
             let compiled = serde_json::to_string(&partial).unwrap() + "\n";
             if std::env::var_os("CELLBLOCK_BLESS").is_some() {
                 let file = format!("src/spec/profiles/{}.json", profile.name);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::language;
 use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, is_stdin};
+use super::request::{Trust, overreach};
 use super::validate::{Fault, faults};
 use super::{
     Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Language,
@@ -47,6 +48,8 @@ pub enum Origin {
     Stdin,
     /// The command line.
     Flags,
+    /// A request from somebody else.
+    Request,
 }
 
 impl fmt::Display for Origin {
@@ -56,11 +59,20 @@ impl fmt::Display for Origin {
             Self::File(path) => path.display().fmt(f),
             Self::Stdin => f.write_str("standard input"),
             Self::Flags => f.write_str("flags"),
+            Self::Request => f.write_str("request"),
         }
     }
 }
 
 impl Origin {
+    /// How far its author is trusted.
+    pub const fn trust(&self) -> Trust {
+        match self {
+            Self::BuiltIn(_) | Self::File(_) | Self::Stdin | Self::Flags => Trust::Caller,
+            Self::Request => Trust::Remote,
+        }
+    }
+
     /// The operand of an error about a field of this layer.
     pub fn field(&self, field: &str) -> String {
         match self {
@@ -102,6 +114,11 @@ pub fn resolve(layers: Vec<Layer>, profile: String, ask: &Ask<'_>) -> Result<Spe
     for layer in layers {
         if let Some(error) = layer.faults().into_iter().next() {
             return Err(error);
+        }
+        if layer.origin.trust() == Trust::Remote
+            && let Some(fault) = overreach(&layer.partial, &merged)
+        {
+            return Err(layer.origin.fault(fault));
         }
         merged = merged.merge(layer.partial);
     }
@@ -192,8 +209,9 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
         },
-        stdin: match (merged.code_from, &files_from) {
-            (Some(CodeFrom::Stdin), _) | (_, Some(FilesFrom::Stdin)) => Stdin::Null,
+        stdin: match (merged.stdin, merged.code_from, &files_from) {
+            (Some(text), ..) => Stdin::Inline(text),
+            (_, Some(CodeFrom::Stdin), _) | (.., Some(FilesFrom::Stdin)) => Stdin::Null,
             _ => Stdin::Inherit,
         },
         files_from,

@@ -275,7 +275,7 @@ fn files_that_cannot_be_read_say_what_can() {
     for (file, wanted) in [
         (
             "gone.py",
-            "open(\"gone.py\"): ENOENT (no such file or directory)\nhint: name a file of the host's that exists",
+            "open(\"gone.py\"): ENOENT (no such file or directory)\nhint: name a file that exists on the host",
         ),
         (".", "read(\".\"): EISDIR (is a directory)"),
     ] {
