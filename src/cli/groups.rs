@@ -214,7 +214,8 @@ impl Group for Networking {
     const NAMES: &[&str] = &["net", "tcp-connect", "tcp-bind"];
 }
 
-/// Bounds on resources.
+/// Bounds on resources. clap leaves a group without members where a field is flattened,
+/// so each option names its group.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Limits")]
 pub struct Limits {
@@ -224,16 +225,16 @@ pub struct Limits {
     /// What happens beyond --output: truncate keeps head and tail and counts
     /// the rest, kill ends the cell [default: truncate]
     #[arg(
-        long, value_name = "truncate|kill",
+        long, group = "Limits", value_name = "truncate|kill",
         value_parser = PossibleValuesParser::new(["truncate", "kill"]).map(on_output)
     )]
     pub on_output: Option<OnOutput>,
     /// Cgroup for the limits: auto for the first that works, none for fallbacks
     /// only, or the path of a delegated directory [default: auto]
-    #[arg(long, value_name = "auto|none|PATH")]
+    #[arg(long, group = "Limits", value_name = "auto|none|PATH")]
     pub cgroup: Option<String>,
     /// Refuse to run when a limit would need a fallback
-    #[arg(long)]
+    #[arg(long, group = "Limits")]
     pub strict: bool,
 }
 

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::groups::{Call, Group};
 use super::*;
 use crate::format::Format;
-use cell::spec::Network;
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
+use cell::spec::{Network, OnOutput};
 use record::bytes::RawText;
 
 fn subcommand_of<'a>(command: &'a Command, name: &str) -> &'a Command {
@@ -128,6 +128,18 @@ fn exec_takes_all_behind_the_dashes() {
     let partial = exec.partial(nothing).unwrap();
     assert_eq!(partial.argv, Some(vec!["ls".into(), "--json".into()]));
     assert_eq!(partial.limits.memory, Some(Bound(Some(Bytes::mib(64)))));
+}
+
+#[test]
+fn an_option_alone_brings_its_group() {
+    let partial = |option: &[&str]| {
+        let words = [&["cellblock", "exec"], option, &["--", "x"]].concat();
+        exec_of(&words).partial(nothing).unwrap()
+    };
+    let limits = partial(&["--on-output", "kill"]).limits;
+    assert_eq!(limits.on_output, Some(OnOutput::Kill));
+    assert_eq!(partial(&["--strict"]).strict, Some(true));
+    assert_eq!(partial(&["--cgroup", "none"]).cgroup.unwrap(), "none");
 }
 
 #[test]

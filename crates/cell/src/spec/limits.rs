@@ -269,7 +269,7 @@ limits! {
         "CPUs that may be busy at once, such as 1 or 0.5";
     Memory, memory, ["memory"], Bound<Bytes> => Option<Bytes>,
         "bytes", 4.0 * Bytes::MIB as f64..=EXBIBYTE, "4M or more",
-        "Memory of all processes together, swap excluded, in bytes or with K, M, G or T (powers of 1024)";
+        "Memory of all processes together, swap excluded, in bytes or with K, M, G or T for powers of 1024";
     Processes, processes, ["processes"], Bound<u64> => Option<u64>,
         "count", 1.0..=4_194_304.0, "1 to 4194304",
         "Processes and threads alive at the same time";
