@@ -22,8 +22,6 @@ struct PlanDocument<'a> {
     profile: &'a str,
     /// Security layers that the caller gives up.
     given_up: &'a BTreeSet<Layer>,
-    /// Whether a limit that needs a fallback is refused.
-    strict: bool,
     plan: &'a Plan,
     host: &'a HostFacts,
     seccomp: Option<String>,
@@ -40,7 +38,6 @@ pub(super) fn print_plan(mode: Mode, options: &Options, flags: Result<Partial>) 
         schema: "cellblock.plan.v1",
         profile: &spec.profile,
         given_up: &spec.without,
-        strict: spec.strict,
         plan: &resolved.plan,
         host: &resolved.host,
         seccomp: resolved

@@ -68,6 +68,8 @@ pub struct Plan {
     pub watch: Watch,
     /// What the rootfs is called in the record.
     pub rootfs: String,
+    /// Refuse to run when a limit would need a fallback.
+    pub strict: bool,
 }
 
 /// A kind of namespace (namespaces(7)).
@@ -185,6 +187,7 @@ impl Plan {
                 inline_files: spec.inline_files,
             },
             rootfs: tree.label.clone(),
+            strict: spec.strict,
         })
     }
 

@@ -4,8 +4,8 @@ use super::modules::{base, shown_rootfs};
 use super::verdict::Place;
 use record::CodeError;
 
-/// The program that an exception says is missing, if it says so. Both come from
-/// the cell; the name is one that can stand in a command.
+/// The missing program that an exception names, if it does. Everything comes from
+/// the cell; the name returned is safe in a command.
 pub(super) fn missing(error: &CodeError, stderr: &str) -> Option<String> {
     let message = error.message.as_str();
     let is_shells = message.contains("status 127") || message.contains("error in running command");
@@ -77,7 +77,7 @@ fn spawned_by_node(message: &str) -> Option<&str> {
     between(message, "spawn ", " ENOENT").or_else(|| between(message, "spawnSync ", " ENOENT"))
 }
 
-/// Python names the file alone; that it was to be executed, the traceback tells.
+/// Python names the file alone; the traceback shows whether it was to be executed.
 fn executed_by_python(error: &CodeError) -> Option<&str> {
     let is_missing = error.errno == Some(libc::ENOENT) && error.name == "FileNotFoundError";
     let executes = |line: &String| {
@@ -101,7 +101,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     rest.split_once(after).map(|(name, _)| name)
 }
 
-/// A name, and no path: what has a `/` in it is a file of the code's.
+/// A name and not a path: a path with a `/` leads to a file of the code's own.
 fn plain(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
