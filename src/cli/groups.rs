@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::format::Shaped;
 use super::values::{
-    OutputTo, PathPair, PortList, Variable, layer, output_to, path_pair, variable,
+    OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
 };
 use cell::spec::quantity::Bound;
 use cell::spec::{Bytes, Layer, Network, OnOutput, PartialLimits, limits, profiles};
@@ -197,7 +197,7 @@ pub struct Networking {
     /// [default: none]
     #[arg(
         long, value_name = "none|host",
-        value_parser = PossibleValuesParser::new(["none", "host"]).map(network)
+        value_parser = PossibleValuesParser::new(["none", "host"]).try_map(named::<Network>)
     )]
     pub net: Option<Network>,
     /// TCP ports that may be connected to, by Landlock (Linux 6.7), or none;
@@ -226,7 +226,7 @@ pub struct Limits {
     /// the rest, kill ends the cell [default: truncate]
     #[arg(
         long, group = "Limits", value_name = "truncate|kill",
-        value_parser = PossibleValuesParser::new(["truncate", "kill"]).map(on_output)
+        value_parser = PossibleValuesParser::new(["truncate", "kill"]).try_map(named::<OnOutput>)
     )]
     pub on_output: Option<OnOutput>,
     /// Cgroup for the limits: auto for the first that works, none for fallbacks
@@ -314,7 +314,7 @@ pub struct Security {
     #[arg(
         long, value_name = "LAYER",
         value_parser = PossibleValuesParser::new(Layer::ALL.map(Layer::name))
-            .try_map(|name| layer(&name))
+            .try_map(named::<Layer>)
     )]
     pub without: Vec<Layer>,
     /// System call policy: the name of a built-in one, or the path of a JSON
@@ -343,18 +343,4 @@ impl Group for Security {
         "landlock-max-abi",
         "outer-uid",
     ];
-}
-
-fn network(name: String) -> Network {
-    match name.as_str() {
-        "host" => Network::Host,
-        _ => Network::None,
-    }
-}
-
-fn on_output(name: String) -> OnOutput {
-    match name.as_str() {
-        "kill" => OnOutput::Kill,
-        _ => OnOutput::Truncate,
-    }
 }

@@ -25,7 +25,7 @@ pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
 pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
-pub use rlimits::{Rlimit, RlimitKind};
+pub use rlimits::Rlimit;
 pub use scratch::{ScratchDir, Storage};
 
 /// Everything that a launch will do.
@@ -90,21 +90,6 @@ pub enum Namespace {
     Uts,
     /// cgroup_namespaces(7)
     Cgroup,
-}
-
-impl Namespace {
-    /// Its name in `/proc/PID/ns`, apart from `mnt`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Pid => "pid",
-            Self::Mount => "mount",
-            Self::Net => "net",
-            Self::Ipc => "ipc",
-            Self::Uts => "uts",
-            Self::Cgroup => "cgroup",
-        }
-    }
 }
 
 /// Mechanisms for limits that no cgroup holds.

@@ -37,7 +37,7 @@ pub(super) fn isolation(
         namespaces: plan
             .namespaces
             .iter()
-            .map(|namespace| namespace.name().to_owned())
+            .map(|namespace| format!("{namespace:?}").to_lowercase())
             .collect(),
         uid: IdRecord {
             inside: plan.ids.inner_uid,
@@ -74,13 +74,13 @@ pub(super) fn isolation(
 
 /// What the program has: init inherits the caller's hard limits.
 fn rlimit(limit: &Rlimit) -> RlimitRecord {
-    let limit = match getrlimit(limit.resource.number()) {
+    let limit = match getrlimit(limit.resource) {
         Ok((_, hard)) => limit.within(hard),
         Err(_) => *limit,
     };
     let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
     RlimitRecord {
-        resource: format!("{:?}", limit.resource.number()),
+        resource: format!("{:?}", limit.resource),
         soft: bound(limit.soft),
         hard: bound(limit.hard),
     }

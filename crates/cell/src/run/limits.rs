@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nix::sys::resource::getrlimit;
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 
 use super::assemble::CgroupFacts;
 use crate::launch::Running;
-use crate::plan::{Plan, Rlimit, RlimitKind, ScratchDir};
+use crate::plan::{Plan, Rlimit, ScratchDir};
 use crate::spec::Scratch;
 use crate::spec::limits::{self, Name};
 use crate::supervise::verdict::{Exhausted, Stop, Verdict};
@@ -100,10 +100,12 @@ impl Evidence<'_> {
                 Holding::new(by, held.map(|count| count as f64), measured.processes)
             }
             // The kernel counts no refusal, and descriptors are closed again.
-            Name::OpenFiles => Holding::new("rlimit", self.rlimit(RlimitKind::Nofile), None),
-            Name::FileSize => {
-                Holding::new("rlimit", self.rlimit(RlimitKind::Fsize), measured.file_size)
-            }
+            Name::OpenFiles => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_NOFILE), None),
+            Name::FileSize => Holding::new(
+                "rlimit",
+                self.rlimit(Resource::RLIMIT_FSIZE),
+                measured.file_size,
+            ),
             Name::Output => {
                 self.cell.output.iter().flatten().next()?;
                 let cut = |stream: &&str| self.truncated.contains_key(*stream);
@@ -199,15 +201,16 @@ impl Evidence<'_> {
         (peak < size).then_some(false)
     }
 
-    fn rlimit(&self, kind: RlimitKind) -> Option<f64> {
+    fn rlimit(&self, resource: Resource) -> Option<f64> {
         let mut rlimits = self.plan.rlimits.iter();
-        rlimits.find(|limit| limit.resource == kind).map(effective)
+        rlimits
+            .find(|limit| limit.resource == resource)
+            .map(effective)
     }
 }
 
 /// What the program has: the limit asked for, or a lower one of the caller's
 /// own, which init cannot raise.
 fn effective(limit: &Rlimit) -> f64 {
-    getrlimit(limit.resource.number()).map_or(limit.soft, |(_, hard)| limit.within(hard).soft)
-        as f64
+    getrlimit(limit.resource).map_or(limit.soft, |(_, hard)| limit.within(hard).soft) as f64
 }
