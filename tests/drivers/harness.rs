@@ -182,7 +182,6 @@ impl Bench {
             directory: &directory,
             args,
             memory: None,
-            parts: self.driver.parts(),
         };
         let request = match self.driver.has_channel() {
             true => request.encode().unwrap(),

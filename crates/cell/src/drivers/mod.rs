@@ -108,16 +108,6 @@ pub struct DriverFile {
     pub content: &'static str,
 }
 
-/// A part of a shim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The key of its field in the request; no [`frames::Request`] has a field
-    /// of its own by that name.
-    pub name: &'static str,
-    /// Its source.
-    pub content: &'static str,
-}
-
 /// A shim whose interpreter starts faster when it need not compile it.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiled {
@@ -134,9 +124,8 @@ pub struct Compiled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The shim takes a [`frames::Request`] from [`CHANNEL_FD`], whose number is
-    /// its only argument, and writes frames to the next one. These parts of it come with the request: what only
-    /// some runs need, out of reach of user code.
-    Channel(&'static [Part]),
+    /// its only argument, and writes frames to the next one.
+    Channel,
     /// The code is put at this path, read-only; the run's arguments follow it.
     File(&'static str),
 }
@@ -176,7 +165,7 @@ impl Driver {
             _ => argv.extend(self.flags.iter().copied().map(RawText::from)),
         }
         match self.delivery {
-            Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
+            Delivery::Channel => argv.push(CHANNEL_FD.to_string().into()),
             Delivery::File(path) => {
                 argv.push(path.into());
                 argv.extend_from_slice(args);
@@ -214,17 +203,9 @@ impl Driver {
         files
     }
 
-    /// The parts of the shim that come with the request.
-    pub const fn parts(&self) -> &'static [Part] {
-        match self.delivery {
-            Delivery::Channel(parts) => parts,
-            Delivery::File(_) => &[],
-        }
-    }
-
     /// Whether the program is to be given a channel.
     pub const fn has_channel(&self) -> bool {
-        matches!(self.delivery, Delivery::Channel(_))
+        matches!(self.delivery, Delivery::Channel)
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -295,11 +276,8 @@ mod tests {
             assert!(!driver.extensions.is_empty(), "{name}");
             let mut paths: Vec<&str> = driver.files.iter().map(|file| file.path).collect();
             match driver.delivery {
-                Delivery::Channel(parts) => {
+                Delivery::Channel => {
                     assert!(paths.contains(driver.flags.last().unwrap()), "{name}");
-                    for part in parts {
-                        assert!(part.name.len() < 256 && !part.content.is_empty(), "{name}");
-                    }
                 }
                 Delivery::File(code) => paths.push(code),
             }

@@ -55,7 +55,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::Part;
 use crate::spec::Bytes;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -78,8 +77,6 @@ pub struct Request<'a> {
     pub args: &'a [RawText],
     /// The cell's limit on memory, for interpreters that enforce one themselves.
     pub memory: Option<Bytes>,
-    /// Parts of the shim; a field each.
-    pub parts: &'a [Part],
 }
 
 impl Request<'_> {
@@ -108,9 +105,6 @@ impl Request<'_> {
         }
         if let Some(limit) = self.memory {
             add("memory", limit.0.to_string().as_bytes());
-        }
-        for part in self.parts {
-            add(part.name, part.content.as_bytes());
         }
         let length = message.len() - 4;
         if length > REQUEST_CAP {

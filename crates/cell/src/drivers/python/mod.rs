@@ -113,7 +113,7 @@ pub(super) static DRIVER: Driver = Driver {
         module!("tables.py"),
         module!("tracebacks.py"),
     ],
-    delivery: Delivery::Channel(&[]),
+    delivery: Delivery::Channel,
     heap: None,
     last_words: &[],
     probes: &[],

@@ -58,7 +58,7 @@ pub(super) static DRIVER: Driver = Driver {
             content: include_str!("cell.R"),
         },
     ],
-    delivery: Delivery::Channel(&[]),
+    delivery: Delivery::Channel,
     heap: Some(Heap {
         share: vectors,
         flag: None,
