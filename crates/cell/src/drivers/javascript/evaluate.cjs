@@ -155,7 +155,7 @@ function evaluate(code, { file, declaresAtEnd }, { end, fail }) {
   if (/\b(?:import|export)\b/.test(code)) code = withoutModule(session, code);
   if (/\}\s*$/.test(code)) code = withLiteral(code);
   if (code.includes(IMPORT) || code.includes(META)) provide(file);
-  const isShown = hasValue(declaresAtEnd ? code.replace(/(?:\s*var [\w$]+;)+\s*$/, '') : code);
+  const written = declaresAtEnd ? code.replace(/(?:\s*var [\w$]+;)+\s*$/, '') : code;
   const expression = `${code}\n//# sourceURL=${file}`;
   let isParsing = true;
   session.post('Runtime.evaluate', { expression, replMode: true }, (failure, answer) => {
@@ -165,7 +165,7 @@ function evaluate(code, { file, declaresAtEnd }, { end, fail }) {
     // Nothing else is known before the code has run.
     const place = isParsing && { line: details?.lineNumber + 1, column: details?.columnNumber + 1 };
     session.disconnect();
-    if (!details) end(value, isShown);
+    if (!details) end(value !== undefined && hasValue(written) ? value : undefined);
     else if (isParsing) fail(value, place);
     else fail(value);
   });

@@ -57,8 +57,8 @@ class Session {
       return this.fail(error, error.place ?? {});
     }
     evaluate(code, execution, {
-      end: (value, isShown) => {
-        if (value !== undefined && isShown) this.results.show(value, true);
+      end: (value) => {
+        if (value !== undefined) this.results.show(value, true);
         this.conclude(execution);
       },
       fail: (error, place) => {
