@@ -91,7 +91,6 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
         directory: Path::new("/workspace"),
         args: &[],
         memory: None,
-        parts: &[],
     };
     Ok(Request {
         execution,
