@@ -161,8 +161,8 @@ impl Heap {
 pub struct Exceptions {
     /// Parts of messages, in lower case, that say more than the class.
     pub decisive: &'static [(Category, &'static str)],
-    /// Classes, without their package.
-    pub classes: &'static [(Category, &'static [&'static str])],
+    /// Names of classes, without their package and separated by spaces.
+    pub classes: &'static [(Category, &'static str)],
     /// Parts of messages, in lower case, of classes that say nothing. Those that
     /// come from the kernel's error numbers are known for all languages.
     pub messages: &'static [(Category, &'static str)],
