@@ -128,11 +128,11 @@ fn execute(
     let request = opened.and(parent).and_then(|parent| Ok((spec?, parent)));
     let record = match &request {
         Ok((spec, parent)) => {
-            let tie = run::Tie {
+            let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
             };
-            run::execute_tied(spec, began, tie)
+            run::execute_for(caller, spec, began)
         }
         Err(error) => run::refused(error.clone()),
     };

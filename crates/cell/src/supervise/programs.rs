@@ -5,8 +5,8 @@ use super::verdict::Place;
 use crate::drivers::Driver;
 use record::CodeError;
 
-/// The program that is missing according to an exception. Both texts come from the
-/// cell; the name can stand in a command.
+/// The missing program that an exception names, if it does. Everything comes from
+/// the cell; the name returned is safe in a command.
 pub(super) fn missing(error: &CodeError, stderr: &str, driver: Option<&Driver>) -> Option<String> {
     let message = error.message.as_str();
     let is_shells = message.contains("status 127") || message.contains("error in running command");

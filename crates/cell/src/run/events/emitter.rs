@@ -1,4 +1,4 @@
-//! Makes events of what is seen of a cell.
+//! Makes events of what is observed of an execution.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -16,23 +16,23 @@ use record::{CodeError, FileChange, ResultItem};
 /// Events of one kind, as many as the record may hold results; a program that
 /// updates one of them for ever does not fill the caller's disk.
 const COUNT_CAP: usize = 1000;
-/// Bytes of an event besides what it tells of.
+/// Bytes of an event besides its result.
 const EVENT: usize = 256;
-/// Bytes of those that are not results.
+/// Bytes of the events of a kind other than results.
 const BYTES_CAP: usize = 8 << 20;
 
-/// Tells what happens in one cell.
-pub(in crate::run) struct Teller<'a> {
+/// Emits the events of one execution, within the caps of the record.
+pub(in crate::run) struct EventEmitter<'a> {
     events: &'a Events,
     spec: &'a Spec,
     plan: &'a Plan,
     filter: Option<&'a Policy>,
-    told: RefCell<Told>,
+    emitted: RefCell<Emitted>,
 }
 
-/// What was told so far.
+/// What was emitted so far.
 #[derive(Default)]
-struct Told {
+struct Emitted {
     is_started: bool,
     streams: [Output; 2],
     results: Allowance,
@@ -46,8 +46,8 @@ struct Told {
 #[derive(Default)]
 struct Output {
     chunks: Chunks,
-    /// Bytes that were told.
-    told: u64,
+    /// Bytes that were emitted.
+    emitted: u64,
     is_cut: bool,
 }
 
@@ -67,8 +67,8 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// For results that the record may hold so many bytes of. An event has some
-    /// more than the result.
+    /// For results that take up to this much of the record. An event is a little
+    /// longer than its result.
     fn of(results: Bytes) -> Self {
         let results = usize::try_from(results.0).unwrap_or(usize::MAX);
         Self {
@@ -77,7 +77,8 @@ impl Allowance {
         }
     }
 
-    /// Adds the event, if it may; says so once when it may not.
+    /// Adds the event if there is an allowance left for it; once there is none, adds
+    /// an event that says so.
     fn add(&mut self, events: &Events, kind: &str, what: What<'_>) {
         if self.bytes == 0 {
             return;
@@ -99,7 +100,7 @@ impl Allowance {
     }
 }
 
-impl<'a> Teller<'a> {
+impl<'a> EventEmitter<'a> {
     pub(in crate::run) fn new(
         events: &'a Events,
         spec: &'a Spec,
@@ -111,58 +112,32 @@ impl<'a> Teller<'a> {
             spec,
             plan,
             filter,
-            told: RefCell::new(Told {
+            emitted: RefCell::new(Emitted {
                 results: Allowance::of(plan.limits.results),
                 updates: Allowance::of(plan.limits.results),
-                ..Told::default()
+                ..Emitted::default()
             }),
         }
     }
 
-    /// The code produced a value.
-    pub(in crate::run) fn result(&self, result: &ResultItem) {
-        self.tell(|told, events| {
-            let what = What::Result { result };
-            told.results.add(events, "result", what);
-        });
-    }
-
-    /// The code replaced what it displayed.
-    pub(in crate::run) fn update(&self, result: &ResultItem) {
-        self.tell(|told, events| {
-            let what = What::DisplayUpdate { result };
-            told.updates.add(events, "display_update", what);
-        });
-    }
-
-    /// The code took back what it displayed.
-    pub(in crate::run) fn clear(&self, wait: bool) {
-        self.tell(|told, events| told.clears.add(events, "clear", What::Clear { wait }));
-    }
-
-    /// The code raised an exception.
-    pub(in crate::run) fn error(&self, error: &CodeError) {
-        self.tell(|told, events| told.errors.add(events, "error", What::Error { error }));
-    }
-
-    /// The run changed this file. The cell is gone: now the reader may be waited
-    /// for.
+    /// The run changed this file. The cell is gone, so waiting for the reader is
+    /// allowed now.
     pub(in crate::run) fn file(&self, file: &FileChange) {
-        self.tell(|_, events| {
+        self.emit(|_, events| {
             events.add(What::File { file }, usize::MAX);
         });
         self.events.make_room();
     }
 
-    /// Whatever happens in a cell, its program has started before: its first
-    /// words may come sooner than the word of init that it was executed.
-    fn tell(&self, tell: impl FnOnce(&mut Told, &Events)) {
-        let told = &mut *self.told.borrow_mut();
-        if !told.is_started {
-            told.is_started = true;
+    /// The event of the start comes first: the program's first output may arrive
+    /// sooner than init's report that it was executed.
+    fn emit(&self, emit: impl FnOnce(&mut Emitted, &Events)) {
+        let emitted = &mut *self.emitted.borrow_mut();
+        if !emitted.is_started {
+            emitted.is_started = true;
             self.events.add(self.started_event(), usize::MAX);
         }
-        tell(told, self.events);
+        emit(emitted, self.events);
     }
 
     fn started_event(&self) -> What<'_> {
@@ -182,30 +157,30 @@ impl<'a> Teller<'a> {
 }
 
 impl Output {
-    /// Tells what of `bytes` is within the cap, and once that there is more.
+    /// Emits the part of `bytes` that is within the cap, and once that there is more.
     fn wrote(&mut self, events: &Events, stream: Stream, bytes: &[u8], cap: u64) {
         if self.is_cut {
             return;
         }
-        let left = usize::try_from(cap - self.told).unwrap_or(usize::MAX);
+        let left = usize::try_from(cap - self.emitted).unwrap_or(usize::MAX);
         let within = &bytes[..bytes.len().min(left)];
-        self.told += within.len() as u64;
+        self.emitted += within.len() as u64;
         self.is_cut = within.len() < bytes.len();
         let piece = self.chunks.next(within);
         if piece.is_some() || self.is_cut {
-            tell_piece(events, stream, piece, self.is_cut);
+            emit_piece(events, stream, piece, self.is_cut);
         }
     }
 
     fn ended(&mut self, events: &Events, stream: Stream) {
-        // Of a stream that was cut, it is not the program that cut a character.
+        // A stream beyond the cap was cut here, perhaps within a character.
         if let Some(piece) = self.chunks.end().filter(|_| !self.is_cut) {
-            tell_piece(events, stream, Some(piece), false);
+            emit_piece(events, stream, Some(piece), false);
         }
     }
 }
 
-fn tell_piece(events: &Events, stream: Stream, piece: Option<Piece>, cut: bool) {
+fn emit_piece(events: &Events, stream: Stream, piece: Option<Piece>, cut: bool) {
     let (text, base64) = piece.map_or((String::new(), None), |piece| (piece.text, piece.base64));
     let chunk = Chunk {
         text: &text,
@@ -219,34 +194,58 @@ fn tell_piece(events: &Events, stream: Stream, piece: Option<Piece>, cut: bool) 
     events.add(what, usize::MAX);
 }
 
-impl Observer for Teller<'_> {
+impl Observer for EventEmitter<'_> {
     fn started(&self) {
-        self.tell(|_, _| {});
+        self.emit(|_, _| {});
     }
 
     fn wrote(&self, stream: Stream, bytes: &[u8]) {
         let cap = self.plan.watch.output.0;
-        self.tell(|told, events| {
-            told.streams[stream as usize].wrote(events, stream, bytes, cap);
+        self.emit(|emitted, events| {
+            emitted.streams[stream as usize].wrote(events, stream, bytes, cap);
         });
     }
 
-    fn ended(&self, stream: Stream) {
-        let mut told = self.told.borrow_mut();
-        told.streams[stream as usize].ended(self.events, stream);
+    fn stream_ended(&self, stream: Stream) {
+        let mut emitted = self.emitted.borrow_mut();
+        emitted.streams[stream as usize].ended(self.events, stream);
     }
 
     fn denied(&self, number: i64) {
         let denied = filter::denied(self.filter, number, 1);
-        self.tell(|told, events| {
+        self.emit(|emitted, events| {
             let what = What::Denied {
                 kind: &denied.kind,
                 name: &denied.name,
                 action: &denied.action,
                 reason: denied.reason.as_deref(),
             };
-            told.denials.add(events, "denied", what);
+            emitted.denials.add(events, "denied", what);
         });
+    }
+
+    fn result(&self, result: &ResultItem) {
+        self.emit(|emitted, events| {
+            let what = What::Result { result };
+            emitted.results.add(events, "result", what);
+        });
+    }
+
+    fn update(&self, result: &ResultItem) {
+        self.emit(|emitted, events| {
+            let what = What::DisplayUpdate { result };
+            emitted.updates.add(events, "display_update", what);
+        });
+    }
+
+    fn clear(&self, wait: bool) {
+        let what = What::Clear { wait };
+        self.emit(|emitted, events| emitted.clears.add(events, "clear", what));
+    }
+
+    fn error(&self, error: &CodeError) {
+        let what = What::Error { error };
+        self.emit(|emitted, events| emitted.errors.add(events, "error", what));
     }
 
     fn has_room(&self) -> bool {
@@ -257,7 +256,7 @@ impl Observer for Teller<'_> {
         self.events.waits_for()
     }
 
-    fn pass_on(&self) {
-        self.events.pass_on();
+    fn flush(&self) {
+        self.events.flush();
     }
 }

@@ -22,7 +22,7 @@ const NO_ROOM: &str = "an update was left out: there is no more room for results
 
 /// What is kept of a run's results.
 #[derive(Debug)]
-pub(super) struct Results {
+pub(crate) struct Results {
     /// The most that `bytes` may be.
     cap: usize,
     kept: Vec<Measured>,
@@ -58,8 +58,9 @@ impl Default for Results {
 }
 
 impl Results {
-    /// None so far, and so many bytes of them at most, as they stand in the record.
-    pub(super) fn within(cap: Bytes) -> Self {
+    /// No results yet, and at most this many bytes of them, as they stand in the
+    /// record.
+    pub(crate) fn within(cap: Bytes) -> Self {
         Self {
             cap: usize::try_from(cap.0).unwrap_or(usize::MAX),
             kept: Vec::new(),
@@ -70,9 +71,8 @@ impl Results {
         }
     }
 
-    /// Adds a result of about `size` bytes and its notes; gives it back when it
-    /// was kept.
-    pub(super) fn add(
+    /// Adds a result of about `size` bytes and its notes; returns it when it was kept.
+    pub(crate) fn add(
         &mut self,
         item: ResultItem,
         notes: Vec<String>,
@@ -97,9 +97,9 @@ impl Results {
         self.kept.last().map(|kept| &kept.item)
     }
 
-    /// Gives the results of the item's name new forms. A name that no kept
-    /// result has is nobody's. Gives the forms back when they were kept.
-    pub(super) fn update(
+    /// Gives the results of the item's name new forms. A name that no kept result has
+    /// is ignored. Returns the forms when they were kept.
+    pub(crate) fn update(
         &mut self,
         item: ResultItem,
         notes: Vec<String>,
@@ -120,7 +120,7 @@ impl Results {
     }
 
     /// Takes back what was displayed, now or before the next result.
-    pub(super) fn clear(&mut self, waits: bool) {
+    pub(crate) fn clear(&mut self, waits: bool) {
         if waits {
             self.clear_waits = true;
         } else {
@@ -142,7 +142,7 @@ impl Results {
     }
 
     /// The results in order, and what was cut.
-    pub(super) fn finish(mut self) -> (Vec<ResultItem>, Option<Truncation>) {
+    pub(crate) fn finish(mut self) -> (Vec<ResultItem>, Option<Truncation>) {
         for at in 0..self.kept.len() {
             self.apply_update(at);
         }

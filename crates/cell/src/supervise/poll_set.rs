@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signalfd::SignalFd;
 
-use super::{Phase, Watcher};
-use crate::supervise::turn::Pace;
-use crate::supervise::{Observer, Stream};
+use super::turn::Pace;
+use super::watch::{Phase, Watch};
+use super::{Observer, Stream};
 use record::error::{Result, SetupError, Step};
 
 /// What a descriptor in the poll set is.
@@ -30,9 +29,9 @@ pub(super) enum Slot {
     Events,
 }
 
-impl Watcher<'_> {
-    pub(super) fn wait(&self, signals: &SignalFd) -> Result<Vec<Slot>> {
-        let slots = self.slots(signals);
+impl Watch<'_, '_> {
+    pub(super) fn wait(&self) -> Result<Vec<Slot>> {
+        let slots = self.slots();
         let mut fds: Vec<PollFd<'_>> = slots
             .iter()
             .map(|(_, fd, flags)| PollFd::new(*fd, *flags))
@@ -49,40 +48,39 @@ impl Watcher<'_> {
         Ok(slots.iter().zip(&fds).filter_map(happened).collect())
     }
 
-    fn slots<'s>(&'s self, signals: &'s SignalFd) -> Vec<(Slot, BorrowedFd<'s>, PollFlags)> {
-        let mut slots = vec![
-            (Slot::Init, self.cell.pidfd.as_fd(), PollFlags::POLLIN),
-            (Slot::Signals, signals.as_fd(), PollFlags::POLLIN),
-        ];
-        if let Some(parent) = self.parent {
-            slots.push((Slot::Parent, parent, PollFlags::POLLIN));
+    fn slots(&self) -> Vec<(Slot, BorrowedFd<'_>, PollFlags)> {
+        let cell = &*self.cell;
+        let mut slots = Vec::new();
+        if !matches!(cell.phase, Phase::Ending | Phase::Over) {
+            slots.push((Slot::Report, cell.running.report.as_fd(), PollFlags::POLLIN));
         }
-        if !matches!(self.phase, Phase::Ending | Phase::Over) {
-            slots.insert(
-                0,
-                (Slot::Report, self.cell.report.as_fd(), PollFlags::POLLIN),
-            );
+        slots.push((Slot::Init, cell.running.init.as_fd(), PollFlags::POLLIN));
+        if let Some(signals) = cell.cancel.signals {
+            slots.push((Slot::Signals, signals.fd().as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(parent) = cell.cancel.parent {
+            slots.push((Slot::Parent, parent.as_fd(), PollFlags::POLLIN));
         }
         let may_read = self.observer.is_none_or(Observer::has_room);
-        for (stream, fd) in Stream::ALL.into_iter().zip(&self.cell.output) {
-            let rests = self.paces.output[stream as usize].resumes_at().is_some();
-            let is_read = self.output_open[stream as usize] && may_read && !rests;
-            if let (Some(fd), true) = (fd, is_read) {
+        for (stream, fd) in Stream::ALL.into_iter().zip(&cell.running.output) {
+            let index = stream as usize;
+            let rests = cell.paces.output[index].resumes_at().is_some();
+            let is_kept = self.execution.output[index].is_some() && cell.output_open[index];
+            if let (Some(fd), true) = (fd, is_kept && may_read && !rests) {
                 slots.push((Slot::Output(stream), fd.as_fd(), PollFlags::POLLIN));
             }
         }
-        if let (Some(end), Some(channel), true) =
-            (&self.cell.channel, &self.channel, self.channel_open)
-        {
-            if may_read && self.paces.frames.resumes_at().is_none() {
+        if let Some(end) = &cell.running.channel {
+            let rests = cell.paces.frames.resumes_at().is_some();
+            if cell.frames_open && may_read && !rests {
                 slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
             }
-            if !channel.pending().is_empty() {
-                slots.push((Slot::Requests, end.to.as_fd(), PollFlags::POLLOUT));
+            if let (Some(to), true) = (&end.to, cell.has_request()) {
+                slots.push((Slot::Requests, to.as_fd(), PollFlags::POLLOUT));
             }
         }
-        if let Some(listener) = &self.listener
-            && self.paces.denials.resumes_at().is_none()
+        if let Some(listener) = &cell.listener
+            && cell.paces.denials.resumes_at().is_none()
         {
             slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
         }
@@ -95,9 +93,14 @@ impl Watcher<'_> {
     /// The time until the next deadline. Rounded up: a poll that ends a little
     /// early would only poll again.
     fn timeout(&self) -> PollTimeout {
-        let [stdout, stderr] = &self.paces.output;
-        let resume = [stdout, stderr, &self.paces.frames, &self.paces.denials];
-        let next = [self.deadline, self.next_check]
+        let [stdout, stderr] = &self.cell.paces.output;
+        let resume = [
+            stdout,
+            stderr,
+            &self.cell.paces.frames,
+            &self.cell.paces.denials,
+        ];
+        let next = [self.cell.deadline, self.cell.next_check]
             .into_iter()
             .chain(resume.map(Pace::resumes_at))
             .flatten()
