@@ -72,14 +72,14 @@ pub fn find_built_in(name: &str) -> Result<&'static Profile> {
     })
 }
 
-/// Whether this means a file, not the name of a built-in profile.
+/// Whether this is a file, not the name of a built-in profile.
 pub fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
 }
 
-/// The profile with all that it builds on, the base first. `read` gets the text
-/// of a file; a relative path starts at `cwd`, or for `extends` at the
-/// directory of the file that says so.
+/// The profile and all the profiles on which it builds, the base first. `read` returns
+/// the text of a file. A relative path starts at `cwd`, or for `extends` at the directory
+/// of the file with that field.
 ///
 /// # Errors
 /// A name that is unknown, a file that cannot be read or is wrong, a cycle.
@@ -143,8 +143,8 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     }
 }
 
-/// Reads a profile's text and names everything that is wrong with it, except
-/// for values that are out of range ([`Layer::faults`]).
+/// Reads a profile and lists all its errors, except values out of range
+/// ([`Layer::faults`]).
 pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
     let (partial, problems) = parse_all(text, Format::Toml);
     let mut problems: Vec<SetupError> = problems
@@ -155,7 +155,7 @@ pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
     (partial, problems)
 }
 
-/// The error for a field that belongs to one call, in a profile.
+/// The error for a profile with a field that belongs to one call.
 fn misplaced(origin: &Origin, field: &str) -> SetupError {
     SetupError::new(
         Step::Spec,

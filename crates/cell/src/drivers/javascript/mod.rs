@@ -158,11 +158,11 @@ const EXCEPTIONS: Exceptions = Exceptions {
         (Category::Network, "fetch failed"),
     ],
     classes: &[
-        (Category::Syntax, &["SyntaxError"]),
-        (Category::Name, &["ReferenceError"]),
-        (Category::Type, &["TypeError"]),
-        (Category::Value, &["RangeError", "URIError"]),
-        (Category::Network, &["ConnectTimeoutError"]),
+        (Category::Syntax, "SyntaxError"),
+        (Category::Name, "ReferenceError"),
+        (Category::Type, "TypeError"),
+        (Category::Value, "RangeError URIError"),
+        (Category::Network, "ConnectTimeoutError"),
     ],
     messages: &[
         (Category::Import, "cannot find module"),

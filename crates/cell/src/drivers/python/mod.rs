@@ -131,99 +131,43 @@ pub(super) static DRIVER: Driver = Driver {
 const EXCEPTIONS: Exceptions = Exceptions {
     decisive: &[(Category::Processes, "can't start new thread")],
     classes: &[
-        (
-            Category::Syntax,
-            &["SyntaxError", "IndentationError", "TabError"],
-        ),
+        (Category::Syntax, "SyntaxError IndentationError TabError"),
         (
             Category::Name,
-            &[
-                "NameError",
-                "UnboundLocalError",
-                "AttributeError",
-                "ReferenceError",
-            ],
+            "NameError UnboundLocalError AttributeError ReferenceError",
         ),
-        (Category::Import, &["ImportError", "ModuleNotFoundError"]),
+        (Category::Import, "ImportError ModuleNotFoundError"),
         (
             Category::Type,
-            &[
-                "TypeError",
-                "UFuncTypeError",
-                "UFuncNoLoopError",
-                "DTypePromotionError",
-            ],
+            "TypeError UFuncTypeError UFuncNoLoopError DTypePromotionError",
         ),
         (
             Category::Value,
-            &[
-                "ValueError",
-                "LookupError",
-                "KeyError",
-                "IndexError",
-                "ArithmeticError",
-                "ZeroDivisionError",
-                "OverflowError",
-                "FloatingPointError",
-                "UnicodeError",
-                "UnicodeDecodeError",
-                "UnicodeEncodeError",
-                "UnicodeTranslateError",
-                "JSONDecodeError",
-                "InvalidOperation",
-                "LinAlgError",
-                "EmptyDataError",
-                "ParserError",
-                "ColumnNotFoundError",
-                "IntCastingNaNError",
-                "InvalidIndexError",
-                "MergeError",
-                "OutOfBoundsDatetime",
-                "AxisError",
-            ],
+            "ValueError LookupError KeyError IndexError ArithmeticError \
+             ZeroDivisionError OverflowError FloatingPointError UnicodeError \
+             UnicodeDecodeError UnicodeEncodeError UnicodeTranslateError \
+             JSONDecodeError InvalidOperation LinAlgError EmptyDataError ParserError \
+             ColumnNotFoundError IntCastingNaNError InvalidIndexError MergeError \
+             OutOfBoundsDatetime AxisError",
         ),
         (
             Category::File,
-            &[
-                "FileNotFoundError",
-                "FileExistsError",
-                "IsADirectoryError",
-                "NotADirectoryError",
-                "BadZipFile",
-                "InvalidFileException",
-                "UnidentifiedImageError",
-                "UnsupportedOperation",
-            ],
+            "FileNotFoundError FileExistsError IsADirectoryError NotADirectoryError \
+             BadZipFile InvalidFileException UnidentifiedImageError \
+             UnsupportedOperation",
         ),
-        (Category::Permission, &["PermissionError"]),
+        (Category::Permission, "PermissionError"),
         (
             Category::Network,
-            &[
-                "ConnectionError",
-                "ConnectionRefusedError",
-                "ConnectionResetError",
-                "ConnectionAbortedError",
-                "gaierror",
-                "herror",
-                "URLError",
-                "MaxRetryError",
-                "NewConnectionError",
-                "NameResolutionError",
-                "ProxyError",
-                "SSLError",
-                "ConnectError",
-                "ConnectTimeout",
-                "ConnectTimeoutError",
-                "ReadTimeout",
-                "ReadTimeoutError",
-                "ClientConnectorError",
-                "ClientConnectorDNSError",
-                "ClientOSError",
-                "ServerDisconnectedError",
-            ],
+            "ConnectionError ConnectionRefusedError ConnectionResetError \
+             ConnectionAbortedError gaierror herror URLError MaxRetryError \
+             NewConnectionError NameResolutionError ProxyError SSLError ConnectError \
+             ConnectTimeout ConnectTimeoutError ReadTimeout ReadTimeoutError \
+             ClientConnectorError ClientConnectorDNSError ClientOSError \
+             ServerDisconnectedError",
         ),
-        (Category::Timeout, &["TimeoutExpired"]),
-        (Category::Processes, &["BlockingIOError"]),
+        (Category::Timeout, "TimeoutExpired"),
+        (Category::Processes, "BlockingIOError"),
     ],
     messages: &[],
 };

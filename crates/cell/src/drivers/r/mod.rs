@@ -96,9 +96,9 @@ pub(super) static DRIVER: Driver = Driver {
 const EXCEPTIONS: Exceptions = Exceptions {
     decisive: &[],
     classes: &[
-        (Category::Syntax, &["parseError"]),
-        (Category::Import, &["packageNotFoundError"]),
-        (Category::Value, &["subscriptOutOfBoundsError"]),
+        (Category::Syntax, "parseError"),
+        (Category::Import, "packageNotFoundError"),
+        (Category::Value, "subscriptOutOfBoundsError"),
     ],
     messages: &[
         (Category::Memory, "cannot allocate vector"),
