@@ -80,7 +80,7 @@ fn recipe_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("recipe.txt"));
-    let schema = schemars::schema_for!(rootfs_builder::build::Recipe).to_value();
+    let schema = schemars::schema_for!(rootfs_builder::Recipe).to_value();
     let style = reference::Style {
         root: "TOP LEVEL",
         defaults: Some(&serde_json::Value::Null),

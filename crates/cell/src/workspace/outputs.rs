@@ -1,0 +1,117 @@
+//! Collects files when the cell has ended.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::{Baseline, Caps, KeptDir, OutDir, Outputs, Tree, collect};
+use crate::plan::{Plan, Storage};
+use crate::spec::Scratch;
+use record::error::{Result, SetupError, Step};
+use record::{FileChange, FileSkipped};
+use sys::process::monotonic_ns;
+
+/// Refuses `--out` in a kept directory: the next run would read the copies.
+pub(crate) fn refuse_same(out: Option<&OutDir>, kept: &[KeptDir]) -> Result<()> {
+    let Some(out) = out else {
+        return Ok(());
+    };
+    for kept in kept {
+        let option = kept.option();
+        match kept.is(out.dir()) {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = format!("--out and {option} name the same directory");
+                return Err(SetupError::new(Step::Inputs, message).hint(format!(
+                    "omit --out: what the run changes is written back by {option}"
+                )));
+            }
+            Err(errno) => return Err(SetupError::os(Step::Inputs, "fstat", errno)),
+        }
+    }
+    Ok(())
+}
+
+/// A call ends within a second of its limit on real time, its files included.
+const AFTER_WALL: Duration = Duration::from_millis(600);
+/// Files get at least this much time, even if the end took long already.
+const AT_LEAST: Duration = Duration::from_millis(200);
+
+/// The files to collect, and where they go.
+pub(crate) struct Collection<'a> {
+    pub(crate) plan: &'a Plan,
+    /// The plan's own directories, in its order.
+    pub(crate) scratch: &'a [OwnedFd],
+    /// When the execution started, on the monotonic clock.
+    pub(crate) began_ns: u64,
+    /// Whether the cell was set up: otherwise there is nothing to keep.
+    pub(crate) was_set_up: bool,
+    pub(crate) out: Option<&'a OutDir>,
+    pub(crate) kept: &'a [KeptDir],
+    /// Called with each change as soon as it is known.
+    pub(crate) report: &'a dyn Fn(&FileChange),
+}
+
+/// Lists what changed, copies it out, and writes kept directories back. Binds are the
+/// host's: nothing in them is looked at.
+pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs {
+    let mut outputs = Outputs::default();
+    let until = from.deadline();
+    for (scratch, directory) in from.plan.own_scratch().zip(from.scratch) {
+        let caps = Caps {
+            inline_bytes: from.plan.watch.inline_files,
+            until,
+            ..Caps::of(scratch.limit)
+        };
+        let mut kept = from.kept.iter();
+        let kept = kept.find(|kept| scratch.kept_in() == Some(kept.path()));
+        let tree = Tree {
+            dir: directory.as_fd(),
+            covered: &scratch.covered,
+            keeps_links: kept.is_some() && from.out.is_none(),
+        };
+        if scratch.name == Scratch::Workspace {
+            outputs = collect(tree, baseline, from.out, &caps, from.report);
+        }
+        if let Some(kept) = kept.filter(|_| from.was_set_up) {
+            let mut written = kept.write_back(tree, &caps);
+            if let Ok(skipped) = &mut written
+                && scratch.name != Scratch::Workspace
+            {
+                name_in_full(skipped, scratch.name);
+            }
+            outputs.add(written, &caps);
+        }
+    }
+    outputs
+}
+
+impl Collection<'_> {
+    /// When to stop collecting files.
+    fn deadline(&self) -> Option<Instant> {
+        let ran = Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns));
+        let end = self.plan.watch.wall?.saturating_add(AFTER_WALL);
+        Instant::now().checked_add(end.saturating_sub(ran).max(AT_LEAST))
+    }
+}
+
+/// Paths in the record are relative to the workspace; others are absolute.
+fn name_in_full(skipped: &mut [FileSkipped], place: Scratch) {
+    for skipped in skipped {
+        let full = [place.path().as_bytes(), b"/", skipped.path.as_bytes()].concat();
+        skipped.path = full.into();
+    }
+}
+
+/// Says why changes in a workspace are not listed.
+pub(crate) fn not_listed(plan: &Plan) -> Option<String> {
+    match &plan.workspace()?.storage {
+        Storage::Bind {
+            source,
+            writable: true,
+        } => Some(format!(
+            "files that the run changed are not listed: /workspace is a bind, and they are in {}",
+            source.display()
+        )),
+        _ => None,
+    }
+}

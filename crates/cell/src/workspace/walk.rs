@@ -1,0 +1,330 @@
+//! Walks a hostile directory tree without following anything.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+use std::vec;
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
+
+use super::{Caps, Tree};
+use record::bytes::RawText;
+use sys::beneath::{Beneath, entries};
+use sys::tree::{kind_of, set_mode};
+
+/// A thousand names in the record must not make it a hundred megabytes.
+pub(super) const LONGEST_PATH: usize = 1024;
+
+/// As many directories inside each other are looked at.
+pub(super) const DEEPEST: usize = 64;
+
+/// Why links are left out.
+pub(super) const IS_LINK: &str = "it is a symbolic link";
+
+/// One thing in the tree.
+pub(super) enum Found {
+    /// A directory; its content follows.
+    Directory {
+        path: RawText,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A symbolic link and its text.
+    Link { path: RawText, text: Vec<u8> },
+    /// A regular file, open for reading.
+    File {
+        path: RawText,
+        file: File,
+        size: u64,
+        /// Bytes of it that are not holes.
+        allocated: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Seconds since 1970.
+        mtime: i64,
+    },
+    /// Anything else, with the reason for leaving it out.
+    Skipped { path: RawText, reason: String },
+}
+
+/// Gives the content of the tree in the byte order of the paths.
+pub(super) struct Walk<'a> {
+    /// From the root to where the walk is. With a stack of its own, and names relative to
+    /// open directories, the walk works at any depth and length of path.
+    stack: Vec<Level>,
+    entries_left: u64,
+    depth_cap: usize,
+    /// Mount points, left out silently.
+    covered: &'a [PathBuf],
+}
+
+/// A directory that the walk is in.
+struct Level {
+    dir: Dir,
+    /// Its path, empty or with a slash at the end.
+    prefix: Vec<u8>,
+    entries: vec::IntoIter<Entry>,
+    /// Whether it has more entries than may be looked at.
+    is_cut: bool,
+    /// Permission bits.
+    mode: u32,
+}
+
+struct Entry {
+    name: CString,
+    kind: SFlag,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(tree: Tree<'a>, caps: &Caps) -> nix::Result<Self> {
+        // Even `.` cannot be opened in a directory that its owner may not enter.
+        let mode = Mode::from_bits_truncate(fstat(tree.dir)?.st_mode);
+        if !mode.contains(Mode::S_IRWXU) {
+            fchmod(tree.dir, mode | Mode::S_IRWXU)?;
+        }
+        let mut entries_left = caps.entries;
+        let root = Level::open(&tree.dir, c".", Vec::new(), &mut entries_left)?;
+        Ok(Self {
+            stack: vec![root],
+            entries_left,
+            depth_cap: caps.depth,
+            covered: tree.covered,
+        })
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        loop {
+            let level = self.stack.last_mut()?;
+            let Some(entry) = level.entries.next() else {
+                let level = self.stack.pop()?;
+                if level.is_cut {
+                    let reason = "it holds more than is looked at";
+                    return Some(skipped(level.prefix, reason));
+                }
+                continue;
+            };
+            let path = [&level.prefix, entry.name.as_bytes()].concat();
+            let mut covered = self.covered.iter();
+            if covered.any(|covered| covered.as_os_str().as_bytes() == path) {
+                continue;
+            }
+            if path.len() > LONGEST_PATH {
+                return Some(skipped(path, "its path is too long"));
+            }
+            if entry.kind != SFlag::S_IFDIR {
+                return Some(open_entry(&level.dir, &entry, path));
+            }
+            if self.stack.len() > self.depth_cap {
+                return Some(skipped(path, "it is nested too deep"));
+            }
+            let level = self.stack.last()?;
+            let prefix = [&path[..], b"/"].concat();
+            match Level::open(&level.dir, &entry.name, prefix, &mut self.entries_left) {
+                Ok(below) => {
+                    let (path, mode) = (path.into(), below.mode);
+                    self.stack.push(below);
+                    return Some(Found::Directory { path, mode });
+                }
+                Err(errno) => return Some(skipped(path, refusal(errno))),
+            }
+        }
+    }
+}
+
+impl Level {
+    /// Opens a directory and lists it.
+    fn open(
+        parent: &impl AsFd,
+        name: &CStr,
+        prefix: Vec<u8>,
+        entries_left: &mut u64,
+    ) -> nix::Result<Self> {
+        let mut dir = readable(parent, name, |beneath| beneath.list(name))?;
+        // Listing it took the read bit; opening its content takes the others.
+        let mode = Mode::from_bits_truncate(fstat(&dir)?.st_mode);
+        if !mode.contains(Mode::S_IRWXU) {
+            fchmod(&dir, mode | Mode::S_IRWXU)?;
+        }
+        let mut names = Vec::new();
+        let mut is_cut = false;
+        for entry in entries(&mut dir) {
+            let entry = entry?;
+            if *entries_left == 0 {
+                is_cut = true;
+                break;
+            }
+            *entries_left -= 1;
+            names.push((entry.file_name().to_owned(), entry.file_type()));
+        }
+        let mut entries = Vec::with_capacity(names.len());
+        for (name, kind) in names {
+            let kind = match kind {
+                Some(kind) => kind_of_entry(kind),
+                None => {
+                    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+                    kind_of(&fstatat(&dir, name.as_c_str(), flags)?)
+                }
+            };
+            entries.push(Entry { name, kind });
+        }
+        entries.sort_by(|a, b| a.sort_key().cmp(b.sort_key()));
+        Ok(Self {
+            dir,
+            prefix,
+            entries: entries.into_iter(),
+            is_cut,
+            mode: mode.bits() & 0o777,
+        })
+    }
+}
+
+impl Entry {
+    /// Orders entries so that whole paths come in the order of their bytes: a directory
+    /// sorts by the slash behind its name.
+    fn sort_key(&self) -> impl Iterator<Item = &u8> {
+        let slash: &[u8] = match self.kind {
+            SFlag::S_IFDIR => b"/",
+            _ => b"",
+        };
+        self.name.as_bytes().iter().chain(slash)
+    }
+}
+
+/// Whether `path` below `root` is a regular file.
+pub(super) fn is_file(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<bool> {
+    match kind_at(root, path) {
+        Ok(kind) => Ok(kind == SFlag::S_IFREG),
+        // ELOOP and ENOTDIR: a directory of the path was replaced.
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The kind of `path` below `root`, a link not followed.
+pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag> {
+    let found = Beneath::new(&root)
+        .on_one_mount()
+        .find_link(path.as_path())?;
+    Ok(kind_of(&fstat(&found)?))
+}
+
+fn open_entry(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
+    if entry.kind == SFlag::S_IFLNK
+        && let Ok(text) = readlinkat(dir, entry.name.as_c_str())
+    {
+        let (path, text) = (path.into(), text.into_vec());
+        return Found::Link { path, text };
+    }
+    if entry.kind != SFlag::S_IFREG {
+        return skipped(path, kind_reason(entry.kind));
+    }
+    match open_file(dir, &entry.name) {
+        Ok((file, stat)) => Found::File {
+            path: path.into(),
+            file,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            allocated: u64::try_from(stat.st_blocks)
+                .unwrap_or(0)
+                .saturating_mul(512),
+            mode: stat.st_mode & 0o777,
+            mtime: stat.st_mtime,
+        },
+        Err(errno) => skipped(path, refusal(errno)),
+    }
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// That of openat2(2); EINVAL if it is of another kind.
+pub(super) fn open_file(dir: &impl AsFd, path: &CStr) -> nix::Result<(File, FileStat)> {
+    let file = readable(dir, path, |beneath| beneath.read(path))?;
+    let stat = fstat(&file)?;
+    match kind_of(&stat) {
+        SFlag::S_IFREG => Ok((file, stat)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Opens `path` by `open`. What its owner may not read is made readable first: the cell's
+/// outer uid is the supervisor's own, or the supervisor is root.
+fn readable<T>(
+    dir: &impl AsFd,
+    path: &CStr,
+    open: impl Fn(Beneath<'_>) -> nix::Result<T>,
+) -> nix::Result<T> {
+    let beneath = Beneath::new(dir).on_one_mount();
+    match open(beneath) {
+        Err(Errno::EACCES) => {
+            make_readable(beneath, path)?;
+            open(beneath)
+        }
+        opened => opened,
+    }
+}
+
+fn make_readable(beneath: Beneath<'_>, path: &CStr) -> nix::Result<()> {
+    let found = beneath.find(path)?;
+    let stat = fstat(&found)?;
+    let missing = match kind_of(&stat) {
+        SFlag::S_IFREG => Mode::S_IRUSR,
+        SFlag::S_IFDIR => Mode::S_IRWXU,
+        _ => return Err(Errno::EACCES),
+    };
+    set_mode(&found, Mode::from_bits_truncate(stat.st_mode) | missing)
+}
+
+fn kind_of_entry(kind: Type) -> SFlag {
+    match kind {
+        Type::File => SFlag::S_IFREG,
+        Type::Directory => SFlag::S_IFDIR,
+        Type::Symlink => SFlag::S_IFLNK,
+        Type::Fifo => SFlag::S_IFIFO,
+        Type::Socket => SFlag::S_IFSOCK,
+        Type::CharacterDevice => SFlag::S_IFCHR,
+        Type::BlockDevice => SFlag::S_IFBLK,
+    }
+}
+
+fn kind_reason(kind: SFlag) -> &'static str {
+    match kind {
+        SFlag::S_IFLNK => IS_LINK,
+        SFlag::S_IFIFO => "it is a named pipe",
+        SFlag::S_IFSOCK => "it is a socket",
+        SFlag::S_IFCHR | SFlag::S_IFBLK => "it is a device",
+        _ => "it is not a regular file",
+    }
+}
+
+fn refusal(errno: Errno) -> String {
+    match errno {
+        Errno::EXDEV => "it is a mount of another file system".to_owned(),
+        Errno::ELOOP => IS_LINK.to_owned(),
+        _ => format!(
+            "it cannot be opened: {errno:?} ({})",
+            errno.desc().to_lowercase()
+        ),
+    }
+}
+
+fn skipped(mut path: Vec<u8>, reason: impl Into<String>) -> Found {
+    if path.last() == Some(&b'/') {
+        path.pop();
+    }
+    if path.is_empty() {
+        path.push(b'.');
+    }
+    Found::Skipped {
+        path: path.into(),
+        reason: reason.into(),
+    }
+}
