@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use super::Digest;
 use super::stage::{Entry, Kind, Piece, Stage, more_bytes, too_large, too_many};
 use super::walk::{DEEPEST, LONGEST_PATH};
-use crate::spec::{Bytes, TmpfsLimit};
+use crate::spec::TmpfsLimit;
 use archive::{
     Meta, NOT_EMPTY, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory,
 };
@@ -108,12 +108,7 @@ impl Sink for Filling<'_> {
             return Err(reason.into());
         }
         self.make_parents(&path)?;
-        let is_directory = matches!(what, What::Directory);
-        if let Some(there) = self.stage.entries.get(&path)
-            && there.kind == Kind::Directory
-            && !is_directory
-            && self.stage.has_content(&path)
-        {
+        if !matches!(what, What::Directory) && self.stage.has_content(&path) {
             return Err(NOT_EMPTY.into());
         }
         let kind = match what {
@@ -188,8 +183,7 @@ impl Filling<'_> {
         let stage = &mut *self.stage;
         let all = self.report.bytes.saturating_add(size);
         if all > self.limit.size.0 {
-            let what = "the files put in have";
-            return Err(too_large(stage.scratch(), self.limit.size, what, Bytes(all)).into());
+            return Err(too_large(stage.scratch(), self.limit.size, all).into());
         }
         self.report.bytes = all;
         let at = stage.end;

@@ -61,10 +61,10 @@ impl Staged {
             Some(path) => {
                 let option = keeping(scratch.name);
                 let mut kept = KeptDir::open(path, option, &self.kept, plan.watch.kept_wait)?;
-                let report = stage.fill(Origin::Kept(kept.dir(), path), limit)?;
+                let report = stage.fill(Origin::Kept(&kept.dir, path), limit)?;
                 self.warn(option, &report);
                 self.leave_to_binds(option, &mut stage, scratch);
-                kept.note(&stage);
+                kept.before = Baseline::of(&stage);
                 Some(kept)
             }
             None => None,

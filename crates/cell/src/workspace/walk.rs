@@ -27,29 +27,20 @@ pub(super) const DEEPEST: usize = 64;
 pub(super) const IS_LINK: &str = "it is a symbolic link";
 
 /// One thing in the tree.
-pub(super) enum Found {
-    /// A directory; its content follows.
-    Directory {
-        path: RawText,
-        /// Permission bits.
-        mode: u32,
-    },
-    /// A symbolic link and its text.
-    Link { path: RawText, text: Vec<u8> },
-    /// A regular file, open for reading.
-    File {
-        path: RawText,
-        file: File,
-        size: u64,
-        /// Bytes of it that are not holes.
-        allocated: u64,
-        /// Permission bits.
-        mode: u32,
-        /// Seconds since 1970.
-        mtime: i64,
-    },
+pub(super) struct Found {
+    pub(super) path: RawText,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    /// A directory, and its permission bits; its content follows.
+    Directory(u32),
+    /// A symbolic link's text.
+    Link(Vec<u8>),
+    /// A regular file, open for reading, and its metadata.
+    File(File, FileStat),
     /// Anything else, with the reason for leaving it out.
-    Skipped { path: RawText, reason: String },
+    Skipped(String),
 }
 
 /// Gives the content of the tree in the byte order of the paths.
@@ -107,7 +98,7 @@ impl Iterator for Walk<'_> {
             let Some(entry) = level.entries.next() else {
                 let level = self.stack.pop()?;
                 if level.is_cut {
-                    let reason = "it holds more than is looked at";
+                    let reason = "it has more entries than are looked at";
                     return Some(skipped(level.prefix, reason));
                 }
                 continue;
@@ -124,15 +115,16 @@ impl Iterator for Walk<'_> {
                 return Some(open_entry(&level.dir, &entry, path));
             }
             if self.stack.len() > self.depth_cap {
-                return Some(skipped(path, "it is nested too deep"));
+                return Some(skipped(path, "it is nested too deeply"));
             }
             let level = self.stack.last()?;
             let prefix = [&path[..], b"/"].concat();
             match Level::open(&level.dir, &entry.name, prefix, &mut self.entries_left) {
                 Ok(below) => {
-                    let (path, mode) = (path.into(), below.mode);
+                    let what = What::Directory(below.mode);
                     self.stack.push(below);
-                    return Some(Found::Directory { path, mode });
+                    let path = path.into();
+                    return Some(Found { path, what });
                 }
                 Err(errno) => return Some(skipped(path, refusal(errno))),
             }
@@ -218,25 +210,16 @@ pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag
 }
 
 fn open_entry(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
-    if entry.kind == SFlag::S_IFLNK
-        && let Ok(text) = readlinkat(dir, entry.name.as_c_str())
-    {
-        let (path, text) = (path.into(), text.into_vec());
-        return Found::Link { path, text };
-    }
-    if entry.kind != SFlag::S_IFREG {
-        return skipped(path, kind_reason(entry.kind));
-    }
-    match open_file(dir, &entry.name) {
-        Ok((file, stat)) => Found::File {
+    let name = entry.name.as_c_str();
+    let opened = match entry.kind {
+        SFlag::S_IFLNK => readlinkat(dir, name).map(|text| What::Link(text.into_vec())),
+        SFlag::S_IFREG => open_file(dir, name).map(|(file, stat)| What::File(file, stat)),
+        kind => return skipped(path, kind_reason(kind)),
+    };
+    match opened {
+        Ok(what) => Found {
             path: path.into(),
-            file,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            allocated: u64::try_from(stat.st_blocks)
-                .unwrap_or(0)
-                .saturating_mul(512),
-            mode: stat.st_mode & 0o777,
-            mtime: stat.st_mtime,
+            what,
         },
         Err(errno) => skipped(path, refusal(errno)),
     }
@@ -297,7 +280,6 @@ fn kind_of_entry(kind: Type) -> SFlag {
 
 fn kind_reason(kind: SFlag) -> &'static str {
     match kind {
-        SFlag::S_IFLNK => IS_LINK,
         SFlag::S_IFIFO => "it is a named pipe",
         SFlag::S_IFSOCK => "it is a socket",
         SFlag::S_IFCHR | SFlag::S_IFBLK => "it is a device",
@@ -323,8 +305,8 @@ fn skipped(mut path: Vec<u8>, reason: impl Into<String>) -> Found {
     if path.is_empty() {
         path.push(b'.');
     }
-    Found::Skipped {
+    Found {
         path: path.into(),
-        reason: reason.into(),
+        what: What::Skipped(reason.into()),
     }
 }

@@ -1,7 +1,7 @@
 //! Writes a workspace back to the directory that keeps it.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::renameat;
-use nix::sys::stat::{Mode, fchmod, mkdirat};
+use nix::sys::stat::{FileStat, Mode, fchmod, mkdirat};
 use nix::unistd::{UnlinkatFlags, close, symlinkat, unlinkat};
 
 use super::baseline::Original;
 use super::kept::{KeptDir, PENDING};
 use super::out_dir::affects_one_name;
-use super::walk::{Found, Walk, kind_at, open_file};
+use super::walk::{Walk, What, kind_at, open_file};
 use super::{Caps, Tree};
 use record::FileSkipped;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::tree::{erase, set_mtime};
 
 /// A file or link that differs from the directory's.
@@ -32,22 +33,15 @@ struct Changed {
 }
 
 enum NewContent {
-    File(Attributes),
-    Link { text: Vec<u8> },
-}
-
-#[derive(Clone, Copy)]
-struct Attributes {
-    size: u64,
-    mode: u32,
-    mtime: i64,
+    File(FileStat),
+    Link(Vec<u8>),
 }
 
 impl NewContent {
     fn size(&self) -> u64 {
         match self {
-            Self::File(file) => file.size,
-            Self::Link { .. } => 0,
+            Self::File(stat) => stat.st_size.cast_unsigned(),
+            Self::Link(_) => 0,
         }
     }
 }
@@ -87,7 +81,7 @@ impl KeptDir {
         let written = self
             .copy(tree.dir, &changed, &pending, caps)
             .and_then(|()| self.exchange(&directories, &changed, &removed, &pending, &mut skipped));
-        let erased = erase(self.dir(), PENDING);
+        let erased = erase(&*self.dir, PENDING);
         written?;
         erased.map_err(|e| self.error("unlink", &e.into(), Path::new("")))?;
         Ok(skipped)
@@ -106,37 +100,26 @@ impl KeptDir {
             Walk::new(tree, caps).map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
         for found in walk {
             self.require_time(caps)?;
-            let (path, to) = match found {
-                Found::Directory { path, .. }
-                | Found::File { path, .. }
-                | Found::Link { path, .. }
-                    if is_reserved(&path) =>
-                {
-                    if path.as_bytes() == PENDING.to_bytes() {
-                        let reason = "its name is cellblock's own in a kept directory";
-                        skipped.push(left_out(path, reason));
-                    }
-                    continue;
+            let path = found.path;
+            if path
+                .as_path()
+                .starts_with(OsStr::from_bytes(PENDING.to_bytes()))
+            {
+                if path.as_bytes() == PENDING.to_bytes() {
+                    let reason = "cellblock reserves this name in a kept directory";
+                    skipped.push(left_out(path, reason));
                 }
-                Found::Directory { path, mode } => {
+                continue;
+            }
+            let to = match found.what {
+                What::Directory(mode) => {
                     directories.insert(path, mode);
                     continue;
                 }
-                Found::File {
-                    path,
-                    file,
-                    size,
-                    mode,
-                    mtime,
-                    ..
-                } if !self.has(&path, &file, size, mode) => {
-                    (path, NewContent::File(Attributes { size, mode, mtime }))
-                }
-                Found::Link { path, text } if !self.has_link(&path, &text) => {
-                    (path, NewContent::Link { text })
-                }
+                What::File(file, stat) if !self.has(&path, &file, &stat) => NewContent::File(stat),
+                What::Link(text) if !self.has_link(&path, &text) => NewContent::Link(text),
                 // Skipped files are in the workspace's own list.
-                Found::File { .. } | Found::Link { .. } | Found::Skipped { .. } => continue,
+                What::File(..) | What::Link(_) | What::Skipped(_) => continue,
             };
             let before = self.before.get(&path).map_or(0, Original::size);
             let growth = i128::from(to.size()) - i128::from(before);
@@ -233,7 +216,7 @@ impl KeptDir {
 
     fn begin(&self) -> Result<OwnedFd> {
         let fail = |call: &str, errno: Errno| self.error(call, &errno.into(), Path::new(""));
-        mkdirat(self.dir(), PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
+        mkdirat(&*self.dir, PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
         let pending = self.beneath().directory(PENDING);
         pending.map_err(|e| fail("openat2", e))
     }
@@ -251,10 +234,10 @@ impl KeptDir {
             let number = number.to_string();
             let copied = match &changed.to {
                 // Only its text: where it leads does not matter.
-                NewContent::Link { text } => symlinkat(text.as_slice(), pending, number.as_str())
+                NewContent::Link(text) => symlinkat(text.as_slice(), pending, number.as_str())
                     .map_err(|errno| ("symlink", errno.into())),
-                NewContent::File(attributes) => {
-                    self.copy_file(workspace, &changed.path, *attributes, (pending, &number))
+                NewContent::File(stat) => {
+                    self.copy_file(workspace, &changed.path, stat, (pending, &number))
                 }
             };
             copied.map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
@@ -266,18 +249,19 @@ impl KeptDir {
         &self,
         workspace: BorrowedFd<'_>,
         path: &RawText,
-        attributes: Attributes,
+        stat: &FileStat,
         (pending, number): (&OwnedFd, &str),
     ) -> Result<(), (&'static str, io::Error)> {
         let on = |call: &'static str| move |errno: Errno| (call, io::Error::from(errno));
         let name = CString::new(path.as_bytes()).map_err(|e| ("openat2", e.into()))?;
         let (from, _) = open_file(&workspace, &name).map_err(on("openat2"))?;
         let owners = Mode::S_IRUSR | Mode::S_IWUSR;
-        let to = sys::beneath::Beneath::new(pending).create(number, owners);
+        let to = Beneath::new(pending).create(number, owners);
         let mut to = to.map_err(on("create"))?;
-        io::copy(&mut from.take(attributes.size), &mut to).map_err(|e| ("write", e))?;
-        set_mtime(&to, attributes.mtime).map_err(on("utimensat"))?;
-        let mode = std::fs::Permissions::from_mode(self.mode(attributes.mode));
+        io::copy(&mut from.take(stat.st_size.cast_unsigned()), &mut to)
+            .map_err(|e| ("write", e))?;
+        set_mtime(&to, stat.st_mtime).map_err(on("utimensat"))?;
+        let mode = std::fs::Permissions::from_mode(self.mode(stat.st_mode));
         to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
         // Network file systems report a full disk only here.
         close(to).map_err(on("close"))
@@ -376,12 +360,6 @@ impl KeptDir {
             Path::new(path.file_name().unwrap_or_default()),
         )
     }
-}
-
-/// Whether it is, or is in, what [`PENDING`] names.
-fn is_reserved(path: &RawText) -> bool {
-    let first = path.as_path().components().next();
-    first.is_some_and(|first| first.as_os_str().as_bytes() == PENDING.to_bytes())
 }
 
 fn left_out(path: RawText, reason: impl Into<String>) -> FileSkipped {
