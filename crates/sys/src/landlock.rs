@@ -8,7 +8,7 @@ pub fn abi() -> u32 {
     query().unwrap_or(0)
 }
 
-/// The same, and why there is none.
+/// The same, or why it is not there.
 ///
 /// # Errors
 /// ENOSYS where the kernel was built without Landlock or a filter hides it,
@@ -16,6 +16,6 @@ pub fn abi() -> u32 {
 pub fn query() -> Result<u32, Errno> {
     const VERSION: usize = 1;
     // SAFETY: with the version flag the kernel takes no pointer.
-    unsafe { super::syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0]) }
+    unsafe { super::syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION]) }
         .map(|abi| abi as u32)
 }

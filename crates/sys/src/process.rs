@@ -1,6 +1,7 @@
 //! Attributes of processes, their descriptors and their ends.
 
 use std::ffi::{CStr, CString};
+use std::ops::Add;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
     unsafe {
         super::syscall(
             libc::SYS_pidfd_send_signal,
-            [pidfd.as_raw_fd() as usize, signal as usize, 0, 0, 0],
+            [pidfd.as_raw_fd() as usize, signal as usize],
         )
     }
     .map(drop)
@@ -41,9 +42,7 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
 /// The call's error number; ESRCH when there is no such process.
 pub fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers.
-    let fd = unsafe { super::syscall(libc::SYS_pidfd_open, [pid.as_raw() as usize, 0, 0, 0, 0]) }?;
-    // SAFETY: the kernel has just made the descriptor, which is close-on-exec.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    unsafe { super::syscall_fd(libc::SYS_pidfd_open, [pid.as_raw() as usize]) }
 }
 
 /// Whether this process ignores `signal` (sigaction(2)).
@@ -66,7 +65,7 @@ pub fn cloexec_range(first: RawFd, last: u32) -> Result<(), Errno> {
     unsafe {
         super::syscall(
             libc::SYS_close_range,
-            [first as usize, last as usize, CLOEXEC, 0, 0],
+            [first as usize, last as usize, CLOEXEC],
         )
     }
     .map(drop)
@@ -84,7 +83,7 @@ pub unsafe fn close_all_but(keep: BorrowedFd<'_>) -> Result<(), Errno> {
     let keep = keep.as_raw_fd() as usize;
     let close = |first: usize, last: usize| {
         // SAFETY: the caller gave up all owners of these descriptors.
-        unsafe { super::syscall(libc::SYS_close_range, [first, last, 0, 0, 0]) }.map(drop)
+        unsafe { super::syscall(libc::SYS_close_range, [first, last]) }.map(drop)
     };
     if keep > 0 {
         close(0, keep - 1)?;
@@ -165,6 +164,25 @@ impl CpuTime {
     pub fn total(self) -> Duration {
         self.user + self.system
     }
+
+    /// What is left of each without `other`'s.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(other.user),
+            system: self.system.saturating_sub(other.system),
+        }
+    }
+}
+
+impl Add for CpuTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+        }
+    }
 }
 
 /// The CPUs that this process may use, by rising number.
@@ -186,13 +204,7 @@ pub fn share_memory(one: Pid, other: Pid) -> bool {
     let order = unsafe {
         super::syscall(
             libc::SYS_kcmp,
-            [
-                one.as_raw() as usize,
-                other.as_raw() as usize,
-                KCMP_VM,
-                0,
-                0,
-            ],
+            [one.as_raw() as usize, other.as_raw() as usize, KCMP_VM],
         )
     };
     order == Ok(0)
@@ -295,7 +307,7 @@ pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(drop)
 }
 
-/// Executes `path` (execve(2)); returns only to say why not.
+/// Executes `path` (execve(2)); returns only when that fails, with the error.
 pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter()
@@ -402,7 +414,7 @@ pub fn empty_capability_sets() -> Result<(), Errno> {
     unsafe {
         super::syscall(
             libc::SYS_capset,
-            [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize, 0, 0, 0],
+            [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize],
         )
     }
     .map(drop)

@@ -24,6 +24,8 @@ mod channel;
 pub(crate) mod cpus;
 pub(crate) mod idmap;
 mod stdio;
+#[cfg(test)]
+pub(crate) mod tests;
 mod translate;
 
 use cgroup::CellCgroup;
@@ -97,8 +99,8 @@ impl InitProcess {
         self.is_reaped = true;
     }
 
-    /// Reaps it if it has ended, so that its pid is free; says by which signal it
-    /// was killed, if it was.
+    /// Reaps it if it has ended, so that its pid is free; returns the signal that
+    /// killed it, if one did.
     pub(crate) fn reap(&mut self) -> Option<Signal> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
         let status = waitid(Id::PIDFd(self.pidfd.as_fd()), flags);
@@ -203,7 +205,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         let released = map_ids(cell.init.pid, &plan.ids)
             .and_then(|()| prefer_for_oom(cell.init.pid))
             .and_then(|()| release(cell.report.as_fd()));
-        // Init may have failed and gone already; then its message, which says
+        // Init may have failed and ended already; then its message, which explains
         // more, is waiting in the socket.
         if let Err(error) = released
             && !has_message(cell.report.as_fd())
@@ -241,7 +243,8 @@ fn clone_flags(plan: &Plan) -> u64 {
         Namespace::Mount => flags::NEWNS,
         Namespace::Ipc => flags::NEWIPC,
         Namespace::Uts => flags::NEWUTS,
-        // Made by init: the one aside, the other once it is in the cell's cgroup.
+        // Init makes these: the network in a process aside, the other once it is in
+        // the cell's cgroup.
         Namespace::Net | Namespace::Cgroup => 0,
     };
     plan.namespaces
@@ -249,12 +252,11 @@ fn clone_flags(plan: &Plan) -> u64 {
         .fold(0, |all, namespace| all | flag(*namespace))
 }
 
-/// Has the kernel's OOM killer take a cell before anything else: what a cell holds
-/// may be charged to no process, and then the largest of the host's would die for
-/// it (proc_pid_oom_score_adj(5)). All that init starts inherits it. Written from
-/// here, because a privileged supervisor's value is also the least that the cell
-/// could set; an unprivileged one's is kept by the cell's `/proc`, which is
-/// read-only.
+/// Makes the kernel's OOM killer choose a cell before anything else: memory of a cell
+/// may be charged to no process, and then the host's largest process would die for
+/// it (proc_pid_oom_score_adj(5)). Every process in the cell inherits the value. The
+/// supervisor writes it: a value from a privileged one is the lowest that the cell
+/// can set, and the cell's `/proc` is read-only in any case.
 fn prefer_for_oom(pid: Pid) -> Result<()> {
     let path = format!("/proc/{pid}/oom_score_adj");
     std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
@@ -285,8 +287,7 @@ fn has_message(report: BorrowedFd<'_>) -> bool {
     wait_for(report, Instant::now())
 }
 
-/// Waits until `fd` is readable or hung up, or the deadline has passed; says
-/// whether it is.
+/// Waits until `fd` is readable or hung up; false when the deadline came first.
 pub(crate) fn wait_for(fd: BorrowedFd<'_>, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
