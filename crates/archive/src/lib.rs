@@ -92,7 +92,8 @@ impl Report {
     /// Further names are only counted.
     pub const MOST_SKIPPED: usize = 1000;
 
-    pub(crate) fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
+    /// Adds an entry that was left out.
+    pub fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
         self.skipped_in_all += 1;
         if self.skipped.len() < Self::MOST_SKIPPED {
             let path = &path[..path.len().min(names::LONGEST_PATH)];

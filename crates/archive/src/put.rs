@@ -209,7 +209,8 @@ impl<'a> Unpacker<'a> {
         Ok((dir, name))
     }
 
-    /// Mode bits without set-user-ID, set-group-ID, sticky, and write access for others.
+    /// Mode bits without set-user-ID, set-group-ID, sticky, and write access for group and
+    /// others.
     fn mode(&mut self, meta: Meta) -> u32 {
         if meta.mode & 0o7000 != 0 {
             self.report.stripped += 1;

@@ -17,6 +17,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::Digest;
 use crate::spec::{Bytes, Scratch, TmpfsLimit};
+use archive::Report;
 use record::error::{Result, SetupError, Step};
 
 /// Files, directories and links for one of the directories that a program writes to.
@@ -77,9 +78,9 @@ impl Stage {
         self.scratch
     }
 
-    /// Removes what is at or below one of `targets`, the mount points of binds, and what is
-    /// in the way of the directories that lead there. Returns the paths.
-    pub(crate) fn give_way_to_binds(&mut self, targets: &[PathBuf]) -> Vec<PathBuf> {
+    /// Leaves out what is at or below one of `targets`, the mount points of binds, and what
+    /// is in the way of the directories that lead there.
+    pub(crate) fn give_way_to_binds(&mut self, targets: &[PathBuf], report: &mut Report) {
         let is_in_the_way = |path: &[u8], entry: &Entry| {
             let path = Path::new(OsStr::from_bytes(path));
             targets.iter().any(|target| {
@@ -87,15 +88,13 @@ impl Stage {
                     || (target.starts_with(path) && entry.kind != Kind::Directory)
             })
         };
-        let mut removed = Vec::new();
         self.entries.retain(|path, entry| {
             let goes = is_in_the_way(path, entry);
             if goes {
-                removed.push(OsStr::from_bytes(path).into());
+                report.skip(path, "is covered by a bind");
             }
             !goes
         });
-        removed
     }
 
     /// Everything, each directory before its content.

@@ -9,12 +9,12 @@ use std::vec;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
+use nix::fcntl::readlinkat;
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 
 use super::{Caps, Tree};
 use record::bytes::RawText;
-use sys::beneath::{Beneath, entries};
+use sys::beneath::{Beneath, entries as listed};
 use sys::tree::{kind_of, set_mode};
 
 /// A thousand names in the record must not make it a hundred megabytes.
@@ -68,7 +68,8 @@ struct Level {
 
 struct Entry {
     name: CString,
-    kind: SFlag,
+    /// A tmpfs tells the kind of each entry.
+    kind: Option<Type>,
 }
 
 impl<'a> Walk<'a> {
@@ -111,7 +112,7 @@ impl Iterator for Walk<'_> {
             if path.len() > LONGEST_PATH {
                 return Some(skipped(path, "its path is too long"));
             }
-            if entry.kind != SFlag::S_IFDIR {
+            if entry.kind != Some(Type::Directory) {
                 return Some(open_entry(&level.dir, &entry, path));
             }
             if self.stack.len() > self.depth_cap {
@@ -146,26 +147,16 @@ impl Level {
         if !mode.contains(Mode::S_IRWXU) {
             fchmod(&dir, mode | Mode::S_IRWXU)?;
         }
-        let mut names = Vec::new();
+        let mut entries = Vec::new();
         let mut is_cut = false;
-        for entry in entries(&mut dir) {
+        for entry in listed(&mut dir) {
             let entry = entry?;
             if *entries_left == 0 {
                 is_cut = true;
                 break;
             }
             *entries_left -= 1;
-            names.push((entry.file_name().to_owned(), entry.file_type()));
-        }
-        let mut entries = Vec::with_capacity(names.len());
-        for (name, kind) in names {
-            let kind = match kind {
-                Some(kind) => kind_of_entry(kind),
-                None => {
-                    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-                    kind_of(&fstatat(&dir, name.as_c_str(), flags)?)
-                }
-            };
+            let (name, kind) = (entry.file_name().to_owned(), entry.file_type());
             entries.push(Entry { name, kind });
         }
         entries.sort_by(|a, b| a.sort_key().cmp(b.sort_key()));
@@ -184,7 +175,7 @@ impl Entry {
     /// sorts by the slash behind its name.
     fn sort_key(&self) -> impl Iterator<Item = &u8> {
         let slash: &[u8] = match self.kind {
-            SFlag::S_IFDIR => b"/",
+            Some(Type::Directory) => b"/",
             _ => b"",
         };
         self.name.as_bytes().iter().chain(slash)
@@ -212,8 +203,8 @@ pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag
 fn open_entry(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
     let name = entry.name.as_c_str();
     let opened = match entry.kind {
-        SFlag::S_IFLNK => readlinkat(dir, name).map(|text| What::Link(text.into_vec())),
-        SFlag::S_IFREG => open_file(dir, name).map(|(file, stat)| What::File(file, stat)),
+        Some(Type::Symlink) => readlinkat(dir, name).map(|text| What::Link(text.into_vec())),
+        Some(Type::File) => open_file(dir, name).map(|(file, stat)| What::File(file, stat)),
         kind => return skipped(path, kind_reason(kind)),
     };
     match opened {
@@ -266,23 +257,11 @@ fn make_readable(beneath: Beneath<'_>, path: &CStr) -> nix::Result<()> {
     set_mode(&found, Mode::from_bits_truncate(stat.st_mode) | missing)
 }
 
-fn kind_of_entry(kind: Type) -> SFlag {
+fn kind_reason(kind: Option<Type>) -> &'static str {
     match kind {
-        Type::File => SFlag::S_IFREG,
-        Type::Directory => SFlag::S_IFDIR,
-        Type::Symlink => SFlag::S_IFLNK,
-        Type::Fifo => SFlag::S_IFIFO,
-        Type::Socket => SFlag::S_IFSOCK,
-        Type::CharacterDevice => SFlag::S_IFCHR,
-        Type::BlockDevice => SFlag::S_IFBLK,
-    }
-}
-
-fn kind_reason(kind: SFlag) -> &'static str {
-    match kind {
-        SFlag::S_IFIFO => "it is a named pipe",
-        SFlag::S_IFSOCK => "it is a socket",
-        SFlag::S_IFCHR | SFlag::S_IFBLK => "it is a device",
+        Some(Type::Fifo) => "it is a named pipe",
+        Some(Type::Socket) => "it is a socket",
+        Some(Type::CharacterDevice | Type::BlockDevice) => "it is a device",
         _ => "it is not a regular file",
     }
 }
