@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tar::{Archive, Entries, Entry, EntryType};
 
-use super::sink::{Meta, Sink, What};
+use super::sink::{Meta, Payload, Sink};
 use super::sparse::Expanded;
 use super::{Report, Stream, damaged};
 use record::error::{Result, SetupError, Step};
@@ -45,11 +45,11 @@ pub(super) fn unpack(
 pub struct Member {
     /// Its name there, as it is.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Payload it is.
     pub kind: MemberKind,
 }
 
-/// What a [`Member`] is.
+/// Payload a [`Member`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberKind {
     /// A file: the position of its content, and its size in bytes.
@@ -151,20 +151,20 @@ fn place(
     let size = entry.size();
     let mut expanded;
     let what = match kind {
-        EntryType::Directory => What::Directory,
-        EntryType::Symlink => What::Link(&link),
-        EntryType::Link => What::HardLink(&link),
+        EntryType::Directory => Payload::Directory,
+        EntryType::Symlink => Payload::Link(&link),
+        EntryType::Link => Payload::HardLink(&link),
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => match sparse {
-            Sparse::Unknown => What::Nothing("is a sparse file of an old form"),
-            Sparse::No => What::File(entry, size),
+            Sparse::Unknown => Payload::Unsupported("is a sparse file of an old form"),
+            Sparse::No => Payload::File(entry, size),
             Sparse::File { size, .. } => {
                 expanded = Expanded::new(entry, size).map_err(|e| unreadable(&e))?;
-                What::File(&mut expanded, size)
+                Payload::File(&mut expanded, size)
             }
         },
-        EntryType::Char | EntryType::Block => What::Nothing("is a device node"),
-        EntryType::Fifo => What::Nothing("is a named pipe"),
-        _ => What::Nothing("is of an unsupported kind"),
+        EntryType::Char | EntryType::Block => Payload::Unsupported("is a device node"),
+        EntryType::Fifo => Payload::Unsupported("is a named pipe"),
+        _ => Payload::Unsupported("is of an unsupported kind"),
     };
     to.put(&name, meta, what, unreadable)
 }

@@ -271,7 +271,9 @@ impl Collector<'_> {
                 start.extend_from_slice(&piece[..piece.len().min(media::START)]);
             }
             size += piece.len() as u64;
-            bytes.take_if(|_| room.is_some_and(|room| size > room));
+            if room.is_some_and(|room| size > room) {
+                bytes = None;
+            }
             if let Some(bytes) = &mut bytes {
                 bytes.extend_from_slice(piece);
             }
