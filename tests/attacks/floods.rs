@@ -278,7 +278,7 @@ fn files(stage: &Stage) -> Check {
     assert_eq!(skipped["path"], "z");
     let reason = skipped["reason"].as_str().unwrap_or_default();
     assert!(
-        reason.contains("the time for collecting files was over"),
+        reason.contains("the time for collecting files ran out"),
         "{reason}"
     );
     Ok(())

@@ -172,7 +172,7 @@ fn beneath_the_workspace(stage: &Stage) -> Check {
     );
     assert_eq!(run.record.files_skipped, []);
     let left_out =
-        |w: &&String| w.starts_with("--workspace: ") && w.ends_with("a bind is in its place");
+        |w: &&String| w.starts_with("--workspace: ") && w.ends_with("it is covered by a bind");
     assert_eq!(
         run.record.warnings.iter().filter(left_out).count(),
         4,

@@ -271,7 +271,7 @@ fn too_much(stage: &Stage) -> Check {
             .run()?,
     )?;
     assert!(
-        error.ends_with("the files put in have 2097152 bytes, but /workspace holds 1M"),
+        error.ends_with("the files put in take 2097152 bytes, but /workspace has room for 1M"),
         "{error}"
     );
     assert!(hint.starts_with("raise --workspace-size"), "{hint}");
@@ -294,7 +294,7 @@ fn too_much(stage: &Stage) -> Check {
             })?,
     )?;
     assert!(
-        error.contains("what is put in takes 1052672 bytes"),
+        error.contains("the files put in take 1052672 bytes"),
         "{error}"
     );
     let many = scratch.dir("many", 0o755)?;
@@ -309,7 +309,7 @@ fn too_much(stage: &Stage) -> Check {
             .run()?,
     )?;
     assert!(
-        error.contains("more files and directories than the 20"),
+        error.contains("more files and directories are put in than the 20"),
         "{error}"
     );
     assert!(hint.contains("limits.workspace.inodes"), "{hint}");
@@ -411,13 +411,10 @@ fn wrong_values(stage: &Stage) -> Check {
     }
     let file = scratch.file("f", "x")?;
     for (target, wanted) in [
-        (
-            "sub",
-            "a directory that is put in stands in the place of this file",
-        ),
+        ("sub", "a directory of this name is put in"),
         (
             "same/x",
-            "a file or link that is put in stands in the path of this file",
+            "its path leads through a file or link that is put in",
         ),
     ] {
         let tree = match scratch.join("tree") {

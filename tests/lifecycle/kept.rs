@@ -201,7 +201,7 @@ os.link('large', 'alias')
     fs::write(kept.join("large"), vec![1; 2 << 20])?;
     let (error, hint) = refused(limited("print('ran')")?)?;
     assert!(
-        error.contains("2097152 bytes, but /workspace holds 1M"),
+        error.contains("2097152 bytes, but /workspace has room for 1M"),
         "{error}"
     );
     assert!(hint.contains("--workspace-size"), "{hint}");
@@ -434,7 +434,7 @@ os.mkfifo('/tmp/pipe'); os.symlink('d/f', '/tmp/link')
         .run()?;
     let (error, hint) = refused(run)?;
     assert!(
-        error.contains("2097152 bytes, but /tmp holds 1M"),
+        error.contains("2097152 bytes, but /tmp has room for 1M"),
         "{error}"
     );
     assert!(hint.contains("--tmp-size"), "{hint}");
