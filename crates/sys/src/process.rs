@@ -1,6 +1,7 @@
 //! Attributes of processes, their descriptors and their ends.
 
 use std::ffi::{CStr, CString};
+use std::ops::Add;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -162,6 +163,25 @@ impl CpuTime {
     /// Both.
     pub fn total(self) -> Duration {
         self.user + self.system
+    }
+
+    /// What is left of each without `other`'s.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(other.user),
+            system: self.system.saturating_sub(other.system),
+        }
+    }
+}
+
+impl Add for CpuTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use nix::fcntl::Flock;
 use sha2::{Digest as _, Sha256};
 
 use super::scratch::{Writer, failed, locked, make_directory};
+use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 
 /// The cache's directory.
@@ -179,16 +180,12 @@ pub(super) fn digest(path: &Path) -> Result<String> {
             length => hasher.update(&buffer[..length]),
         }
     }
-    Ok(hexadecimal(&hasher.finalize()))
+    Ok(hex(&hasher.finalize()))
 }
 
 /// The SHA-256 of some bytes, in hexadecimal.
 pub(super) fn digest_of(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

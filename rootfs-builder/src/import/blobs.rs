@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use super::broken;
 use archive::{Member, MemberKind};
+use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::tree::open_top;
@@ -225,7 +226,7 @@ impl Hasher {
             Self::Sha256(hasher) => hasher.clone().finalize().to_vec(),
             Self::Sha512(hasher) => hasher.clone().finalize().to_vec(),
         };
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&bytes)
     }
 }
 

@@ -85,7 +85,6 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
     let ask = Ask {
         mode: Mode::Exec,
         cwd: "/".as_ref(),
-        languages: &[],
         stdio: Stdio::Capture,
     };
     let partial = Partial {

@@ -6,13 +6,14 @@ use std::time::Instant;
 use crate::child::{Content, Filter};
 use crate::drivers::Driver;
 use crate::drivers::frames::Request as DriverRequest;
-use crate::launch::cgroup::{self, CellCgroup};
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
 use crate::launch::{Launch, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
 use crate::spec::{Command, Spec};
-use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Cancel, Cell, Denials, Ended, Observer, Parent, Request};
+use crate::workspace::inputs::{self, Staged};
+use crate::workspace::{OutDir, outputs};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, Record};
@@ -21,11 +22,9 @@ mod assemble;
 mod events;
 mod evidence;
 mod filter;
-mod inputs;
 mod isolation;
 mod limits;
 mod measures;
-mod outputs;
 mod resolve;
 mod sockets;
 #[cfg(test)]
@@ -35,7 +34,6 @@ use events::EventEmitter;
 pub use events::Events;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
-use inputs::Trees;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
@@ -79,14 +77,14 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         lease: _lease,
         ..
     } = resolved;
-    let Trees {
+    let Staged {
         stages,
         kept,
         warnings: left_out,
-    } = Trees::read(&plan)?;
+    } = Staged::read(&plan)?;
     let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
-    let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
+    let (inputs, mut baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
     // Hints name the service, which this process may leave for a cgroup.
@@ -141,16 +139,16 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
             emitter.file(file);
         }
     };
-    let began = execution.began_ns;
-    let outputs = outputs::gather(
-        &plan,
-        &observed,
-        began,
-        &baseline,
-        out.as_ref(),
-        &kept,
-        &on_file,
-    );
+    let collection = outputs::Collection {
+        plan: &plan,
+        scratch: &observed.scratch,
+        began_ns: execution.began_ns,
+        was_set_up: observed.failure.is_none(),
+        out: out.as_ref(),
+        kept: &kept,
+        report: &on_file,
+    };
+    let outputs = outputs::gather(&collection, &mut baseline);
     if let Some(trouble) = caller.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }
@@ -183,7 +181,7 @@ fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
             name,
             directory: Path::new(crate::spec::WORKSPACE),
             args: args as &[RawText],
-            memory: spec.limits.memory,
+            memory: spec.limits.memory.map(|limit| limit.0),
             parts: driver.parts(),
         }
         .encode(),
@@ -220,18 +218,17 @@ fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCg
 /// The cell's cgroup, and why it holds fewer limits or does not exist.
 fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
     let wanted = &plan.cgroup;
-    let prepared = cgroup::prepare(&cgroup::Request {
-        choice: &wanted.choice,
+    let limits = CgroupLimits {
         memory: wanted.memory,
         processes: wanted.processes,
         cpus: wanted.cpus,
-        id: &plan.id,
-    })?;
-    let mut reasons: Vec<String> = prepared.tried.iter().map(ToString::to_string).collect();
-    if let Some(cell) = &prepared.cell {
+    };
+    let attempt = CgroupSite::find(&wanted.choice)?.cell(&plan.id, &limits)?;
+    let mut reasons: Vec<String> = attempt.tried.iter().map(ToString::to_string).collect();
+    if let Some(cell) = &attempt.cell {
         reasons.extend(cell.unenforced().iter().map(ToString::to_string));
     }
-    Ok((prepared.cell, reasons))
+    Ok((attempt.cell, reasons))
 }
 
 /// What no cgroup holds, as read back.

@@ -57,7 +57,6 @@ fn plan() -> Result<Plan, Box<dyn Error>> {
     let ask = Ask {
         mode: SpecMode::Exec,
         cwd: Path::new("/"),
-        languages: &[],
         stdio: Stdio::Capture,
     };
     let argv = ["/usr/bin/python3", "-c", DRIVER].map(Into::into);

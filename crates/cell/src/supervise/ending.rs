@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Grace;
-use super::so_far::used_so_far;
+use super::proc::used_so_far;
 use super::verdict::Stop;
 use super::watch::{Phase, SETUP_DEADLINE, Watch};
 use crate::child::report::Command;

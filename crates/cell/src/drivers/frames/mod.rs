@@ -56,7 +56,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::Part;
-use crate::spec::Bytes;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
@@ -76,8 +75,8 @@ pub struct Request<'a> {
     pub directory: &'a Path,
     /// The arguments that the code sees.
     pub args: &'a [RawText],
-    /// The cell's limit on memory, for interpreters that enforce one themselves.
-    pub memory: Option<Bytes>,
+    /// The cell's limit on memory in bytes, for interpreters that enforce one themselves.
+    pub memory: Option<u64>,
     /// Parts of the shim; a field each.
     pub parts: &'a [Part],
 }
@@ -107,7 +106,7 @@ impl Request<'_> {
             add("argument", argument.as_bytes());
         }
         if let Some(limit) = self.memory {
-            add("memory", limit.0.to_string().as_bytes());
+            add("memory", limit.to_string().as_bytes());
         }
         for part in self.parts {
             add(part.name, part.content.as_bytes());
