@@ -273,7 +273,7 @@ fn a_lost_network_is_one_error_with_a_way_out() {
     let ended = Ended::of(&command.output().unwrap());
     ended.assert_refused("apt-get update");
     assert!(
-        ended.stderr.contains("hint: see that the registry"),
+        ended.stderr.contains("hint: check that the registry"),
         "{}",
         ended.stderr
     );

@@ -218,7 +218,7 @@ fn what_is_wrong_with_an_image_is_said_and_nothing_stays() {
     image["digest"] = json!("sha256:../../../outside/kept");
     refused(&tricky.layout(&[image]), "is not a digest");
     let empty = layout(&[Layer::new().bytes()]);
-    refused(&empty, "nothing in this directory can be shown");
+    refused(&empty, "this directory has nothing that a cell could use");
     place.assert_intact();
 }
 
@@ -282,7 +282,7 @@ fn the_image_for_this_machine_is_chosen() {
         .write(&place.path("foreign"));
     place
         .import("other", &place.path("foreign"))
-        .assert_refused("for: linux/s390x");
+        .assert_refused("the image is for linux/s390x");
 
     let named = |image: &Value, name: &str| {
         let mut image = image.clone();
@@ -302,7 +302,7 @@ fn the_image_for_this_machine_is_chosen() {
     };
     assert_eq!(choose("two").status, 0);
     assert_eq!(marker(), "second");
-    choose("three").assert_refused("there is no image `three`");
+    choose("three").assert_refused("it has no image `three`");
     assert_eq!(marker(), "second");
 }
 
@@ -351,11 +351,11 @@ fn one_of_two_images_of_a_docker_archive_is_chosen() {
         fs::read_to_string(place.tree("some", "marker")).unwrap(),
         "two"
     );
-    choose("three:latest").assert_refused("there are: one:latest, two:latest");
+    choose("three:latest").assert_refused("it has: one:latest, two:latest");
 }
 
 #[test]
-fn a_source_that_is_none_is_refused() {
+fn other_files_are_refused() {
     let place = Place::new();
     fs::write(place.path("xz"), b"\xfd7zXZ\0 and more").unwrap();
     fs::write(place.path("text"), "no archive").unwrap();
@@ -368,7 +368,7 @@ fn a_source_that_is_none_is_refused() {
         ("xz", "it is xz"),
         ("text", "cannot be read"),
         ("empty", "neither files of a rootfs nor an image's index"),
-        ("bare", "nothing in this directory can be shown"),
+        ("bare", "this directory has nothing that a cell could use"),
     ] {
         place
             .import("some", &place.path(name))
@@ -379,6 +379,6 @@ fn a_source_that_is_none_is_refused() {
         .assert_refused("the name of a rootfs has");
     place
         .import("host", Path::new("/"))
-        .assert_refused("a meaning of its own");
+        .assert_refused("this name is reserved");
     place.assert_empty();
 }

@@ -7,7 +7,7 @@ use cell::rootfs::Manifest;
 use serde_json::Value;
 
 fn schema() -> Value {
-    serde_json::to_value(Manifest::json_schema_document()).unwrap()
+    schemars::schema_for!(Manifest).to_value()
 }
 
 /// What is wrong with a manifest.

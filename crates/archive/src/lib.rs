@@ -14,6 +14,8 @@ use std::io::Read;
 use std::path::Path;
 
 use put::Unpacker;
+use serde::Serialize;
+
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::tree::open_top;
@@ -80,7 +82,7 @@ pub struct Report {
 }
 
 /// An entry that was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Its name in the archive.
     pub path: RawText,

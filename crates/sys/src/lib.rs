@@ -12,6 +12,7 @@ pub mod cgroup;
 pub mod clone;
 pub mod inherited;
 pub mod landlock;
+mod lock;
 pub mod mount;
 pub mod net;
 pub mod process;
@@ -21,6 +22,8 @@ pub mod survivor;
 pub mod text;
 pub mod tree;
 pub mod trial;
+
+pub use lock::flock;
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 

@@ -1,28 +1,26 @@
-//! `cellblock rootfs add`: some packages more, in seconds.
+//! `cellblock rootfs add`: derives a rootfs from another one, in seconds.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use super::adopt::read_beneath;
-use super::assemble::{Work, finish as tidy, packages};
-use super::debian;
-use super::layers::{Built, Layers};
-use super::link::link_tree;
-use super::lock::Locked;
-use super::recipe::{Debian, Npm, check_words};
-use super::shop::Shop;
-use super::{base_of, finish, furnish, report};
-use cell::rootfs::{Manifest, Store};
+use super::adopt::link_tree;
+use super::layer::{PYTHON, clean_up, install_packages};
+use super::layers::{BuiltLayer, Layers};
+use super::{BuildContext, write_default_etc};
+use crate::files::read_beneath;
+use crate::packages::debian;
+use crate::recipe::{Debian, Npm, Pip, Recipe, check_packages};
+use crate::store::{self, manifest_of};
+use cell::rootfs::{Base, Manifest, Store};
 use record::error::{Result, SetupError, Step};
 
-/// What `cellblock rootfs add` is asked for.
+/// A request to derive a rootfs from another one.
 #[derive(Clone, Debug, Default)]
-pub struct Addition {
-    /// The rootfs that is derived from.
+pub struct AddRequest {
+    /// Name of the base.
     pub base: String,
-    /// The new one's name; without it, the new one takes the place of `base`.
+    /// Name of the new rootfs; without it, the new one replaces the base.
     pub name: Option<String>,
-    /// The store, if not the usual one.
+    /// The store, if not the default one.
     pub store: Option<PathBuf>,
     /// Packages of PyPI, as pip takes them.
     pub pip: Vec<String>,
@@ -30,117 +28,90 @@ pub struct Addition {
     pub npm: Vec<String>,
     /// Packages of Debian.
     pub apt: Vec<String>,
-    /// Say nothing but errors.
+    /// Print errors only.
     pub quiet: bool,
 }
 
-/// What the added layer is called.
+/// The name of the added layer.
 const LAYER: &str = "added";
 
-/// Derives a rootfs from another one.
-///
-/// # Errors
-/// Those of [`super::build`]; or the base is not there, or has nothing that such
-/// packages would run on.
-pub fn add(addition: &Addition) -> Result<Manifest> {
-    let began = Instant::now();
-    for (option, words) in [
-        ("--pip", &addition.pip),
-        ("--npm", &addition.npm),
-        ("--apt", &addition.apt),
-    ] {
-        check_words(option, words)?;
-    }
-    let store = Store::open(addition.store.as_deref())?;
-    let base = store.require(&addition.base)?;
-    let described = Manifest::read(&base.path)?.ok_or_else(|| {
-        SetupError::new(Step::Store, "has no manifest")
-            .on(base.path.display())
-            .hint("give it one with `cellblock rootfs import`")
-    })?;
-    let mut shop = Shop::open(addition.quiet)?;
-    let draft = store.begin(addition.name.as_ref().unwrap_or(&addition.base))?;
-    let tree = draft.tree().to_owned();
-    let result = derive(&mut shop, addition, &base.path, &tree, &described)
-        .and_then(|manifest| finish(&shop, draft, manifest));
-    shop.progress.clear();
-    let manifest = result?;
-    report(&shop, &manifest, began);
-    Ok(manifest)
+pub(crate) fn add(request: &AddRequest) -> Result<Manifest> {
+    check_packages("--pip", &request.pip)?;
+    check_packages("--npm", &request.npm)?;
+    check_packages("--apt", &request.apt)?;
+    let store = Store::open(request.store.as_deref())?;
+    let base = store.require(&request.base)?;
+    let manifest = manifest_of(&base)?;
+    let mut context = BuildContext::open(request.quiet)?;
+    let draft = store::begin(&store, request.name.as_ref().unwrap_or(&request.base))?;
+    link_tree(&base.path, draft.tree())?;
+    let manifest = add_layer(&mut context, request, draft.tree(), manifest)?;
+    context.commit(draft, manifest)
 }
 
-fn derive(
-    shop: &mut Shop,
-    addition: &Addition,
-    base: &Path,
+/// Adds the layer to a copy of the base, and returns the manifest of the result.
+fn add_layer(
+    context: &mut BuildContext,
+    request: &AddRequest,
     tree: &Path,
-    described: &Manifest,
+    base: Manifest,
 ) -> Result<Manifest> {
-    link_tree(base, tree)?;
-    furnish(shop, tree)?;
-    let mut layers = Layers::read(tree)?.unwrap_or_default();
-    let some = |words: &[String]| (!words.is_empty()).then(|| words.to_vec());
-    let debian = some(&addition.apt).map(|packages| Debian {
-        packages,
-        ..Debian::default()
-    });
-    if debian.is_some() && !debian::is_debian(tree)? {
+    let list = |words: &[String]| Some(words.to_vec()).filter(|words| !words.is_empty());
+    let recipe = Recipe {
+        name: LAYER.to_owned(),
+        debian: list(&request.apt).map(|packages| Debian {
+            packages,
+            ..Debian::default()
+        }),
+        pip: list(&request.pip).map(|packages| Pip { packages }),
+        npm: list(&request.npm).map(|packages| Npm { packages }),
+        ..Recipe::default()
+    };
+    if recipe.debian.is_some() && !debian::has_packages(tree)? {
         return Err(
-            SetupError::new(Step::Store, "has no list of Debian's packages")
-                .on(&addition.base)
-                .hint("--apt adds to what was built from Debian; try --pip or --npm"),
+            SetupError::new(Step::Store, "has no list of Debian packages")
+                .on(&request.base)
+                .hint("--apt adds to trees that were built from Debian; try --pip or --npm"),
         );
     }
-    layers.layers.push(Built {
-        locked: Locked {
-            recipe: LAYER.to_owned(),
-            ..Locked::default()
-        },
-        bytecode: !addition.pip.is_empty()
-            || (!addition.apt.is_empty() && layers.layers.iter().any(|layer| layer.bytecode)),
-        suite: match layers.source() {
-            Some(_) => None,
-            None => suite(tree)?,
-        },
-        ..Built::default()
-    });
-    let python = described.interpreters.get("python");
-    let python = python.map_or(Path::new("/usr/bin/python3"), |found| &found.path);
-    let npm = some(&addition.npm).map(|packages| Npm { packages });
-    let work = Work {
-        name: LAYER,
-        debian: debian.as_ref(),
-        pip: (!addition.pip.is_empty()).then_some(addition.pip.as_slice()),
-        npm: npm.as_ref(),
-        python,
-        locked: None,
-    };
-    packages(shop, tree, &work, &[], &mut layers)?;
-    tidy(shop, tree, &work, &layers)?;
-    layers.write(shop.scratch.path(), tree)?;
-    let mut all = described.packages.clone();
-    all.extend(layers.packages_of_last());
+    write_default_etc(context, tree)?;
+    let mut layers = Layers::read(tree)?.unwrap_or_else(|| Layers::new(Vec::new()));
+    let has_bytecode = layers.layers.iter().any(|layer| layer.bytecode);
+    let mut layer = BuiltLayer::of(&recipe, String::new());
+    layer.bytecode |= recipe.debian.is_some() && has_bytecode;
+    if layers.repository(&layer).is_none() {
+        layer.suite = suite(tree)?;
+    }
+    let python = base.interpreters.get("python");
+    let python = python.map_or(Path::new(PYTHON), |found| &found.path);
+    install_packages(context, tree, &recipe, python, None, layer, &mut layers)?;
+    clean_up(context, tree, python, &layers)?;
+    layers.write(context, tree)?;
+    let added = layers.layers.last().map(BuiltLayer::packages);
     Ok(Manifest {
-        recipe: described.recipe.clone(),
-        base: Some(base_of(described)),
-        interpreters: described.interpreters.clone(),
-        packages: all,
+        base: Some(Base {
+            name: base.name,
+            digest: base.digest,
+        }),
+        packages: [base.packages, added.unwrap_or_default()].concat(),
+        recipe: base.recipe,
+        interpreters: base.interpreters,
         ..Manifest::default()
     })
 }
 
-/// The release that a tree says it is of.
+/// The release of Debian that a tree names.
 fn suite(tree: &Path) -> Result<Option<String>> {
     let text = read_beneath(tree, "usr/lib/os-release")?.unwrap_or_default();
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map(|value| value.trim_matches('"').to_owned())
     };
-    let plain = |suite: &String| {
+    let is_plain = |suite: &String| {
         !suite.is_empty() && suite.chars().all(|c| c.is_ascii_lowercase() || c == '-')
     };
     Ok(match value("ID=").as_deref() {
-        Some("debian") => value("VERSION_CODENAME=").filter(plain),
+        Some("debian") => value("VERSION_CODENAME=").filter(is_plain),
         _ => None,
     })
 }

@@ -1,29 +1,26 @@
-//! Takes what a tool left in its output directory into the tree.
+//! Moves a tool's output into the tree.
 //!
-//! A tool never writes to the tree itself: its files may be hard links to those
-//! of another rootfs, and what it leaves can be refused as a whole. Existing
-//! files are replaced by name, never written to.
+//! A tool never writes to the tree itself: files of the tree may be hard links to
+//! those of another rootfs, and output that does not fit is refused as a whole.
+//! Existing files are replaced, never written to.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use nix::errno::Errno;
-
-use super::scratch::{failed, make_directory};
+use crate::errors::failed;
+use crate::files::{FileType, copy, make_directory, set_mode, walk};
 use record::error::{Result, SetupError, Step};
-use sys::beneath::Beneath;
 
 /// Directories at the top of a Debian tree that are links into `usr`.
-pub(super) const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
+const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 
 /// Makes the links of a merged `/usr` in an empty tree.
 pub(super) fn merged_usr(tree: &Path) -> Result<()> {
     for name in MERGED {
-        let target = tree.join("usr").join(name);
-        fs::create_dir_all(&target).map_err(failed("mkdir", &target))?;
+        make_directory(&tree.join("usr").join(name))?;
         let link = tree.join(name);
         std::os::unix::fs::symlink(Path::new("usr").join(name), &link)
             .map_err(failed("symlink", &link))?;
@@ -31,176 +28,126 @@ pub(super) fn merged_usr(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves everything in `from` into `tree`. `from` must be written to by nobody
-/// any more.
+/// Makes everything of the tree `from` again in the empty directory `to`. Files are
+/// hard links where the file system allows that, and copies elsewhere.
 ///
 /// # Errors
-/// Something that does not belong into a tree: a device node, or a directory
-/// where the tree has a link or file.
-pub(super) fn adopt(from: &Path, tree: &Path) -> Result<()> {
-    adopt_below(from, tree, Path::new(""))
-}
-
-fn adopt_below(from: &Path, tree: &Path, below: &Path) -> Result<()> {
-    let directory = from.join(below);
-    // What a package ships is readable; what a tool makes need not be.
-    let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(&directory, mode).map_err(failed("chmod", &directory))?;
-    for entry in fs::read_dir(&directory).map_err(failed("readdir", &directory))? {
-        let entry = entry.map_err(failed("readdir", &directory))?;
-        let path = below.join(entry.file_name());
-        let source = entry.path();
-        let kind = entry.file_type().map_err(failed("stat", &source))?;
-        let target = tree.join(usr_merged(tree, &path));
-        if kind.is_dir() {
-            make_place(&target, &path)?;
-            adopt_below(from, tree, &path)?;
-        } else if kind.is_file() || kind.is_symlink() {
-            if kind.is_symlink() && already_linked(&target, &source) {
-                continue;
+/// Something cannot be read or made.
+pub(super) fn link_tree(from: &Path, to: &Path) -> Result<()> {
+    walk(from, &mut |path, file_type| {
+        let (source, target) = (from.join(path), to.join(path));
+        match file_type {
+            FileType::Directory => {
+                make_directory(&target)?;
+                let metadata = source.metadata().map_err(failed("stat", &source))?;
+                set_mode(&target, metadata.permissions().mode())
             }
-            if target.symlink_metadata().is_ok_and(|there| there.is_dir()) {
-                return Err(misfit("the tree has a directory there", &path));
-            }
-            if kind.is_file() {
-                settle(&source)?;
-            }
-            move_to(&source, &target)?;
-        } else {
-            let what = if kind.is_fifo() || kind.is_socket() {
-                "a FIFO or socket"
-            } else {
-                "a device node"
-            };
-            return Err(misfit(
-                &format!("{what} does not belong into a rootfs"),
-                &path,
-            ));
+            FileType::Symlink => copy(&source, &target),
+            FileType::File => match fs::hard_link(&source, &target) {
+                Err(e) if cannot_link(&e) => copy(&source, &target),
+                other => other.map_err(failed("link", &target)),
+            },
+            FileType::Special => Ok(()),
         }
-    }
-    Ok(())
+    })
 }
 
-/// Puts a file of cellblock's own into the tree, by way of `scratch`.
-pub(super) fn put(scratch: &Path, tree: &Path, path: &str, content: &str) -> Result<()> {
-    let from = scratch.join("put");
-    match fs::remove_dir_all(&from) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("rmdir", &from)(e)),
-        _ => {}
-    }
-    let file = from.join(path);
-    let folder = file.parent().unwrap_or(&from);
-    make_directory(folder)?;
-    fs::write(&file, content).map_err(failed("write", &file))?;
-    adopt(&from, tree)
+/// Another file system; too many links; another user's file.
+fn cannot_link(error: &io::Error) -> bool {
+    let numbers = [libc::EXDEV, libc::EMLINK, libc::EPERM, libc::EACCES];
+    error
+        .raw_os_error()
+        .is_some_and(|number| numbers.contains(&number))
 }
 
-/// The text of a plain file of the tree; `None` when there is none. No link is
-/// followed: a tree may come from elsewhere.
-pub(super) fn read_beneath(tree: &Path, path: &str) -> Result<Option<String>> {
-    let place = tree.join(path);
-    let base = fs::File::open(tree).map_err(failed("open", tree))?;
-    let mut file = match Beneath::new(&base).read(path) {
-        Ok(file) => file,
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
-        Err(errno) => return Err(failed("openat2", &place)(errno.into())),
-    };
-    if !file.metadata().map_err(failed("fstat", &place))?.is_file() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)
-        .map_err(failed("read", &place))?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+/// Moves everything in `from` into `tree`. No process may write to `from` any more.
+///
+/// # Errors
+/// The output has a device node, FIFO or socket, or a directory where the tree has
+/// a link or file.
+pub(crate) fn adopt(from: &Path, tree: &Path) -> Result<()> {
+    // Tools may leave directories that their owner cannot read.
+    set_mode(from, 0o755)?;
+    walk(from, &mut |path, file_type| {
+        let (source, target) = (from.join(path), tree.join(usr_merged(tree, path)));
+        match file_type {
+            FileType::Directory => {
+                set_mode(&source, 0o755)?;
+                ensure_directory(&target, path)
+            }
+            FileType::Symlink if is_merged_link(&target, &source) => Ok(()),
+            FileType::File | FileType::Symlink => {
+                if target.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                    return Err(refused("the tree has a directory there", path));
+                }
+                if file_type == FileType::File {
+                    normalise_mode(&source)?;
+                }
+                move_to(&source, &target)
+            }
+            FileType::Special => Err(refused(
+                "a rootfs has no device nodes, FIFOs and sockets",
+                path,
+            )),
+        }
+    })
 }
 
-/// A directory at `target`: the one that is there, or a new one.
-fn make_place(target: &Path, path: &Path) -> Result<()> {
+/// Makes a directory unless there is one; `path` is its path in the tree.
+fn ensure_directory(target: &Path, path: &Path) -> Result<()> {
     match target.symlink_metadata() {
-        Ok(there) if there.is_dir() => Ok(()),
-        Ok(_) => Err(misfit("the tree has a link or file there", path)),
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(refused("the tree has a link or file there", path)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             fs::create_dir(target).map_err(failed("mkdir", target))?;
-            let mode = fs::Permissions::from_mode(0o755);
-            fs::set_permissions(target, mode).map_err(failed("chmod", target))
+            set_mode(target, 0o755)
         }
         Err(e) => Err(failed("stat", target)(e)),
     }
 }
 
-/// The place in the tree: where its top has links into `usr`, through these.
-/// No other link is followed.
+/// The path in a tree whose top has links into `usr`: through these links, and no
+/// others.
 fn usr_merged(tree: &Path, path: &Path) -> PathBuf {
-    let mut parts = path.components();
-    let merged = parts.next().is_some_and(|first| {
-        let Component::Normal(name) = first else {
-            return false;
-        };
-        let linked = |to: PathBuf| to == Path::new("usr").join(name);
+    let is_merged = |name: &OsStr| {
         MERGED.iter().any(|known| name == OsStr::new(known))
-            && fs::read_link(tree.join(name)).is_ok_and(linked)
-    });
-    // The link itself stays what it is.
-    if merged {
-        Path::new("usr").join(path)
-    } else {
-        path.to_owned()
+            && fs::read_link(tree.join(name)).is_ok_and(|to| to == Path::new("usr").join(name))
+    };
+    match path.components().next() {
+        Some(Component::Normal(name)) if is_merged(name) => Path::new("usr").join(path),
+        _ => path.to_owned(),
     }
 }
 
-/// Whether a package brings a link of the merged `/usr` that is there already.
-fn already_linked(target: &Path, source: &Path) -> bool {
-    let Ok(text) = fs::read_link(source) else {
-        return false;
-    };
-    target.is_dir() && target.ends_with(&text)
+/// Whether a package brings a link of the merged `/usr` that the tree has.
+fn is_merged_link(target: &Path, source: &Path) -> bool {
+    fs::read_link(source).is_ok_and(|text| target.is_dir() && target.ends_with(text))
 }
 
-/// One mode for programs and one for the rest: what a umask or a package makes
-/// of it does not change the tree's digest, and no set-user-ID bit survives.
-fn settle(file: &Path) -> Result<()> {
-    let mode = fs::symlink_metadata(file)
-        .map_err(failed("stat", file))?
-        .permissions()
-        .mode();
-    let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
-    fs::set_permissions(file, fs::Permissions::from_mode(mode)).map_err(failed("chmod", file))
+/// Programs get one mode and other files another, so that umasks and packages do
+/// not change the tree's digest, and no set-user-ID bit survives.
+fn normalise_mode(file: &Path) -> Result<()> {
+    let metadata = fs::symlink_metadata(file).map_err(failed("stat", file))?;
+    let is_program = metadata.permissions().mode() & 0o111 != 0;
+    set_mode(file, if is_program { 0o755 } else { 0o644 })
 }
 
 fn move_to(source: &Path, target: &Path) -> Result<()> {
     match fs::rename(source, target) {
-        Err(e) if e.kind() == io::ErrorKind::CrossesDevices => copy_to(source, target),
+        Err(e) if e.kind() == io::ErrorKind::CrossesDevices => copy(source, target),
         other => other.map_err(failed("rename", target)),
     }
 }
 
-/// The same across file systems. An existing file goes first: another rootfs may
-/// share it.
-pub(super) fn copy_to(source: &Path, target: &Path) -> Result<()> {
-    match fs::remove_file(target) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("unlink", target)(e)),
-        _ => {}
-    }
-    let kind = source.symlink_metadata().map_err(failed("stat", source))?;
-    if kind.is_symlink() {
-        let text = fs::read_link(source).map_err(failed("readlink", source))?;
-        std::os::unix::fs::symlink(text, target).map_err(failed("symlink", target))
-    } else {
-        fs::copy(source, target)
-            .map(drop)
-            .map_err(failed("copy", target))
-    }
-}
-
-fn misfit(why: &str, path: &Path) -> SetupError {
+fn refused(why: &str, path: &Path) -> SetupError {
     SetupError::new(Step::Store, why)
         .on(path.display())
-        .hint("leave the package out, or exclude the path by `prune` in the recipe")
+        .hint("leave the package out, or exclude the path with `prune` in the recipe")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     use super::*;
 
@@ -220,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_package_has_below_a_merged_directory_goes_into_usr() {
+    fn files_below_a_merged_directory_go_into_usr() {
         let (_directory, from, tree) = place();
         write(&from, "bin/sh", "shell");
         fs::set_permissions(from.join("bin/sh"), fs::Permissions::from_mode(0o4711)).unwrap();
@@ -234,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_links_of_a_merged_usr_may_come_again() {
+    fn the_links_of_a_merged_usr_may_come_with_a_package() {
         let (_directory, from, tree) = place();
         symlink("usr/bin", from.join("bin")).unwrap();
         adopt(&from, &tree).unwrap();
@@ -260,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_behind_a_link() {
+    fn no_link_is_followed() {
         let (directory, from, tree) = place();
         let outside = directory.path().join("outside");
         fs::create_dir(&outside).unwrap();
@@ -272,9 +219,29 @@ mod tests {
     }
 
     #[test]
-    fn fifos_stay_out() {
+    fn fifos_are_refused() {
         let (_directory, from, tree) = place();
         nix::unistd::mkfifo(&from.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(adopt(&from, &tree).is_err());
+    }
+
+    #[test]
+    fn files_are_shared_and_links_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::create_dir_all(from.join("usr/bin")).unwrap();
+        fs::write(from.join("usr/bin/tool"), "x").unwrap();
+        symlink("/nowhere", from.join("usr/link")).unwrap();
+        fs::create_dir(&to).unwrap();
+        link_tree(&from, &to).unwrap();
+        let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+        assert_eq!(
+            inode(from.join("usr/bin/tool")),
+            inode(to.join("usr/bin/tool"))
+        );
+        assert_eq!(
+            fs::read_link(to.join("usr/link")).unwrap(),
+            Path::new("/nowhere")
+        );
     }
 }

@@ -1,9 +1,9 @@
-"""Compiles Python modules ahead of time, the same way each time.
+"""Compiles Python modules ahead of time, to the same bytes each time.
 
-python3 bytecode.py LIST OUT: LIST has the path of a module on each line. What
-is compiled already is left alone, and what is no Python of this version too:
-importing it says so. The work is shared out by a fixed rule, since what a
-process has compiled before can show in what it writes next.
+python3 bytecode.py LIST OUT: LIST has the path of a module on each line. Modules
+that are compiled already are skipped. So are those that this version of Python
+cannot parse: importing them reports the error. Each process gets the same modules
+each time, since what it compiled before can change the bytes that it writes.
 """
 
 import _imp

@@ -1,43 +1,41 @@
-//! What a built tree knows of its own making: the layers, in a file of the tree.
+//! The layers of a built tree, noted in a file of the tree.
 //!
-//! A build goes on from the rootfs of the store that has most of its layers, and
-//! `rootfs add` prunes and compiles by the rules of what it derives from.
+//! A build continues from the rootfs of the store that has most of its layers, and
+//! `rootfs add` prunes and compiles by the rules of the base's layers.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::adopt::{put, read_beneath};
-use super::cache::digest_of;
-use super::catalogue::Layer;
-use super::debian;
-use super::lock::{Lock, Locked};
-use super::npm;
-use super::prune::Globs;
-use cell::rootfs::{Package, Prepared, Store};
+use super::{BuildContext, Globs};
+use crate::files::read_beneath;
+use crate::packages::debian::Repository;
+use crate::packages::{digest_of, npm};
+use crate::recipe::{Lock, Locked, Recipe, RecipeFolder};
+use cell::rootfs::{Manifest, Package, Prepared, Store};
 use record::error::{Result, SetupError, Step};
 
-/// Where it is in a tree.
+/// The file's path in a tree.
 const PATH: &str = "usr/share/cellblock/layers.json";
 
 const FORMAT: &str = "cellblock.layers.v1";
 
-/// The layers of a tree, the first one first.
+/// The layers of a tree, in the order in which they were built.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Layers {
+pub(crate) struct Layers {
     format: String,
-    pub(super) layers: Vec<Built>,
+    pub(super) layers: Vec<BuiltLayer>,
 }
 
-/// One layer, as it was built.
+/// One layer as it was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Built {
-    /// Digest of its recipe; of a layer that was added, none.
+pub(crate) struct BuiltLayer {
+    /// Digest of its recipe; empty for a layer of `rootfs add`.
     pub(super) digest: String,
     /// The name of its recipe, and its packages.
     #[serde(flatten)]
     pub(super) locked: Locked,
-    /// Where its packages of Debian come from.
+    /// The release and mirror of its packages of Debian.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) suite: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,36 +44,30 @@ pub(super) struct Built {
     pub(super) prune: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) keep: Vec<String>,
-    /// Whether Python modules are compiled, where, and which are not.
+    /// Whether Python modules are compiled.
     #[serde(default)]
     pub(super) bytecode: bool,
+    /// Directories whose modules are compiled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) compiled: Vec<PathBuf>,
+    /// Patterns of modules that are not compiled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) skipped: Vec<String>,
-    /// What came in archives.
+    /// Packages that came in archives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) archives: Vec<Package>,
 }
 
-impl Default for Layers {
-    fn default() -> Self {
-        Self {
-            format: FORMAT.to_owned(),
-            layers: Vec::new(),
-        }
-    }
-}
-
-impl Built {
-    /// A layer by its recipe, without packages yet.
-    pub(super) fn of(layer: &Layer) -> Self {
-        let recipe = &layer.recipe;
+impl BuiltLayer {
+    /// The layer of a recipe, without packages yet.
+    pub(super) fn of(recipe: &Recipe, digest: String) -> Self {
         let debian = recipe.debian.as_ref();
         let bytecode = recipe.bytecode.clone();
-        let inside = |path: &String| PathBuf::from(path.trim_start_matches('/'));
+        let has_bytecode = bytecode.is_some() || recipe.pip.is_some();
+        let bytecode = bytecode.unwrap_or_default();
+        let directories = bytecode.directories.iter();
         Self {
-            digest: layer.digest.clone(),
+            digest,
             locked: Locked {
                 recipe: recipe.name.clone(),
                 ..Locked::default()
@@ -84,22 +76,53 @@ impl Built {
             mirror: debian.and_then(|debian| debian.mirror.clone()),
             prune: recipe.prune.clone(),
             keep: recipe.keep.clone(),
-            bytecode: bytecode.is_some() || recipe.pip.is_some(),
-            compiled: bytecode
-                .iter()
-                .flat_map(|b| b.directories.iter().map(inside))
+            bytecode: has_bytecode,
+            compiled: directories
+                .map(|path| path.trim_start_matches('/').into())
                 .collect(),
-            skipped: bytecode.map(|b| b.skip).unwrap_or_default(),
+            skipped: bytecode.skip,
             archives: Vec::new(),
         }
+    }
+
+    /// Its packages, for the manifest.
+    pub(super) fn packages(&self) -> Vec<Package> {
+        let package = |name: &String, version: &String, source: &str, sha256: &String| Package {
+            name: name.clone(),
+            version: version.clone(),
+            source: source.to_owned(),
+            digest: Some(format!("sha256:{sha256}")),
+        };
+        let Locked {
+            debian, pip, npm, ..
+        } = &self.locked;
+        // It was parsed when it was written.
+        let npm = npm.as_deref().map(npm::installed).and_then(Result::ok);
+        debian
+            .iter()
+            .map(|deb| package(&deb.name, &deb.version, "debian", &deb.sha256))
+            .chain(self.archives.iter().cloned())
+            .chain(
+                pip.iter()
+                    .map(|w| package(&w.name, &w.version, "pypi", &w.sha256)),
+            )
+            .chain(npm.into_iter().flatten())
+            .collect()
     }
 }
 
 impl Layers {
-    /// Those of the tree, if it says.
+    pub(super) fn new(layers: Vec<BuiltLayer>) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            layers,
+        }
+    }
+
+    /// The layers that the tree names; `None` when it names none.
     ///
     /// # Errors
-    /// It says so in a way that this version does not read.
+    /// This version does not read the file.
     pub(super) fn read(tree: &Path) -> Result<Option<Self>> {
         let Some(text) = read_beneath(tree, PATH)? else {
             return Ok(None);
@@ -110,119 +133,73 @@ impl Layers {
                 .hint("build the rootfs again with --fresh")
         };
         let layers: Self = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-        if layers.format == FORMAT {
-            Ok(Some(layers))
-        } else {
-            Err(wrong(format!("this version reads `{FORMAT}`")))
+        match layers.format == FORMAT {
+            true => Ok(Some(layers)),
+            false => Err(wrong(format!("this version reads `{FORMAT}`"))),
         }
     }
 
-    /// Writes them into the tree.
-    pub(super) fn write(&self, scratch: &Path, tree: &Path) -> Result<()> {
+    /// Writes the file into the tree.
+    pub(super) fn write(&self, context: &BuildContext, tree: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| SetupError::new(Step::Store, e.to_string()).on(PATH))?;
-        put(scratch, tree, PATH, &(text + "\n"))
+        context.put(tree, PATH, &(text + "\n"))
     }
 
-    /// One digest for all their recipes.
-    pub(super) fn digest(layers: &[Layer]) -> String {
-        let all: String = layers.iter().map(|l| format!("{}\n", l.digest)).collect();
-        digest_of(all.as_bytes())
+    /// The release and mirror that packages of Debian in the layer `next` come from:
+    /// those of the first layers that name them.
+    pub(super) fn repository(&self, next: &BuiltLayer) -> Option<Repository> {
+        let layers = || self.layers.iter().chain([next]);
+        let suite = layers().find_map(|layer| layer.suite.as_deref());
+        let mirror = layers().find_map(|layer| layer.mirror.as_deref());
+        suite.map(|suite| Repository::new(suite, mirror))
     }
 
-    /// Where packages of Debian come from: the first layer to say so decides.
-    pub(super) fn source(&self) -> Option<debian::Source> {
-        let suite = self
-            .layers
-            .iter()
-            .find_map(|layer| layer.suite.as_deref())?;
-        let mirror = self.layers.iter().find_map(|layer| layer.mirror.as_deref());
-        Some(debian::Source::new(suite, mirror))
-    }
-
-    /// What is removed, and what is kept.
+    /// The patterns in one field of all layers.
     ///
     /// # Errors
-    /// A pattern that is none.
-    pub(super) fn prune(&self) -> Result<(Globs, Globs)> {
-        let all = |field: fn(&Built) -> &Vec<String>| {
-            let texts: Vec<&String> = self.layers.iter().flat_map(field).collect();
-            Globs::new(&texts)
-        };
-        Ok((all(|layer| &layer.prune)?, all(|layer| &layer.keep)?))
+    /// An invalid pattern.
+    pub(super) fn patterns(&self, field: fn(&BuiltLayer) -> &Vec<String>) -> Result<Globs> {
+        let patterns: Vec<&String> = self.layers.iter().flat_map(field).collect();
+        Globs::new(&patterns)
     }
 
-    /// For the manifest.
-    pub(super) fn packages(&self) -> Vec<Package> {
-        packages(&self.layers)
-    }
-
-    /// Those of the last layer only.
-    pub(super) fn packages_of_last(&self) -> Vec<Package> {
-        packages(self.layers.last().map_or(&[], std::slice::from_ref))
-    }
     pub(super) fn lock(&self) -> Lock {
         Lock::new(self.layers.iter().map(|l| l.locked.clone()).collect())
     }
 
-    /// Whether these are the first of `wanted`, and not all of them.
-    fn begin(&self, wanted: &[Layer], lock: Option<&Lock>) -> bool {
-        let same = |(index, built): (usize, &Built)| {
-            let recipe = wanted.get(index).is_some_and(|l| l.digest == built.digest);
-            let packages =
-                lock.is_none_or(|lock| lock.layer.get(index).is_some_and(|l| *l == built.locked));
-            recipe && packages
+    /// Whether these are the first layers of `chain`, and not all of them.
+    fn begin(&self, chain: &[RecipeFolder], lock: Option<&Lock>) -> bool {
+        let is_same = |(index, built): (usize, &BuiltLayer)| {
+            let folder = chain.get(index);
+            let locked = lock.map(|lock| lock.layer.get(index));
+            folder.is_some_and(|folder| folder.digest == built.digest)
+                && locked.is_none_or(|locked| locked == Some(&built.locked))
         };
-        self.layers.len() < wanted.len() && self.layers.iter().enumerate().all(same)
+        self.layers.len() < chain.len() && self.layers.iter().enumerate().all(is_same)
     }
 }
 
-fn packages(layers: &[Built]) -> Vec<Package> {
-    let mut packages = Vec::new();
-    let package = |name: &str, version: &str, source: &str, digest: String| Package {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        source: source.to_owned(),
-        digest: Some(digest),
-    };
-    for layer in layers {
-        for deb in &layer.locked.debian {
-            let digest = format!("sha256:{}", deb.sha256);
-            packages.push(package(&deb.name, &deb.version, "debian", digest));
-        }
-        packages.extend(layer.archives.iter().cloned());
-        for wheel in &layer.locked.pip {
-            let digest = format!("sha256:{}", wheel.sha256);
-            packages.push(package(&wheel.name, &wheel.version, "pypi", digest));
-        }
-        // Read when it was written, so it can be read.
-        let npm = layer.locked.npm.as_deref().map(npm::installed);
-        for tarball in npm.and_then(Result::ok).unwrap_or_default() {
-            let (name, version) = (&tarball.name, &tarball.version);
-            packages.push(package(name, version, "npm", tarball.integrity));
-        }
-    }
-    packages
+/// One digest of all recipes of a chain.
+pub(super) fn digest_of_chain(chain: &[RecipeFolder]) -> String {
+    let all: String = chain.iter().map(|f| format!("{}\n", f.digest)).collect();
+    digest_of(all.as_bytes())
 }
 
-/// The rootfs of the store that has most of the first layers of `wanted`.
+/// The rootfs of the store that has most of the first layers of `chain`.
 pub(super) fn best_base(
     store: &Store,
-    wanted: &[Layer],
+    chain: &[RecipeFolder],
     lock: Option<&Lock>,
 ) -> Option<(Prepared, Layers)> {
-    let mut best: Option<(Prepared, Layers)> = None;
-    for listed in store.list() {
-        let Ok(Some(prepared)) = store.find(&listed.name) else {
-            continue;
-        };
-        let Ok(Some(layers)) = Layers::read(&prepared.path) else {
-            continue;
-        };
-        let most = best.as_ref().map_or(0, |(_, best)| best.layers.len());
-        if layers.layers.len() > most && layers.begin(wanted, lock) {
-            best = Some((prepared, layers));
-        }
-    }
-    best
+    let names = store.names().into_keys();
+    names
+        .filter_map(|name| {
+            let prepared = store.find(&name).ok()??;
+            // An imported tree may claim any layers; it has no recipe.
+            Manifest::read(&prepared.path).ok()??.recipe?;
+            let layers = Layers::read(&prepared.path).ok()??;
+            layers.begin(chain, lock).then_some((prepared, layers))
+        })
+        .max_by_key(|(_, layers)| layers.layers.len())
 }

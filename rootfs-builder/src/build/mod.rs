@@ -2,212 +2,181 @@
 //!
 //! # Flow
 //!
-//! 1. [`catalogue`] finds the recipe and those that it extends: the layers.
-//! 2. A draft of the store is begun, from the rootfs of the store that has most
-//!    of these layers already ([`layers`], [`link`]).
-//! 3. Each layer ([`assemble`]): packages are resolved ([`debian`], [`pip`],
-//!    [`npm`]) or taken from the lock file ([`lock`]), fetched into the cache
-//!    ([`cache`]), unpacked; the recipe's steps run; what is unwanted goes
-//!    ([`prune`]); Python modules are compiled ([`bytecode`]).
-//! 4. Each recipe's smoke test runs on the whole ([`smoke`]), and the draft gets
-//!    its name.
+//! 1. [`crate::recipe`] finds the recipe and those that it extends.
+//! 2. The store begins a draft. It gets hard links to the files of the rootfs that
+//!    has most of the recipe's layers already ([`layers`], [`adopt`]).
+//! 3. Each further layer ([`layer`]): packages are resolved ([`crate::packages`]) or
+//!    taken from the lock file, fetched into the cache and unpacked; the recipe's
+//!    steps run; unwanted files go ([`prune`]); Python modules are compiled
+//!    ([`bytecode`]).
+//! 4. Each recipe's smoke tests run on the whole tree, and the draft gets its name.
 //!
-//! Every outside tool runs in a cell ([`tool`]), can write to one empty directory,
-//! and what it leaves there is taken over by [`adopt`]: nobody but this process
-//! ever writes to a tree.
+//! Every tool runs in a cell ([`crate::tool`]) and can write to one empty directory.
+//! [`adopt`] moves its output into the tree, to which only this process writes.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-pub use add::{Addition, add};
-pub use catalogue::{Layer, built_in, find};
-pub use lock::Lock;
-pub use recipe::Recipe;
+pub use add::AddRequest;
+pub(crate) use add::add;
+pub(crate) use adopt::adopt;
+pub(crate) use context::BuildContext;
+pub use dry_run::{PlannedBuild, PlannedFile};
+pub(crate) use prune::Globs;
 
-use adopt::put;
+use crate::errors::failed;
+use crate::import::version_in;
+use crate::recipe::{LOCK_FILE, Lock, RecipeFolder, chain};
+use crate::store;
+use crate::tool::{Failure, RECIPE, Tool};
+use cell::drivers;
+use cell::rootfs::{Interpreter, Manifest, Prepared, Recipe, Store};
 use layers::Layers;
-use progress::spoken;
-use scratch::failed;
-use shop::Shop;
-use tool::Tool;
-
-use cell::rootfs::{Base, Draft, Interpreter, Manifest, Store};
-use cell::spec::units::Bytes;
 use record::error::{Result, SetupError, Step};
 
 mod add;
 mod adopt;
-mod assemble;
 mod bytecode;
-mod cache;
-mod catalogue;
-mod debian;
-mod dry;
+mod context;
+mod dry_run;
+mod layer;
 mod layers;
-mod link;
-mod lock;
-mod npm;
-mod pip;
-mod progress;
 mod prune;
-mod recipe;
-mod scratch;
-mod shop;
-mod smoke;
-mod tool;
 
-/// What `cellblock rootfs build` is asked for.
+/// A request to build a rootfs.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// A built-in recipe's name, or the path of a recipe's folder.
+pub struct BuildRequest {
+    /// Name of a built-in recipe, or path of a recipe's folder.
     pub recipe: String,
-    /// What the rootfs is to be called, if not as its recipe.
+    /// Name of the rootfs, if not the recipe's.
     pub name: Option<String>,
-    /// The store, if not the usual one.
+    /// The store, if not the default one.
     pub store: Option<PathBuf>,
-    /// Take the packages that the recipe's lock file names, and no others.
+    /// Install exactly the packages in the recipe's lock file.
     pub locked: bool,
     /// Write the lock file.
     pub update_lock: bool,
-    /// Begin with nothing, whatever the store has.
+    /// Start with an empty tree, whatever the store has.
     pub fresh: bool,
-    /// Only say what would be fetched.
-    pub dry_run: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     pub quiet: bool,
 }
 
-/// The caller's interrupt, as an error.
-fn cancelled() -> SetupError {
-    SetupError::new(Step::Store, "interrupted")
-        .hint("nothing half-made is left; what was fetched is kept, and the same command goes on from there")
+/// A build before its first layer.
+struct Start {
+    chain: Vec<RecipeFolder>,
+    lock: Option<Lock>,
+    store: Store,
+    context: BuildContext,
+    /// The tree of the store to start from.
+    base: Option<(Prepared, Layers)>,
 }
 
-/// Builds a rootfs and puts it into the store; `None` for a dry run.
-///
-/// # Errors
-/// What is wrong with the recipe, the network, the disk or a package; nothing is
-/// left of the rootfs then, and what was fetched stays in the cache.
-pub fn build(request: &Request) -> Result<Option<Manifest>> {
-    let began = Instant::now();
-    let wanted = catalogue::chain(&request.recipe)?;
-    let Some(last) = wanted.last() else {
-        return Ok(None);
+fn start(request: &BuildRequest) -> Result<Start> {
+    let chain = chain(&request.recipe)?;
+    let lock = request.locked.then(|| lock(&chain)).transpose()?;
+    let store = Store::open(request.store.as_deref())?;
+    let context = BuildContext::open(request.quiet)?;
+    let base = match request.fresh {
+        true => None,
+        false => layers::best_base(&store, &chain, lock.as_ref()),
     };
-    let lock = if request.locked {
-        Some(locked(last, &wanted)?)
-    } else {
-        None
-    };
-    if request.update_lock && last.folder.is_none() {
+    Ok(Start {
+        chain,
+        lock,
+        store,
+        context,
+        base,
+    })
+}
+
+/// The files that [`build`] would fetch.
+pub(crate) fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
+    let mut start = start(request)?;
+    let base = start.base.as_ref();
+    let base = base.map(|(prepared, layers)| (prepared.path.as_path(), layers));
+    dry_run::plan(&mut start.context, &start.chain, start.lock.as_ref(), base)
+}
+
+pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
+    let Start {
+        chain,
+        lock,
+        store,
+        mut context,
+        base,
+    } = start(request)?;
+    let last = last(&chain)?;
+    let lock_file = last.path.as_ref().map(|folder| folder.join(LOCK_FILE));
+    if request.update_lock && lock_file.is_none() {
         return Err(SetupError::new(
             Step::Spec,
-            "a built-in recipe's lock file is part of cellblock",
+            "the lock file of a built-in recipe is part of cellblock",
         )
         .on("--update-lock")
         .hint("name the folder of a recipe, such as ./rootfs-builder/recipes/python"));
     }
-    let store = Store::open(request.store.as_deref())?;
-    let mut shop = Shop::open(request.quiet)?;
-    let result = build_in(&mut shop, request, &store, &wanted, lock.as_ref());
-    shop.progress.clear();
-    let Some((manifest, layers)) = result? else {
-        return Ok(None);
-    };
-    if let (true, Some(folder)) = (request.update_lock, &last.folder) {
-        let path = folder.join(lock::FILE);
-        fs::write(&path, layers.lock().to_text()?).map_err(failed("write", &path))?;
-    }
-    report(&shop, &manifest, began);
-    Ok(Some(manifest))
-}
-
-fn build_in(
-    shop: &mut Shop,
-    request: &Request,
-    store: &Store,
-    wanted: &[Layer],
-    lock: Option<&Lock>,
-) -> Result<Option<(Manifest, Layers)>> {
-    let recipe = wanted.last().map(|layer| &layer.recipe.name);
-    let name = request
-        .name
-        .as_ref()
-        .or(recipe)
-        .cloned()
-        .unwrap_or_default();
-    let base = if request.fresh {
-        None
-    } else {
-        layers::best_base(store, wanted, lock)
-    };
-    if request.dry_run {
-        let base = base
-            .as_ref()
-            .map(|(prepared, layers)| (prepared.path.as_path(), layers));
-        return dry::show(shop, wanted, lock, base).map(|()| None);
-    }
-    let draft = store.begin(&name)?;
-    let tree = draft.tree().to_owned();
+    let draft = store::begin(&store, request.name.as_ref().unwrap_or(&last.recipe.name))?;
+    let tree = draft.tree();
     let layers = match base {
         Some((prepared, layers)) => {
-            shop.progress.say(&format!("from {}", prepared.name));
-            link::link_tree(&prepared.path, &tree)?;
+            context.job.print(&format!("from {}", prepared.name));
+            adopt::link_tree(&prepared.path, tree)?;
             layers
         }
         None => {
-            adopt::merged_usr(&tree)?;
-            Layers::default()
+            adopt::merged_usr(tree)?;
+            Layers::new(Vec::new())
         }
     };
-    furnish(shop, &tree)?;
-    let layers = assemble::assemble(shop, &tree, wanted, layers, lock)?;
-    layers.write(shop.scratch.path(), &tree)?;
+    write_default_etc(&context, tree)?;
+    let layers = layer::add_layers(&mut context, tree, &chain, layers, lock.as_ref())?;
+    layers.write(&context, tree)?;
     let manifest = Manifest {
-        recipe: Some(cell::rootfs::Recipe {
-            name: recipe.cloned().unwrap_or_default(),
-            digest: Layers::digest(wanted),
+        recipe: Some(Recipe {
+            name: last.recipe.name.clone(),
+            digest: layers::digest_of_chain(&chain),
         }),
-        interpreters: interpreters(shop, &tree, wanted)?,
-        packages: layers.packages(),
+        interpreters: interpreters(&context, tree, &chain)?,
+        packages: layers.layers.iter().flat_map(|l| l.packages()).collect(),
         ..Manifest::default()
     };
-    for layer in wanted {
-        smoke::test(shop, &tree, layer)?;
+    for folder in &chain {
+        smoke_test(&context, tree, folder)?;
     }
-    finish(shop, draft, manifest).map(|manifest| Some((manifest, layers)))
+    let manifest = context.commit(draft, manifest)?;
+    if let (true, Some(path)) = (request.update_lock, lock_file) {
+        fs::write(&path, layers.lock().to_text()?).map_err(failed("write", &path))?;
+    }
+    Ok(manifest)
 }
 
-/// Gives the draft its name.
-fn finish(shop: &Shop, draft: Draft, manifest: Manifest) -> Result<Manifest> {
-    shop.progress.stage("checking and storing");
-    shop.check()?;
-    draft.commit(manifest)
+/// The recipe that the others of a chain are for.
+fn last(chain: &[RecipeFolder]) -> Result<&RecipeFolder> {
+    let last = chain.last();
+    last.ok_or_else(|| SetupError::new(Step::Spec, "the recipe has no layers"))
 }
 
-/// The lock file of `last`, if it is for these layers.
-fn locked(last: &Layer, wanted: &[Layer]) -> Result<Lock> {
+/// The lock file of a chain's last recipe, which must be for the layers of the chain.
+fn lock(chain: &[RecipeFolder]) -> Result<Lock> {
+    let last = last(chain)?;
     let wrong = |why: &str| {
         SetupError::new(Step::Spec, why)
-            .on(format!("{}/{}", last.recipe.name, lock::FILE))
+            .on(format!("{}/{LOCK_FILE}", last.recipe.name))
             .hint("build without --locked; for a recipe of your own, --update-lock writes the file")
     };
     let lock = last.lock()?.ok_or_else(|| wrong("there is no lock file"))?;
-    let names = wanted.iter().map(|layer| &layer.recipe.name);
-    if names.eq(lock.layer.iter().map(|layer| &layer.recipe)) {
-        Ok(lock)
-    } else {
-        Err(wrong(
-            "the lock file is for other layers than the recipe has",
-        ))
+    let names = chain.iter().map(|folder| &folder.recipe.name);
+    match names.eq(lock.layer.iter().map(|layer| &layer.recipe)) {
+        true => Ok(lock),
+        false => Err(wrong("the lock file is for other layers")),
     }
 }
 
-/// The little of `/etc` that programs expect and no package brings. A cell on a
+/// Writes the files of `/etc` that programs expect and no package has. A cell on a
 /// prepared tree gets none of its own.
-fn furnish(shop: &Shop, tree: &Path) -> Result<()> {
+fn write_default_etc(context: &BuildContext, tree: &Path) -> Result<()> {
     const FILES: [(&str, &str); 5] = [
         (
             "etc/passwd",
@@ -220,100 +189,65 @@ fn furnish(shop: &Shop, tree: &Path) -> Result<()> {
             "etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\n",
         ),
-        // A place for the host's, in the cells that fetch.
+        // Tools with a network get the host's in its place.
         ("etc/resolv.conf", ""),
     ];
     for (path, content) in FILES {
         if tree.join(path).symlink_metadata().is_err() {
-            put(shop.scratch.path(), tree, path, content)?;
+            context.put(tree, path, content)?;
         }
     }
     Ok(())
 }
 
-/// The interpreters of all layers with their versions, by asking them.
+/// The interpreters of all layers, with the versions that they print.
 fn interpreters(
-    shop: &Shop,
+    context: &BuildContext,
     tree: &Path,
-    wanted: &[Layer],
+    chain: &[RecipeFolder],
 ) -> Result<BTreeMap<String, Interpreter>> {
     let mut found = BTreeMap::new();
-    for (language, interpreter) in wanted.iter().flat_map(|l| &l.recipe.interpreters) {
+    for (language, interpreter) in chain.iter().flat_map(|f| &f.recipe.interpreters) {
         let words = interpreter.version.iter().map(String::as_str);
-        let doing = interpreter.version.join(" ");
-        let printed = Tool::new(&doing, words).tree(tree).run()?;
+        let name = interpreter.version.join(" ");
+        let printed = Tool::new(&name, words).tree(tree).run()?;
         let version = version_in(&printed).ok_or_else(|| {
-            SetupError::new(
-                Step::Store,
-                format!("prints no version: {:?}", printed.trim()),
-            )
-            .on(doing)
+            let message = format!("prints no version: {:?}", printed.trim());
+            SetupError::new(Step::Store, message).on(name)
         })?;
         let path = interpreter.path.clone();
         found.insert(language.clone(), Interpreter { path, version });
-        shop.check()?;
+        context.job.check()?;
     }
     Ok(found)
 }
 
-/// The first thing in `text` that looks like a version: `3.13.5`.
-fn version_in(text: &str) -> Option<String> {
-    let words = text.split(|c: char| c.is_whitespace() || "(),\"".contains(c));
-    words
-        .map(|word| word.trim_start_matches('v'))
-        .map(|word| {
-            let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
-            &word[..end.unwrap_or(word.len())]
-        })
-        .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))
-        .map(|word| word.trim_end_matches('.').to_owned())
-}
-
-fn report(shop: &Shop, manifest: &Manifest, began: Instant) {
-    shop.progress.say(&format!(
-        "{}: {} files, {}, {} packages, sha256:{} ({})",
-        manifest.name,
-        manifest.files,
-        size(manifest.size_bytes),
-        manifest.packages.len(),
-        manifest.digest,
-        spoken(began.elapsed()),
-    ));
-}
-
-/// `57.3M`.
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..Bytes::MIB => format!("{}K", bytes.div_ceil(Bytes::KIB)),
-        _ => format!("{:.1}M", bytes as f64 / Bytes::MIB as f64),
+/// Runs the smoke tests of a recipe on a tree, in cells as strict as any other.
+fn smoke_test(context: &BuildContext, tree: &Path, folder: &RecipeFolder) -> Result<()> {
+    let recipe = &folder.recipe;
+    for (language, words) in &recipe.smoke {
+        context
+            .job
+            .step(&format!("testing {language} of {}", recipe.name));
+        let profile = drivers::find(language).and_then(|driver| driver.profile);
+        let name = format!("{}: smoke.{language}", recipe.name);
+        let words = words.iter().map(String::as_str);
+        let ended = Tool::confined(&name, words, profile.map(|profile| profile.name))
+            .tree(tree)
+            .ro(&context.directory_with("recipe", folder.files())?, RECIPE)
+            .run();
+        context.job.check()?;
+        ended.map_err(|failure| match failure {
+            Failure::Setup(error) => error,
+            Failure::Program { name, message, .. } => {
+                SetupError::new(Step::Store, format!("the smoke test failed: {message}"))
+                    .on(name)
+                    .hint(
+                        "the store is unchanged; fix the recipe, or build with the packages of \
+                         its lock file (--locked)",
+                    )
+            }
+        })?;
     }
-}
-
-/// What a rootfs is derived from, for its manifest.
-fn base_of(manifest: &Manifest) -> Base {
-    Base {
-        name: manifest.name.clone(),
-        digest: manifest.digest.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_found_in_what_interpreters_print() {
-        for (printed, version) in [
-            ("Python 3.13.5\n", "3.13.5"),
-            ("v24.9.0\n", "24.9.0"),
-            ("R version 4.5.0 (2025-04-11) -- \"x\"", "4.5.0"),
-            ("openjdk 21.0.8 2025-07-15\n", "21.0.8"),
-            ("jshell 21.0.8\n", "21.0.8"),
-            ("GNU bash, version 5.2.37(1)-release (x86_64)", "5.2.37"),
-            ("Rscript (R) version 4.5.0 (2025-04-11)", "4.5.0"),
-        ] {
-            assert_eq!(version_in(printed).as_deref(), Some(version), "{printed}");
-        }
-        assert_eq!(version_in("none"), None);
-    }
+    Ok(())
 }

@@ -1,16 +1,17 @@
-//! What is removed from a tree again: documents, caches, tests.
+//! Removes documents, caches and tests from a tree.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use glob::{MatchOptions, Pattern};
 
-use super::scratch::failed;
+use crate::errors::failed;
+use crate::files::{FileType, walk};
 use record::error::{Result, SetupError, Step};
 
 /// A list of patterns for paths relative to a tree.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Globs(Vec<Pattern>);
+pub(crate) struct Globs(Vec<Pattern>);
 
 const OPTIONS: MatchOptions = MatchOptions {
     case_sensitive: true,
@@ -20,12 +21,15 @@ const OPTIONS: MatchOptions = MatchOptions {
 
 impl Globs {
     /// # Errors
-    /// The first that is no pattern.
-    pub(super) fn new<T: AsRef<str>>(patterns: &[T]) -> Result<Self> {
+    /// The first invalid pattern.
+    pub(crate) fn new<T: AsRef<str>>(patterns: &[T]) -> Result<Self> {
         let compile = |text: &T| {
             let text = text.as_ref();
             if text.starts_with('/') {
-                return Err(wrong(text, "starts at the top of the tree, without a `/`"));
+                return Err(wrong(
+                    text,
+                    "patterns are relative to the tree, without a `/` first",
+                ));
             }
             Pattern::new(text).map_err(|error| wrong(text, error.msg))
         };
@@ -36,45 +40,42 @@ impl Globs {
             .map(Self)
     }
 
-    /// Whether one of them stands for `path` or a directory above it.
+    /// Whether one of them matches `path` or a directory above it.
     pub(super) fn cover(&self, path: &Path) -> bool {
-        path.ancestors().any(|above| self.name(above))
-    }
-
-    fn name(&self, path: &Path) -> bool {
-        let is = |pattern: &Pattern| pattern.matches_path_with(path, OPTIONS);
-        self.0.iter().any(is)
+        let matches = |path: &Path| {
+            let mut patterns = self.0.iter();
+            patterns.any(|pattern| pattern.matches_path_with(path, OPTIONS))
+        };
+        path.ancestors().any(matches)
     }
 }
 
 fn wrong(pattern: &str, why: &str) -> SetupError {
-    SetupError::new(Step::Spec, format!("{pattern:?} is no pattern: {why}"))
+    SetupError::new(Step::Spec, format!("invalid pattern {pattern:?}: {why}"))
 }
 
-/// Removes what `prune` covers and `keep` does not, and the directories that
-/// are empty then.
+/// Removes the files that `prune` covers and `keep` does not, and the directories
+/// that become empty.
 ///
 /// # Errors
-/// What cannot be read or removed.
+/// Something cannot be read or removed.
 pub(super) fn prune(tree: &Path, prune: &Globs, keep: &Globs) -> Result<()> {
-    below(tree, PathBuf::new(), prune, keep)
-}
-
-fn below(tree: &Path, directory: PathBuf, prune: &Globs, keep: &Globs) -> Result<()> {
-    let place = tree.join(&directory);
-    for entry in fs::read_dir(&place).map_err(failed("readdir", &place))? {
-        let entry = entry.map_err(failed("readdir", &place))?;
-        let path = directory.join(entry.file_name());
-        let kind = entry.file_type().map_err(failed("stat", &place))?;
-        if kind.is_dir() {
-            below(tree, path, prune, keep)?;
-        } else if prune.cover(&path) && !keep.cover(&path) {
-            fs::remove_file(entry.path()).map_err(failed("unlink", &entry.path()))?;
+    let mut directories = Vec::new();
+    walk(tree, &mut |path, file_type| {
+        let is_pruned = prune.cover(path);
+        let path_outside = tree.join(path);
+        if file_type == FileType::Directory {
+            if is_pruned {
+                directories.push(path_outside);
+            }
+        } else if is_pruned && !keep.cover(path) {
+            fs::remove_file(&path_outside).map_err(failed("unlink", &path_outside))?;
         }
-    }
-    if prune.cover(&directory) {
-        // What is kept is in its way.
-        let _ = fs::remove_dir(&place);
+        Ok(())
+    })?;
+    for directory in directories.iter().rev() {
+        // It fails where something is kept.
+        let _ = fs::remove_dir(directory);
     }
     Ok(())
 }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_stands_for_all_below() {
+    fn a_pattern_covers_everything_below() {
         let globs = Globs::new(&["usr/share/doc", "usr/lib/python3*/**/tests", "*.la"]).unwrap();
         for path in [
             "usr/share/doc/x/copyright",
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_with_its_directories() {
+    fn kept_files_stay_with_their_directories() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path();
         for path in ["doc/a/copyright", "doc/a/README", "doc/b/README", "lib/x"] {

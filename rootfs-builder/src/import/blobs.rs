@@ -1,36 +1,38 @@
-//! The files of an image, in a directory or in an archive.
+//! The files of an image in a directory or an archive.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use serde::de::DeserializeOwned;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha512};
 
 use super::broken;
+use crate::errors::failed;
 use archive::{Member, MemberKind};
 use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::tree::open_top;
 
-/// Indexes, manifests and configurations are no larger.
-const LARGEST_DOCUMENT: u64 = 8 << 20;
+/// Maximum size of indexes, manifests and configurations.
+const MAX_DOCUMENT_BYTES: u64 = 8 << 20;
 
-/// Links from one name in an archive to the next.
-const MOST_LINKS: usize = 8;
+/// Maximum number of links from one name in an archive to the next.
+const MAX_LINKS: usize = 8;
 
 /// The files of an image.
 pub(super) struct Blobs {
     path: PathBuf,
-    place: Place,
+    container: Container,
 }
 
-enum Place {
-    Directory(std::os::fd::OwnedFd),
+enum Container {
+    Directory(OwnedFd),
     Archive {
         file: File,
         members: BTreeMap<Vec<u8>, MemberKind>,
@@ -38,15 +40,15 @@ enum Place {
 }
 
 impl Blobs {
-    /// Those in a directory.
+    /// The files in a directory.
     pub(super) fn directory(path: &Path) -> Result<Self> {
         Ok(Self {
             path: path.to_owned(),
-            place: Place::Directory(open_top(path, Step::Store)?),
+            container: Container::Directory(open_top(path, Step::Store)?),
         })
     }
 
-    /// Those in a plain tar archive, as listed.
+    /// The files in a plain tar archive, which has these members.
     pub(super) fn archive(file: File, path: &Path, members: Vec<Member>) -> Self {
         let plain = |name: &[u8]| name.strip_prefix(b"./").unwrap_or(name).to_vec();
         let members = members
@@ -54,7 +56,7 @@ impl Blobs {
             .map(|member| (plain(&member.name), member.kind));
         Self {
             path: path.to_owned(),
-            place: Place::Archive {
+            container: Container::Archive {
                 file,
                 members: members.collect(),
             },
@@ -66,46 +68,46 @@ impl Blobs {
         self.open(name).is_ok()
     }
 
-    /// What is wrong with the image.
+    /// The error for a damaged image.
     pub(super) fn broken(&self, message: impl Into<String>) -> SetupError {
         broken(&self.path, message)
     }
 
-    /// The file of this name, and its size.
+    /// The file of this name, and its size. Files of an archive share its position,
+    /// so only one of them can be read at a time.
     pub(super) fn open(&self, name: &str) -> Result<(Box<dyn Read + '_>, u64)> {
-        match &self.place {
-            Place::Directory(dir) => self.open_file(dir, name),
-            Place::Archive { file, members } => {
+        match &self.container {
+            Container::Directory(dir) => self.open_file(dir, name),
+            Container::Archive { file, members } => {
                 let (at, size) = self.find(members, name)?;
-                let end = at.saturating_add(size);
-                Ok((Box::new(Part { file, at, end }), size))
+                let mut file = file;
+                file.seek(SeekFrom::Start(at))
+                    .map_err(failed("lseek", &self.path))?;
+                Ok((Box::new(file.take(size)), size))
             }
         }
     }
 
-    fn open_file(
-        &self,
-        dir: &std::os::fd::OwnedFd,
-        name: &str,
-    ) -> Result<(Box<dyn Read + '_>, u64)> {
-        // A layout may share blobs by links, but not with what is outside.
-        let file = match Beneath::new(dir).following_links().read(name) {
+    fn open_file(&self, directory: &OwnedFd, name: &str) -> Result<(Box<dyn Read + '_>, u64)> {
+        let path = self.path.join(name);
+        // A layout may share blobs by links.
+        let file = match Beneath::new(directory).following_links().read(name) {
             Err(Errno::ENOENT) => return Err(self.missing(name)),
-            other => other.map_err(|e| self.failed("openat2", name, e.into()))?,
+            other => other.map_err(failed("openat2", &path))?,
         };
-        let kind = file.metadata().map_err(|e| self.failed("fstat", name, e))?;
-        match kind.is_file() {
-            true => Ok((Box::new(file), kind.len())),
+        let metadata = file.metadata().map_err(failed("fstat", &path))?;
+        match metadata.is_file() {
+            true => Ok((Box::new(file), metadata.len())),
             false => Err(self.missing(name)),
         }
     }
 
     fn find(&self, members: &BTreeMap<Vec<u8>, MemberKind>, name: &str) -> Result<(u64, u64)> {
         let mut name = name.as_bytes().to_vec();
-        for _ in 0..MOST_LINKS {
+        for _ in 0..MAX_LINKS {
             match members.get(&name) {
                 Some(MemberKind::File { at, size }) => return Ok((*at, *size)),
-                // Older versions of docker link layers that two images share.
+                // Old versions of docker link layers that images share.
                 Some(MemberKind::Link(text)) => name = beside(&name, text),
                 _ => break,
             }
@@ -117,20 +119,16 @@ impl Blobs {
         self.broken(format!("the image has no file `{name}`"))
     }
 
-    fn failed(&self, call: &str, name: &str, error: io::Error) -> SetupError {
-        SetupError::io(Step::Store, call, &error).on(self.path.join(name).display())
-    }
-
-    /// A small document, checked against `digest` if there is one.
+    /// Parses a small file, after checking its digest if there is one.
     pub(super) fn document<T: DeserializeOwned>(
         &self,
         name: &str,
         digest: Option<&str>,
     ) -> Result<T> {
         let (reader, size) = self.open(name)?;
-        if size > LARGEST_DOCUMENT {
+        if size > MAX_DOCUMENT_BYTES {
             return Err(self.broken(format!(
-                "`{name}` has {size} bytes, where at most {LARGEST_DOCUMENT} are read"
+                "`{name}` has {size} bytes; the maximum is {MAX_DOCUMENT_BYTES}"
             )));
         }
         let mut text = Vec::new();
@@ -142,40 +140,32 @@ impl Blobs {
             .read_to_end(&mut text)
             .map_err(|e| self.broken(format!("`{name}`: {e}")))?;
         serde_json::from_slice(&text)
-            .map_err(|e| self.broken(format!("`{name}` is not what an image has there: {e}")))
+            .map_err(|e| self.broken(format!("`{name}` cannot be parsed: {e}")))
     }
 
-    /// A reader whose end is an error unless the content has this digest, such
-    /// as `sha256:…`.
+    /// A reader that fails at the end unless the content has this digest, such as
+    /// `sha256:…`.
     pub(super) fn checked<R: Read>(&self, inner: R, digest: &str) -> Result<Checked<R>> {
         let (algorithm, wanted) = digest.split_once(':').unwrap_or_default();
-        let hasher = match (algorithm, wanted.len()) {
-            ("sha256", 64) => Hasher::Sha256(Sha256::new()),
-            ("sha512", 128) => Hasher::Sha512(Sha512::new()),
+        let hasher: Box<dyn DynDigest> = match (algorithm, wanted.len()) {
+            ("sha256", 64) => Box::new(Sha256::default()),
+            ("sha512", 128) => Box::new(Sha512::default()),
             _ => {
-                return Err(self.broken(format!(
-                    "the digest `{}` is neither sha256 nor sha512",
-                    digest.chars().take(200).collect::<String>()
-                )));
+                let shown: String = digest.chars().take(200).collect();
+                return Err(
+                    self.broken(format!("the digest `{shown}` is neither sha256 nor sha512"))
+                );
             }
         };
         Ok(Checked {
             inner,
             hasher,
             wanted: wanted.to_ascii_lowercase(),
-            is_over: false,
         })
     }
 }
 
-/// The name of a blob in an OCI layout.
-pub(super) fn blob_name(digest: &str) -> Option<String> {
-    let (algorithm, value) = digest.split_once(':')?;
-    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
-    (is_plain(algorithm) && is_plain(value)).then(|| format!("blobs/{algorithm}/{value}"))
-}
-
-/// Where a link at `name` leads within an archive.
+/// The target of the link at `name` in an archive.
 fn beside(name: &[u8], text: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = name.split(|byte| *byte == b'/').collect();
     parts.pop();
@@ -191,64 +181,26 @@ fn beside(name: &[u8], text: &[u8]) -> Vec<u8> {
     parts.join(&b'/')
 }
 
-/// A part of a file.
-struct Part<'a> {
-    file: &'a File,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Part<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-        let most = left.min(buffer.len());
-        let got = self.file.read_at(&mut buffer[..most], self.at)?;
-        self.at += got as u64;
-        Ok(got)
-    }
-}
-
-enum Hasher {
-    Sha256(Sha256),
-    Sha512(Sha512),
-}
-
-impl Hasher {
-    fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Sha256(hasher) => hasher.update(bytes),
-            Self::Sha512(hasher) => hasher.update(bytes),
-        }
-    }
-
-    fn hexadecimal(&self) -> String {
-        let bytes = match self {
-            Self::Sha256(hasher) => hasher.clone().finalize().to_vec(),
-            Self::Sha512(hasher) => hasher.clone().finalize().to_vec(),
-        };
-        hex(&bytes)
-    }
-}
-
-/// Content that must have a certain digest.
+/// A reader of content that must have a certain digest.
 pub(super) struct Checked<R> {
     inner: R,
-    hasher: Hasher,
+    hasher: Box<dyn DynDigest>,
     wanted: String,
-    is_over: bool,
 }
 
 impl<R: Read> Read for Checked<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(buffer)?;
         self.hasher.update(&buffer[..got]);
-        if got == 0 && !buffer.is_empty() && !self.is_over {
-            self.is_over = true;
-            let found = self.hasher.hexadecimal();
-            if found != self.wanted {
+        if got == 0 && !buffer.is_empty() && !self.wanted.is_empty() {
+            let found = self.hasher.finalize_reset();
+            let found = hex(&found);
+            // Readers may read the end again.
+            let wanted = std::mem::take(&mut self.wanted);
+            if found != wanted {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    format!("its digest is {found}, but should be {}", self.wanted),
+                    format!("its digest is {found}, but should be {wanted}"),
                 ));
             }
         }

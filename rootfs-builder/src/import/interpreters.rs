@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// The tree is no rootfs, or no cell can be set up on this host.
-pub fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> {
+pub(super) fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> {
     let tree = Tree::find(&RootfsRef::Dir(directory.to_owned()), None, None)?;
     let mut versions: BTreeMap<&str, Option<String>> = BTreeMap::new();
     let mut found = BTreeMap::new();
@@ -95,7 +95,7 @@ fn version(record: &Record) -> Option<String> {
 
 /// The first number of `Python 3.13.1`, `v22.1.0` or `GNU bash, version
 /// 5.2.37(1)-release`.
-fn number(text: &str) -> Option<String> {
+pub(crate) fn number(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || c == '"');
     let words = words.map(|word| word.trim_start_matches('v'));
     let number = |word: &str| {

@@ -1,169 +1,133 @@
-//! `cellblock rootfs import`: a prepared rootfs from what others have made.
+//! Imports a rootfs from a directory, a tar archive or an image: an OCI layout or
+//! the output of `docker save`, as a directory or in a tar archive.
 //!
-//! A source is a directory, a tar archive, or an image: an OCI layout or what
-//! `docker save` writes, as a directory or in a tar archive, compressed or not.
-//! All of it is hostile: names go through [`archive`], blobs are checked
-//! against their digests, and nothing gets a name in the store before all of it
-//! was right. The interpreters in it are asked for their versions by running
-//! them, in a cell on the new tree, hence this stands above [`cell::run`].
+//! The source is hostile: names go through [`archive`], blobs are checked against
+//! their digests, and nothing gets a name in the store before all of it was
+//! checked. Its interpreters are asked for their versions in cells on the new tree.
 
 use std::path::{Path, PathBuf};
 
-use archive::{self, Destination, Options, Report};
-use cell::BlockedSignals;
-use cell::rootfs::{Draft, Manifest, Package, Store};
+use crate::job::Job;
+use crate::store::{self, Draft};
+use archive::{Destination, Options, Report};
+use cell::rootfs::{Manifest, Package, Store};
 use record::error::{Result, SetupError, Step};
 
 mod blobs;
 mod docker;
+mod image;
 mod interpreters;
 mod oci;
-mod platform;
 mod source;
 
-pub use interpreters::detect;
+pub(crate) use interpreters::number as version_in;
 use source::Source;
 
-/// What is to be imported.
+/// A request to import a rootfs.
 #[derive(Clone, Debug)]
-pub struct Request {
-    /// The name in the store.
+pub struct ImportRequest {
+    /// Its name in the store.
     pub name: String,
+    /// The store, if not the default one.
+    pub store: Option<PathBuf>,
     /// A path, or `-` for an archive on standard input.
     pub source: PathBuf,
-    /// Which image, where the source has several: its reference or tag.
+    /// The image, if the source has several: its reference or tag.
     pub reference: Option<String>,
-    /// Bytes that it may unpack to.
-    pub max_bytes: u64,
+    /// Maximum number of bytes to unpack, if not the default.
+    pub max_bytes: Option<u64>,
 }
 
-/// What was imported.
+/// An imported rootfs.
 #[derive(Debug)]
 pub struct Imported {
-    /// What the tree says of itself.
+    /// Its manifest.
     pub manifest: Manifest,
-    /// What was unpacked, and what was left out.
+    /// The entries that were unpacked, and those that were left out.
     pub report: Report,
 }
 
-/// Imports a rootfs into `store`. `progress` is told what is being done and how
-/// far it is.
-///
-/// # Errors
-/// What is wrong with the source, or cannot be written. Nothing is left in the
-/// store then.
-pub fn import(
-    store: &Store,
-    request: &Request,
-    progress: &mut dyn FnMut(&str, &Report),
-) -> Result<Imported> {
-    // From here on, an interrupted call still removes what it has made.
-    let signals = BlockedSignals::block()?;
-    let draft = store.begin(&request.name)?;
-    let options = Options {
-        max_bytes: request.max_bytes,
-        ..Options::default()
-    };
-    let mut tick = |doing: &str, report: &Report| {
-        if let Ok(Some(signal)) = signals.fd().read_signal() {
-            return Err(interrupted(signal.ssi_signo));
-        }
-        progress(doing, report);
-        Ok(())
-    };
-    let unpacked = unpack(&draft, request, &options, &mut tick)?;
-    draft.forget_description()?;
-    progress("asking interpreters for their versions", &unpacked.report);
+pub(crate) fn import(request: &ImportRequest) -> Result<Imported> {
+    let store = Store::open(request.store.as_deref())?;
+    let job = Job::begin(false)?;
+    let draft = store::begin(&store, &request.name)?;
+    let unpacked = unpack(&draft, request, &job)?;
+    draft.remove_description()?;
+    job.step("asking interpreters for their versions");
     let manifest = Manifest {
         interpreters: interpreters::detect(draft.tree())?,
         packages: vec![Package {
             name: unpacked.name,
-            version: unpacked.version,
+            version: String::new(),
             source: "import".to_owned(),
             digest: unpacked.digest,
         }],
         ..Manifest::default()
     };
-    progress("computing digests", &unpacked.report);
+    job.step("computing digests");
     Ok(Imported {
         manifest: draft.commit(manifest)?,
         report: unpacked.report,
     })
 }
 
-/// What came out of a source.
+/// The content of a source.
 struct Unpacked {
-    /// What it is called there.
+    /// The source's name, or that of the image in it.
     name: String,
-    /// A version, where it has one.
-    version: String,
-    /// Its own digest, where it has one.
+    /// The digest of an image.
     digest: Option<String>,
     report: Report,
 }
 
-/// Tells what is being done and how far it is; its error ends the import.
-type Tick<'a> = &'a mut dyn FnMut(&str, &Report) -> Result<()>;
-
-fn unpack(draft: &Draft, request: &Request, options: &Options, tick: Tick<'_>) -> Result<Unpacked> {
+fn unpack(draft: &Draft, request: &ImportRequest, job: &Job) -> Result<Unpacked> {
     let to = Destination::open(draft.tree(), Step::Store)?;
-    let shown = request.source.file_name().map_or_else(
-        || request.source.display().to_string(),
-        |name| name.to_string_lossy().into_owned(),
-    );
-    let plain = |report| Unpacked {
-        name: shown.clone(),
-        version: String::new(),
-        digest: None,
-        report,
+    let defaults = Options::default();
+    let options = Options {
+        max_bytes: request.max_bytes.unwrap_or(defaults.max_bytes),
+        ..defaults
     };
-    let wanted = request.reference.as_deref();
-    let no_images = || match wanted {
-        None => Ok(()),
-        Some(reference) => Err(SetupError::new(
+    let source = source::open(&request.source, draft, job)?;
+    let reference = request.reference.as_deref();
+    if let (Source::Directory | Source::Archive(_), Some(reference)) = (&source, reference) {
+        return Err(SetupError::new(
             Step::Store,
-            "this source is no image, so that it has none to choose",
+            "this source is not an image, so there is none to choose",
         )
         .on(format!("--ref {reference}"))
-        .hint("leave --ref out")),
-    };
-    match source::open(&request.source, draft, tick)? {
-        Source::Directory => {
-            no_images()?;
-            let report = archive::copy_directory(&request.source, &to, options, &mut |report| {
-                tick("copying", report)
-            })?;
-            Ok(plain(report))
-        }
-        Source::Archive(reader) => {
-            no_images()?;
-            let report = archive::unpack(reader, &to, options, &mut |report| {
-                tick("unpacking", report)
-            })?;
-            Ok(plain(report))
-        }
-        Source::Oci(blobs) => oci::unpack(&blobs, wanted, &to, options, tick),
-        Source::Docker(blobs) => docker::unpack(&blobs, wanted, &to, options, tick),
+        .hint("leave --ref out"));
     }
+    let report = match source {
+        Source::Directory => {
+            archive::copy_directory(&request.source, &to, &options, &mut |report| {
+                job.advance("copying", report.bytes)
+            })?
+        }
+        Source::Archive(reader) => archive::unpack(reader, &to, &options, &mut |report| {
+            job.advance("unpacking", report.bytes)
+        })?,
+        Source::Oci(blobs) => {
+            return image::unpack(&blobs, oci::find(&blobs, reference)?, &to, &options, job);
+        }
+        Source::Docker(blobs) => {
+            return image::unpack(&blobs, docker::find(&blobs, reference)?, &to, &options, job);
+        }
+    };
+    let path = &request.source;
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok(Unpacked {
+        name: name.to_string_lossy().into_owned(),
+        digest: None,
+        report,
+    })
 }
 
-fn interrupted(signal: u32) -> SetupError {
-    let name = i32::try_from(signal)
-        .ok()
-        .and_then(|number| nix::sys::signal::Signal::try_from(number).ok())
-        .map_or("a signal", nix::sys::signal::Signal::as_str);
-    SetupError::new(
-        Step::Store,
-        format!("interrupted by {name}; nothing is left of it"),
-    )
-}
-
-/// A source that is not what it seems to be.
+/// The error for a damaged source.
 fn broken(path: &Path, message: impl Into<String>) -> SetupError {
     SetupError::new(Step::Store, message)
         .on(path.display())
         .hint(
             "fetch or make it again; images are read as OCI layouts (`skopeo copy docker://… \
-         oci:DIR`) and as `docker save` writes them",
+             oci:DIR`) and as the output of `docker save`",
         )
 }

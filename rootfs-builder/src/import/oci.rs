@@ -1,27 +1,25 @@
 //! OCI image layouts.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use super::blobs::{Blobs, blob_name};
-use super::platform::{Platform, fetch_ours, ours};
-use super::{Tick, Unpacked};
-use archive::{self, Destination, Options, Report};
-use record::error::Result;
+use super::blobs::Blobs;
+use super::image::{Image, ImageLayer, Platform, no_single_image, other_machine};
+use record::error::{Result, SetupError};
 
-/// Indexes within indexes.
-const DEEPEST: usize = 4;
+/// Maximum depth of indexes within indexes.
+const MAX_DEPTH: usize = 4;
 
-/// Layers that an image may have: containerd and docker stop at 127.
-const MOST_LAYERS: usize = 500;
+/// Maximum number of layers: containerd and docker stop at 127.
+const MAX_LAYERS: usize = 500;
 
-/// The annotation that says what an image is called.
-const REFERENCE: &str = "org.opencontainers.image.ref.name";
-
-/// The same, as docker writes it.
-const FULL_NAME: &str = "io.containerd.image.name";
+/// The annotations with an image's name: OCI's and docker's.
+const NAMES: [&str; 2] = [
+    "org.opencontainers.image.ref.name",
+    "io.containerd.image.name",
+];
 
 #[derive(Deserialize)]
 struct Index {
@@ -51,139 +49,84 @@ impl Descriptor {
             || self.media_type.ends_with("manifest.list.v2+json")
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
-        [REFERENCE, FULL_NAME]
-            .into_iter()
-            .filter_map(|key| self.annotations.get(key).map(String::as_str))
+    fn names(&self) -> impl Iterator<Item = &String> {
+        NAMES.iter().filter_map(|key| self.annotations.get(*key))
+    }
+
+    fn is_ours(&self) -> bool {
+        self.platform.as_ref().is_some_and(Platform::is_ours)
+    }
+
+    /// The name of its file, whose size is checked.
+    fn file(&self, blobs: &Blobs) -> Result<String> {
+        let is_plain =
+            |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        let parts = self.digest.split_once(':');
+        let parts = parts.filter(|(algorithm, value)| is_plain(algorithm) && is_plain(value));
+        let (algorithm, value) =
+            parts.ok_or_else(|| blobs.broken(format!("`{}` is not a digest", self.digest)))?;
+        let name = format!("blobs/{algorithm}/{value}");
+        let (_, size) = blobs.open(&name)?;
+        match size == self.size {
+            true => Ok(name),
+            false => Err(blobs.broken(format!(
+                "the blob {} has {size} bytes, but should have {}",
+                self.digest, self.size
+            ))),
+        }
+    }
+
+    fn document<T: DeserializeOwned>(&self, blobs: &Blobs) -> Result<T> {
+        blobs.document(&self.file(blobs)?, Some(&self.digest))
     }
 }
 
-/// Unpacks the image of a layout that is for this machine.
-pub(super) fn unpack(
-    blobs: &Blobs,
-    wanted: Option<&str>,
-    to: &Destination,
-    options: &Options,
-    tick: Tick<'_>,
-) -> Result<Unpacked> {
+/// Finds the image of a layout that is for this machine and named `wanted`.
+pub(super) fn find(blobs: &Blobs, wanted: Option<&str>) -> Result<Image> {
     let index: Index = blobs.document("index.json", None)?;
-    let chosen = named(blobs, index.manifests, wanted)?;
-    let name = chosen.names().next().unwrap_or("image").to_owned();
+    let chosen = choose(blobs, index.manifests, wanted)?;
+    let name = chosen.names().next().map_or("image", String::as_str);
+    let name = name.to_owned();
     let image = for_this_machine(blobs, chosen, 0)?;
-    let manifest: ImageManifest = document(blobs, &image)?;
-    let platform: Platform = document(blobs, &manifest.config)?;
-    platform.require(|message| blobs.broken(message))?;
-    if manifest.layers.len() > MOST_LAYERS {
-        return Err(blobs.broken(format!("the image has more than {MOST_LAYERS} layers")));
+    let manifest: ImageManifest = image.document(blobs)?;
+    let platform: Platform = manifest.config.document(blobs)?;
+    platform.require(blobs)?;
+    if manifest.layers.len() > MAX_LAYERS {
+        return Err(blobs.broken(format!("the image has more than {MAX_LAYERS} layers")));
     }
-    let mut report = Report::default();
-    let count = manifest.layers.len();
-    for (index, layer) in manifest.layers.iter().enumerate() {
-        if !layer.media_type.contains("tar") {
-            return Err(blobs.broken(format!(
-                "layer {} is of the unknown kind `{}`",
-                layer.digest, layer.media_type
-            )));
-        }
-        let doing = format!("unpacking layer {} of {count}", index + 1);
-        let (content, size) = open(blobs, layer)?;
-        check_size(blobs, layer, size)?;
-        let content = blobs.checked(content, &layer.digest)?;
-        let unpacked = unpack_layer(
-            blobs,
-            content,
-            &layer.digest,
-            to,
-            options,
-            &report,
-            &mut |r| tick(&doing, r),
-        )?;
-        report.add(unpacked);
-    }
-    Ok(Unpacked {
-        name,
-        version: String::new(),
-        digest: Some(image.digest),
-        report,
-    })
-}
-
-/// Unpacks one layer onto those before, to the end of its content, where its
-/// digest is compared.
-pub(super) fn unpack_layer(
-    blobs: &Blobs,
-    mut content: impl Read,
-    name: &str,
-    to: &Destination,
-    options: &Options,
-    before: &Report,
-    tick: &mut dyn FnMut(&Report) -> Result<()>,
-) -> Result<Report> {
-    let options = Options {
-        is_layer: true,
-        max_bytes: options.max_bytes.saturating_sub(before.bytes),
-        max_entries: options.max_entries.saturating_sub(before.entries),
-        ..*options
+    let layer = |layer: &Descriptor| match layer.media_type.contains("tar") {
+        true => Ok(ImageLayer {
+            file: layer.file(blobs)?,
+            digest: layer.digest.clone(),
+            is_digest_of_file: true,
+        }),
+        false => Err(blobs.broken(format!(
+            "layer {} has the unknown type `{}`",
+            layer.digest, layer.media_type
+        ))),
     };
-    let report = archive::unpack(&mut content, to, &options, &mut |own| {
-        let mut all = before.clone();
-        all.skipped.clear();
-        all.add(Report {
-            skipped: Vec::new(),
-            ..own.clone()
-        });
-        tick(&all)
+    Ok(Image {
+        name,
+        digest: image.digest,
+        layers: manifest.layers.iter().map(layer).collect::<Result<_>>()?,
     })
-    .map_err(|mut error| {
-        error.operand = Some(error.operand.map_or_else(
-            || format!("layer {name}"),
-            |operand| format!("{operand} (layer {name})"),
-        ));
-        error
-    })?;
-    io::copy(&mut content, &mut io::sink())
-        .map_err(|e| blobs.broken(format!("layer {name}: {e}")))?;
-    Ok(report)
 }
 
-/// The image that is meant, among those that a layout names.
-fn named(blobs: &Blobs, manifests: Vec<Descriptor>, wanted: Option<&str>) -> Result<Descriptor> {
-    let there: Vec<String> = manifests
-        .iter()
-        .flat_map(Descriptor::names)
-        .map(str::to_owned)
-        .collect();
-    let mut found: Vec<Descriptor> = manifests
-        .into_iter()
-        .filter(|image| wanted.is_none_or(|wanted| image.names().any(|name| name == wanted)))
-        .collect();
-    found.dedup_by(|a, b| a.digest == b.digest);
-    // One image for several machines is one image.
-    let ours = |image: &&Descriptor| image.platform.as_ref().is_some_and(Platform::is_ours);
-    let for_us: Vec<Descriptor> = found.iter().filter(ours).cloned().collect();
-    let has_platforms = found.iter().all(|image| image.platform.is_some());
-    match (found.as_slice(), for_us.as_slice()) {
-        ([only], _) => Ok(only.clone()),
-        (_, [only]) if has_platforms => Ok(only.clone()),
-        ([], _) => {
-            let mut error = blobs.broken(match wanted {
-                Some(wanted) => format!("there is no image `{wanted}` in it"),
-                None => "there is no image in it".to_owned(),
-            });
-            if !there.is_empty() {
-                error.hint = Some(format!("there are: {}", there.join(", ")));
-            }
-            Err(error)
+/// The image named `wanted`, or the only one.
+fn choose(blobs: &Blobs, mut images: Vec<Descriptor>, wanted: Option<&str>) -> Result<Descriptor> {
+    let names: Vec<String> = images.iter().flat_map(Descriptor::names).cloned().collect();
+    images.retain(|image| wanted.is_none_or(|wanted| image.names().any(|name| name == wanted)));
+    images.dedup_by(|a, b| a.digest == b.digest);
+    // One image for several machines counts once.
+    if images.len() > 1 && images.iter().all(|image| image.platform.is_some()) {
+        if !images.iter().any(Descriptor::is_ours) {
+            return Err(only_for_others(blobs, &images));
         }
-        (several, []) if has_platforms => Err(other_machines(blobs, several)),
-        _ => {
-            let mut error = blobs.broken("there are several images in it");
-            error.hint = Some(match there.as_slice() {
-                [] => "copy the one that you want to a layout of its own".to_owned(),
-                there => format!("choose one with --ref: {}", there.join(", ")),
-            });
-            Err(error)
-        }
+        images.retain(Descriptor::is_ours);
+    }
+    match images.as_slice() {
+        [only] => Ok(only.clone()),
+        images => Err(no_single_image(blobs, wanted, &names, !images.is_empty())),
     }
 }
 
@@ -192,62 +135,28 @@ fn for_this_machine(blobs: &Blobs, image: Descriptor, depth: usize) -> Result<De
     if !image.is_index() {
         return Ok(image);
     }
-    if depth == DEEPEST {
-        return Err(blobs.broken("its indexes lead in a circle, or too deep"));
+    if depth == MAX_DEPTH {
+        return Err(blobs.broken("its indexes are nested too deep"));
     }
-    let index: Index = document(blobs, &image)?;
-    // Attestations name a platform that no machine has.
-    let known = |image: &&Descriptor| {
+    let mut images = image.document::<Index>(blobs)?.manifests;
+    // Attestations have a platform that no machine has.
+    images.retain(|image| {
         let platform = image.platform.as_ref();
         platform.is_none_or(|platform| platform.name() != "unknown/unknown")
-    };
-    let images: Vec<Descriptor> = index.manifests.iter().filter(known).cloned().collect();
-    let ours = images
-        .iter()
-        .find(|image| image.platform.as_ref().is_some_and(Platform::is_ours));
+    });
+    let ours = images.iter().find(|image| image.is_ours());
     match (ours, images.as_slice()) {
         (Some(image), _) => for_this_machine(blobs, image.clone(), depth + 1),
-        // Its configuration will say.
+        // Its configuration has the platform.
         (None, [only]) if only.platform.is_none() => {
             for_this_machine(blobs, only.clone(), depth + 1)
         }
-        (None, images) => Err(other_machines(blobs, images)),
+        (None, images) => Err(only_for_others(blobs, images)),
     }
 }
 
-fn other_machines(blobs: &Blobs, images: &[Descriptor]) -> record::error::SetupError {
-    let names: Vec<String> = images
-        .iter()
-        .filter_map(|image| image.platform.as_ref().map(Platform::name))
-        .collect();
-    let mut error = blobs.broken(format!(
-        "the image is not for linux/{}, but for: {}",
-        ours(),
-        names.join(", ")
-    ));
-    error.hint = Some(fetch_ours());
-    error
-}
-
-fn open<'a>(blobs: &'a Blobs, of: &Descriptor) -> Result<(Box<dyn Read + 'a>, u64)> {
-    let name = blob_name(&of.digest)
-        .ok_or_else(|| blobs.broken(format!("`{}` is not a digest", of.digest)))?;
-    blobs.open(&name)
-}
-
-fn document<T: serde::de::DeserializeOwned>(blobs: &Blobs, of: &Descriptor) -> Result<T> {
-    let (_, size) = open(blobs, of)?;
-    check_size(blobs, of, size)?;
-    let name = blob_name(&of.digest).unwrap_or_default();
-    blobs.document(&name, Some(&of.digest))
-}
-
-fn check_size(blobs: &Blobs, of: &Descriptor, size: u64) -> Result<()> {
-    if size == of.size {
-        return Ok(());
-    }
-    Err(blobs.broken(format!(
-        "the blob {} has {size} bytes, but should have {}",
-        of.digest, of.size
-    )))
+fn only_for_others(blobs: &Blobs, images: &[Descriptor]) -> SetupError {
+    let platforms = images.iter().filter_map(|image| image.platform.as_ref());
+    let names: Vec<String> = platforms.map(Platform::name).collect();
+    other_machine(blobs, &names.join(", "))
 }

@@ -1,4 +1,4 @@
-//! What kind of source a path leads to.
+//! Opens a source and finds its type.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Cursor, Read, Seek as _, SeekFrom};
@@ -6,9 +6,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use super::blobs::Blobs;
-use super::{Tick, broken};
-use archive::{self, Report};
-use cell::rootfs::Draft;
+use super::{broken, docker};
+use crate::errors::failed;
+use crate::job::Job;
+use crate::store::Draft;
 use record::error::{Result, SetupError, Step};
 
 /// A source, ready to be read.
@@ -19,69 +20,67 @@ pub(super) enum Source {
     Archive(Box<dyn Read>),
     /// An OCI image layout.
     Oci(Blobs),
-    /// What `docker save` wrote before it wrote OCI layouts.
+    /// The output of `docker save` before it wrote OCI layouts.
     Docker(Blobs),
 }
 
-/// Opens the source at `path`; `-` is standard input. An archive of an image
-/// that cannot be read in any order is first put, without a name, beside
-/// `draft`.
-pub(super) fn open(path: &Path, draft: &Draft, tick: Tick<'_>) -> Result<Source> {
+/// Opens the source at `path`; `-` is standard input. An archive of an image that
+/// has no random access is first copied to an unnamed file in the draft.
+pub(super) fn open(path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
     let failed = |call: &str, e: &io::Error| {
         SetupError::io(Step::Store, call, e)
             .on(path.display())
             .hint("name an image layout, an archive, or a directory that you may read")
     };
     if path.as_os_str() == "-" {
-        let spooled = spool(&mut io::stdin().lock(), draft, tick)?;
-        return archive_or_image(spooled, path, draft, tick);
+        let spooled = spool(&mut io::stdin().lock(), draft, job)?;
+        return archive_or_image(spooled, path, draft, job);
     }
     let file = File::open(path).map_err(|e| failed("open", &e))?;
     let kind = file.metadata().map_err(|e| failed("fstat", &e))?;
     if kind.is_dir() {
         let blobs = Blobs::directory(path)?;
-        return Ok(match image_kind(|name| blobs.has(name)) {
-            Some(Kind::Oci) => Source::Oci(blobs),
-            // A rootfs may have a file of that name; an image's lists layers.
-            Some(Kind::Docker) if super::docker::is_manifest(&blobs) => Source::Docker(blobs),
+        return Ok(match image_format(&blobs) {
+            Some(Format::Oci) => Source::Oci(blobs),
+            // A rootfs may have a file of that name too.
+            Some(Format::Docker) if docker::is_manifest(&blobs) => Source::Docker(blobs),
             _ => Source::Directory,
         });
     }
     if !kind.is_file() {
-        let spooled = spool(&mut &file, draft, tick)?;
-        return archive_or_image(spooled, path, draft, tick);
+        let spooled = spool(&mut &file, draft, job)?;
+        return archive_or_image(spooled, path, draft, job);
     }
-    archive_or_image(file, path, draft, tick)
+    archive_or_image(file, path, draft, job)
 }
 
-/// The kind of image whose archive or directory has such names.
-enum Kind {
+enum Format {
     Oci,
     Docker,
 }
 
-fn image_kind(has: impl Fn(&str) -> bool) -> Option<Kind> {
-    if has("oci-layout") && has("index.json") {
-        return Some(Kind::Oci);
+/// The format of an image, by the names of its files.
+fn image_format(blobs: &Blobs) -> Option<Format> {
+    if blobs.has("oci-layout") && blobs.has("index.json") {
+        return Some(Format::Oci);
     }
-    has("manifest.json").then_some(Kind::Docker)
+    blobs.has("manifest.json").then_some(Format::Docker)
 }
 
-fn archive_or_image(mut file: File, path: &Path, draft: &Draft, tick: Tick<'_>) -> Result<Source> {
+fn archive_or_image(mut file: File, path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
     let failed = |e: &io::Error| broken(path, format!("the archive cannot be read: {e}"));
     let mut start = [0; 8];
     let length = file.read_at(&mut start, 0).map_err(|e| failed(&e))?;
-    let is_compressed = archive::is_compressed(&start[..length]);
-    // Of a compressed archive, the names are looked at first: a rootfs is then
-    // unpacked as it is read, and only an image needs its content in a file.
-    if is_compressed {
+    // A compressed rootfs is unpacked as it is read; only an image must be
+    // decompressed to a file.
+    if archive::is_compressed(&start[..length]) {
         if !looks_like_an_image(&file).map_err(|e| failed(&e))? {
             file.rewind().map_err(|e| failed(&e))?;
             return Ok(Source::Archive(Box::new(file)));
         }
         file.rewind().map_err(|e| failed(&e))?;
         let mut content = archive::decompress(&file).map_err(|e| failed(&e))?;
-        let spooled = spool(&mut content, draft, tick)?;
+        let spooled = spool(&mut content, draft, job)?;
         drop(content);
         file = spooled;
     }
@@ -93,12 +92,12 @@ fn archive_or_image(mut file: File, path: &Path, draft: &Draft, tick: Tick<'_>) 
         return Ok(Source::Archive(Box::new(file)));
     };
     let blobs = Blobs::archive(file, path, members);
-    match image_kind(|name| blobs.has(name)) {
-        Some(Kind::Oci) => Ok(Source::Oci(blobs)),
-        Some(Kind::Docker) => Ok(Source::Docker(blobs)),
+    match image_format(&blobs) {
+        Some(Format::Oci) => Ok(Source::Oci(blobs)),
+        Some(Format::Docker) => Ok(Source::Docker(blobs)),
         None => Err(broken(
             path,
-            "this is an archive with neither files of a rootfs nor an image's index",
+            "the archive has neither files of a rootfs nor an image's index",
         )),
     }
 }
@@ -115,8 +114,8 @@ fn looks_like_an_image(file: &File) -> io::Result<bool> {
     Ok(!matches!(members, Ok(None)))
 }
 
-/// Whether an archive of an image may have this name: docker's and podman's, or
-/// those of the tools that write such archives without a daemon.
+/// Whether an archive of an image may have this name, from docker, podman or tools
+/// that need no daemon.
 fn is_of_an_image(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"./").unwrap_or(name);
     let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -133,32 +132,26 @@ fn is_of_an_image(name: &[u8]) -> bool {
         )
 }
 
-/// Puts all that `from` delivers into a file without a name, which goes with the
-/// process.
-fn spool(from: &mut dyn Read, draft: &Draft, tick: Tick<'_>) -> Result<File> {
+/// Copies everything in `from` to an unnamed file, which the kernel removes when it
+/// is closed.
+fn spool(from: &mut dyn Read, draft: &Draft, job: &Job) -> Result<File> {
     let place = draft.tree();
-    let failed = |call: &str, e: &io::Error| {
-        SetupError::io(Step::Store, call, e)
-            .on(place.display())
-            .hint("make room there, or name a store on another file system with --store")
-    };
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
         .mode(0o600)
         .custom_flags(libc::O_TMPFILE)
         .open(place)
-        .map_err(|e| failed("open", &e))?;
-    let mut report = Report::default();
+        .map_err(failed("open", place))?;
+    let mut bytes = 0;
     loop {
-        let piece =
-            io::copy(&mut from.take(8 << 20), &mut file).map_err(|e| failed("write", &e))?;
+        let piece = io::copy(&mut from.take(8 << 20), &mut file).map_err(failed("write", place))?;
         if piece == 0 {
             break;
         }
-        report.bytes += piece;
-        tick("reading", &report)?;
+        bytes += piece;
+        job.advance("reading", bytes)?;
     }
-    file.rewind().map_err(|e| failed("lseek", &e))?;
+    file.rewind().map_err(failed("lseek", place))?;
     Ok(file)
 }

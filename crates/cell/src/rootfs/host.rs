@@ -1,4 +1,4 @@
-//! The `host` rootfs: `/usr` and what it needs to work.
+//! The `host` rootfs: `/usr`, and the files of `/etc` that it needs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use super::{Entry, Tree, entry_at};
 /// directories of their own on others (hier(7)).
 const TOP: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// What programs in `/usr` look for in `/etc`: loader, time zone, public
-/// certificates, fonts, interpreters' own settings. Nothing else of `/etc` is
-/// shown; in particular no passwords, keys or host configuration.
+/// Files of `/etc` that programs in `/usr` need: for the loader, the time zone,
+/// public certificates, fonts, interpreters. Cells see nothing else of `/etc`, in
+/// particular no passwords, keys or host configuration.
 const ETC: [&str; 15] = [
     "etc/alternatives",
     "etc/ca-certificates",

@@ -1,4 +1,4 @@
-//! `manifest.json`: what a prepared rootfs says of itself.
+//! `manifest.json`: the description of a prepared rootfs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use record::error::{Result, SetupError, Step};
 
 /// The file's name, at the top of a prepared rootfs.
-pub(super) const FILE: &str = "manifest.json";
+pub const MANIFEST: &str = "manifest.json";
 
 /// The format that this version reads.
-pub(super) const FORMAT: &str = "cellblock.rootfs.v1";
+pub const FORMAT: &str = "cellblock.rootfs.v1";
 
-/// Larger manifests are refused.
-const LARGEST: u64 = 16 << 20;
+/// Maximum size of a manifest.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// What a prepared rootfs says of itself. Fields that this version does not know
-/// are left alone; those that a builder does not know are left out.
+/// The description of a prepared rootfs. Readers ignore fields that they do not
+/// know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// `cellblock.rootfs.v1`.
@@ -29,7 +29,7 @@ pub struct Manifest {
     pub name: String,
     /// SHA-256 of the tree's listing, in hexadecimal: content, modes and links.
     pub digest: String,
-    /// The recipe that it was built by.
+    /// The recipe that it was built from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
     /// The rootfs that it was derived from.
@@ -43,10 +43,10 @@ pub struct Manifest {
     /// Bytes of content of all files.
     #[serde(default)]
     pub size_bytes: u64,
-    /// The number of files.
+    /// Number of files.
     #[serde(default)]
     pub files: u64,
-    /// When it was built, in UTC (RFC 3339), or what SOURCE_DATE_EPOCH said.
+    /// When it was built, in UTC (RFC 3339); SOURCE_DATE_EPOCH replaces the time.
     #[serde(default)]
     pub built: String,
 }
@@ -60,21 +60,21 @@ pub struct Interpreter {
     pub version: String,
 }
 
-/// What a rootfs was built by.
+/// The recipe of a rootfs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Recipe {
     /// Its name.
     pub name: String,
-    /// SHA-256 over all that it consists of, in hexadecimal.
+    /// SHA-256 over all files of the recipe, in hexadecimal.
     pub digest: String,
 }
 
-/// What a rootfs was derived from.
+/// The rootfs that another one was derived from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Base {
-    /// The name of that rootfs.
+    /// Its name.
     pub name: String,
-    /// Its digest then.
+    /// Its digest at that time.
     pub digest: String,
 }
 
@@ -85,17 +85,17 @@ pub struct Package {
     pub name: String,
     /// Its version there.
     pub version: String,
-    /// Where it comes from: `debian`, `pypi`, `npm`, or `import` for an archive
-    /// or directory of the user's.
+    /// Its source: `debian`, `pypi`, `npm`, or `import` for an archive or directory
+    /// of the user's.
     pub source: String,
-    /// The digest of the file that it came in: `sha256:` and 64 hexadecimal
-    /// digits.
+    /// The digest of its file: `sha256:` and 64 hexadecimal digits, or npm's
+    /// `sha512-` and base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
-/// As much of a manifest as a launch needs. The list of packages, which is most
-/// of it, is passed over.
+/// The part of a manifest that a launch needs: without the list of packages, which
+/// is most of it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Head {
     format: String,
@@ -105,11 +105,10 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads the head of the manifest of the rootfs in `directory`; `None` when
-    /// it has none.
+    /// Reads the head of the manifest in `directory`; `None` when there is none.
     ///
     /// # Errors
-    /// The file is there and is not a manifest that this version reads.
+    /// This version does not read the file.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>> {
         read(directory, Self::parse)
     }
@@ -125,7 +124,7 @@ impl Head {
         }
         if head.digest.len() != 64 || !head.digest.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(wrong(
-                "field digest: 64 hexadecimal digits are wanted".to_owned(),
+                "field digest: must be 64 hexadecimal digits".to_owned(),
             ));
         }
         let relative = head
@@ -134,7 +133,7 @@ impl Head {
             .find(|(_, interpreter)| !interpreter.path.is_absolute());
         match relative {
             Some((language, _)) => Err(wrong(format!(
-                "field interpreters.{language}.path: an absolute path is wanted"
+                "field interpreters.{language}.path: must be an absolute path"
             ))),
             None => Ok(head),
         }
@@ -147,10 +146,10 @@ impl Head {
 }
 
 impl Manifest {
-    /// Reads the manifest of the rootfs in `directory`; `None` when it has none.
+    /// Reads the manifest in `directory`; `None` when there is none.
     ///
     /// # Errors
-    /// The file is there and is not a manifest that this version reads.
+    /// This version does not read the file.
     pub fn read(directory: &Path) -> Result<Option<Self>> {
         read(directory, Self::parse)
     }
@@ -161,24 +160,24 @@ impl Manifest {
     }
 
     /// The text of the file.
-    pub(super) fn to_text(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map(|text| text + "\n")
-            .map_err(|e| {
-                SetupError::new(Step::Store, format!("the manifest is no JSON: {e}"))
-                    .on(&self.name)
-                    .hint("JSON holds UTF-8 only; see the interpreters' paths")
-            })
+    ///
+    /// # Errors
+    /// JSON cannot express it.
+    pub fn to_text(&self) -> Result<String> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| {
+            SetupError::new(
+                Step::Store,
+                format!("cannot write the manifest as JSON: {e}"),
+            )
+            .on(&self.name)
+            .hint("JSON holds UTF-8 only; check the interpreters' paths")
+        })?;
+        Ok(text + "\n")
     }
 
     /// For the record: `name@sha256:…`.
     pub fn label(&self) -> String {
         format!("{}@sha256:{}", self.name, self.digest)
-    }
-
-    /// The published description of the format, as a JSON Schema.
-    pub fn json_schema_document() -> schemars::Schema {
-        schemars::schema_for!(Self)
     }
 }
 
@@ -188,20 +187,20 @@ fn wrong(message: String) -> SetupError {
 }
 
 fn read<T>(directory: &Path, parse: fn(&[u8]) -> Result<T>) -> Result<Option<T>> {
-    let path = directory.join(FILE);
+    let path = directory.join(MANIFEST);
     let failed = |call: &str, e: &io::Error| {
         SetupError::io(Step::Rootfs, call, e)
             .on(path.display())
-            .hint("a manifest is a plain file that you may read")
+            .hint("a manifest is a regular file that you may read")
     };
     let size = match fs::symlink_metadata(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|e| failed("stat", &e))?,
     };
-    if !size.is_file() || size.len() > LARGEST {
+    if !size.is_file() || size.len() > MAX_BYTES {
         return Err(SetupError::new(
             Step::Rootfs,
-            format!("a manifest is a plain file of at most {LARGEST} bytes"),
+            format!("a manifest is a regular file of at most {MAX_BYTES} bytes"),
         )
         .on(path.display()));
     }
@@ -256,7 +255,7 @@ mod tests {
     fn a_directory_without_one_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(Manifest::read(directory.path()).unwrap(), None);
-        fs::create_dir(directory.path().join(FILE)).unwrap();
+        fs::create_dir(directory.path().join(MANIFEST)).unwrap();
         assert!(Manifest::read(directory.path()).is_err());
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! A [`Tree`] lists the top of a root file system: directories and files that
 //! are bound read-only onto the cell's own root, and symbolic links that are
-//! made again there. The cell's root itself is always a fresh tmpfs, so that
-//! `/proc`, `/dev`, `/tmp` and the like never depend on what a rootfs has in
-//! those places.
+//! made again there. The cell's root itself is always a new tmpfs, so that
+//! `/proc`, `/dev`, `/tmp` and the like never depend on the rootfs.
+//!
+//! This finds and reads prepared trees; the crate `rootfs_builder` makes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,26 +22,17 @@ use crate::spec::RootfsRef;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 
-mod digest;
-mod draft;
 mod host;
-mod listing;
 mod manifest;
-mod settle;
-pub mod store;
-mod verify;
+mod store;
 
-pub use digest::list as list_tree;
-pub use draft::Draft;
-pub use listing::Listing;
-pub use manifest::{Base, Interpreter, Manifest, Package, Recipe};
-pub use store::{Lease, Prepared, Store};
-pub use verify::{Change, Difference, verify};
+pub use manifest::{Base, FORMAT, Interpreter, MANIFEST, Manifest, Package, Recipe};
+pub use store::{Lease, Prepared, Store, check_name};
 
-use manifest::{FILE, Head};
+use manifest::Head;
 
 /// The name of the listing of a prepared rootfs, beside its manifest.
-const LISTING: &str = "manifest.listing";
+pub const LISTING: &str = "manifest.listing";
 
 /// Names at the top of a rootfs that the cell provides itself.
 const PROVIDED: [&str; 8] = [
@@ -50,7 +42,7 @@ const PROVIDED: [&str; 8] = [
     "tmp",
     "run",
     "workspace",
-    FILE,
+    MANIFEST,
     LISTING,
 ];
 
@@ -61,14 +53,13 @@ pub struct Tree {
     pub label: String,
     /// The host directory that the entries are relative to.
     pub base: PathBuf,
-    /// What the cell gets to see of it.
+    /// The entries that the cell sees.
     pub entries: Vec<Entry>,
     /// Whether the cell needs an `/etc/passwd` and the like of its own.
     pub needs_etc: bool,
     /// Interpreters that the rootfs's manifest names, by language.
     pub interpreters: BTreeMap<String, PathBuf>,
-    /// Keeps a tree of the store from being removed: to be held while a cell
-    /// runs on it.
+    /// Keeps a tree of the store from being removed while a cell runs on it.
     #[serde(skip)]
     pub lease: Option<Arc<Lease>>,
 }
@@ -78,11 +69,11 @@ pub struct Tree {
 pub struct Entry {
     /// Path below the base, and below the cell's root.
     pub path: PathBuf,
-    /// What it is.
+    /// Its type.
     pub kind: EntryKind,
 }
 
-/// What a tree's entry is.
+/// The type of an [`Entry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -96,17 +87,17 @@ pub enum EntryKind {
 
 impl Tree {
     /// Finds the tree that `wanted` names. `store` is `--store`; `preferred` is
-    /// the rootfs that the code's language would have if it may choose.
+    /// the rootfs of the code's language, for [`RootfsRef::Auto`].
     ///
     /// # Errors
-    /// When it is missing, not a directory, or empty.
+    /// The tree is missing, not a directory, or empty.
     pub fn find(wanted: &RootfsRef, store: Option<&Path>, preferred: Option<&str>) -> Result<Self> {
         match wanted {
             RootfsRef::Host => Ok(host::tree()),
             RootfsRef::Dir(path) => directory(path),
             RootfsRef::Named(name) => Store::open(store)?.require(name).and_then(prepared),
             RootfsRef::Auto => {
-                // Who has no home has no store, and loses nothing by it.
+                // Without a HOME there is no user store, so the host rootfs is used.
                 let store = preferred.and_then(|name| Some((name, Store::open(store).ok()?)));
                 let found = store.map(|(name, store)| store.find(name)).transpose()?;
                 found.flatten().map_or_else(|| Ok(host::tree()), prepared)
@@ -170,7 +161,7 @@ fn directory(path: &Path) -> Result<Tree> {
     if entries.is_empty() {
         return Err(SetupError::new(
             Step::Rootfs,
-            "nothing in this directory can be shown in a cell",
+            "this directory has nothing that a cell could use",
         )
         .on(path.display())
         .hint("a rootfs has at least usr/ or bin/ with the programs to run"));
@@ -194,7 +185,7 @@ fn directory(path: &Path) -> Result<Tree> {
     })
 }
 
-/// Device nodes, sockets and FIFOs at the top of a rootfs have no use: `None`.
+/// `None` for device nodes, sockets and FIFOs, which are of no use at the top.
 fn classify(base: &Path, path: PathBuf, kind: fs::FileType) -> Option<Entry> {
     let kind = if kind.is_dir() {
         EntryKind::Directory
@@ -208,7 +199,7 @@ fn classify(base: &Path, path: PathBuf, kind: fs::FileType) -> Option<Entry> {
     Some(Entry { path, kind })
 }
 
-/// The entry at `path` below `base`, if there is one that can be shown.
+/// The entry at `path` below `base`, if it exists and a cell can use it.
 fn entry_at(base: &Path, path: &Path) -> Option<Entry> {
     let kind = fs::symlink_metadata(base.join(path)).ok()?.file_type();
     classify(base, path.to_owned(), kind)

@@ -1,0 +1,101 @@
+//! Files and directories of trees, caches and scratch directories.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::unistd::geteuid;
+
+use crate::errors::failed;
+use record::error::{Result, Step};
+use sys::beneath::Beneath;
+use sys::tree::{each, open_top};
+
+/// The type of a file that [`walk`] visits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileType {
+    Directory,
+    File,
+    Symlink,
+    /// A device node, FIFO or socket.
+    Special,
+}
+
+/// Visits everything below `top` by its relative path, each directory before its
+/// content. No link is followed.
+pub(crate) fn walk(top: &Path, visit: &mut dyn FnMut(&Path, FileType) -> Result<()>) -> Result<()> {
+    each(&open_top(top, Step::Store)?, Step::Store, &mut |entry| {
+        let file_type = match entry.stat.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => FileType::Directory,
+            libc::S_IFREG => FileType::File,
+            libc::S_IFLNK => FileType::Symlink,
+            _ => FileType::Special,
+        };
+        visit(Path::new(OsStr::from_bytes(entry.path)), file_type)?;
+        Ok(true)
+    })
+}
+
+/// Makes a directory and its parents.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(failed("mkdir", path))
+}
+
+/// Makes an empty directory, in place of whatever is there.
+pub(crate) fn make_empty(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("rmdir", path)(e)),
+        _ => make_directory(path),
+    }
+}
+
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed("chmod", path))
+}
+
+/// Copies a file or link; one that is there is replaced and never written to,
+/// since another rootfs may share it.
+pub(crate) fn copy(source: &Path, target: &Path) -> Result<()> {
+    match fs::remove_file(target) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("unlink", target)(e)),
+        _ => {}
+    }
+    let metadata = source.symlink_metadata().map_err(failed("stat", source))?;
+    if metadata.is_symlink() {
+        let text = fs::read_link(source).map_err(failed("readlink", source))?;
+        std::os::unix::fs::symlink(text, target).map_err(failed("symlink", target))
+    } else {
+        fs::copy(source, target)
+            .map(drop)
+            .map_err(failed("copy", target))
+    }
+}
+
+/// Makes `uid`, as which cells run, the owner. Only root's cells have another uid
+/// than the caller.
+pub(crate) fn give_to(uid: u32, path: &Path) -> Result<()> {
+    if geteuid().as_raw() == uid {
+        return Ok(());
+    }
+    chown(path, Some(uid), Some(uid)).map_err(failed("chown", path))
+}
+
+/// The text of a regular file of a tree; `None` when there is no such file.
+pub(crate) fn read_beneath(tree: &Path, path: &str) -> Result<Option<String>> {
+    let place = tree.join(path);
+    let mut file = match Beneath::new(&open_top(tree, Step::Store)?).read(path) {
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+        other => other.map_err(failed("openat2", &place))?,
+    };
+    if !file.metadata().map_err(failed("fstat", &place))?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)
+        .map_err(failed("read", &place))?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}

@@ -1,0 +1,165 @@
+//! Lists a tree with the digests of its files.
+
+use std::io::Read as _;
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{iter, thread};
+
+use blake3::Hash;
+use nix::errno::Errno;
+use nix::fcntl::readlinkat;
+use nix::sys::stat::{FileStat, fstat};
+
+use super::{Kind, Line, Listing};
+use cell::rootfs::{LISTING, MANIFEST};
+use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
+use sys::process::has_one_thread;
+use sys::tree::{Entry, each, open_top, shown};
+
+/// Bytes per read: a multiple of BLAKE3's parallel width that fits a core's own
+/// cache.
+const CHUNK: usize = 256 << 10;
+
+/// More threads would only wait for memory.
+const MAX_THREADS: usize = 8;
+
+/// Lists the tree in `directory`, without the manifest and the listing at its top.
+/// Files are digested by several threads, which end before this returns.
+///
+/// # Errors
+/// A file or directory cannot be read.
+pub(crate) fn of_tree(directory: &Path) -> Result<Listing> {
+    let had_one_thread = has_one_thread().unwrap_or(false);
+    let top = open_top(directory, Step::Store)?;
+    let mut lines = vec![Line {
+        path: Vec::new(),
+        kind: Kind::Directory {
+            mode: mode_of(&fstat(&top).map_err(|e| failed("fstat", e, b""))?),
+        },
+    }];
+    each(&top, Step::Store, &mut |entry| {
+        if !is_description(entry.path) {
+            lines.push(line(entry)?);
+        }
+        Ok(true)
+    })?;
+    lines.sort_by(|a, b| a.path.cmp(&b.path));
+    for (index, found) in digests(&top, &lines)? {
+        if let Some(Kind::File { digest, .. }) = lines.get_mut(index).map(|line| &mut line.kind) {
+            *digest = found;
+        }
+    }
+    if had_one_thread {
+        await_threads_end();
+    }
+    Ok(Listing { lines })
+}
+
+/// Whether this is the manifest or the listing of the tree.
+fn is_description(path: &[u8]) -> bool {
+    path == MANIFEST.as_bytes() || path == LISTING.as_bytes()
+}
+
+fn line(entry: &Entry<'_>) -> Result<Line> {
+    let mode = mode_of(&entry.stat);
+    let kind = match entry.stat.st_mode & libc::S_IFMT {
+        libc::S_IFDIR => Kind::Directory { mode },
+        libc::S_IFREG => Kind::File {
+            mode,
+            size: u64::try_from(entry.stat.st_size).unwrap_or(0),
+            digest: Hash::from([0; 32]),
+        },
+        libc::S_IFLNK => {
+            let text =
+                readlinkat(entry.dir, entry.name).map_err(|e| failed("readlink", e, entry.path))?;
+            Kind::Link {
+                text: text.into_encoded_bytes(),
+            }
+        }
+        _ => Kind::Special,
+    };
+    Ok(Line {
+        path: entry.path.to_vec(),
+        kind,
+    })
+}
+
+const fn mode_of(stat: &FileStat) -> u32 {
+    stat.st_mode & 0o7777
+}
+
+fn failed(call: &str, errno: Errno, path: &[u8]) -> SetupError {
+    let error = SetupError::os(Step::Store, call, errno).on(shown(path));
+    match errno {
+        Errno::EACCES | Errno::EPERM => {
+            error.hint("only its owner and root can read all of a rootfs")
+        }
+        _ => error,
+    }
+}
+
+/// The digest of every file among `lines`, by its index.
+fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
+    let mut files: Vec<(u64, usize)> = lines
+        .iter()
+        .enumerate()
+        .filter_map(|(index, line)| match line.kind {
+            Kind::File { size, .. } => Some((size, index)),
+            _ => None,
+        })
+        .collect();
+    // The largest first, so that the threads end at about the same time.
+    files.sort_unstable_by(|a, b| b.cmp(a));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut buffer = vec![0; CHUNK];
+        let mut done = Vec::new();
+        while let Some((_, index)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((*index, digest(top, &lines[*index].path, &mut buffer)?));
+        }
+        Ok(done)
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = threads.min(MAX_THREADS).min(files.len() / 8);
+    thread::scope(|scope| {
+        let helpers: Vec<_> = (1..threads)
+            .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
+        let own = work();
+        let lost = || SetupError::new(Step::Store, "a thread that digests files ended early");
+        let others = helpers
+            .into_iter()
+            .map(|helper| helper.join().unwrap_or_else(|_| Err(lost())));
+        let all: Result<Vec<Vec<_>>> = iter::once(own).chain(others).collect();
+        all.map(|parts| parts.into_iter().flatten().collect())
+    })
+}
+
+fn digest(top: &OwnedFd, path: &[u8], buffer: &mut [u8]) -> Result<Hash> {
+    let file = Beneath::new(top).read(path);
+    let mut file = file.map_err(|e| failed("openat2", e, path))?;
+    let mut hasher = blake3::Hasher::new();
+    loop {
+        match file.read(buffer) {
+            Ok(0) => return Ok(hasher.finalize()),
+            Ok(length) => {
+                hasher.update(&buffer[..length]);
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(SetupError::io(Step::Store, "read", &e).on(shown(path))),
+        }
+    }
+}
+
+/// The kernel still counts a joined thread for a moment, and a process that starts
+/// cells must have only one.
+fn await_threads_end() {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while !has_one_thread().unwrap_or(true) && Instant::now() < deadline {
+        thread::sleep(Duration::from_micros(50));
+    }
+}

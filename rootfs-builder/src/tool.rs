@@ -1,0 +1,341 @@
+//! Programs in cells: every program of the host or of a tree that the builder
+//! uses runs in a cell of its own.
+//!
+//! apt, dpkg, pip and npm never have the caller's privileges. They see the
+//! host's `/usr` or the tree under construction, read-only, and write to one
+//! directory; their output is checked before it is used (`build/adopt.rs`,
+//! `packages/cache.rs`).
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::errors::NO_SPACE;
+use crate::job::interrupted;
+use cell::run;
+use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
+use cell::spec::quantity::Bound;
+use cell::spec::units::Bytes;
+use cell::spec::{self, Ask, Mode, Network, Partial, Spec, Stdin, Stdio};
+use record::error::{Result, SetupError, Step};
+use record::stream::Text;
+use record::{Outcome, Record};
+
+/// The directory inside that a tool may write to.
+pub(crate) const OUT: &str = "/out";
+
+/// The directory inside that has the recipe's files.
+pub(crate) const RECIPE: &str = "/recipe";
+
+/// The variables that name the caller's proxies.
+const PROXIES: [&str; 6] = [
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+];
+
+/// One call of a program.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    /// For messages: `apt-get update`.
+    name: String,
+    partial: Partial,
+}
+
+impl Tool {
+    /// A tool that packages or compiles, on the host's `/usr` and with large limits.
+    pub(crate) fn new<'a>(name: &str, argv: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut tool = Self::confined(name, argv, None);
+        tool.partial.rootfs = Some("host".to_owned());
+        // A delegated cgroup costs a round trip to systemd, and a build calls
+        // dpkg-deb some hundred times.
+        tool.partial.cgroup = Some("none".to_owned());
+        tool.partial.limits = PartialLimits {
+            wall: Some(Bound(Some(Duration::from_secs(3600)))),
+            cpu_time: Some(Bound(None)),
+            cpus: Some(Bound(None)),
+            memory: Some(Bound(None)),
+            processes: Some(Bound(Some(512))),
+            open_files: Some(Bound(Some(1024))),
+            file_size: Some(Bound(None)),
+            output: Some(Bytes::mib(64)),
+            tmp: PartialTmpfs {
+                size: Some(Bytes::mib(4096)),
+                inodes: Some(1 << 20),
+            },
+            ..PartialLimits::default()
+        };
+        // Fixed values, so that a tool writes the same bytes each time.
+        tool.cwd("/tmp")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("LC_ALL", "C.UTF-8")
+            .env("PYTHONHASHSEED", "0")
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin")
+            .env("SOURCE_DATE_EPOCH", "0")
+            .env("TZ", "UTC")
+    }
+
+    /// A program that is as confined as any caller's, by the policy profile
+    /// `profile` or the default one.
+    pub(crate) fn confined<'a>(
+        name: &str,
+        argv: impl IntoIterator<Item = &'a str>,
+        profile: Option<&str>,
+    ) -> Self {
+        let limits = PartialLimits {
+            // Programs and modules may come from a cold disk.
+            wall: Some(Bound(Some(Duration::from_secs(120)))),
+            // Without a cgroup, reserved address space counts, of which V8 takes
+            // much.
+            memory: Some(Bound(Some(Bytes::mib(2048)))),
+            ..PartialLimits::default()
+        };
+        Self {
+            name: name.to_owned(),
+            partial: Partial {
+                argv: Some(argv.into_iter().map(Into::into).collect()),
+                extends: profile.map(str::to_owned),
+                limits,
+                ..Partial::default()
+            },
+        }
+    }
+
+    /// Uses this tree as the root.
+    pub(crate) fn tree(mut self, tree: &Path) -> Self {
+        self.partial.rootfs = Some(tree.display().to_string());
+        self
+    }
+
+    /// Gives access to the host's network, which only downloads need.
+    pub(crate) fn online(mut self) -> Self {
+        self.partial.network = Some(Network::Host);
+        PROXIES
+            .iter()
+            .fold(self, |tool, name| tool.pass(name))
+            .ro(Path::new("/etc/resolv.conf"), "/etc/resolv.conf")
+    }
+
+    pub(crate) fn ro(self, source: &Path, target: &str) -> Self {
+        self.bind(source, target, false)
+    }
+
+    pub(crate) fn rw(self, source: &Path, target: &str) -> Self {
+        self.bind(source, target, true)
+    }
+
+    /// Binds the directory for output at [`OUT`].
+    pub(crate) fn out(self, directory: &Path) -> Self {
+        self.rw(directory, OUT)
+    }
+
+    fn bind(mut self, source: &Path, target: &str, writable: bool) -> Self {
+        self.partial.binds.push(PartialBind {
+            source: source.to_owned(),
+            target: Some(PathBuf::from(target)),
+            writable,
+        });
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.partial.env.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Passes the caller's value of a variable, if it is set.
+    pub(crate) fn pass(self, name: &str) -> Self {
+        match std::env::var(name) {
+            Ok(value) => self.env(name, &value),
+            Err(_) => self,
+        }
+    }
+
+    pub(crate) fn cwd(mut self, path: &str) -> Self {
+        self.partial.cwd = Some(PathBuf::from(path));
+        self
+    }
+
+    fn spec(self) -> Result<Spec> {
+        let ask = Ask {
+            mode: Mode::Exec,
+            cwd: Path::new("/"),
+            stdio: Stdio::Capture,
+        };
+        let mut spec = spec::load(&ask, None, self.partial)?;
+        spec.stdin = Stdin::Null;
+        Ok(spec)
+    }
+
+    /// Runs it and returns its standard output.
+    ///
+    /// # Errors
+    /// It could not be started, or did not end with status 0.
+    pub(crate) fn run(self) -> Result<String, Failure> {
+        let name = self.name.clone();
+        let record = run::execute(&self.spec()?, Instant::now());
+        output(name, record)
+    }
+}
+
+/// The uid outside that programs in cells have.
+pub(crate) fn cell_uid() -> Result<u32> {
+    let spec = Tool::new("true", ["true"]).spec()?;
+    Ok(run::resolve(&spec)?.plan.ids.outer_uid)
+}
+
+/// Why a tool did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It did not run to its end: there was no cell, or the caller interrupted it.
+    Setup(SetupError),
+    /// It failed.
+    Program {
+        name: String,
+        /// How it ended, and the last lines that it printed.
+        message: String,
+        /// Everything that it printed.
+        output: String,
+    },
+}
+
+impl Failure {
+    /// Whether the server no longer has the file.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.mentions(&["404  Not Found", "404 Not Found"])
+    }
+
+    fn is_network(&self) -> bool {
+        self.mentions(&[
+            "Temporary failure resolving",
+            "Could not resolve",
+            "Could not connect",
+            "Failed to establish a new connection",
+            "NewConnectionError",
+            "NameResolutionError",
+            "Connection timed out",
+            "Connection failed",
+            "Network is unreachable",
+            "ReadTimeoutError",
+            "ENOTFOUND",
+            "EAI_AGAIN",
+        ])
+    }
+
+    fn is_disk(&self) -> bool {
+        self.mentions(&["No space left on device", "ENOSPC", "not enough free space"])
+    }
+
+    fn mentions(&self, signs: &[&str]) -> bool {
+        match self {
+            Self::Setup(_) => false,
+            Self::Program { output, .. } => signs.iter().any(|sign| output.contains(sign)),
+        }
+    }
+}
+
+impl From<SetupError> for Failure {
+    fn from(error: SetupError) -> Self {
+        Self::Setup(error)
+    }
+}
+
+impl From<Failure> for SetupError {
+    fn from(failure: Failure) -> Self {
+        let (is_disk, is_network) = (failure.is_disk(), failure.is_network());
+        let error = match failure {
+            Failure::Setup(error) => return error,
+            Failure::Program { name, message, .. } => Self::new(Step::Store, message).on(name),
+        };
+        match () {
+            () if is_disk => error.hint(NO_SPACE),
+            () if is_network => error.hint(
+                "check that the registry can be reached (http_proxy and PIP_INDEX_URL are used); \
+                 fetched files are kept, and the same command continues from there",
+            ),
+            () => error,
+        }
+    }
+}
+
+fn output(name: String, record: Record) -> Result<String, Failure> {
+    if let Some(error) = record.setup_error {
+        return Err(Failure::Setup(error));
+    }
+    let text = |text: Option<Text>| text.map_or_else(String::new, |text| text.to_string());
+    let (stdout, stderr) = (text(record.stdout), text(record.stderr));
+    let how = match (record.outcome, record.signal) {
+        (Outcome::Ok, _) => return Ok(stdout),
+        (Outcome::Cancelled, _) => return Err(Failure::Setup(interrupted(None))),
+        (Outcome::Exit, _) => format!("exit status {}", record.exit_code),
+        (Outcome::Signal, Some(signal)) => format!("ended by {signal}"),
+        (outcome, _) => record.context.unwrap_or_else(|| format!("{outcome:?}")),
+    };
+    let said = if stderr.trim().is_empty() {
+        &stdout
+    } else {
+        &stderr
+    };
+    let separator = if said.trim().is_empty() { "" } else { ": " };
+    Err(Failure::Program {
+        name,
+        message: format!("{how}{separator}{}", last_lines(said)),
+        output: format!("{stdout}\n{stderr}"),
+    })
+}
+
+/// The lines that state an error, or else the last ones.
+fn last_lines(text: &str) -> String {
+    const SIGNS: [&str; 4] = ["E: ", "ERROR: ", "npm error ", "error: "];
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let is_error = |line: &&str| SIGNS.iter().any(|sign| line.starts_with(sign));
+    let mut chosen: Vec<&str> = lines.iter().copied().filter(is_error).take(3).collect();
+    if chosen.is_empty() {
+        chosen = lines[lines.len().saturating_sub(3)..].to_vec();
+    }
+    let mut text = chosen.join("; ");
+    if let Some((cut, _)) = text.char_indices().nth(600) {
+        text.truncate(cut);
+        text.push('…');
+    }
+    // Terminals must not obey it.
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_in_a_tools_output_are_kept() {
+        let text = "Get:1 x\nE: Failed to fetch y\nE: Some index files failed\nW: late\n";
+        assert_eq!(
+            last_lines(text),
+            "E: Failed to fetch y; E: Some index files failed"
+        );
+        assert_eq!(
+            last_lines("one\n\ntwo\n\x1b[31mthree\nfour"),
+            "two; [31mthree; four"
+        );
+        assert!(last_lines(&"x".repeat(5000)).chars().count() <= 601);
+    }
+
+    #[test]
+    fn a_lost_network_and_a_full_disk_have_hints() {
+        let failure = |output: &str| Failure::Program {
+            name: "apt-get update".to_owned(),
+            message: "exit status 100".to_owned(),
+            output: output.to_owned(),
+        };
+        let hint = |output| SetupError::from(failure(output)).hint.unwrap_or_default();
+        assert!(hint("Temporary failure resolving 'deb.debian.org'").contains("registry"));
+        assert!(hint("write error (28: No space left on device)").contains("room"));
+        assert_eq!(hint("E: Unable to locate package x"), "");
+    }
+}
