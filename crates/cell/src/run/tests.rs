@@ -154,6 +154,17 @@ fn a_living_cell_is_ended_and_counted() {
 }
 
 #[test]
+fn a_cell_without_an_execution_ends() {
+    alone(|| {
+        let plan = plan()?;
+        let observed = start(&plan)?.end()?.observed;
+        assert_eq!((observed.failure, observed.unkillable), (None, false));
+        assert!(observed.executed_ns > 0);
+        Ok(())
+    });
+}
+
+#[test]
 fn the_program_is_interrupted_and_goes_on() {
     alone(|| {
         let plan = plan()?;
