@@ -7,7 +7,7 @@ use super::read::{did_you_mean, listed};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
-/// What tells that code is in some language.
+/// How to recognise a language.
 #[derive(Clone, Copy, Debug)]
 pub struct Language<'a> {
     /// The driver's name, such as `python`.
@@ -32,7 +32,7 @@ impl Language<'_> {
 /// of the code's file, or else by its `#!` line.
 ///
 /// # Errors
-/// The language is unknown, or nothing tells it; the known ones are listed.
+/// The language is unknown or cannot be recognised; the error lists the known ones.
 pub fn choose<'a>(
     named: Option<&str>,
     what: &Partial,
@@ -79,7 +79,7 @@ pub fn choose<'a>(
             format!("nothing here runs code for `{interpreter}`{near}")
         }
         (Some(ending), None) => format!("nothing here runs files that end in `.{ending}`"),
-        (None, None) => "nothing tells which language the code is in".to_owned(),
+        (None, None) => "the language of the code is not given and cannot be recognised".to_owned(),
     };
     Err(SetupError::new(Step::Spec, why)
         .on("language")

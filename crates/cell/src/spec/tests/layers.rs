@@ -32,7 +32,7 @@ fn every_built_in_profile_makes_a_complete_request() {
         let mut ask = ask(Mode::Exec);
         ask.cwd = Path::new("/");
         let mut layers = layers;
-        layers.push(super::Layer {
+        layers.push(super::SpecLayer {
             origin: Origin::Flags,
             partial: toml("argv = [\"true\"]"),
         });
@@ -43,7 +43,7 @@ fn every_built_in_profile_makes_a_complete_request() {
 #[test]
 fn strict_leaves_no_tcp_no_execution_and_no_fallbacks() {
     let mut layers = chain("strict", Path::new("/"), &|_| unreachable!()).unwrap();
-    layers.push(super::Layer {
+    layers.push(super::SpecLayer {
         origin: Origin::Flags,
         partial: toml("argv = [\"true\"]"),
     });
@@ -168,7 +168,7 @@ fn without_landlock_its_rules_ask_for_no_kernel() {
 
 fn run_spec(partial: Partial) -> Result<(String, String, Stdin), String> {
     let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
-    layers.push(super::Layer {
+    layers.push(super::SpecLayer {
         origin: Origin::Flags,
         partial,
     });
@@ -199,7 +199,7 @@ fn a_request_for_the_other_command_says_so() {
          hint: the request holds `argv`, which `cellblock exec` runs"
     );
     let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
-    layers.push(super::Layer {
+    layers.push(super::SpecLayer {
         origin: Origin::Flags,
         partial: toml("code = \"1\""),
     });
@@ -214,7 +214,7 @@ fn a_request_for_the_other_command_says_so() {
 #[test]
 fn what_no_profile_sets_is_named() {
     let partial = toml("argv = [\"x\"]\nlandlock.tcp = \"any\"");
-    let layers = vec![super::Layer {
+    let layers = vec![super::SpecLayer {
         origin: Origin::Flags,
         partial,
     }];
@@ -287,13 +287,13 @@ fn languages_are_told_by_name_ending_or_first_line() {
             None,
             None,
             "#!\n",
-            "nothing tells which language the code is in\nhint: name it with --lang; languages here: python, shell",
+            "the language of the code is not given and cannot be recognised\nhint: name it with --lang; languages here: python, shell",
         ),
         (
             None,
             None,
             "#!/usr/bin/env -S\n",
-            "nothing tells which language the code is in\nhint: name it with --lang; languages here: python, shell",
+            "the language of the code is not given and cannot be recognised\nhint: name it with --lang; languages here: python, shell",
         ),
     ] {
         let what = Partial {
