@@ -207,7 +207,7 @@ fn nothing_goes_in(stage: &Stage) -> Check {
             ["--files-from", &other],
             "nothing is copied into the host's directories",
         ),
-        ("/workspace", ["--out", &other], "is not copied again"),
+        ("/workspace", ["--out", &other], "are not copied out"),
         (
             "/workspace",
             ["--workspace", &other],

@@ -70,7 +70,7 @@ pub enum MountKind {
     },
     /// A symbolic link.
     Symlink {
-        /// What it says.
+        /// Its target.
         to: PathBuf,
     },
 }
