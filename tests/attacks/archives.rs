@@ -18,16 +18,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "files-from",
-            needs: &[Need::Program("python3")],
-            run: files_from,
-        },
-        Scene {
-            name: "import",
-            needs: &[Need::Program("python3")],
-            run: import,
-        },
+        python_scene("files-from", files_from),
+        python_scene("import", import),
     ],
     actors: &[],
 };

@@ -14,16 +14,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[5],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "source-swapped",
-            needs: &[],
-            run: source_swapped,
-        },
-        Scene {
-            name: "component-swapped-for-a-link",
-            needs: &[],
-            run: component_swapped_for_a_link,
-        },
+        scene("source-swapped", source_swapped),
+        scene("component-swapped-for-a-link", component_swapped_for_a_link),
     ],
     actors: &[
         swap::ACTOR,

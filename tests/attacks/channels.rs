@@ -16,21 +16,13 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[13, 41],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "between-cells",
-            needs: &[],
-            run: between_cells,
-        },
-        Scene {
-            name: "socket-beneath-a-bind",
-            needs: &[],
-            run: socket_beneath_a_bind,
-        },
-        Scene {
-            name: "abstract-socket-in-the-host-network",
-            needs: &[Need::Landlock(6)],
-            run: abstract_socket_in_the_host_network,
-        },
+        scene("between-cells", between_cells),
+        scene("socket-beneath-a-bind", socket_beneath_a_bind),
+        scene(
+            "abstract-socket-in-the-host-network",
+            abstract_socket_in_the_host_network,
+        )
+        .needs(&[Need::Landlock(6)]),
     ],
     actors: ACTORS,
 };

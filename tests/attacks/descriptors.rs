@@ -20,41 +20,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[3],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "inherited",
-            needs: &[],
-            run: inherited,
-        },
-        Scene {
-            name: "working-directory-by-descriptor",
-            needs: &[],
-            run: working_directory_by_descriptor,
-        },
-        Scene {
-            name: "streams-opened-anew",
-            needs: &[],
-            run: streams_opened_anew,
-        },
-        Scene {
-            name: "directory-as-standard-input",
-            needs: &[],
-            run: directory_as_standard_input,
-        },
-        Scene {
-            name: "file-as-standard-input",
-            needs: &[],
-            run: file_as_standard_input,
-        },
-        Scene {
-            name: "file-without-its-name",
-            needs: &[],
-            run: file_without_its_name,
-        },
-        Scene {
-            name: "argument-by-descriptor",
-            needs: &[],
-            run: argument_by_descriptor,
-        },
+        scene("inherited", inherited),
+        scene(
+            "working-directory-by-descriptor",
+            working_directory_by_descriptor,
+        ),
+        scene("streams-opened-anew", streams_opened_anew),
+        scene("directory-as-standard-input", directory_as_standard_input),
+        scene("file-as-standard-input", file_as_standard_input),
+        scene("file-without-its-name", file_without_its_name),
+        scene("argument-by-descriptor", argument_by_descriptor),
     ],
     actors: &[
         Actor {

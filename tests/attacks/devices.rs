@@ -19,11 +19,7 @@ pub(crate) const SUITE: Suite = Suite {
             .live(root())
             .weaker(NO_CAPABILITY),
     ],
-    scenes: &[Scene {
-        name: "found-device",
-        needs: &[Need::Root],
-        run: found_device,
-    }],
+    scenes: &[scene("found-device", found_device).needs(&[Need::Root])],
     actors: &[Actor {
         name: "open",
         run: |args| {

@@ -7,16 +7,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[21],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "not-inside",
-            needs: &[],
-            run: not_inside,
-        },
-        Scene {
-            name: "only-what-is-named",
-            needs: &[],
-            run: only_what_is_named,
-        },
+        scene("not-inside", not_inside),
+        scene("only-what-is-named", only_what_is_named),
     ],
     actors: &[Actor {
         name: "show",

@@ -18,77 +18,58 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 37],
     attacks: &[],
     scenes: &[
-        scene("lingering-close", lingering_close),
-        scene("lingering-close-and-a-signal", lingering_close_and_a_signal),
-        Scene {
-            name: "lingering-close-from-node",
-            needs: &[Need::Program("python3"), Need::Program("node")],
-            run: lingering_close_from_node,
-        },
-        scene("frames-of-json", |stage| {
+        python_scene("lingering-close", lingering_close),
+        python_scene("lingering-close-and-a-signal", lingering_close_and_a_signal),
+        scene("lingering-close-from-node", lingering_close_from_node)
+            .needs(&[Need::Program("python3"), Need::Program("node")]),
+        python_scene("frames-of-json", |stage| {
             let code = with_frames(include_str!("floods/json.py"));
             let cell = stage.python(&code).limit("results", "256K");
             are_dropped(&floods(stage, &cell, WALL)?)
         }),
-        scene("frames-as-long-as-can-be", |stage| {
+        python_scene("frames-as-long-as-can-be", |stage| {
             let run = frames(stage, include_str!("floods/one_frame.py"))?;
             let is_said = |warning: &String| warning.contains("within a frame");
             assert!(run.record.warnings.iter().any(is_said), "{}", run.json);
             Ok(())
         }),
-        scene("frames-as-many-as-can-be", |stage| {
+        python_scene("frames-as-many-as-can-be", |stage| {
             let run = frames(stage, include_str!("floods/tiny.py"))?;
             assert!(!run.record.results.is_empty(), "{}", run.json["truncated"]);
             Ok(())
         }),
-        scene("errors", |stage| {
+        python_scene("errors", |stage| {
             let run = frames(stage, include_str!("floods/errors.py"))?;
             let error = run.record.error.ok_or_else(|| fail("no error came"))?;
             assert_eq!(error.message.len(), 64 << 10);
             Ok(())
         }),
-        scene("no-frames", |stage| {
+        python_scene("no-frames", |stage| {
             let run = frames(stage, include_str!("floods/no_frames.py"))?;
             let is_said = |warning: &String| warning.contains("not the protocol");
             assert!(run.record.warnings.iter().any(is_said));
             Ok(())
         }),
-        scene("streams", |stage| {
+        python_scene("streams", |stage| {
             let run = frames(stage, include_str!("floods/streams.py"))?;
             assert!(run.record.truncated.contains_key("stderr"));
             Ok(())
         }),
-        scene("denials", |stage| {
+        python_scene("denials", |stage| {
             let run = frames(stage, include_str!("floods/denials.py"))?;
             let count = run.record.denied.first().map_or(0, |denied| denied.count);
             assert!(count > 1000, "{}", run.json["denied"]);
             Ok(())
         }),
-        scene("everything-and-events", everything_and_events),
-        scene("amplified", amplified),
-        scene("results-as-asked", results_as_asked),
-        scene("files", files),
-        Scene {
-            name: "memory-to-free",
-            needs: &[Need::Program("python3"), Need::Alone],
-            run: memory_to_free,
-        },
-        Scene {
-            name: "frames-from-java",
-            needs: &[Need::Program("java")],
-            run: frames_from_java,
-        },
+        python_scene("everything-and-events", everything_and_events),
+        python_scene("amplified", amplified),
+        python_scene("results-as-asked", results_as_asked),
+        python_scene("files", files),
+        scene("memory-to-free", memory_to_free).needs(&[Need::Program("python3"), Need::Alone]),
+        scene("frames-from-java", frames_from_java).needs(&[Need::Program("java")]),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 /// Limit on real time of most of these runs.
 const WALL: u64 = 1_500;

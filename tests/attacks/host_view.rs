@@ -11,26 +11,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[18],
     attacks: ATTACKS,
     scenes: &[
-        Scene {
-            name: "processes",
-            needs: &[],
-            run: processes,
-        },
-        Scene {
-            name: "host-name",
-            needs: &[],
-            run: host_name,
-        },
-        Scene {
-            name: "mounts",
-            needs: &[],
-            run: mounts,
-        },
-        Scene {
-            name: "cgroup-path",
-            needs: &[],
-            run: cgroup_path,
-        },
+        scene("processes", processes),
+        scene("host-name", host_name),
+        scene("mounts", mounts),
+        scene("cgroup-path", cgroup_path),
     ],
     actors: &[
         Actor {

@@ -15,51 +15,43 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30],
     attacks: &[],
     scenes: &[
-        scene("writes-everywhere", |stage| {
+        python_scene("writes-everywhere", |stage| {
             survives(stage, WRITES_EVERYWHERE, "")
         }),
-        scene("floods-the-channel", |stage| {
+        python_scene("floods-the-channel", |stage| {
             survives(stage, FLOODS_THE_CHANNEL, "")
         }),
-        scene("forges-frames", forges_frames),
-        scene("sends-what-is-no-frame", sends_what_is_no_frame),
-        scene("announces-a-gigabyte", |stage| {
+        python_scene("forges-frames", forges_frames),
+        python_scene("sends-what-is-no-frame", sends_what_is_no_frame),
+        python_scene("announces-a-gigabyte", |stage| {
             survives(stage, ANNOUNCES_A_GIGABYTE, "")
         }),
-        scene("closes-everything", |stage| {
+        python_scene("closes-everything", |stage| {
             survives(stage, CLOSES_EVERYTHING, "")
         }),
-        scene("walks-the-frames", |stage| {
+        python_scene("walks-the-frames", |stage| {
             survives(stage, WALKS_THE_FRAMES, "still here\n")
         }),
-        scene("patches-what-it-finds", |stage| {
+        python_scene("patches-what-it-finds", |stage| {
             survives(stage, PATCHES_WHAT_IT_FINDS, "")
         }),
-        scene("deletes-builtins", |stage| {
+        python_scene("deletes-builtins", |stage| {
             survives(stage, DELETES_BUILTINS, "")
         }),
-        scene("raises-in-repr", |stage| {
+        python_scene("raises-in-repr", |stage| {
             survives(stage, RAISES_IN_REPR, "before\n")
         }),
-        scene("exits-in-repr", |stage| survives(stage, EXITS_IN_REPR, "")),
-        scene("endless-results", |stage| {
+        python_scene("exits-in-repr", |stage| survives(stage, EXITS_IN_REPR, "")),
+        python_scene("endless-results", |stage| {
             survives(stage, ENDLESS_RESULTS, "")
         }),
-        scene("gigabyte-of-html", gigabyte_of_html),
-        scene("ends-at-once", ends_at_once),
-        scene("prints-a-record", prints_a_record),
-        scene("replaces-the-process", replaces_the_process),
+        python_scene("gigabyte-of-html", gigabyte_of_html),
+        python_scene("ends-at-once", ends_at_once),
+        python_scene("prints-a-record", prints_a_record),
+        python_scene("replaces-the-process", replaces_the_process),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 const WRITES_EVERYWHERE: &str = r#"
 import os

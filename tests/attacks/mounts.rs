@@ -96,11 +96,7 @@ const ATTACKS: &[Attack] = &[
         .weaker(LATER),
 ];
 
-const SCENES: &[Scene] = &[Scene {
-    name: "read-only-stays",
-    needs: &[],
-    run: read_only_stays,
-}];
+const SCENES: &[Scene] = &[scene("read-only-stays", read_only_stays)];
 
 const ACTORS: &[Actor] = &[Actor {
     name: "write",

@@ -11,26 +11,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[35],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "nothing-is-reached",
-            needs: &[],
-            run: nothing_is_reached,
-        },
-        Scene {
-            name: "the-host-s-loopback",
-            needs: &[],
-            run: the_hosts_loopback,
-        },
-        Scene {
-            name: "ports-by-landlock",
-            needs: &[Need::Landlock(4)],
-            run: ports_by_landlock,
-        },
-        Scene {
-            name: "own-loopback-works",
-            needs: &[],
-            run: own_loopback_works,
-        },
+        scene("nothing-is-reached", nothing_is_reached),
+        scene("the-host-s-loopback", the_hosts_loopback),
+        scene("ports-by-landlock", ports_by_landlock).needs(&[Need::Landlock(4)]),
+        scene("own-loopback-works", own_loopback_works),
     ],
     actors: ACTORS,
 };

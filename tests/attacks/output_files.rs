@@ -14,34 +14,18 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33, 34],
     attacks: &[],
     scenes: &[
-        scene("no-regular-files", no_regular_files),
-        scene("hard-links", hard_links),
-        scene("deep-and-many", deep_and_many),
-        scene("sparse-and-growing", sparse_and_growing),
-        scene("links-in-the-destination", links_in_the_destination),
-        scene("destination-swapped", destination_swapped),
-        scene("executable-and-setuid", executable_and_setuid),
-        Scene {
-            name: "inputs-that-climb",
-            needs: &[],
-            run: inputs_that_climb,
-        },
-        Scene {
-            name: "inputs-through-links",
-            needs: &[],
-            run: inputs_through_links,
-        },
+        python_scene("no-regular-files", no_regular_files),
+        python_scene("hard-links", hard_links),
+        python_scene("deep-and-many", deep_and_many),
+        python_scene("sparse-and-growing", sparse_and_growing),
+        python_scene("links-in-the-destination", links_in_the_destination),
+        python_scene("destination-swapped", destination_swapped),
+        python_scene("executable-and-setuid", executable_and_setuid),
+        scene("inputs-that-climb", inputs_that_climb),
+        scene("inputs-through-links", inputs_through_links),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 /// Somewhere for files to go, and a secret beside it.
 struct Place {

@@ -15,31 +15,11 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[31],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "output",
-            needs: &[],
-            run: output,
-        },
-        Scene {
-            name: "arguments",
-            needs: &[],
-            run: arguments,
-        },
-        Scene {
-            name: "environment",
-            needs: &[],
-            run: environment,
-        },
-        Scene {
-            name: "file-names",
-            needs: &[Need::Program("python3")],
-            run: file_names,
-        },
-        Scene {
-            name: "exceptions",
-            needs: &[Need::Program("python3")],
-            run: exceptions,
-        },
+        scene("output", output),
+        scene("arguments", arguments),
+        scene("environment", environment),
+        python_scene("file-names", file_names),
+        python_scene("exceptions", exceptions),
     ],
     actors: &[Actor {
         name: "echo",

@@ -16,21 +16,9 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[4],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "own-places-ignore-links",
-            needs: &[],
-            run: own_places_ignore_links,
-        },
-        Scene {
-            name: "binds-follow-no-links",
-            needs: &[],
-            run: binds_follow_no_links,
-        },
-        Scene {
-            name: "swapped-during-setup",
-            needs: &[],
-            run: swapped_during_setup,
-        },
+        scene("own-places-ignore-links", own_places_ignore_links),
+        scene("binds-follow-no-links", binds_follow_no_links),
+        scene("swapped-during-setup", swapped_during_setup),
     ],
     actors: &[],
 };

@@ -32,16 +32,11 @@ pub(crate) const SUITE: Suite = Suite {
         .weaker(BY_INIT_ITSELF),
     ],
     scenes: &[
-        Scene {
-            name: "interpreter-is-the-executable",
-            needs: &[],
-            run: interpreter_is_the_executable,
-        },
-        Scene {
-            name: "executables-are-read-only",
-            needs: &[],
-            run: executables_are_read_only,
-        },
+        scene(
+            "interpreter-is-the-executable",
+            interpreter_is_the_executable,
+        ),
+        scene("executables-are-read-only", executables_are_read_only),
     ],
     actors: &[Actor {
         name: "overwrite",

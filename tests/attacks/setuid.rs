@@ -14,16 +14,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[17],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "set-user-id",
-            needs: &[Need::Root],
-            run: set_user_id,
-        },
-        Scene {
-            name: "file-capabilities",
-            needs: &[Need::Root],
-            run: file_capabilities,
-        },
+        scene("set-user-id", set_user_id).needs(&[Need::Root]),
+        scene("file-capabilities", file_capabilities).needs(&[Need::Root]),
     ],
     actors: &[Actor {
         name: "who",

@@ -22,26 +22,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[41],
     attacks: ATTACKS,
     scenes: &[
-        Scene {
-            name: "lease-on-a-shared-file",
-            needs: &[],
-            run: lease_on_a_shared_file,
-        },
-        Scene {
-            name: "no-set-user-id-file-on-the-host",
-            needs: &[],
-            run: no_set_user_id_file,
-        },
-        Scene {
-            name: "inotify-on-shared-files",
-            needs: &[],
-            run: inotify_on_shared_files,
-        },
-        Scene {
-            name: "locks-on-shared-files",
-            needs: &[],
-            run: locks_on_shared_files,
-        },
+        scene("lease-on-a-shared-file", lease_on_a_shared_file),
+        scene("no-set-user-id-file-on-the-host", no_set_user_id_file),
+        scene("inotify-on-shared-files", inotify_on_shared_files),
+        scene("locks-on-shared-files", locks_on_shared_files),
     ],
     actors: ACTORS,
 };

@@ -16,26 +16,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "everything-is-killed",
-            needs: &[],
-            run: everything_is_killed,
-        },
-        Scene {
-            name: "init-ignores-its-program",
-            needs: &[],
-            run: init_ignores_its_program,
-        },
-        Scene {
-            name: "stopped-cell-still-ends",
-            needs: &[],
-            run: stopped_cell_still_ends,
-        },
-        Scene {
-            name: "the-group-of-the-caller",
-            needs: &[],
-            run: the_group_of_the_caller,
-        },
+        scene("everything-is-killed", everything_is_killed),
+        scene("init-ignores-its-program", init_ignores_its_program),
+        scene("stopped-cell-still-ends", stopped_cell_still_ends),
+        scene("the-group-of-the-caller", the_group_of_the_caller),
     ],
     actors: ACTORS,
 };

@@ -16,28 +16,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[1, 16],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "typed-input",
-            needs: &[],
-            run: |stage| refuses_input(stage, TIOCSTI),
-        },
+        scene("typed-input", |stage| refuses_input(stage, TIOCSTI)),
         // The kernel drops the upper half of the request: a filter that
         // compares all of it lets this through.
-        Scene {
-            name: "typed-input-with-high-bits",
-            needs: &[],
-            run: |stage| refuses_input(stage, TIOCSTI | 1 << 32),
-        },
-        Scene {
-            name: "console-selection",
-            needs: &[],
-            run: |stage| refuses(stage, TIOCLINUX, Err(Errno::ENOTTY)),
-        },
-        Scene {
-            name: "line-discipline",
-            needs: &[],
-            run: |stage| refuses(stage, TIOCSETD, Ok(())),
-        },
+        scene("typed-input-with-high-bits", |stage| {
+            refuses_input(stage, TIOCSTI | 1 << 32)
+        }),
+        scene("console-selection", |stage| {
+            refuses(stage, TIOCLINUX, Err(Errno::ENOTTY))
+        }),
+        scene("line-discipline", |stage| refuses(stage, TIOCSETD, Ok(()))),
     ],
     actors: &[Actor {
         name: "ioctl",

@@ -16,21 +16,9 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[16],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "of-runs",
-            needs: &[Need::Program("python3")],
-            run: of_runs,
-        },
-        Scene {
-            name: "of-errors",
-            needs: &[],
-            run: of_errors,
-        },
-        Scene {
-            name: "of-archives",
-            needs: &[],
-            run: of_archives,
-        },
+        python_scene("of-runs", of_runs),
+        scene("of-errors", of_errors),
+        scene("of-archives", of_archives),
     ],
     actors: &[],
 };

@@ -11,16 +11,8 @@ pub(crate) const SUITES: &[&Suite] = &[&Suite {
     covers: &[],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "is-covered",
-            needs: &[],
-            run: is_covered,
-        },
-        Scene {
-            name: "names-are-unique",
-            needs: &[],
-            run: names_are_unique,
-        },
+        scene("is-covered", is_covered),
+        scene("names-are-unique", names_are_unique),
     ],
     actors: &[],
 }];

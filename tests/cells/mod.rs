@@ -36,7 +36,7 @@ pub(crate) mod prelude {
     pub(crate) use super::probe::{Actor, Attempt};
     pub(crate) use super::raw::{Arg, call};
     pub(crate) use super::stage::Stage;
-    pub(crate) use super::{Check, Scene, Suite, fail};
+    pub(crate) use super::{Check, Scene, Suite, fail, python_scene, scene};
 }
 
 /// The tests about one subject.
@@ -59,6 +59,28 @@ pub(crate) struct Scene {
     /// What of the host it cannot do without.
     pub(crate) needs: &'static [Need],
     pub(crate) run: fn(&Stage) -> Check,
+}
+
+/// A test that every host can run.
+pub(crate) const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    Scene {
+        name,
+        needs: &[],
+        run,
+    }
+}
+
+/// A test whose cells run Python.
+pub(crate) const fn python_scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    scene(name, run).needs(&[Need::Program("python3")])
+}
+
+impl Scene {
+    /// What of the host it cannot do without.
+    pub(crate) const fn needs(mut self, needs: &'static [Need]) -> Self {
+        self.needs = needs;
+        self
+    }
 }
 
 /// What a test, or a step of one, yields.

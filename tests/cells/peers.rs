@@ -98,11 +98,7 @@ pub(crate) const SUITES: &[&Suite] = &[&Suite {
 }];
 
 const fn shared(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("bwrap")],
-        run,
-    }
+    scene(name, run).needs(&[Need::Program("bwrap")])
 }
 
 /// Runs a shell script under both, set up alike.

@@ -16,33 +16,21 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[42],
     attacks: &[],
     scenes: &[
-        scene("workspace", workspace),
-        scene("tmp", tmp),
-        scene("read-only-workspace", read_only_workspace),
-        scene("beneath-the-workspace", beneath_the_workspace),
-        scene("nothing-goes-in", nothing_goes_in),
-        scene("closed-workspace", closed_workspace),
-        Scene {
-            name: "of-root",
-            needs: &[Need::Root],
-            run: of_root,
-        },
-        Scene {
-            name: "of-root-that-cannot-be-mapped",
-            needs: &[Need::Root],
-            run: of_root_that_cannot_be_mapped,
-        },
+        python_scene("workspace", workspace),
+        python_scene("tmp", tmp),
+        python_scene("read-only-workspace", read_only_workspace),
+        python_scene("beneath-the-workspace", beneath_the_workspace),
+        python_scene("nothing-goes-in", nothing_goes_in),
+        python_scene("closed-workspace", closed_workspace),
+        scene("of-root", of_root).needs(&[Need::Root]),
+        scene(
+            "of-root-that-cannot-be-mapped",
+            of_root_that_cannot_be_mapped,
+        )
+        .needs(&[Need::Root]),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 /// A name, its mode and content.
 type Thing = (String, u32, Option<Vec<u8>>);

@@ -19,61 +19,23 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20, 28],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "parent-s-end-ends-the-cell",
-            needs: &[],
-            run: parents_end_ends_the_cell,
-        },
-        Scene {
-            name: "end-of-the-parent-s-thread-does-not",
-            needs: &[],
-            run: end_of_the_parents_thread_does_not,
-        },
-        Scene {
-            name: "parent-in-another-pid-namespace",
-            needs: &[],
-            run: parent_in_another_pid_namespace,
-        },
-        Scene {
-            name: "grace-at-a-time-limit",
-            needs: &[],
-            run: grace_at_a_time_limit,
-        },
-        Scene {
-            name: "grace-used-up",
-            needs: &[],
-            run: grace_used_up,
-        },
-        Scene {
-            name: "grace-for-a-flood",
-            needs: &[],
-            run: grace_for_a_flood,
-        },
-        Scene {
-            name: "grace-at-a-cancellation",
-            needs: &[],
-            run: grace_at_a_cancellation,
-        },
-        Scene {
-            name: "cancelled-twice",
-            needs: &[],
-            run: cancelled_twice,
-        },
-        Scene {
-            name: "ignored-signals-stay-ignored",
-            needs: &[],
-            run: ignored_signals_stay_ignored,
-        },
-        Scene {
-            name: "exec-names-the-limit",
-            needs: &[],
-            run: exec_names_the_limit,
-        },
-        Scene {
-            name: "nobody-reads-which-limit",
-            needs: &[],
-            run: nobody_reads_which_limit,
-        },
+        scene("parent-s-end-ends-the-cell", parents_end_ends_the_cell),
+        scene(
+            "end-of-the-parent-s-thread-does-not",
+            end_of_the_parents_thread_does_not,
+        ),
+        scene(
+            "parent-in-another-pid-namespace",
+            parent_in_another_pid_namespace,
+        ),
+        scene("grace-at-a-time-limit", grace_at_a_time_limit),
+        scene("grace-used-up", grace_used_up),
+        scene("grace-for-a-flood", grace_for_a_flood),
+        scene("grace-at-a-cancellation", grace_at_a_cancellation),
+        scene("cancelled-twice", cancelled_twice),
+        scene("ignored-signals-stay-ignored", ignored_signals_stay_ignored),
+        scene("exec-names-the-limit", exec_names_the_limit),
+        scene("nobody-reads-which-limit", nobody_reads_which_limit),
     ],
     actors: ACTORS,
 };

@@ -12,11 +12,7 @@ pub(crate) const SUITE: Suite = Suite {
     name: "crowd",
     covers: &[22],
     attacks: &[],
-    scenes: &[Scene {
-        name: "two-hundred-at-once",
-        needs: &[Need::Alone],
-        run: two_hundred_at_once,
-    }],
+    scenes: &[scene("two-hundred-at-once", two_hundred_at_once).needs(&[Need::Alone])],
     actors: &[],
 };
 

@@ -10,26 +10,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[29],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "filled",
-            needs: &[],
-            run: filled,
-        },
-        Scene {
-            name: "inodes-used-up",
-            needs: &[],
-            run: inodes_used_up,
-        },
-        Scene {
-            name: "sparse-terabyte",
-            needs: &[],
-            run: sparse_terabyte,
-        },
-        Scene {
-            name: "root-has-no-room",
-            needs: &[],
-            run: root_has_no_room,
-        },
+        scene("filled", filled),
+        scene("inodes-used-up", inodes_used_up),
+        scene("sparse-terabyte", sparse_terabyte),
+        scene("root-has-no-room", root_has_no_room),
     ],
     actors: &[
         Actor {

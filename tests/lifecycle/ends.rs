@@ -16,41 +16,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[22, 23],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "fork-bomb",
-            needs: &[],
-            run: fork_bomb,
-        },
-        Scene {
-            name: "process-limit",
-            needs: &[],
-            run: process_limit,
-        },
-        Scene {
-            name: "process-limit-is-each-cell-s-own",
-            needs: &[],
-            run: process_limit_is_each_cells_own,
-        },
-        Scene {
-            name: "thread-limit",
-            needs: &[],
-            run: thread_limit,
-        },
-        Scene {
-            name: "daemon-that-holds-stdout",
-            needs: &[],
-            run: daemon_that_holds_stdout,
-        },
-        Scene {
-            name: "daemon-that-holds-the-caller-s-pipe",
-            needs: &[],
-            run: daemon_that_holds_the_callers_pipe,
-        },
-        Scene {
-            name: "stopped-and-traced-children",
-            needs: &[],
-            run: stopped_children,
-        },
+        scene("fork-bomb", fork_bomb),
+        scene("process-limit", process_limit),
+        scene(
+            "process-limit-is-each-cell-s-own",
+            process_limit_is_each_cells_own,
+        ),
+        scene("thread-limit", thread_limit),
+        scene("daemon-that-holds-stdout", daemon_that_holds_stdout),
+        scene(
+            "daemon-that-holds-the-caller-s-pipe",
+            daemon_that_holds_the_callers_pipe,
+        ),
+        scene("stopped-and-traced-children", stopped_children),
     ],
     actors: ACTORS,
 };

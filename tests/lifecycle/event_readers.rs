@@ -20,51 +20,15 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[25, 30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "reader-that-pauses",
-            needs: &[],
-            run: reader_that_pauses,
-        },
-        Scene {
-            name: "reader-that-never-reads",
-            needs: &[],
-            run: reader_that_never_reads,
-        },
-        Scene {
-            name: "reader-that-goes",
-            needs: &[],
-            run: reader_that_goes,
-        },
-        Scene {
-            name: "files-one-by-one",
-            needs: &[],
-            run: files_one_by_one,
-        },
-        Scene {
-            name: "cancelled",
-            needs: &[],
-            run: cancelled,
-        },
-        Scene {
-            name: "not-set-up",
-            needs: &[],
-            run: not_set_up,
-        },
-        Scene {
-            name: "to-a-full-device",
-            needs: &[],
-            run: to_a_full_device,
-        },
-        Scene {
-            name: "beside-a-format",
-            needs: &[],
-            run: beside_a_format,
-        },
-        Scene {
-            name: "to-where-they-cannot-go",
-            needs: &[],
-            run: to_where_they_cannot_go,
-        },
+        scene("reader-that-pauses", reader_that_pauses),
+        scene("reader-that-never-reads", reader_that_never_reads),
+        scene("reader-that-goes", reader_that_goes),
+        scene("files-one-by-one", files_one_by_one),
+        scene("cancelled", cancelled),
+        scene("not-set-up", not_set_up),
+        scene("to-a-full-device", to_a_full_device),
+        scene("beside-a-format", beside_a_format),
+        scene("to-where-they-cannot-go", to_where_they_cannot_go),
     ],
     actors: &[
         Actor {

@@ -18,41 +18,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[25, 30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "come-while-the-program-runs",
-            needs: &[Need::Program("python3")],
-            run: come_while_the_program_runs,
-        },
-        Scene {
-            name: "results-before-a-crash",
-            needs: &[Need::Program("python3")],
-            run: results_before_a_crash,
-        },
-        Scene {
-            name: "as-many-of-a-kind-as-results",
-            needs: &[Need::Program("python3")],
-            run: as_many_of_a_kind_as_results,
-        },
-        Scene {
-            name: "of-a-shell",
-            needs: &[Need::Program("bash")],
-            run: of_a_shell,
-        },
-        Scene {
-            name: "beside-streams-passed-through",
-            needs: &[],
-            run: beside_streams_passed_through,
-        },
-        Scene {
-            name: "of-any-bytes",
-            needs: &[],
-            run: of_any_bytes,
-        },
-        Scene {
-            name: "of-a-stream-over-its-cap",
-            needs: &[],
-            run: of_a_stream_over_its_cap,
-        },
+        python_scene("come-while-the-program-runs", come_while_the_program_runs),
+        python_scene("results-before-a-crash", results_before_a_crash),
+        python_scene("as-many-of-a-kind-as-results", as_many_of_a_kind_as_results),
+        scene("of-a-shell", of_a_shell).needs(&[Need::Program("bash")]),
+        scene(
+            "beside-streams-passed-through",
+            beside_streams_passed_through,
+        ),
+        scene("of-any-bytes", of_any_bytes),
+        scene("of-a-stream-over-its-cap", of_a_stream_over_its_cap),
     ],
     actors: &[
         // Bytes that are text in part, a few at a time.

@@ -13,21 +13,9 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[32],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "used-by-programs",
-            needs: &[],
-            run: used_by_programs,
-        },
-        Scene {
-            name: "by-signals",
-            needs: &[],
-            run: by_signals,
-        },
-        Scene {
-            name: "used-by-cellblock",
-            needs: &[],
-            run: used_by_cellblock,
-        },
+        scene("used-by-programs", used_by_programs),
+        scene("by-signals", by_signals),
+        scene("used-by-cellblock", used_by_cellblock),
     ],
     actors: &[
         Actor {

@@ -19,11 +19,7 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         scene("oom-score", oom_score),
-        Scene {
-            name: "oom-takes-the-cell",
-            needs: &[Need::Root],
-            run: oom_takes_the_cell,
-        },
+        scene("oom-takes-the-cell", oom_takes_the_cell).needs(&[Need::Root]),
         scene("cells-are-spread", cells_are_spread),
         scene("affinity-stays", affinity_stays),
         scene("more-cpus-than-there-are", more_cpus_than_there_are),
@@ -143,14 +139,6 @@ pub(crate) const SUITE: Suite = Suite {
         },
     ],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[],
-        run,
-    }
-}
 
 fn own_cpus() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();

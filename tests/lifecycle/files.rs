@@ -15,26 +15,18 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33, 34],
     attacks: &[],
     scenes: &[
-        scene("from-a-directory", from_a_directory),
-        scene("from-an-archive", from_an_archive),
-        scene("from-standard-input", from_standard_input),
-        scene("hostile-archive", hostile_archive),
-        scene("too-much", too_much),
-        scene("thousands", thousands),
-        scene("wrong-values", wrong_values),
-        scene("inline", inline),
-        scene("inline-in-the-spec", inline_in_the_spec),
+        python_scene("from-a-directory", from_a_directory),
+        python_scene("from-an-archive", from_an_archive),
+        python_scene("from-standard-input", from_standard_input),
+        python_scene("hostile-archive", hostile_archive),
+        python_scene("too-much", too_much),
+        python_scene("thousands", thousands),
+        python_scene("wrong-values", wrong_values),
+        python_scene("inline", inline),
+        python_scene("inline-in-the-spec", inline_in_the_spec),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()

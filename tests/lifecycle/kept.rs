@@ -18,27 +18,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[34],
     attacks: &[],
     scenes: &[
-        scene("what-changed", what_changed),
-        scene("with-more-on-top", with_more_on_top),
-        scene("however-it-ends", however_it_ends),
-        scene("within-its-quota", within_its_quota),
-        scene("one-at-a-time", by_one_at_a_time),
-        scene("waits-its-turn", waits_its_turn),
-        scene("is-not-out", is_not_out),
-        scene("modes-and-links", modes_and_links),
-        scene("virtual-environment", virtual_environment),
-        scene("tmp", tmp),
+        python_scene("what-changed", what_changed),
+        python_scene("with-more-on-top", with_more_on_top),
+        python_scene("however-it-ends", however_it_ends),
+        python_scene("within-its-quota", within_its_quota),
+        python_scene("one-at-a-time", by_one_at_a_time),
+        python_scene("waits-its-turn", waits_its_turn),
+        python_scene("is-not-out", is_not_out),
+        python_scene("modes-and-links", modes_and_links),
+        python_scene("virtual-environment", virtual_environment),
+        python_scene("tmp", tmp),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 pub(super) fn with(stage: &Stage, kept: &Path, code: &str) -> Check<Run> {
     stage

@@ -18,20 +18,12 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[34],
     attacks: &[],
     scenes: &[
-        scene("planted-links", planted_links),
-        scene("workspace", hostile_workspace),
-        scene("killed-while-written-back", killed_while_written_back),
+        python_scene("planted-links", planted_links),
+        python_scene("workspace", hostile_workspace),
+        python_scene("killed-while-written-back", killed_while_written_back),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 /// Links that lead outside are text: nothing behind them is written, read or removed.
 fn planted_links(stage: &Stage) -> Check {

@@ -17,16 +17,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "killed-while-copying-out",
-            needs: &[Need::Program("python3")],
-            run: killed_while_copying_out,
-        },
-        Scene {
-            name: "of-dead-runs-go",
-            needs: &[Need::Program("python3")],
-            run: of_dead_runs_go,
-        },
+        python_scene("killed-while-copying-out", killed_while_copying_out),
+        python_scene("of-dead-runs-go", of_dead_runs_go),
     ],
     actors: &[],
 };

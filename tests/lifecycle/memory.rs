@@ -19,26 +19,18 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         // Without a cgroup, these are what the watchdog and RLIMIT_DATA hold.
-        eats("heap", &[], |stage| eat(stage, "heap")),
-        eats("heap-in-children", &[], |stage| {
-            eat(stage, "heap-in-children")
-        }),
-        eats("shared-mapping", &[], |stage| eat(stage, "shared-mapping")),
-        eats("tmpfs", &[], |stage| eat(stage, "tmpfs")),
-        eats("thread-stacks", &[], |stage| eat(stage, "thread-stacks")),
+        scene("heap", |stage| eat(stage, "heap")),
+        scene("heap-in-children", |stage| eat(stage, "heap-in-children")),
+        scene("shared-mapping", |stage| eat(stage, "shared-mapping")),
+        scene("tmpfs", |stage| eat(stage, "tmpfs")),
+        scene("thread-stacks", |stage| eat(stage, "thread-stacks")),
         // These are charged to nobody but a cgroup.
-        eats("dev-shm", &[Need::Cgroup], |stage| eat(stage, "dev-shm")),
-        eats("memfd", &[Need::Cgroup], |stage| eat(stage, "memfd")),
-        eats("pipes", &[Need::Cgroup], |stage| eat(stage, "pipes")),
-        eats("sockets", &[Need::Cgroup], |stage| eat(stage, "sockets")),
-        eats("page-tables", &[Need::Cgroup], |stage| {
-            eat(stage, "page-tables")
-        }),
-        Scene {
-            name: "kept-within",
-            needs: &[],
-            run: kept_within,
-        },
+        scene("dev-shm", |stage| eat(stage, "dev-shm")).needs(&[Need::Cgroup]),
+        scene("memfd", |stage| eat(stage, "memfd")).needs(&[Need::Cgroup]),
+        scene("pipes", |stage| eat(stage, "pipes")).needs(&[Need::Cgroup]),
+        scene("sockets", |stage| eat(stage, "sockets")).needs(&[Need::Cgroup]),
+        scene("page-tables", |stage| eat(stage, "page-tables")).needs(&[Need::Cgroup]),
+        scene("kept-within", kept_within),
     ],
     actors: &[Actor {
         name: "eat",
@@ -71,10 +63,6 @@ pub(crate) const SUITE: Suite = Suite {
 const WANTED: usize = 400 << 20;
 const LIMIT: u64 = 64 << 20;
 const PIECE: usize = 1 << 20;
-
-const fn eats(name: &'static str, needs: &'static [Need], run: fn(&Stage) -> Check) -> Scene {
-    Scene { name, needs, run }
-}
 
 fn eat(stage: &Stage, kind: &str) -> Check {
     let marker = Marker::new()?;

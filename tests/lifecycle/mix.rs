@@ -26,16 +26,11 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[22, 25, 26, 27, 30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "verbs-do-what-they-say-outside",
-            needs: &[Need::Program("python3")],
-            run: verbs_do_what_they_say_outside,
-        },
-        Scene {
-            name: "any-verbs-in-any-order",
-            needs: &[Need::Program("python3")],
-            run: any_verbs_in_any_order,
-        },
+        python_scene(
+            "verbs-do-what-they-say-outside",
+            verbs_do_what_they_say_outside,
+        ),
+        python_scene("any-verbs-in-any-order", any_verbs_in_any_order),
     ],
     actors: &[],
 };

@@ -12,41 +12,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[25],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "a-gigabyte",
-            needs: &[],
-            run: a_gigabyte,
-        },
-        Scene {
-            name: "byte-by-byte",
-            needs: &[],
-            run: byte_by_byte,
-        },
-        Scene {
-            name: "both-streams-for-ever",
-            needs: &[],
-            run: both_streams_for_ever,
-        },
-        Scene {
-            name: "killed-for-output",
-            needs: &[],
-            run: killed_for_output,
-        },
-        Scene {
-            name: "killed-for-output-and-already-gone",
-            needs: &[],
-            run: killed_for_output_and_already_gone,
-        },
-        Scene {
-            name: "reader-that-stops",
-            needs: &[],
-            run: reader_that_stops,
-        },
-        Scene {
-            name: "reader-that-goes",
-            needs: &[],
-            run: reader_that_goes,
-        },
+        scene("a-gigabyte", a_gigabyte),
+        scene("byte-by-byte", byte_by_byte),
+        scene("both-streams-for-ever", both_streams_for_ever),
+        scene("killed-for-output", killed_for_output),
+        scene(
+            "killed-for-output-and-already-gone",
+            killed_for_output_and_already_gone,
+        ),
+        scene("reader-that-stops", reader_that_stops),
+        scene("reader-that-goes", reader_that_goes),
     ],
     actors: &[
         Actor {

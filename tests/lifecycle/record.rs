@@ -19,41 +19,13 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 41],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "to-a-file",
-            needs: &[],
-            run: to_a_file,
-        },
-        Scene {
-            name: "to-a-descriptor",
-            needs: &[],
-            run: to_a_descriptor,
-        },
-        Scene {
-            name: "to-a-full-device",
-            needs: &[],
-            run: to_a_full_device,
-        },
-        Scene {
-            name: "to-a-full-disk",
-            needs: &[],
-            run: to_a_full_disk,
-        },
-        Scene {
-            name: "to-nowhere",
-            needs: &[],
-            run: to_nowhere,
-        },
-        Scene {
-            name: "through-a-planted-link",
-            needs: &[],
-            run: through_a_planted_link,
-        },
-        Scene {
-            name: "forged-on-every-descriptor",
-            needs: &[],
-            run: forged_on_every_descriptor,
-        },
+        scene("to-a-file", to_a_file),
+        scene("to-a-descriptor", to_a_descriptor),
+        scene("to-a-full-device", to_a_full_device),
+        scene("to-a-full-disk", to_a_full_disk),
+        scene("to-nowhere", to_nowhere),
+        scene("through-a-planted-link", through_a_planted_link),
+        scene("forged-on-every-descriptor", forged_on_every_descriptor),
     ],
     actors: &[
         Actor {

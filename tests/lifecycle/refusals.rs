@@ -19,46 +19,23 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 32],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "yield-the-record-that-was-asked-for",
-            needs: &[],
-            run: yield_the_record,
-        },
-        Scene {
-            name: "of-closed-descriptors",
-            needs: &[],
-            run: of_closed_descriptors,
-        },
-        Scene {
-            name: "of-descriptors-for-reading",
-            needs: &[],
-            run: of_descriptors_for_reading,
-        },
-        Scene {
-            name: "when-one-destination-cannot-be-opened",
-            needs: &[],
-            run: when_one_destination_cannot_be_opened,
-        },
-        Scene {
-            name: "of-two-readers-of-standard-input",
-            needs: &[],
-            run: of_two_readers_of_standard_input,
-        },
-        Scene {
-            name: "of-caps-on-what-is-not-captured",
-            needs: &[],
-            run: of_caps_on_what_is_not_captured,
-        },
-        Scene {
-            name: "nobody-can-be-told-of",
-            needs: &[],
-            run: nobody_can_be_told_of,
-        },
-        Scene {
-            name: "standard-streams-as-files",
-            needs: &[],
-            run: standard_streams_as_files,
-        },
+        scene("yield-the-record-that-was-asked-for", yield_the_record),
+        scene("of-closed-descriptors", of_closed_descriptors),
+        scene("of-descriptors-for-reading", of_descriptors_for_reading),
+        scene(
+            "when-one-destination-cannot-be-opened",
+            when_one_destination_cannot_be_opened,
+        ),
+        scene(
+            "of-two-readers-of-standard-input",
+            of_two_readers_of_standard_input,
+        ),
+        scene(
+            "of-caps-on-what-is-not-captured",
+            of_caps_on_what_is_not_captured,
+        ),
+        scene("nobody-can-be-told-of", nobody_can_be_told_of),
+        scene("standard-streams-as-files", standard_streams_as_files),
     ],
     actors: &[],
 };

@@ -17,31 +17,11 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[26, 41],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "inotify-instances",
-            needs: &[],
-            run: inotify_instances,
-        },
-        Scene {
-            name: "pseudo-terminals",
-            needs: &[],
-            run: pseudo_terminals,
-        },
-        Scene {
-            name: "queued-signals",
-            needs: &[],
-            run: queued_signals,
-        },
-        Scene {
-            name: "limits-of-processes",
-            needs: &[],
-            run: limits_of_processes,
-        },
-        Scene {
-            name: "supervisor-s-time",
-            needs: &[],
-            run: supervisors_time,
-        },
+        scene("inotify-instances", inotify_instances),
+        scene("pseudo-terminals", pseudo_terminals),
+        scene("queued-signals", queued_signals),
+        scene("limits-of-processes", limits_of_processes),
+        scene("supervisor-s-time", supervisors_time),
     ],
     actors: &[
         Actor {

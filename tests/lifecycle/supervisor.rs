@@ -14,36 +14,15 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20, 28],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "cgroup-is-named-after-it",
-            needs: &[],
-            run: cgroup_is_named_after_it,
-        },
-        Scene {
-            name: "killed-at-every-step",
-            needs: &[],
-            run: killed_at_every_step,
-        },
-        Scene {
-            name: "killed-while-running",
-            needs: &[],
-            run: killed_while_running,
-        },
-        Scene {
-            name: "killed-with-a-fork-bomb-inside",
-            needs: &[],
-            run: killed_with_a_fork_bomb_inside,
-        },
-        Scene {
-            name: "cancelled",
-            needs: &[],
-            run: cancelled,
-        },
-        Scene {
-            name: "cancelled-at-every-step",
-            needs: &[],
-            run: cancelled_at_every_step,
-        },
+        scene("cgroup-is-named-after-it", cgroup_is_named_after_it),
+        scene("killed-at-every-step", killed_at_every_step),
+        scene("killed-while-running", killed_while_running),
+        scene(
+            "killed-with-a-fork-bomb-inside",
+            killed_with_a_fork_bomb_inside,
+        ),
+        scene("cancelled", cancelled),
+        scene("cancelled-at-every-step", cancelled_at_every_step),
     ],
     actors: &[],
 };

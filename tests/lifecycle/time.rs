@@ -13,31 +13,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[27],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "sleeps-for-ever",
-            needs: &[],
-            run: sleeps_for_ever,
-        },
-        Scene {
-            name: "burns-and-ignores",
-            needs: &[],
-            run: burns_and_ignores,
-        },
-        Scene {
-            name: "burns-under-a-false-name",
-            needs: &[],
-            run: |stage| ends_by_cpu_time(stage, "time/burn-under-a-false-name"),
-        },
-        Scene {
-            name: "burns-in-short-lived-children",
-            needs: &[],
-            run: burns_in_short_lived_children,
-        },
-        Scene {
-            name: "burns-in-orphans",
-            needs: &[],
-            run: burns_in_orphans,
-        },
+        scene("sleeps-for-ever", sleeps_for_ever),
+        scene("burns-and-ignores", burns_and_ignores),
+        scene("burns-under-a-false-name", |stage| {
+            ends_by_cpu_time(stage, "time/burn-under-a-false-name")
+        }),
+        scene(
+            "burns-in-short-lived-children",
+            burns_in_short_lived_children,
+        ),
+        scene("burns-in-orphans", burns_in_orphans),
     ],
     actors: &[
         Actor {

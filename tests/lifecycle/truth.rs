@@ -16,46 +16,14 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "namespaces",
-            needs: &[],
-            run: namespaces,
-        },
-        Scene {
-            name: "ids-and-privileges",
-            needs: &[],
-            run: ids_and_privileges,
-        },
-        Scene {
-            name: "layers-given-up",
-            needs: &[],
-            run: layers_given_up,
-        },
-        Scene {
-            name: "older-landlock",
-            needs: &[Need::Landlock(6)],
-            run: older_landlock,
-        },
-        Scene {
-            name: "ports-need-landlock-4",
-            needs: &[Need::Landlock(4)],
-            run: ports_need_landlock_4,
-        },
-        Scene {
-            name: "strict-refuses-fallbacks",
-            needs: &[],
-            run: strict_refuses_fallbacks,
-        },
-        Scene {
-            name: "usage",
-            needs: &[],
-            run: usage,
-        },
-        Scene {
-            name: "limits",
-            needs: &[],
-            run: limits,
-        },
+        scene("namespaces", namespaces),
+        scene("ids-and-privileges", ids_and_privileges),
+        scene("layers-given-up", layers_given_up),
+        scene("older-landlock", older_landlock).needs(&[Need::Landlock(6)]),
+        scene("ports-need-landlock-4", ports_need_landlock_4).needs(&[Need::Landlock(4)]),
+        scene("strict-refuses-fallbacks", strict_refuses_fallbacks),
+        scene("usage", usage),
+        scene("limits", limits),
     ],
     actors: &[
         // What /proc tells a process of itself, as `name value` lines.

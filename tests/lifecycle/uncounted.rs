@@ -16,41 +16,37 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[26, 39],
     attacks: &[],
     scenes: &[
-        takes("memfd", |stage| {
+        scene("memfd", |stage| {
             take(stage, "memfd", Refused(Errno::ENOSYS))
         }),
-        takes("shared-unmapped", |stage| {
+        scene("shared-unmapped", |stage| {
             take(stage, "shared-unmapped", Refused(Errno::EPERM))
         }),
-        takes("zero-device", |stage| {
+        scene("zero-device", |stage| {
             take(stage, "zero-device", Refused(Errno::EACCES))
         }),
-        takes("sysv-segment", |stage| {
+        scene("sysv-segment", |stage| {
             take(stage, "sysv-segment", Refused(Errno::ENOSYS))
         }),
-        takes("sysv-semaphores", |stage| {
+        scene("sysv-semaphores", |stage| {
             take(stage, "sysv-semaphores", Refused(Errno::ENOSYS))
         }),
-        takes("sysv-messages", |stage| {
+        scene("sysv-messages", |stage| {
             take(stage, "sysv-messages", Refused(Errno::ENOSYS))
         }),
-        takes("rulesets", |stage| {
+        scene("rulesets", |stage| {
             take(stage, "rulesets", Refused(Errno::ENOSYS))
         }),
-        takes("futex-hash", |stage| {
+        scene("futex-hash", |stage| {
             take(stage, "futex-hash", Refused(Errno::EPERM))
         }),
-        takes("dead-leader", |stage| take(stage, "dead-leader", Counted)),
-        takes("page-tables", |stage| take(stage, "page-tables", Counted)),
-        takes("shm-file", |stage| take(stage, "shm-file", Counted)),
-        takes("copied-pages", |stage| take(stage, "copied-pages", Counted)),
-        takes("sockets", |stage| take(stage, "sockets", BestEffort)),
-        takes("pipes", |stage| take(stage, "pipes", BestEffort)),
-        Scene {
-            name: "shared-pages-count-once",
-            needs: &[],
-            run: shared_pages_count_once,
-        },
+        scene("dead-leader", |stage| take(stage, "dead-leader", Counted)),
+        scene("page-tables", |stage| take(stage, "page-tables", Counted)),
+        scene("shm-file", |stage| take(stage, "shm-file", Counted)),
+        scene("copied-pages", |stage| take(stage, "copied-pages", Counted)),
+        scene("sockets", |stage| take(stage, "sockets", BestEffort)),
+        scene("pipes", |stage| take(stage, "pipes", BestEffort)),
+        scene("shared-pages-count-once", shared_pages_count_once),
     ],
     actors: &[
         Actor {
@@ -96,14 +92,6 @@ const WANTED: usize = 160 << 20;
 const LIMIT: u64 = 64 << 20;
 /// What cellblock, the probe and a late look may come to.
 const SLACK: u64 = 100 << 20;
-
-const fn takes(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[],
-        run,
-    }
-}
 
 fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
     let outside = Wall::build(kind);

@@ -20,11 +20,11 @@ pub(crate) const SUITE: Suite = Suite {
     name: "unkillable",
     covers: &[24],
     attacks: &[],
-    scenes: &[Scene {
-        name: "blocked-in-a-dead-file-system",
-        needs: &[Need::Device("/dev/fuse")],
-        run: blocked_in_a_dead_file_system,
-    }],
+    scenes: &[scene(
+        "blocked-in-a-dead-file-system",
+        blocked_in_a_dead_file_system,
+    )
+    .needs(&[Need::Device("/dev/fuse")])],
     actors: &[
         Actor {
             name: "look",

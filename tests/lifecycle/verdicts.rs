@@ -11,31 +11,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 38],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "nothing-forged-passes-for-a-limit",
-            needs: &[Need::Program("python3")],
-            run: |stage| all(stage, FORGED),
-        },
-        Scene {
-            name: "limits-that-are-reached-are-named",
-            needs: &[Need::Program("python3")],
-            run: |stage| all(stage, REAL),
-        },
-        Scene {
-            name: "words-of-node-pass-for-nothing",
-            needs: &[Need::Program("node")],
-            run: |stage| all(stage, NODE),
-        },
-        Scene {
-            name: "a-disk-that-was-emptied-was-full",
-            needs: &[],
-            run: emptied_disk,
-        },
-        Scene {
-            name: "probes-of-node-are-not-the-codes",
-            needs: &[Need::Program("node")],
-            run: probes_of_node,
-        },
+        python_scene("nothing-forged-passes-for-a-limit", |stage| {
+            all(stage, FORGED)
+        }),
+        python_scene("limits-that-are-reached-are-named", |stage| {
+            all(stage, REAL)
+        }),
+        scene("words-of-node-pass-for-nothing", |stage| all(stage, NODE))
+            .needs(&[Need::Program("node")]),
+        scene("a-disk-that-was-emptied-was-full", emptied_disk),
+        scene("probes-of-node-are-not-the-codes", probes_of_node).needs(&[Need::Program("node")]),
     ],
     actors: &[],
 };
