@@ -22,8 +22,8 @@ pub(crate) const SUITE: Suite = Suite {
         Actor {
             name: "look",
             run: |_| {
-                // Twice, by path: a mount whose source was looked up twice
-                // would show two things.
+                // Two binds of one path: if the source was looked up twice, they would
+                // differ.
                 for _ in 0..2 {
                     print!("{}", fs::read_to_string("/data/name").unwrap_or_default());
                 }

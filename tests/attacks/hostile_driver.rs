@@ -1,6 +1,6 @@
-//! Code that turns on its driver, with which it shares a process: it writes to
-//! every descriptor, forges frames, patches what it finds. At worst it spoils
-//! results of its own; what cellblock measured and enforced stays true.
+//! Code that attacks its driver, with which it shares a process: it writes to every
+//! descriptor, forges frames, and patches the driver. At worst it spoils its own
+//! results; cellblock's own measurements and limits stay true.
 
 use std::time::Duration;
 
@@ -176,10 +176,10 @@ except NameError:
     pass
 "#;
 
-/// What every record must say whatever the code does; the rest is the code's.
+/// The fields that every record must have right; the code controls the others.
 fn truth(run: &Run) -> Value {
     let mut isolation = run.json["isolation"].clone();
-    // These differ between two honest runs, too.
+    // These differ between two honest runs as well.
     isolation["cgroup"] = isolation["cgroup"]["source"].clone();
     for id in ["uid", "gid"] {
         isolation[id] = isolation[id]["inside"].clone();
@@ -211,7 +211,7 @@ fn python(stage: &Stage, code: &str) -> Check<Run> {
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(truth(&run), truth(&honest));
-    // Time as measured from here.
+    // The wall time as the harness measured it.
     let told = Duration::from_secs_f64(run.record.usage.wall_ms / 1000.0);
     assert!(
         told <= run.process.elapsed,
@@ -225,8 +225,7 @@ fn python(stage: &Stage, code: &str) -> Check<Run> {
     Ok(run)
 }
 
-/// There is a record, true in what cellblock measured, and stdout is what the
-/// program wrote to it.
+/// There is a record, its measurements are true, and stdout is the program's.
 fn survives(stage: &Stage, code: &str, stdout: &str) -> Check {
     let run = python(stage, code)?;
     let ended = [
@@ -243,13 +242,13 @@ fn survives(stage: &Stage, code: &str, stdout: &str) -> Check {
 
 fn forges_frames(stage: &Stage) -> Check {
     let run = python(stage, FORGES_FRAMES)?;
-    // What it says of itself is its own affair; how it ended is not.
+    // The code may lie about itself, but not about how it ended.
     assert_ne!(run.record.outcome, Outcome::Ok, "{}", run.json);
     assert!(run.record.usage.wall_ms > 1.0);
     Ok(())
 }
 
-/// What came before still counts, and the record says that something is missing.
+/// Earlier frames still count, and the record says that something is missing.
 fn sends_what_is_no_frame(stage: &Stage) -> Check {
     const BROKEN: &str =
         "the driver's channel carried something that is not the protocol: results may be missing";
@@ -266,7 +265,7 @@ fn sends_what_is_no_frame(stage: &Stage) -> Check {
         (r"\0", Some(CUT)),
         (r"\0\0\0\x0et\4", Some(CUT)),
         (r"\0\0\0\x0et\4\0\0\0\4kinddon", Some(CUT)),
-        // The same as it should be, and of a kind that nobody knows.
+        // A well-formed frame, and one of an unknown kind.
         (r"\0\0\0\x0et\4\0\0\0\4kinddone", None),
         (r"\0\0\0\x0et\4\0\0\0\4kinddon\xff", None),
     ] {

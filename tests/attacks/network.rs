@@ -1,4 +1,4 @@
-//! The network, where the spec says none.
+//! The network, when the spec grants none.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -98,7 +98,7 @@ fn nothing_is_reached(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     for (line, address) in run.stdout().lines().zip(FAR) {
-        // The last is what an IPv6 that is not there answers.
+        // The last one is the answer when IPv6 is absent.
         let unreachable = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EACCES"]
             .iter()
             .any(|errno| line == format!("{address} Err({errno})"));
@@ -128,7 +128,7 @@ fn the_hosts_loopback(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Even in the host's network, ports that were not named are out of reach.
+/// Even with the host's network, ports that were not listed are out of reach.
 fn ports_by_landlock(stage: &Stage) -> Check {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;

@@ -1,5 +1,5 @@
-//! Files that a program leaves for its caller, who opens, copies and names
-//! them outside: links, pipes, devices, deep trees, names that climb.
+//! Files that a program leaves for its caller, who opens, copies and names them
+//! outside: links, pipes, devices, deep trees, names that climb.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -137,7 +137,7 @@ fn hard_links(stage: &Stage) -> Check {
         .option(["--file", &input.to_string_lossy()])
         .option(["--out", &place.out.to_string_lossy()])
         .run()?;
-    // The caller's own file is a copy's original.
+    // The workspace got a copy, so the caller's own file is unchanged.
     assert_eq!(fs::read_to_string(&input)?, "input");
     assert!(run.record.outcome == Outcome::Ok, "{}", run.json);
     place.holds_files_only()
@@ -193,7 +193,7 @@ if os.fork() == 0:
         .limit("workspace-size", "16M")
         .option(["--out", &place.out.to_string_lossy()])
         .run()?;
-    // The workspace is the bound, and a hole does not count for less.
+    // The workspace's size is the limit, and holes count in full.
     let told: u64 = run.record.files.iter().filter_map(|file| file.size).sum();
     let mut copied = 0;
     for name in names(&place.out)? {
@@ -207,7 +207,7 @@ if os.fork() == 0:
     place.holds_files_only()
 }
 
-/// The destination is the caller's, and may hold anything: nothing in it is
+/// The destination belongs to the caller and may hold anything: no link in it is
 /// followed.
 fn links_in_the_destination(stage: &Stage) -> Check {
     let place = Place::new(stage)?;
@@ -249,11 +249,11 @@ fn destination_swapped(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Permissions that mean something outside do not come along.
+/// Mode bits that have an effect outside are not copied.
 fn executable_and_setuid(stage: &Stage) -> Check {
     let place = Place::new(stage)?;
     let code = "import os\nopen('program', 'w').write('#!/bin/sh')\nos.chmod('program', 0o6777)\n";
-    // The filter lets no set-user-ID bit come as far as this.
+    // The filter stops set-user-ID bits before this point.
     let run = place.cell(stage, code).without("seccomp").run()?;
     let mode = fs::metadata(place.out.join("program"))?
         .permissions()
@@ -279,8 +279,8 @@ fn inputs_that_climb(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The input is named by the caller, and a link there is the caller's wish; a
-/// target inside goes through none.
+/// The caller names the input and may use links; the target inside must not pass
+/// through any.
 fn inputs_through_links(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let input = scratch.file("input", "first")?;

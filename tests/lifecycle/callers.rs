@@ -1,5 +1,5 @@
-//! The tie between a call and its caller: the caller's end, its signals, and the
-//! time that a program gets to see to its own end.
+//! The connection between a call and its caller: the caller's end, its signals, and the
+//! grace period in which a program can finish.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -75,7 +75,7 @@ const ACTORS: &[Actor] = &[
             }
         },
     },
-    // Says when it is warned, and tries to outlive that.
+    // Reports the warning signal and tries to outlive it.
     Actor {
         name: "fork-when-warned",
         run: |_| {
@@ -151,7 +151,7 @@ fn parents_end_ends_the_cell(stage: &Stage) -> Check {
         parent.kill()?;
         parent.wait()?;
         if !tied {
-            // Without the tie, the cell goes on.
+            // Without `--die-with-parent`, the cell goes on.
             std::thread::sleep(Duration::from_millis(200));
             assert!(program_runs(&marker)?, "not live");
         }
@@ -229,7 +229,7 @@ fn grace_at_a_time_limit(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// What is left then dies, and what the program did meanwhile counts.
+/// The rest dies then, and the results of that time count.
 fn grace_used_up(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let run = stage
@@ -258,7 +258,7 @@ fn grace_for_a_flood(stage: &Stage) -> Check {
         .limit("grace", &stage.duration(10_000))
         .run()?
         .ended(Outcome::Output)?;
-    // It does nothing about SIGTERM.
+    // The program ignores SIGTERM.
     assert_eq!(run.record.signal.as_deref(), Some("SIGTERM"));
     assert_eq!(run.record.limits["grace"].hit, Some(false), "{}", run.json);
     Ok(())
@@ -316,7 +316,7 @@ fn cancelled_twice(stage: &Stage) -> Check {
     );
     watch.signal(Signal::SIGINT)?;
     let run = Run::of(watch.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
-    // The first one counts.
+    // The first signal counts.
     assert_eq!(run.record.exit_code, 128 + libc::SIGTERM);
     Ok(())
 }
@@ -354,7 +354,7 @@ fn exec_names_the_limit(stage: &Stage) -> Check {
         told,
         "cellblock: the code ran longer than its limit of 200ms\n"
     );
-    // Ends of the program's own are not commented on.
+    // No message when the program ends by itself.
     for (argv, code) in [
         (["/bin/sh", "-c", "exit 124"], 124),
         (["/bin/sh", "-c", "exit 0"], 0),
@@ -362,7 +362,7 @@ fn exec_names_the_limit(stage: &Stage) -> Check {
         let ended = through(stage.exec(argv))?;
         assert_eq!((ended.code(), ended.stderr.len()), (code, 0));
     }
-    // A record says it already.
+    // The record has it already.
     let recorded = stage
         .exec(["/bin/sleep", "60"])
         .limit("wall", "200ms")
@@ -371,7 +371,7 @@ fn exec_names_the_limit(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A full pipe on standard error, which nobody reads, holds nothing up.
+/// A full, unread pipe on standard error delays nothing.
 fn nobody_reads_which_limit(stage: &Stage) -> Check {
     let mut command = stage
         .exec(["/bin/sh", "-c", "yes >&2"])

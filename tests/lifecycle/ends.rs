@@ -1,4 +1,4 @@
-//! Processes that want to outlive their program: nothing does.
+//! Processes that try to outlive their program: none does.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 const ACTORS: &[Actor] = &[
-    // Double forks, new sessions, stopped processes, for ever.
+    // Endless double forks, new sessions and stopped processes.
     Actor {
         name: "fork-bomb",
         run: |_| {
@@ -57,7 +57,7 @@ const ACTORS: &[Actor] = &[
             }
         },
     },
-    // Children that stay, until no more are granted.
+    // Lasting children, until fork fails.
     Actor {
         name: "count-forks",
         run: |_| {
@@ -139,7 +139,7 @@ fn fork_bomb(stage: &Stage) -> Check {
         .ended(Outcome::Timeout)?;
     marker.nothing_left()?;
     assert_eq!(run.record.exit_code, 124);
-    // The limit, what ending takes, and no more.
+    // The limit and the time to end, but no more.
     assert!(
         run.process.elapsed < stage.within(3_000),
         "{:?}",
@@ -155,8 +155,7 @@ fn process_limit(stage: &Stage) -> Check {
         .limit("processes", "20")
         .run()?;
     marker.nothing_left()?;
-    // The program is one of the twenty; whether init is another depends on the
-    // mechanism.
+    // The program is one of the twenty; whether init counts depends on the mechanism.
     let counted = matches!(run.stdout(), "18 EAGAIN\n" | "19 EAGAIN\n");
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
@@ -173,7 +172,7 @@ fn process_limit(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Two cells of one user at the same time have their own twenty.
+/// Two cells of one user at the same time each have their own twenty.
 fn process_limit_is_each_cells_own(stage: &Stage) -> Check {
     let (one, other) = (Marker::new()?, Marker::new()?);
     let bomb = |marker: &Marker| {

@@ -1,5 +1,4 @@
-//! Exit codes that cellblock has a use for, used by programs: the record tells
-//! them apart.
+//! Programs that end with exit codes of cellblock's own: the record distinguishes them.
 
 use std::fs;
 
@@ -29,8 +28,8 @@ pub(crate) const SUITE: Suite = Suite {
                 let Ok(number) = Signal::try_from(number) else {
                     return 2;
                 };
-                // Rust's runtime handles one of them.
-                // SAFETY: the default action runs no code of ours.
+                // Rust's runtime handles one of these signals. SAFETY: the default
+                // action runs no code of ours.
                 let _ = unsafe { signal(number, SigHandler::SigDfl) };
                 let _ = nix::sys::signal::raise(number);
                 98

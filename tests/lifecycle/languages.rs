@@ -1,5 +1,5 @@
-//! Languages other than Python, in cells: what only a cell shows, such as memory
-//! limits and a channel of two pipes between two users.
+//! Languages other than Python: what needs a cell to be tested, such as memory limits
+//! and a channel of two pipes between two users.
 
 use record::Category;
 
@@ -67,7 +67,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("java-with-no-memory-at-all-is-out-of-memory", |stage| {
                 let run = stage.code("java", "1").limit("memory", "48M").run()?;
                 let record = &run.record;
-                // What was refused before it was used shows in no figure.
+                // Refused memory was never used and shows in no figure.
                 assert!(
                     matches!(record.outcome, Outcome::Memory | Outcome::Exit),
                     "{}",
@@ -87,7 +87,7 @@ fn texts(run: &Run) -> Vec<String> {
     run.record.results.iter().map(text).collect()
 }
 
-/// It says so, whoever noticed first, and there was room before.
+/// The verdict is the same whichever mechanism noticed first.
 fn out_of_memory(stage: &Stage, language: &str, code: &str) -> Check {
     let wall = stage.duration(60_000);
     let run = stage
@@ -101,7 +101,7 @@ fn out_of_memory(stage: &Stage, language: &str, code: &str) -> Check {
     Ok(())
 }
 
-/// No writer waits for the supervisor, which says what happened.
+/// No writer waits for the supervisor, whose record explains the end.
 fn spoils(stage: &Stage, language: &str, code: &str) -> Check {
     let run = stage.code(language, code).run()?;
     assert_eq!(run.stdout(), "1\n", "{}", run.json);

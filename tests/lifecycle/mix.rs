@@ -35,7 +35,7 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// How many mixes are tried every day, and when there is time.
+/// How many mixes are tried: by default, and with `CELLS_LONG`.
 const MIXES: [u32; 2] = [10, 100];
 
 /// A mix proves nothing if its verbs do nothing: without a cell around them, the
@@ -62,7 +62,7 @@ fn any_verbs_in_any_order(stage: &Stage) -> Check {
     let mut runner = TestRunner::new(Config {
         cases,
         failure_persistence: None,
-        // Each step runs a cell.
+        // Each shrinking step runs a cell.
         max_shrink_iters: 24,
         ..Config::default()
     });

@@ -1,4 +1,4 @@
-//! Where the record goes, and what becomes of one that cannot be written.
+//! Destinations of the record, and records that cannot be written.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -35,7 +35,7 @@ pub(crate) const SUITE: Suite = Suite {
                 args[1].parse().unwrap_or(0)
             },
         },
-        // Puts links in the places of a later call's files.
+        // Puts links at the paths of a later call's files.
         Actor {
             name: "plant",
             run: |args| {
@@ -65,7 +65,7 @@ pub(crate) const SUITE: Suite = Suite {
                     }
                 }
                 println!("{written}");
-                // The caller's streams are the program's own to write to.
+                // The program may write to the caller's streams.
                 let _ = std::io::stdout().write_all(forged);
                 7
             },
@@ -83,7 +83,7 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// A directory that cells write to, as the place of records and events.
+/// A directory that cells write to, as the destination of records and events.
 fn through_a_planted_link(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let shared = scratch.dir("shared", 0o777)?;
@@ -115,7 +115,7 @@ fn through_a_planted_link(stage: &Stage) -> Check {
     }
     assert_eq!(fs::read_to_string(&secret)?, "kept");
     assert_eq!(fs::read_dir(&elsewhere)?.count(), 0);
-    // Where no bind says so, the last component is not followed either.
+    // Without a bind of it, a link as the last component is not followed either.
     let words = ["--record", &record.to_string_lossy()];
     let process = stage
         .probe("record/say", ["x", "0"])
@@ -141,7 +141,7 @@ fn to_a_file(stage: &Stage) -> Check {
     );
     let record = cell::read(&path)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 3));
-    // Passed through, it is the caller's, and not in the record.
+    // Passed through, the output is the caller's and not in the record.
     assert_eq!(record.stdout, None);
     Ok(())
 }
@@ -179,7 +179,7 @@ fn to_a_full_device(stage: &Stage) -> Check {
     let process = process::finish(&mut command, stage.within(10_000))?;
     tells_of(&process, "/dev/full");
 
-    // stdout is where the record goes with --json.
+    // With --json, the record goes to stdout.
     let mut command = stage.probe("record/say", ["hello", "0"]).command();
     let full = File::options().write(true).open("/dev/full")?;
     let status = command
@@ -209,7 +209,7 @@ fn to_a_full_disk(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A record that cannot be written is no success, and somebody must hear why.
+/// Without its record a call has not succeeded, and stderr must say why.
 fn tells_of(process: &process::Finished, operand: &str) {
     assert_eq!(process.code(), 125, "{}", process.complaint());
     let told = String::from_utf8_lossy(&process.stderr);
@@ -233,7 +233,7 @@ fn on_a_full_disk(dir: &str, command: &[String]) -> Check<i32> {
     Ok(status.code().unwrap_or(95))
 }
 
-/// What is wrong with the destination is known before the program runs.
+/// A bad destination is found before the program runs.
 fn to_nowhere(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let missing = scratch.join("missing/record.json");

@@ -1,4 +1,4 @@
-//! Time limits, and programs that will not hear of them.
+//! Time limits, and programs that evade them.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub(crate) const SUITE: Suite = Suite {
                 0
             },
         },
-        // Its name is to be taken for the numbers that follow it in /proc.
+        // A name that looks like the numbers after it in /proc.
         Actor {
             name: "burn-under-a-false-name",
             run: |_| {
@@ -86,7 +86,7 @@ pub(crate) const SUITE: Suite = Suite {
             run: |_| {
                 let start = Instant::now();
                 while start.elapsed() < Duration::from_secs(60) {
-                    // Nobody but init ever waits for the one that burns.
+                    // Only init waits for the process that uses the CPU.
                     let _ = raw::in_child(|| {
                         let _ = raw::fork(|| {
                             burn(Duration::from_millis(20));
@@ -156,7 +156,7 @@ fn burns_and_ignores(stage: &Stage) -> Check {
     ends_by_cpu_time(stage, "time/burn")
 }
 
-/// A limit that the kernel keeps for each process by itself never ends these.
+/// A limit that the kernel applies to each process separately never ends these.
 fn burns_in_short_lived_children(stage: &Stage) -> Check {
     ends_by_cpu_time(stage, "time/burn-in-children")
 }

@@ -1,4 +1,4 @@
-//! What the record says of a cell is what its program finds.
+//! The record's statements about a cell match what its program finds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("limits", limits),
     ],
     actors: &[
-        // What /proc tells a process of itself, as `name value` lines.
+        // What /proc shows a process about itself, as `name value` lines.
         Actor {
             name: "introspect",
             run: |_| {
@@ -60,7 +60,7 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// As the record names them.
+/// The names that the record uses.
 const NAMESPACES: [&str; 7] = ["user", "pid", "mount", "net", "ipc", "uts", "cgroup"];
 
 fn file_of(namespace: &str) -> &str {
@@ -149,7 +149,7 @@ fn ids_and_privileges(stage: &Stage) -> Check {
         ("2", true)
     );
     if stage.root() {
-        // None of root's own; the line is then empty.
+        // None of root's own groups; the line is then empty.
         assert!(!found.contains_key("Groups"), "{:?}", found.get("Groups"));
     }
     Ok(())
@@ -186,8 +186,8 @@ fn layers_given_up(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// An abstract socket of the host's is reached exactly where the record does
-/// not claim the scope that forbids it.
+/// An abstract socket of the host can be reached exactly when the record does not claim
+/// the scope that forbids it.
 fn older_landlock(stage: &Stage) -> Check {
     let name = format!("cellblock-truth-{}", std::process::id());
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
@@ -255,7 +255,7 @@ fn usage(stage: &Stage) -> Check {
         let usage = &run.record.usage;
         usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0)
     };
-    // It burns 200 ms of CPU time, in a grandchild.
+    // It uses 200 ms of CPU time in a grandchild.
     let more = cpu(&busy) - cpu(&idle);
     assert!((150.0..400.0).contains(&more), "{more} ms");
     assert!(
@@ -266,7 +266,7 @@ fn usage(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The limits that the kernel keeps for each process.
+/// The limits that the kernel applies to each process.
 fn limits(stage: &Stage) -> Check {
     let run = stage
         .probe("truth/limits", [])

@@ -1,6 +1,6 @@
-//! Memory without a cgroup: each kind that a process can have without being
-//! charged for it is counted or refused, or the record's `best effort` is about
-//! it. Each is taken outside first, where it is really used.
+//! Memory without a cgroup: each kind of memory that is charged to no process is
+//! counted, refused, or covered by the record's `best effort`. Each is taken outside
+//! first, to show that it is really used.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(crate) const SUITE: Suite = Suite {
                     Ok(()) => println!("has it"),
                     Err(errno) => println!("refused with {errno:?}"),
                 }
-                // Time for whoever looks from outside.
+                // Leaves the harness time to measure.
                 std::thread::sleep(Duration::from_millis(300));
                 77
             },
@@ -80,7 +80,7 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// What becomes of it in a cell.
+/// What happens to it in a cell.
 enum Fate {
     Refused(Errno),
     Counted,
@@ -90,7 +90,7 @@ use Fate::{BestEffort, Counted, Refused};
 
 const WANTED: usize = 160 << 20;
 const LIMIT: u64 = 64 << 20;
-/// What cellblock, the probe and a late look may come to.
+/// The memory of cellblock and the probe, and what a late check misses.
 const SLACK: u64 = 100 << 20;
 
 fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
@@ -151,7 +151,7 @@ fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
     Ok(())
 }
 
-/// Nobody dies for pages that eight processes have together.
+/// Pages that eight processes share are not counted eight times.
 fn shared_pages_count_once(stage: &Stage) -> Check {
     let run = stage
         .probe("uncounted/share", [])
@@ -291,7 +291,7 @@ fn sysv_messages() -> Attempt {
 fn rulesets() -> Attempt {
     const RULES: u64 = 60_000;
     for _ in 0..12 {
-        // Handles nothing but the two TCP rights.
+        // Handles only the two TCP rights.
         let handled = [0_u64, 3];
         let fd = call!(SYS_landlock_create_ruleset, &handled, 16, 0)?;
         for port in 0..RULES {
@@ -327,7 +327,7 @@ fn dead_leader() -> Attempt {
                 std::thread::sleep(Duration::from_secs(2));
                 std::process::exit(0);
             });
-            // Ends this thread alone.
+            // Ends this thread only.
             call!(SYS_exit, 0).map_or(1, |_| 0)
         })?;
     }
@@ -335,7 +335,8 @@ fn dead_leader() -> Attempt {
     Ok(())
 }
 
-/// Reads one page of each two megabytes: a page table each, and no other page.
+/// Reads one page in every two megabytes, which needs a page table each and no other
+/// page.
 fn page_tables() -> Attempt {
     const STRIDE: usize = 2 << 20;
     let length = WANTED / 4096 * STRIDE;
@@ -349,7 +350,7 @@ fn page_tables() -> Attempt {
     Ok(())
 }
 
-/// Pages that many processes have together become each one's own.
+/// Shared pages become private ones of each process.
 fn copied_pages() -> Attempt {
     const CHILDREN: usize = 12;
     let mut piece = vec![1_u8; WANTED / CHILDREN];
