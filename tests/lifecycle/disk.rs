@@ -45,8 +45,8 @@ pub(crate) const SUITE: Suite = Suite {
         Actor {
             name: "sparse",
             run: |args| {
-                // SIGXFSZ would end the process. SAFETY: ignoring a signal runs no code
-                // of ours.
+                // SIGXFSZ would end the process.
+                // SAFETY: ignoring a signal runs no code of ours.
                 let _ = unsafe {
                     nix::sys::signal::signal(
                         nix::sys::signal::Signal::SIGXFSZ,

@@ -28,8 +28,8 @@ pub(crate) const SUITE: Suite = Suite {
                 let Ok(number) = Signal::try_from(number) else {
                     return 2;
                 };
-                // Rust's runtime handles one of these signals. SAFETY: the default
-                // action runs no code of ours.
+                // Rust's runtime handles one of these signals.
+                // SAFETY: the default action runs no code of ours.
                 let _ = unsafe { signal(number, SigHandler::SigDfl) };
                 let _ = nix::sys::signal::raise(number);
                 98
