@@ -5,5 +5,4 @@
 
 pub mod cli;
 pub mod commands;
-pub mod format;
 pub mod show;

@@ -21,6 +21,8 @@ mod lifecycle;
 mod peers;
 #[path = "support/schema.rs"]
 mod schema;
+#[path = "support/validate.rs"]
+mod validate;
 
 fn main() {
     let suites = [

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
-use crate::format::{Format, Shape};
+use record::format::{Format, Shape};
 
 /// In which shape a record is printed.
 #[derive(Args, Clone, Debug, Default)]

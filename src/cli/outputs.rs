@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 
 use super::format::Shaped;
 use super::values::{OutputTo, output_to};
-use crate::format::{Format, Shape};
+use record::format::{Format, Shape};
 
 /// Where a call's record and events go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::groups::{Call, Group};
 use super::*;
-use crate::format::Format;
 use cell::spec::Network;
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
 use record::bytes::RawText;
+use record::format::Format;
 
 fn subcommand_of<'a>(command: &'a Command, name: &str) -> &'a Command {
     command.find_subcommand(name).unwrap()

@@ -10,11 +10,10 @@ use serde::Serialize;
 use crate::cli::{self, Invocation, Options, OutputTo, Outputs};
 use crate::show;
 use cell::Parent;
-use cell::drivers;
 use cell::plan::Plan;
 use cell::probe::HostFacts;
 use cell::run;
-use cell::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
+use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 use record::{Outcome, Record};
@@ -129,11 +128,11 @@ fn execute(
     let request = opened.and(parent).and_then(|parent| Ok((spec?, parent)));
     let record = match &request {
         Ok((spec, parent)) => {
-            let tie = run::Tie {
+            let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
             };
-            run::execute_tied(spec, began, tie)
+            run::execute_for(caller, spec, began)
         }
         Err(error) => run::refused(error.clone()),
     };
@@ -183,19 +182,9 @@ fn print_if_there_is_room(line: &str) {
 
 fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
-    let languages: Vec<Language<'_>> = drivers::TABLE
-        .iter()
-        .map(|driver| Language {
-            name: driver.name,
-            aliases: driver.aliases,
-            extensions: driver.extensions,
-            profile: driver.profile,
-        })
-        .collect();
     let ask = Ask {
         mode,
         cwd: &cwd,
-        languages: &languages,
         stdio: stdio(mode, options),
     };
     spec::load(&ask, options.spec.as_deref(), partial)

@@ -10,12 +10,12 @@ use nix::errno::Errno;
 
 use super::{complain, destination, print};
 use crate::cli::{OutputTo, Outputs};
-use crate::format::Format;
 use crate::show;
 use cell::run::Events;
 use cell::spec::Mode;
 use record::Record;
 use record::error::{Result, SetupError, Step};
+use record::format::Format;
 use record::terminal;
 use sys::inherited::Inherited;
 

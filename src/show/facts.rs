@@ -1,7 +1,7 @@
 //! The parts of a record that every view shows, as rows of tables and as pairs.
 
-use super::quantity::{bytes, in_unit, milliseconds};
-use record::{Change, Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
+use record::words::{self, bytes, in_unit, milliseconds};
+use record::{Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
 
 /// The rows of a table.
 pub(super) type Rows = Vec<Vec<String>>;
@@ -11,7 +11,7 @@ pub(super) fn file_rows(record: &Record) -> Rows {
     files
         .map(|file| {
             vec![
-                change_word(file.change).to_owned(),
+                words::change(file.change).to_owned(),
                 file.path.to_string(),
                 file.size.map_or_else(String::new, bytes),
                 file.media_type.clone().unwrap_or_default(),
@@ -158,14 +158,6 @@ pub(super) fn isolation_pairs(isolation: &Isolation) -> Vec<(&'static str, Strin
         ("cgroup", cgroup),
         ("given up", isolation.given_up.join(", ")),
     ]
-}
-
-pub(crate) fn change_word(change: Change) -> &'static str {
-    match change {
-        Change::Created => "created",
-        Change::Modified => "modified",
-        Change::Deleted => "deleted",
-    }
 }
 
 fn joined_or_none(names: &[String]) -> String {

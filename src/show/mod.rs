@@ -9,25 +9,23 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use facts::{
-    change_word, contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows,
-    shortened, skipped_rows, usage_pairs,
+    contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows, shortened,
+    skipped_rows, usage_pairs,
 };
 use page::{Page, Tone};
-use quantity::{bytes, milliseconds};
 use record::error::{Result, SetupError, Step};
 use record::stream::Text;
+use record::words::{self, bytes, milliseconds};
 use record::{CodeError, FileChange, Outcome, Record, ResultItem, SCHEMA};
 use result::result;
 
 pub use html::render as render_html;
 pub use page::Style;
 
-pub(crate) mod ends;
-pub(crate) mod facts;
+mod facts;
 mod html;
 mod page;
-pub(crate) mod quantity;
-pub(crate) mod result;
+mod result;
 
 /// Lines of one part that [`render`] shows.
 const PART: Option<usize> = Some(40);
@@ -77,7 +75,7 @@ pub fn render_run(record: &Record, style: Style) -> String {
         code_error(&mut page, "", error, None);
     }
     for file in &record.files {
-        page.put(Tone::Faint, change_word(file.change));
+        page.put(Tone::Faint, words::change(file.change));
         page.put(Tone::Plain, " ");
         page.put(Tone::Plain, &file.path.to_lossy());
         let facts = file_facts(file);

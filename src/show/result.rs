@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::page::{Page, Tone};
-use super::quantity::bytes;
 use record::ResultItem;
 use record::json::Json;
+use record::words::{bytes, chart, readable};
 
 /// Rows and columns of a table that are shown.
 const ROWS: usize = 20;
@@ -38,32 +38,6 @@ pub(super) fn result(page: &mut Page, indent: &str, result: &ResultItem, most: O
     }
 }
 
-/// The form that says most as text, if one says more than that there is an
-/// object.
-pub(crate) fn readable(result: &ResultItem) -> Option<&str> {
-    let text = result.text.as_deref();
-    let written = ["text/markdown", "text/latex"]
-        .iter()
-        .find_map(|form| result.formats.get(*form)?.as_str());
-    match text {
-        Some(text) if !names_an_object(text) => Some(text),
-        _ if written.is_some() => written,
-        _ if result.data.is_some() => None,
-        text => text,
-    }
-}
-
-/// Whether a text says no more than that there is an object.
-fn names_an_object(text: &str) -> bool {
-    is_a_tag(text) && text.contains(" object")
-}
-
-/// Whether a text is a name in angle brackets, which says little beside a
-/// picture of the same thing.
-pub(crate) fn is_a_tag(text: &str) -> bool {
-    text.starts_with('<') && text.ends_with('>') && !text.contains('\n')
-}
-
 fn is_picture(name: &str) -> bool {
     name.starts_with("image/") || name.starts_with("audio/") || name == "application/pdf"
 }
@@ -81,49 +55,6 @@ fn pictures(result: &ResultItem) -> Vec<String> {
             format!("{name}, {}", bytes(size as u64))
         })
         .collect()
-}
-
-/// A plot in a line.
-pub(crate) fn chart(chart: &Json) -> String {
-    let Some(chart) = &chart.parse() else {
-        return "chart: too large to be described".to_owned();
-    };
-    let parts = chart.get("elements").and_then(Value::as_array);
-    let parts = parts.map_or(&[][..], Vec::as_slice);
-    let own = |chart: &Value, key: &str| {
-        let text = chart.get(key).and_then(Value::as_str);
-        text.filter(|text| !text.is_empty()).map(str::to_owned)
-    };
-    // What is drawn in the same axes says the same of them.
-    let common = |key: &str| {
-        let first = own(parts.first()?, key)?;
-        let is_same = |part: &Value| own(part, key).as_deref() == Some(&first);
-        parts.iter().all(is_same).then_some(first)
-    };
-    let text = |key: &str| own(chart, key).or_else(|| common(key)).unwrap_or_default();
-    let mut line = match text("type").as_str() {
-        "superchart" => "charts".to_owned(),
-        kind => format!("chart: {kind}"),
-    };
-    if !text("title").is_empty() {
-        line += &format!(" “{}”", text("title"));
-    }
-    let axes: Vec<String> = [text("x_label"), text("y_label")]
-        .into_iter()
-        .filter(|label| !label.is_empty())
-        .collect();
-    if !axes.is_empty() {
-        line += &format!(", {}", axes.join(" × "));
-    }
-    let names: Vec<&str> = (parts.iter())
-        .filter_map(|part| part.get("label").or(part.get("type"))?.as_str())
-        .filter(|name| !name.is_empty())
-        .take(COLUMNS)
-        .collect();
-    if !names.is_empty() {
-        line += &format!(": {}", names.join(", "));
-    }
-    line
 }
 
 /// The first rows of a table.
@@ -176,7 +107,7 @@ fn table(page: &mut Page, data: &Json) {
     }
 }
 
-pub(crate) fn cell(value: &Value) -> String {
+pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

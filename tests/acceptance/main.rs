@@ -105,7 +105,7 @@ fn main() -> ExitCode {
 fn compare(golden: &Golden) -> Result<(), String> {
     let case = Case::plain(golden.language);
     let step = Step::plain(golden.code()?);
-    golden.check(execute(&case, &step, false)?.json)
+    golden.check(&execute(&case, &step, false)?.json)
 }
 
 fn run(case: &Case, on_host: bool) -> Result<(), String> {

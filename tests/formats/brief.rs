@@ -1,6 +1,6 @@
 //! What a model reads: all that matters, within bounds, and what was left out.
 
-use cellblock::format::Shape;
+use record::format::Shape;
 use serde_json::json;
 
 use crate::{sample, shaped};

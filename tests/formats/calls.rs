@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use cellblock::format::Shape;
 use record::Record;
+use record::format::Shape;
 use serde_json::{Value, json};
 
 use crate::{complaints, sample, shaped};

@@ -1,7 +1,7 @@
 //! Charts as E2B's SDKs read them: the types and fields of `e2b_code_interpreter`'s
 //! `charts.py` (2.11), written down by hand. It drops a chart that lacks a field.
 
-use cellblock::format::Shape;
+use record::format::Shape;
 use record::json::Json;
 use serde_json::{Value, json};
 

@@ -5,12 +5,14 @@
 mod brief;
 mod calls;
 mod charts;
+#[path = "../support/validate.rs"]
+mod validate;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cellblock::format::{Format, Shape};
 use proptest::prelude::*;
+use record::format::{Format, Shape};
 use record::{FileSkipped, Record};
 use serde_json::{Value, json};
 
@@ -49,12 +51,10 @@ fn published(shape: Shape) -> PathBuf {
 }
 
 fn complaints(shape: Shape, value: &Value) -> Vec<String> {
-    let schema = serde_json::from_slice(&fs::read(published(shape)).unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors = validator.iter_errors(value);
-    errors
-        .map(|error| format!("{}: {error}", error.instance_path))
-        .collect()
+    validate::errors(
+        &validate::compile(&fs::read_to_string(published(shape)).unwrap()),
+        value,
+    )
 }
 
 /// The keys of an object, sorted.

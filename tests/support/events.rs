@@ -5,24 +5,16 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use serde_json::Value;
 
+use crate::validate;
+
 const PUBLISHED: &str = include_str!("../../docs/event.schema.json");
 
-static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
-    let schema = serde_json::from_str(PUBLISHED).map_err(|error| error.to_string())?;
-    jsonschema::validator_for(&schema).map_err(|error| error.to_string())
-});
+static VALIDATOR: LazyLock<Result<Validator, String>> =
+    LazyLock::new(|| validate::compile(PUBLISHED));
 
 /// What is wrong with an event, each with its place in it; empty when it is valid.
 pub(crate) fn complaints(event: &Value) -> Vec<String> {
-    match &*VALIDATOR {
-        // Finding no error this way is several times faster.
-        Ok(validator) if validator.is_valid(event) => Vec::new(),
-        Ok(validator) => validator
-            .iter_errors(event)
-            .map(|error| format!("{}: {error}", error.instance_path))
-            .collect(),
-        Err(error) => vec![format!("the schema itself: {error}")],
-    }
+    validate::errors(&VALIDATOR, event)
 }
 
 /// The events in `lines`, which must satisfy the schema, be numbered without

@@ -5,24 +5,16 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use serde_json::Value;
 
+use crate::validate;
+
 const PUBLISHED: &str = include_str!("../../docs/record.schema.json");
 
-static VALIDATOR: LazyLock<Result<Validator, String>> = LazyLock::new(|| {
-    let schema = serde_json::from_str(PUBLISHED).map_err(|error| error.to_string())?;
-    jsonschema::validator_for(&schema).map_err(|error| error.to_string())
-});
+static VALIDATOR: LazyLock<Result<Validator, String>> =
+    LazyLock::new(|| validate::compile(PUBLISHED));
 
 /// What is wrong with a record, each with its place in it; empty when it is valid.
 pub(crate) fn complaints(record: &Value) -> Vec<String> {
-    match &*VALIDATOR {
-        // Finding no error this way is several times faster.
-        Ok(validator) if validator.is_valid(record) => Vec::new(),
-        Ok(validator) => validator
-            .iter_errors(record)
-            .map(|error| format!("{}: {error}", error.instance_path))
-            .collect(),
-        Err(error) => vec![format!("the schema itself: {error}")],
-    }
+    validate::errors(&VALIDATOR, record)
 }
 
 /// The record in `json`, which must satisfy the schema and agree with itself.

@@ -1,19 +1,21 @@
 //! The directory that an archive is unpacked into.
 
 use std::cell::RefCell;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use nix::NixPath;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
 use super::names;
 use super::sink::Refusal;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 
 /// A directory held open, beneath which all paths are opened.
 #[derive(Debug)]
@@ -62,10 +64,8 @@ impl Destination {
         {
             return Ok(Rc::clone(dir));
         }
-        let dir = match self.open_directory(path, links) {
-            Err(Errno::ENOENT) => self.make_directories(path, links),
-            other => other,
-        };
+        let mode = Mode::from_bits_truncate(0o755);
+        let dir = (self.beneath(links)).make_directories(Path::new(OsStr::from_bytes(path)), mode);
         let dir = Rc::new(dir.map_err(|e| self.refusal("openat2", e, path))?);
         *self.last.borrow_mut() = Some((path.to_vec(), Rc::clone(&dir)));
         Ok(dir)
@@ -73,42 +73,15 @@ impl Destination {
 
     /// The directory that is at the clean path `path`.
     pub(super) fn open_directory(&self, path: &[u8], links: bool) -> nix::Result<OwnedFd> {
-        let resolve = if links {
-            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS
-        } else {
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_MAGICLINKS
-        };
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-            .resolve(resolve);
-        let path = if path.is_empty() {
-            b".".as_slice()
-        } else {
-            path
-        };
-        loop {
-            match openat2(&self.top, path, how) {
-                // A rename elsewhere on the host raced with `..` in a link.
-                Err(Errno::EAGAIN) => {}
-                other => return other,
-            }
-        }
+        self.beneath(links).directory(path)
     }
 
-    fn make_directories(&self, path: &[u8], links: bool) -> nix::Result<OwnedFd> {
-        let (above, name) = names::split(path);
-        let parent = match self.open_directory(above, links) {
-            Err(Errno::ENOENT) if !above.is_empty() => self.make_directories(above, links)?,
-            other => other?,
-        };
-        match mkdirat(&parent, name, Mode::from_bits_truncate(0o755)) {
-            // A dangling link may be in its place: the next step says so.
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(errno),
+    fn beneath(&self, links: bool) -> Beneath<'_> {
+        let beneath = Beneath::new(&self.top);
+        match links {
+            true => beneath.as_root(),
+            false => beneath,
         }
-        self.open_directory(path, links)
     }
 
     /// What the clean path `path` is, a link itself; `None` when nothing.

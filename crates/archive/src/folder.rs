@@ -1,18 +1,18 @@
 //! A directory, as if it were an archive.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::{Mode, fstat};
+use nix::fcntl::readlinkat;
+use nix::sys::stat::fstat;
 
 use super::Report;
 use super::sink::{Meta, Sink, What};
 use record::error::{Result, SetupError, Step};
-use sys::tree::{Entry, each, shown};
+use sys::beneath::Beneath;
+use sys::tree::{each, shown};
 
 /// Copies the directory `top`, with links as links and hard links as such, but
 /// not the directory with the identity `except`. `from` is its path, for errors.
@@ -65,7 +65,8 @@ pub(super) fn copy(
             libc::S_IFREG => match linked.get(&identity) {
                 Some(first) => put(What::HardLink(first))?,
                 None => {
-                    let mut file = open(entry).map_err(|e| failed("open", &e))?;
+                    let file = Beneath::new(&entry.dir).read(entry.name);
+                    let mut file = file.map_err(|e| failed("openat2", &e.into()))?;
                     put(What::File(
                         &mut file,
                         u64::try_from(stat.st_size).unwrap_or(0),
@@ -81,9 +82,4 @@ pub(super) fn copy(
         }
         Ok(true)
     })
-}
-
-fn open(entry: &Entry<'_>) -> io::Result<File> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    Ok(openat(entry.dir, entry.name, flags, Mode::empty())?.into())
 }

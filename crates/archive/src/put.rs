@@ -1,25 +1,23 @@
 //! Puts one thing after the other into a destination.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, futimens, mkdirat};
-use nix::sys::time::{TimeSpec, TimeValLike as _};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
 use super::destination::{Destination, c_name, stat};
-use super::names::{self, Whiteout};
+use super::names::{Whiteout, check_link, clean, split, whiteout};
 use super::sink::{Meta, Refusal, Sink, What};
 use super::sparse::{CopyError, copy};
 use super::{Options, Report};
 use record::error::{Result, SetupError};
-use sys::tree::{LATEST, erase};
+use sys::beneath::{Beneath, names};
+use sys::tree::{erase, set_mtime};
 
 pub(super) struct Putter<'a> {
     to: &'a Destination,
@@ -78,12 +76,8 @@ impl<'a> Putter<'a> {
         let (dir, name) = self.parent(path)?;
         let found = stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))?;
         self.make_way(&dir, name, path, found)?;
-        let flags =
-            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let mut file: File = openat(&*dir, name, flags, mode)
-            .map_err(|e| self.to.refusal("open", e, path))?
-            .into();
+        let file = Beneath::new(&dir).create(name, Mode::S_IRUSR | Mode::S_IWUSR);
+        let mut file = file.map_err(|e| self.to.refusal("openat2", e, path))?;
         let copied = copy(&mut content, &mut file).map_err(|error| {
             Refusal::Fail(match error {
                 CopyError::Read(e) => unreadable(&e),
@@ -99,14 +93,14 @@ impl<'a> Putter<'a> {
         }
         self.report.bytes = all;
         // Python compares the time with that in compiled modules.
-        let time = TimeSpec::seconds(i64::try_from(meta.mtime.min(LATEST)).unwrap_or(0));
-        futimens(&file, &time, &time).map_err(|e| self.to.refusal("utimensat", e, path))?;
+        let time = i64::try_from(meta.mtime).unwrap_or(i64::MAX);
+        set_mtime(&file, time).map_err(|e| self.to.refusal("utimensat", e, path))?;
         fchmod(&file, Mode::from_bits_truncate(self.mode(meta)))
             .map_err(|e| self.to.refusal("fchmod", e, path))
     }
 
     fn symbolic_link(&mut self, path: &[u8], text: &[u8]) -> Result<(), Refusal> {
-        names::check_link(path, text)?;
+        check_link(path, text)?;
         let (dir, name) = self.parent(path)?;
         let found = stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))?;
         self.make_way(&dir, name, path, found)?;
@@ -114,7 +108,7 @@ impl<'a> Putter<'a> {
     }
 
     fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Refusal> {
-        let target = names::clean(target, self.options.max_depth)
+        let target = clean(target, self.options.max_depth)
             .map_err(|reason| format!("is a hard link whose target {reason}"))?;
         if target == path {
             return Err("is a hard link to itself".into());
@@ -128,7 +122,7 @@ impl<'a> Putter<'a> {
         let (dir, name) = self.parent(path)?;
         let found = stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))?;
         self.make_way(&dir, name, path, found)?;
-        let (above, target_name) = names::split(&target);
+        let (above, target_name) = split(&target);
         let from = self
             .to
             .open_directory(above, links)
@@ -139,7 +133,7 @@ impl<'a> Putter<'a> {
 
     /// What a layer's whiteout says is removed, but nothing of the layer itself.
     fn white_out(&mut self, path: &[u8], whiteout: &Whiteout<'_>) -> Result<(), Refusal> {
-        let (above, _) = names::split(path);
+        let (above, _) = split(path);
         let dir = match self.to.open_directory(above, false) {
             Err(Errno::ENOENT) => return Ok(()),
             other => other.map_err(|e| self.to.refusal("openat2", e, path))?,
@@ -159,24 +153,15 @@ impl<'a> Putter<'a> {
 
     /// Removes everything in `dir` that lower layers have there.
     fn clear(&mut self, dir: &OwnedFd, path: &[u8]) -> Result<(), Refusal> {
-        let failed = |to: &Destination, call: &str, e: Errno| to.refusal(call, e, path);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut listing = openat(dir, c".", flags, Mode::empty())
-            .and_then(Dir::from_fd)
-            .map_err(|e| failed(self.to, "open", e))?;
-        let mut names = Vec::new();
-        for entry in listing.iter() {
-            let entry = entry.map_err(|e| failed(self.to, "readdir", e))?;
-            let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") {
-                names.push(name.to_vec());
-            }
-        }
-        for name in names {
-            let inner = join(path, &name);
-            let found = stat(dir, name.as_slice()).map_err(|e| failed(self.to, "stat", e))?;
-            if let Some(found) = found {
-                self.remove_lower(dir, &name, &inner, &found)?;
+        let listed = Beneath::new(dir)
+            .list("")
+            .and_then(|mut dir| names(&mut dir));
+        let listed = listed.map_err(|e| self.to.refusal("readdir", e, path))?;
+        for name in listed {
+            let inner = join(path, name.as_bytes());
+            let found = stat(dir, name.as_c_str());
+            if let Some(found) = found.map_err(|e| self.to.refusal("stat", e, path))? {
+                self.remove_lower(dir, name.as_bytes(), &inner, &found)?;
             }
         }
         Ok(())
@@ -232,7 +217,7 @@ impl<'a> Putter<'a> {
 
     /// The directory of an entry, and its name there.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
-        let (above, name) = names::split(path);
+        let (above, name) = split(path);
         let dir = self.to.directory(above, self.options.through_links)?;
         Ok((dir, name))
     }
@@ -259,9 +244,9 @@ impl Sink for Putter<'_> {
         what: What<'_>,
         unreadable: &dyn Fn(&io::Error) -> SetupError,
     ) -> Result<(), Refusal> {
-        let path = names::clean(name, self.options.max_depth)?;
+        let path = clean(name, self.options.max_depth)?;
         if self.options.is_layer
-            && let Some(whiteout) = names::whiteout(names::split(&path).1)
+            && let Some(whiteout) = whiteout(split(&path).1)
         {
             return self.white_out(&path, &whiteout);
         }

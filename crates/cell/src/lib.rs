@@ -12,10 +12,11 @@
 //!    data, printed by `cellblock plan`, tested without privileges.
 //! 5. [`launch`] clones the cell's init into new namespaces and a cgroup, maps
 //!    ids, and waits for its report.
-//! 6. `child` runs inside: an ordered list of verbs that ends in `execve`.
-//! 7. [`supervise`] watches the cell: output, limits, denials, the end.
-//! 8. [`supervise::verdict`] turns the evidence into an outcome, and
-//!    [`record`] writes it down.
+//! 6. `child` runs inside: an ordered list of steps that ends in `execve`.
+//! 7. [`Cell`] is the object outside: it has executions, and an end. Its loop
+//!    watches output, limits and denials.
+//! 8. `supervise::verdict` turns the evidence into an outcome, and [`run`] writes
+//!    the record.
 //!
 //! Three processes take part: the *supervisor* (this process, the caller's
 //! uid), the cell's *init* (pid 1 inside; sets up, then reaps; never runs the
@@ -45,4 +46,4 @@ mod supervise;
 
 pub use hints::explain;
 pub use launch::cgroup;
-pub use supervise::{BlockedSignals, Parent, capture};
+pub use supervise::{BlockedSignals, Cell, Execution, Frozen, Parent, Request, capture};

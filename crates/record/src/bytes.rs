@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for RawText {
 /// The bytes of base64 text.
 ///
 /// # Errors
-/// Says that it is none, and why.
+/// Why the text is not base64.
 pub fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     BASE64.decode(text).map_err(|error| {
         let why = error.to_string().to_lowercase();

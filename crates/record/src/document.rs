@@ -1,19 +1,17 @@
-//! What happened: the one JSON document that every call yields.
+//! The record: the one JSON document that every call writes.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::RawText;
 use crate::error::SetupError;
-
 use crate::json::{Form, Json};
 use crate::stream::{Base64, Text};
 
-/// Name and version of the record's format. A change that an old reader could
-/// misunderstand gets a new number; new optional fields do not.
+/// Name and version of the record's format. The number changes with every change that
+/// an old reader could misunderstand; new optional fields do not change it.
 pub const SCHEMA: &str = "cellblock.record.v1";
 
 /// The record of one execution.
@@ -30,26 +28,25 @@ pub struct Record {
     pub language: Option<String>,
     /// The program's argument vector, for `exec`; null for `run`.
     pub argv: Option<Vec<RawText>>,
-    /// How it ended, in one word.
+    /// How the execution ended, in one word.
     pub outcome: Outcome,
-    /// The exit status: the program's own, or 124 for a time limit, 125 when
-    /// the cell could not be set up, 126 or 127 when the program could not be
-    /// executed, 128+n for signal n. `outcome` tells these from a program's
-    /// own use of the same numbers.
+    /// The exit status: the program's own; 124 for a time limit; 125 when the cell
+    /// could not be set up; 126 or 127 when the program could not be executed;
+    /// 128+n for signal n. A program can use these numbers too: `outcome` tells
+    /// the cases apart.
     pub exit_code: i32,
-    /// The signal that ended the program, such as `SIGSEGV`, also when cellblock
-    /// sent it.
+    /// The signal that ended the program, such as `SIGSEGV`, whoever sent it.
     pub signal: Option<String>,
     /// Seconds of real time from the program's start to its end.
     pub execution_time: f64,
     /// Whether the run failed in any way.
     pub is_error: bool,
-    /// What kind of failure it was.
+    /// The kind of failure.
     pub error_category: Option<Category>,
-    /// Whether changed code could succeed where this failed: not for outcomes
-    /// `setup`, `internal` and `cancelled`, nor where the network does not reach
-    /// what the code wants. Also true where the same call could succeed later, since
-    /// another run is using a directory of `--workspace` or `--keep-tmp`.
+    /// Whether another attempt could succeed: with changed code, or, while another
+    /// run uses a directory of `--workspace` or `--keep-tmp`, with the same call
+    /// later. False for outcomes `setup`, `internal` and `cancelled`, and when the
+    /// code needs a host that the cell's network does not reach.
     pub is_retryable: bool,
     /// One sentence for the code's author.
     pub context: Option<String>,
@@ -57,13 +54,13 @@ pub struct Record {
     /// when it was passed through.
     #[schemars(with = "Option<String>")]
     pub stdout: Option<Text>,
-    /// The same for stderr.
+    /// What the program wrote to stderr; likewise.
     #[schemars(with = "Option<String>")]
     pub stderr: Option<Text>,
-    /// The bytes kept of stdout, only when they are not valid UTF-8.
+    /// The kept bytes of stdout, present only when they are not valid UTF-8.
     #[schemars(with = "Option<String>")]
     pub stdout_base64: Option<Base64>,
-    /// The bytes kept of stderr, only when they are not valid UTF-8.
+    /// The kept bytes of stderr, present only when they are not valid UTF-8.
     #[schemars(with = "Option<String>")]
     pub stderr_base64: Option<Base64>,
     /// Values that the code produced, in order.
@@ -77,46 +74,35 @@ pub struct Record {
     #[serde(default)]
     #[schemars(required)]
     pub files_skipped: Vec<FileSkipped>,
-    /// What was cut: `stdout`, `stderr`, `files`, `files_skipped`,
-    /// `inline_files`, `results`, `denied`.
+    /// The parts of the record that were cut: `stdout`, `stderr`, `files`,
+    /// `files_skipped`, `inline_files`, `results`, `denied`.
     pub truncated: BTreeMap<String, Truncation>,
-    /// What the program tried and was not allowed.
+    /// What the program tried and the policy denied.
     pub denied: Vec<Denied>,
-    /// The same of what the interpreter tries by itself at every start, before it
-    /// begins with the code, and does without.
+    /// What the policy denied to the interpreter itself, which tries it at every
+    /// start before it runs the code, and works without it.
     pub denied_to_interpreter: Vec<Denied>,
-    /// What it used.
+    /// What the execution used.
     pub usage: Usage,
-    /// Each limit: what was asked, what holds, and by what mechanism.
+    /// Each limit: what was requested, what is enforced, and by which mechanism.
     pub limits: BTreeMap<String, LimitRecord>,
-    /// Each security layer as it was in force.
+    /// The security layers in force; null when there was no cell.
     pub isolation: Option<Isolation>,
     /// Where the time went.
     pub timing: Timing,
     /// Why the cell could not be set up, for outcome `setup` and `internal`.
     pub setup_error: Option<SetupError>,
-    /// Things that the caller should know, such as a fallback in use.
+    /// What the caller should know, such as that a fallback was used.
     #[serde(default)]
     #[schemars(required)]
     pub warnings: Vec<String>,
-}
-
-impl Record {
-    /// The JSON Schema that every record satisfies, as `docs/record.schema.json`
-    /// publishes it. Fields that it does not name may appear.
-    pub fn json_schema_document() -> schemars::Schema {
-        SchemaSettings::draft2020_12()
-            .for_serialize()
-            .into_generator()
-            .into_root_schema_for::<Self>()
-    }
 }
 
 /// How an execution ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It ended by itself with status 0.
+    /// The program ended by itself with status 0.
     Ok,
     /// The code raised an exception.
     Error,
@@ -126,16 +112,16 @@ pub enum Outcome {
     Signal,
     /// The wall time or CPU time limit ended it.
     Timeout,
-    /// It ran out of memory, and the figures show it.
+    /// It ran out of memory, as measured.
     Memory,
-    /// It ran into the limit on processes, and the figures show it.
+    /// It hit the limit on processes, as measured.
     Processes,
-    /// It exceeded the output cap, and the caller wanted it ended for that.
+    /// It exceeded the output cap, which the caller chose to end it.
     Output,
-    /// It filled a disk that it was given, or a file to its limit, as was seen.
+    /// It filled a disk of the cell or hit the limit on a file's size, as measured.
     Disk,
-    /// The system call filter killed it. Not given where SIGSYS alone says so: a
-    /// program can send it to itself, and the outcome is then `signal`.
+    /// The system call filter killed it. SIGSYS alone is no proof, since a program
+    /// can send it to itself: the outcome is then `signal`.
     Denied,
     /// The caller cancelled it.
     Cancelled,
@@ -146,7 +132,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Its name, as in the record.
+    /// The name that the record uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -166,8 +152,8 @@ impl Outcome {
     }
 }
 
-/// What kind of failure it was: by what was measured, and where no figure shows
-/// it, as with outcomes `error` and `exit`, by what the code reports.
+/// The kind of failure, from measurements where there are any, otherwise (outcomes
+/// `error` and `exit`) from what the code reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
@@ -183,7 +169,7 @@ pub enum Category {
     Value,
     /// A missing or unusable file.
     File,
-    /// Something that the cell forbids.
+    /// An operation that the cell forbids.
     Permission,
     /// The network, or its absence.
     Network,
@@ -201,39 +187,38 @@ pub enum Category {
     Killed,
     /// The cell could not be set up.
     Setup,
-    /// The code failed in a way of its own: any other exception, or a non-zero
-    /// exit status.
+    /// Any other exception, or a non-zero exit status.
     Runtime,
     /// cellblock itself failed.
     Internal,
 }
 
-/// One value that the code produced, in Jupyter's terms a mimebundle.
+/// One value that the code produced: a mimebundle in Jupyter's terms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResultItem {
     /// Whether it is the value of the last expression.
     pub is_main_result: bool,
     /// Its `text/plain` form.
     pub text: Option<String>,
-    /// Its forms by media type; binary ones as base64.
+    /// Its forms by media type; binary forms are base64.
     pub formats: BTreeMap<String, Form>,
     /// The data behind a plot: `type` (`line`, `scatter`, `bar`, `pie`,
-    /// `box_and_whisker`, `superchart` of several, or `unknown`), `title`,
-    /// axes with labels, units, scales and ticks, and `elements`.
+    /// `box_and_whisker`, `superchart` for several charts, or `unknown`), `title`,
+    /// the labels, units, scales and ticks of the axes, and `elements`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub chart: Option<Json>,
-    /// A table as `columns` and `rows`, with `total_rows` and `total_columns`
-    /// where it was cut; an `index` where it says more than the row's number.
+    /// A table: `columns` and `rows`; `total_rows` and `total_columns` when it was
+    /// cut; `index` when the row labels are more than row numbers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub data: Option<Json>,
-    /// What the code says about the forms, by media type.
+    /// Metadata of the forms, by media type, as the code gave it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub metadata: Option<Json>,
-    /// The name under which the code may have replaced the forms later; they
-    /// are the last ones.
+    /// The name under which the code could replace the forms; these are the last
+    /// ones.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display_id: Option<String>,
-    /// Which forms are missing or cut, and why.
+    /// Which forms were left out or cut, and why.
     #[serde(default)]
     #[schemars(required)]
     pub notes: Vec<String>,
@@ -246,23 +231,23 @@ pub struct CodeError {
     pub name: String,
     /// Its message.
     pub message: String,
-    /// Its traceback, line by line, without the driver's own frames.
+    /// Its traceback, line by line, without frames of cellblock's driver.
     pub traceback: Vec<String>,
-    /// The line of the caller's code that it passed through last, from 1.
+    /// The innermost line of the caller's code in the traceback, from 1.
     pub line: Option<u64>,
-    /// The system's error number, for errors that carry one.
+    /// The error number (errno(3)), for errors that carry one.
     pub errno: Option<i32>,
 }
 
-/// What became of a file.
+/// How a file changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It was not there before.
+    /// The run created it.
     Created,
-    /// Its content differs from what was put in.
+    /// Its content differs from before the run.
     Modified,
-    /// It was put in and is gone.
+    /// It existed before the run and is gone.
     Deleted,
 }
 
@@ -271,7 +256,7 @@ pub enum Change {
 pub struct FileChange {
     /// Path below `/workspace`.
     pub path: RawText,
-    /// What became of it.
+    /// How it changed.
     pub change: Change,
     /// Size in bytes; null for a deleted file.
     pub size: Option<u64>,
@@ -279,17 +264,17 @@ pub struct FileChange {
     pub sha256: Option<String>,
     /// Media type, from the content and the name; null for a deleted file.
     pub media_type: Option<String>,
-    /// The whole content, when it was asked for, had room, and is UTF-8.
+    /// The whole content, when it was requested, fits and is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schemars(with = "Option<String>")]
     pub content: Option<Text>,
-    /// The whole content when it is not UTF-8.
+    /// The whole content, when it was requested, fits and is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schemars(with = "Option<String>")]
     pub content_base64: Option<Base64>,
 }
 
-/// A file that was left out.
+/// A file that was skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileSkipped {
     /// Path below `/workspace`.
@@ -298,25 +283,25 @@ pub struct FileSkipped {
     pub reason: String,
 }
 
-/// How something was cut.
+/// How a part of the record was cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncation {
-    /// How much there was, in bytes (for lists and `inline_files`: items).
+    /// The whole size, in bytes (in items for lists and `inline_files`).
     pub total: u64,
-    /// How much of it the record holds.
+    /// The size of what the record holds.
     pub kept: u64,
-    /// Which part: `head`, or `head+tail`; for `inline_files`, `whole`: the
-    /// files that fitted in the order of their paths.
+    /// Which part the record holds: `head` or `head+tail`; for `inline_files`
+    /// `whole`: whole files, in the order of their paths, as long as they fit.
     pub part: String,
-    /// Bytes of the head, for `head+tail`: the gap is right behind them, in the
-    /// text a line that is not the program's, in the base64 form nothing.
+    /// Bytes of the head, for `head+tail`. The gap follows them: the text has a line
+    /// there that says so, the base64 form has nothing.
     pub head: Option<u64>,
 }
 
-/// Something that the program tried and was not allowed.
+/// Something that the program tried and the policy denied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Denied {
-    /// What kind of thing: `syscall`.
+    /// Its kind: `syscall`.
     pub kind: String,
     /// Its name, such as `ptrace`.
     pub name: String,
@@ -328,7 +313,7 @@ pub struct Denied {
     pub reason: Option<String>,
 }
 
-/// What an execution used. A value is null where nothing measured it.
+/// What an execution used. A value is null when nothing measured it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Real time from the program's start to its end, in milliseconds.
@@ -340,50 +325,50 @@ pub struct Usage {
     /// The most memory at any one time, in bytes.
     pub memory_peak_bytes: Option<u64>,
     /// The most processes and threads at any one time; null when nothing counted
-    /// them as they came.
+    /// them all.
     pub processes_peak: Option<u64>,
     /// How long the CPU limit held processes back, in milliseconds.
     pub throttled_ms: Option<f64>,
-    /// How these were measured: `cgroup`, or `rusage` (processes that were
-    /// never reaped are missing in part; memory is the largest single process).
+    /// What measured it: `cgroup`, or `rusage` (incomplete for processes that were
+    /// never reaped; memory is that of the largest process).
     pub by: String,
 }
 
 /// One limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitRecord {
-    /// What the caller asked for, in `unit`.
+    /// What the caller requested, in `unit`.
     pub requested: f64,
-    /// What holds, read back from the kernel where the kernel keeps it; `best
-    /// effort` when a program that means to can get past the mechanism; null when
-    /// nothing holds.
+    /// What is enforced, read back from the kernel where it can be; `best effort`
+    /// when a hostile program can get past the mechanism; null when nothing enforces
+    /// the limit.
     pub enforced: Option<Enforced>,
     /// `bytes`, `ms`, `count` or `cpus`.
     pub unit: String,
     /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
-    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` for a place that
-    /// the caller's bind covers and nothing limits, or `none`.
+    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` (a bind mount of
+    /// the caller's is there, and nothing limits it), or `none`.
     pub by: String,
-    /// Whether the run came up against it, as far as cellblock measured: null
-    /// where nothing tells, such as whether an allocation was refused.
+    /// Whether the run hit the limit, as measured; null when nothing measures it, such
+    /// as whether an allocation was refused.
     pub hit: Option<bool>,
 }
 
-/// What holds of a limit.
+/// The enforced value of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Enforced {
     /// This much, in the limit's unit.
     Exactly(f64),
-    /// The limit as asked for, for programs that do not try to get past it.
+    /// The requested limit, against programs that do not try to get past it.
     BestEffort(BestEffort),
 }
 
 impl Enforced {
-    /// The limit as asked for, as far as the mechanism sees.
+    /// The requested limit, against programs that do not try to get past it.
     pub const BEST_EFFORT: Self = Self::BestEffort(BestEffort::BestEffort);
 
-    /// The value, where one holds.
+    /// The value, if the kernel enforces one.
     pub const fn exactly(self) -> Option<f64> {
         match self {
             Self::Exactly(value) => Some(value),
@@ -400,16 +385,16 @@ pub enum BestEffort {
     BestEffort,
 }
 
-/// Each security layer as it was in force.
+/// The security layers in force.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Isolation {
-    /// Namespaces of the cell's own.
+    /// The cell's own namespaces.
     pub namespaces: Vec<String>,
-    /// The program's uid inside, and what it is outside.
+    /// The program's uid.
     pub uid: IdRecord,
-    /// The program's gid inside, and what it is outside.
+    /// The program's gid.
     pub gid: IdRecord,
-    /// Capabilities of the program: none.
+    /// The program's capabilities: always empty.
     pub capabilities: Vec<String>,
     /// Whether `no_new_privs` is set.
     pub no_new_privs: bool,
@@ -419,7 +404,7 @@ pub struct Isolation {
     pub landlock_scopes: Vec<String>,
     /// The system call policy and its digest, `name@sha256:…`; null when given up.
     pub seccomp: Option<String>,
-    /// Limits of every process by setrlimit(2).
+    /// Resource limits of each process (setrlimit(2)).
     #[serde(default)]
     pub rlimits: Vec<RlimitRecord>,
     /// How nested user namespaces are prevented: `limit`, `seccomp`.
@@ -432,7 +417,7 @@ pub struct Isolation {
     pub rootfs: String,
     /// The policy profile.
     pub profile: String,
-    /// The cgroup, and how it was come by; null without one.
+    /// The cgroup; null without one.
     pub cgroup: Option<CgroupRecord>,
     /// Layers that the caller gave up by name.
     pub given_up: Vec<String>,
@@ -443,13 +428,13 @@ pub struct Isolation {
 pub struct RlimitRecord {
     /// Its name, such as `RLIMIT_STACK`.
     pub resource: String,
-    /// What holds; null for no limit.
+    /// The limit in force; null when unlimited.
     pub soft: Option<u64>,
-    /// How far the program may raise it; null for no limit.
+    /// The value up to which the program may raise it; null when unlimited.
     pub hard: Option<u64>,
 }
 
-/// An id inside and outside of the cell.
+/// An id inside and outside the cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IdRecord {
     /// In the cell's user namespace.
@@ -463,9 +448,9 @@ pub struct IdRecord {
 pub struct CgroupRecord {
     /// Path below the cgroup2 mount.
     pub path: String,
-    /// `given`, `delegated`, `systemd-user`, `systemd-system` or `root`.
+    /// Where it comes from: `given`, `delegated`, `systemd-user`, `systemd-system` or `root`.
     pub source: String,
-    /// Controllers in force.
+    /// The controllers in force.
     pub controllers: Vec<String>,
 }
 
@@ -474,17 +459,17 @@ pub struct CgroupRecord {
 pub struct Timing {
     /// From cellblock's start until the program was executed.
     pub setup_ms: f64,
-    /// From the program's execution until the interpreter began with the code;
+    /// From the program's execution until the interpreter began to run the code;
     /// null for `exec`.
     pub interpreter_ms: Option<f64>,
-    /// From there to the end of the program.
+    /// From then until the program ended.
     pub code_ms: f64,
-    /// Of `code_ms`, the time since the program was told of its end (`grace`);
+    /// The part of `code_ms` after the program was warned of its end (`--grace`);
     /// null when it was not.
     #[serde(default)]
     pub grace_ms: Option<f64>,
-    /// From the end of the program until everything was gone and counted.
+    /// From the program's end until all processes were gone and counted.
     pub teardown_ms: f64,
-    /// The set-up's steps, each in milliseconds.
+    /// The steps of the set-up.
     pub steps: BTreeMap<String, f64>,
 }

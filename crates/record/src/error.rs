@@ -1,4 +1,4 @@
-//! Failures of cellblock itself, apart from failures of the program.
+//! Failures of cellblock itself, as opposed to failures of the program.
 
 use std::fmt;
 
@@ -6,150 +6,108 @@ use nix::errno::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A stage of setting a cell up, in the order in which they happen.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-#[repr(u16)]
-pub enum Step {
+macro_rules! steps {
+    (
+        $(#[$first_doc:meta])+ $first:ident = $first_doing:literal,
+        $($(#[$doc:meta])+ $step:ident = $doing:literal,)+
+    ) => {
+        /// A step from the request to the record, in the order in which they happen.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            JsonSchema,
+        )]
+        #[serde(rename_all = "kebab-case")]
+        #[repr(u16)]
+        pub enum Step {
+            $(#[$first_doc])+ $first = 1,
+            $($(#[$doc])+ $step,)+
+        }
+
+        impl Step {
+            /// Every step, in order.
+            pub const ALL: &[Self] = &[Self::$first, $(Self::$step),+];
+
+            /// What the step does, as the start of a message.
+            pub const fn doing(self) -> &'static str {
+                match self {
+                    Self::$first => $first_doing,
+                    $(Self::$step => $doing,)+
+                }
+            }
+        }
+    };
+}
+
+steps! {
     /// Reading the command line, the spec file or a policy.
-    Spec = 1,
+    Spec = "read the request",
     /// Learning what the host can do.
-    Probe,
+    Probe = "look at this host",
     /// Building, importing, checking or removing a prepared root file system.
-    Store,
+    Store = "prepare the rootfs",
     /// Finding the root file system.
-    Rootfs,
+    Rootfs = "find the rootfs",
     /// Finding the interpreter inside the root file system.
-    Interpreter,
+    Interpreter = "find the interpreter",
     /// Finding or making a cgroup and setting its limits.
-    Cgroup,
+    Cgroup = "prepare the cgroup",
     /// Opening what the caller passes in: files, output directory.
-    Inputs,
+    Inputs = "open the inputs",
     /// clone3(2) into the new namespaces.
-    Clone,
+    Clone = "create the namespaces",
     /// Writing `uid_map`, `gid_map` and `setgroups`.
-    IdMap,
+    IdMap = "map the ids",
     /// Tying the cell's life to the supervisor's.
-    Tether,
+    Tether = "tie the cell to its supervisor",
     /// Making the network namespace and bringing its loopback device up.
-    Network,
+    Network = "make the network",
     /// Setting the host name.
-    Hostname,
+    Hostname = "set the host name",
     /// Becoming the inner user.
-    Ids,
+    Ids = "become the inner user",
     /// Forbidding nested user namespaces.
-    Nesting,
+    Nesting = "forbid nested user namespaces",
     /// Making a mount.
-    Mount,
+    Mount = "mount",
     /// Copying an input file in.
-    CopyIn,
+    CopyIn = "copy in",
     /// Changing the root directory.
-    Pivot,
+    Pivot = "change the root",
     /// Entering a cgroup namespace.
-    CgroupNamespace,
+    CgroupNamespace = "enter a cgroup namespace",
     /// Setting resource limits (setrlimit(2)).
-    Rlimits,
+    Rlimits = "set resource limits",
     /// Dropping capabilities.
-    Capabilities,
+    Capabilities = "drop capabilities",
     /// Setting `no_new_privs`.
-    NoNewPrivs,
+    NoNewPrivs = "set no_new_privs",
     /// Applying Landlock.
-    Landlock,
+    Landlock = "apply landlock",
     /// Applying the system call filter.
-    Seccomp,
+    Seccomp = "apply seccomp",
     /// Reporting to the supervisor.
-    Report,
+    Report = "report to the supervisor",
     /// Arranging the program's descriptors.
-    Stdio,
+    Stdio = "arrange descriptors",
     /// Entering the working directory.
-    Chdir,
+    Chdir = "enter the working directory",
     /// Executing the program.
-    Exec,
+    Exec = "execute",
     /// Watching over the cell.
-    Supervise,
+    Supervise = "watch the cell",
     /// Copying results out.
-    Outputs,
+    Outputs = "copy results out",
 }
 
 impl Step {
-    /// Every step, in order.
-    pub const ALL: [Self; 29] = [
-        Self::Spec,
-        Self::Probe,
-        Self::Store,
-        Self::Rootfs,
-        Self::Interpreter,
-        Self::Cgroup,
-        Self::Inputs,
-        Self::Clone,
-        Self::IdMap,
-        Self::Tether,
-        Self::Network,
-        Self::Hostname,
-        Self::Ids,
-        Self::Nesting,
-        Self::Mount,
-        Self::CopyIn,
-        Self::Pivot,
-        Self::CgroupNamespace,
-        Self::Rlimits,
-        Self::Capabilities,
-        Self::NoNewPrivs,
-        Self::Landlock,
-        Self::Seccomp,
-        Self::Report,
-        Self::Stdio,
-        Self::Chdir,
-        Self::Exec,
-        Self::Supervise,
-        Self::Outputs,
-    ];
-
-    /// The step with this number, as it stands in a child's failure message.
+    /// The step with this number; numbers begin at 1.
     pub fn from_number(number: u16) -> Option<Self> {
-        Self::ALL.into_iter().find(|step| *step as u16 == number)
-    }
-
-    /// What the step does, as the start of a message.
-    pub const fn doing(self) -> &'static str {
-        match self {
-            Self::Spec => "read the request",
-            Self::Probe => "look at this host",
-            Self::Store => "prepare the rootfs",
-            Self::Rootfs => "find the rootfs",
-            Self::Interpreter => "find the interpreter",
-            Self::Cgroup => "prepare the cgroup",
-            Self::Inputs => "open the inputs",
-            Self::Clone => "create the namespaces",
-            Self::IdMap => "map the ids",
-            Self::Tether => "tie the cell to its supervisor",
-            Self::Network => "make the network",
-            Self::Hostname => "set the host name",
-            Self::Ids => "become the inner user",
-            Self::Mount => "mount",
-            Self::CopyIn => "copy in",
-            Self::Pivot => "change the root",
-            Self::CgroupNamespace => "enter a cgroup namespace",
-            Self::Nesting => "forbid nested user namespaces",
-            Self::Rlimits => "set resource limits",
-            Self::Capabilities => "drop capabilities",
-            Self::NoNewPrivs => "set no_new_privs",
-            Self::Landlock => "apply landlock",
-            Self::Seccomp => "apply seccomp",
-            Self::Report => "report to the supervisor",
-            Self::Stdio => "arrange descriptors",
-            Self::Chdir => "enter the working directory",
-            Self::Exec => "execute",
-            Self::Supervise => "watch the cell",
-            Self::Outputs => "copy results out",
-        }
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 
-/// cellblock could not do what was asked: which step, on what, why, and the way
-/// out. The record carries it unchanged.
+/// cellblock could not do what the caller asked for: which step failed, on what, why, and
+/// the way out. The record carries it unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 pub struct SetupError {
     /// The step that failed.
@@ -168,8 +126,8 @@ pub struct SetupError {
     pub hint: Option<String>,
 }
 
-/// Stands for a message that names paths.
-const WITHHELD: &str = "the reason names paths of the host's";
+/// Replaces a message that names paths.
+const WITHHELD: &str = "the reason names paths on the host";
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = SetupError> = std::result::Result<T, E>;
@@ -198,7 +156,7 @@ impl SetupError {
         }
     }
 
-    /// The same for an [`std::io::Error`].
+    /// A failure that `syscall` reported as an [`std::io::Error`].
     pub fn io(step: Step, syscall: &str, error: &std::io::Error) -> Self {
         match error.raw_os_error() {
             Some(number) => Self::os(step, syscall, Errno::from_raw(number)),
@@ -209,8 +167,8 @@ impl SetupError {
         }
     }
 
-    /// Whether another run has what this one wants, so that the same call may succeed
-    /// later.
+    /// Whether another run holds a lock that this one needs, so that the same call may
+    /// succeed later.
     pub fn is_busy(&self) -> bool {
         self.step == Step::Inputs
             && self.syscall.as_deref() == Some("flock")
@@ -224,8 +182,8 @@ impl SetupError {
         self
     }
 
-    /// The same for a reader who is not to know the host's paths: without every
-    /// part that has a `/` in it. The message of an error number names none.
+    /// The error for a reader who must not learn the host's paths: without every part
+    /// that contains a `/`. The message for an error number never names a path.
     #[must_use]
     pub fn without_paths(&self) -> Self {
         let is_pathless = |text: &&String| !text.contains('/');
@@ -267,10 +225,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_have_the_numbers_of_their_order() {
-        for (index, step) in Step::ALL.into_iter().enumerate() {
-            assert_eq!(usize::from(step as u16), index + 1);
-            assert_eq!(Step::from_number(step as u16), Some(step));
+    fn steps_are_numbered_in_their_order() {
+        for (index, step) in Step::ALL.iter().enumerate() {
+            assert_eq!(usize::from(*step as u16), index + 1);
+            assert_eq!(Step::from_number(*step as u16), Some(*step));
         }
         assert_eq!(Step::from_number(0), None);
         assert_eq!(Step::from_number(Step::ALL.len() as u16 + 1), None);

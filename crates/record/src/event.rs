@@ -1,21 +1,20 @@
-//! What happens, told while it happens: JSON Lines, one event each.
+//! Events: JSON Lines, written while the execution goes on.
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Serialize;
 
-use super::{CodeError, FileChange, Record, ResultItem};
 use crate::bytes::RawText;
+use crate::{CodeError, FileChange, Record, ResultItem};
 
-/// Name and version of the events' format. A change that an old reader could
-/// misunderstand gets a new number; new optional fields and new kinds of events
-/// do not.
+/// Name and version of the events' format. The number changes with every change that
+/// an old reader could misunderstand; new optional fields and kinds of events do not
+/// change it.
 pub const SCHEMA: &str = "cellblock.event.v1";
 
 /// One event.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Event<'a> {
-    /// Its number: 0 for the first, one more for each that follows.
+    /// The number of the event, from 0.
     pub seq: u64,
     /// When cellblock saw it, in milliseconds since the call began.
     pub at_ms: f64,
@@ -28,25 +27,25 @@ pub struct Event<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What<'a> {
-    /// The program was executed. First of all, unless it never was.
+    /// The program was executed: the first event, unless that failed.
     Started(Started<'a>),
-    /// The program wrote to stdout, where that is captured.
+    /// The program wrote to stdout, which is captured.
     Stdout(Chunk<'a>),
-    /// The program wrote to stderr, where that is captured.
+    /// The program wrote to stderr, which is captured.
     Stderr(Chunk<'a>),
     /// The code produced a value.
     Result {
         /// The value, as the record has it.
         result: &'a ResultItem,
     },
-    /// The code gave new forms to what it displayed under a name before.
+    /// The code replaced a value that it had displayed under a name.
     DisplayUpdate {
-        /// The forms, and the name in `display_id`.
+        /// The new forms; the name is in `display_id`.
         result: &'a ResultItem,
     },
-    /// The code took back what it displayed so far, except its main result.
+    /// The code cleared what it had displayed, except its main result.
     Clear {
-        /// Not before there is a new result.
+        /// Whether to wait for the next result before clearing.
         wait: bool,
     },
     /// The code raised an exception that nothing caught.
@@ -54,10 +53,9 @@ pub enum What<'a> {
         /// The exception, as the record has it.
         error: &'a CodeError,
     },
-    /// The program tried something for the first time and was not allowed. How
-    /// often it did is in the record.
+    /// The policy denied something for the first time. The record has the count.
     Denied {
-        /// What kind of thing: `syscall`.
+        /// Its kind: `syscall`.
         kind: &'a str,
         /// Its name, such as `ptrace`.
         name: &'a str,
@@ -67,18 +65,18 @@ pub enum What<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
-    /// A file below `/workspace` that the run created, modified or deleted, as
-    /// soon as it was read. Deleted ones are the last.
+    /// The run created, modified or deleted a file below `/workspace`. Deleted files
+    /// come last.
     File {
         /// The file, as the record has it.
         file: &'a FileChange,
     },
-    /// There are more events of one kind than are told.
+    /// Further events of one kind are left out.
     Cut {
         /// The kind: `result`, `display_update`, `clear`, `error` or `denied`.
         kind: &'a str,
     },
-    /// All is over. Always the last event.
+    /// The execution is over: always the last event.
     Finished {
         /// `cellblock.event.v1`.
         #[schemars(extend("const" = SCHEMA))]
@@ -88,7 +86,7 @@ pub enum What<'a> {
     },
 }
 
-/// What is known at the start.
+/// The facts known at the start.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Started<'a> {
     /// `cellblock.event.v1`.
@@ -106,28 +104,16 @@ pub struct Started<'a> {
     pub time: String,
 }
 
-/// A piece of a stream, as it was read; never a part of a character.
+/// A piece of a stream; it never ends within a character.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Chunk<'a> {
     /// Its text; invalid UTF-8 is shown as U+FFFD.
     pub text: &'a str,
-    /// Its bytes, only when they are not valid UTF-8.
+    /// Its bytes, present only when they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
-    /// The stream exceeds its cap: this is its last event, though the program
-    /// may write more.
+    /// The stream exceeded its cap: further output is left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     pub cut: bool,
-}
-
-impl Event<'_> {
-    /// The JSON Schema that every event satisfies, as `docs/event.schema.json`
-    /// publishes it. Fields that it does not name may appear.
-    pub fn json_schema_document() -> schemars::Schema {
-        SchemaSettings::draft2020_12()
-            .for_serialize()
-            .into_generator()
-            .into_root_schema_for::<Self>()
-    }
 }

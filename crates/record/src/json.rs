@@ -1,8 +1,8 @@
-//! JSON that came from a cell: kept as the text that it is.
+//! JSON from a cell, kept as text.
 //!
 //! A parsed value takes up to ninety times as much memory as its text
 //! (`[{"":0},…]`). So the text is checked when it comes, kept, and written to the
-//! record as it is. Who needs the value parses it, one at a time and bounded.
+//! record unchanged. Readers parse one value at a time, within bounds.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-/// Bytes that a parsed value may take, about.
+/// Approximate number of bytes that a parsed value may take.
 const PARSED_CAP: usize = 16 << 20;
 /// What a value takes: in a list, which has spare room.
 const VALUE: usize = 2 * size_of::<Value>();
@@ -29,14 +29,14 @@ pub struct Json(Box<str>);
 /// A form of a result: text, or JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Text; of binary media types, base64.
+    /// Text; base64 for binary media types.
     Text(String),
-    /// Any other JSON than a string.
+    /// JSON other than a string.
     Json(Json),
 }
 
 impl Json {
-    /// Takes `text`, which is JSON: that was checked already, while it came.
+    /// Takes `text`, which was checked to be JSON as it arrived.
     pub fn checked(mut text: String) -> Self {
         if text.contains(['\n', '\r']) {
             // In JSON a line ends only between values, where a space does as well.

@@ -8,9 +8,12 @@ pub mod bytes;
 mod document;
 pub mod error;
 pub mod event;
+pub mod format;
 pub mod json;
 pub mod picture;
+pub mod schema;
 pub mod stream;
 pub mod terminal;
+pub mod words;
 
 pub use document::*;

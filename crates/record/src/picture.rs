@@ -1,4 +1,4 @@
-//! Pictures that code made, or says that it made.
+//! Pictures among the results.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::ResultItem;
 use super::json::Form;
 
-/// What every reader of pictures takes, the best first.
+/// Media types that every API accepts, the best first.
 const MEDIA_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
-/// A picture whose bytes begin as its media type wants.
+/// A picture whose bytes match its media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture<'a> {
     /// `image/png`, `image/jpeg`, `image/webp` or `image/gif`.
     pub media_type: &'static str,
     /// Its bytes, without white space between.
     pub base64: Cow<'a, str>,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// The best picture of a result, and why others are none.
+/// The best picture of a result, and why other forms were rejected.
 pub fn of(item: &ResultItem) -> (Option<Picture<'_>>, Vec<String>) {
     let mut complaints = Vec::new();
     for media_type in MEDIA_TYPES {
@@ -42,7 +42,7 @@ pub fn of(item: &ResultItem) -> (Option<Picture<'_>>, Vec<String>) {
 /// A form of one of these media types as a picture.
 ///
 /// # Errors
-/// Why it is none.
+/// Why the form is not a picture of its media type.
 pub fn read<'a>(media_type: &str, form: &'a Form) -> Result<Picture<'a>, String> {
     let known = MEDIA_TYPES.into_iter().find(|known| *known == media_type);
     let media_type = known.ok_or_else(|| format!("{media_type}: it is no picture for all"))?;

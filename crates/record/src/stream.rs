@@ -1,4 +1,4 @@
-//! What a record holds of a stream: one copy of the kept bytes.
+//! A captured stream in a record: one copy of the kept bytes.
 //!
 //! A megabyte of output may take six in JSON. So [`Text`] and [`Base64`] share
 //! the bytes as they were captured, and make their characters while the record
@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Kept {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// How many bytes are missing between the two.
+    /// Bytes missing between head and tail.
     gap: u64,
 }
 

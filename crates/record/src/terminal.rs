@@ -1,14 +1,14 @@
-//! What a terminal must not be shown.
+//! Text that is safe to print on a terminal.
 //!
 //! Names, messages and values come from archives, packages and programs. A terminal obeys
-//! the control characters in them, and a reader is deceived by those that are not seen
-//! but change how others look. Everything that is printed goes through here.
+//! the control characters in them, and invisible characters that change how others look
+//! deceive the reader. Everything that is printed goes through this module.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-/// What is shown of a character that a terminal obeys, or that is not seen but changes
-/// how others are; `None` for the rest. Tabs stay.
+/// The escape for a control character or a deceptive one; `None` for any other character
+/// and for a tab.
 pub fn escape(character: char) -> Option<String> {
     match character {
         '\t' => None,
@@ -20,9 +20,9 @@ pub fn escape(character: char) -> Option<String> {
     }
 }
 
-/// Characters that are not seen: joiners and fillers without width, soft hyphens, marks of
-/// the direction of writing, line separators, variation selectors but the one of emoji,
-/// byte order marks, tags.
+/// Whether a character is invisible: zero-width joiners and fillers, soft hyphens,
+/// direction marks, line separators, variation selectors except the emoji one, byte order
+/// marks, tags.
 pub fn is_deceptive(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -32,7 +32,7 @@ pub fn is_deceptive(character: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// One line in which no such character is left.
+/// One line with such characters escaped.
 pub fn line(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -44,12 +44,12 @@ pub fn line(text: &str) -> String {
     escaped
 }
 
-/// The same for several lines, which stay lines.
+/// Several lines with such characters escaped, except the line feeds.
 pub fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Text for standard output: as it is for a file or a program, and safe for a terminal.
+/// Text for standard output: escaped for a terminal, unchanged otherwise.
 pub fn for_stdout(text: String) -> String {
     match io::stdout().is_terminal() {
         true => lines(&text),
@@ -57,7 +57,7 @@ pub fn for_stdout(text: String) -> String {
     }
 }
 
-/// The same for JSON, which stays the same value.
+/// JSON for standard output: the same value, escaped for a terminal.
 pub fn json_for_stdout(json: String) -> String {
     match io::stdout().is_terminal() {
         true => json_text(&json),
@@ -65,12 +65,12 @@ pub fn json_for_stdout(json: String) -> String {
     }
 }
 
-/// Writes JSON on, and for a terminal with `\u` in place of what it must not be shown: the
-/// same value in other letters. Outside of strings JSON has no such character.
+/// Writes JSON, for a terminal with `\u` escapes, which keep its value: outside strings
+/// JSON has no character that needs one.
 pub struct Json<W> {
     to: W,
     is_terminal: bool,
-    /// The beginning of a character whose end has not come yet.
+    /// The first bytes of an incomplete character.
     rest: Vec<u8>,
 }
 

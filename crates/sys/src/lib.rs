@@ -7,6 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bare;
+pub mod beneath;
 pub mod cgroup;
 pub mod clone;
 pub mod inherited;

@@ -1,7 +1,8 @@
 //! Attributes of processes, their descriptors and their ends.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ops::Add;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -129,34 +130,6 @@ pub fn set_domain_name(name: &str) -> Result<(), Errno> {
     Errno::result(unsafe { libc::setdomainname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
-/// Who sent a signal that [`wait_signal`] took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// The signal's number.
-    pub signal: i32,
-    /// Whether it came from outside of this pid namespace. Only the kernel and
-    /// kill(2) give `si_code` 0 together with a sender that has no pid here; a
-    /// process cannot fake that pair for another (rt_sigqueueinfo(2)).
-    pub from_outside: bool,
-}
-
-/// Waits for one of the blocked signals in `set` (sigwaitinfo(2)).
-///
-/// # Errors
-/// The call's error number, EINTR among them.
-pub fn wait_signal(set: &nix::sys::signal::SigSet) -> Result<Received, Errno> {
-    // SAFETY: siginfo_t is plain data for which all zeroes is valid.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are valid for the call.
-    let signal = Errno::result(unsafe { libc::sigwaitinfo(set.as_ref(), &raw mut info) })?;
-    // SAFETY: si_pid is set for SI_USER, and only looked at then.
-    let from_outside = info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0;
-    Ok(Received {
-        signal,
-        from_outside,
-    })
-}
-
 /// `SO_PASSRIGHTS` of Linux 6.16, which libc does not have yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
@@ -192,6 +165,25 @@ impl CpuTime {
     /// Both.
     pub fn total(self) -> Duration {
         self.user + self.system
+    }
+
+    /// What is left of each without `other`'s.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(other.user),
+            system: self.system.saturating_sub(other.system),
+        }
+    }
+}
+
+impl Add for CpuTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+        }
     }
 }
 
@@ -323,7 +315,7 @@ pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(drop)
 }
 
-/// Executes `path` (execve(2)); returns only to say why not.
+/// Executes `path` (execve(2)); returns only when that fails, with the error.
 pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter()
@@ -341,9 +333,9 @@ pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 ///
 /// # Errors
 /// The error number of fcntl(2).
-pub fn duplicate_above(fd: &OwnedFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
+pub fn duplicate_above(fd: impl AsFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers.
-    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    let copy = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
     // SAFETY: the kernel has just made the descriptor.
     Errno::result(copy).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -4,12 +4,12 @@ use std::ffi::c_void;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Lets go of the program's code and constants: what is still needed comes back,
-/// page by page, from the page cache, where it stays for every process.
+/// Drops the program's code and constants from memory: what is still needed comes
+/// back, page by page, from the page cache, where it stays for every process.
 ///
 /// The kernel maps code 64 KiB at a time where the page cache has it, so that
 /// starting alone maps two megabytes of what runs once.
-pub fn let_go() {
+pub fn drop_text_pages() {
     // SAFETY: `advise` has the type of such a callback, and needs no data.
     unsafe { libc::dl_iterate_phdr(Some(advise), std::ptr::null_mut()) };
 }
@@ -28,12 +28,12 @@ unsafe extern "C" fn advise(
     let Some(page) = page.and_then(|page| usize::try_from(page).ok()) else {
         return LAST;
     };
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller of this function vouches for `info`.
     let info = unsafe { &*info };
     if info.dlpi_phdr.is_null() {
         return LAST;
     }
-    // SAFETY: there are so many headers there.
+    // SAFETY: the object has this many headers there.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let is_constant = |header: &&libc::Elf64_Phdr| {
         header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0

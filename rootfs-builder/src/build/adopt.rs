@@ -11,10 +11,10 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::scratch::{failed, make_directory};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 
 /// Directories at the top of a Debian tree that are links into `usr`.
 pub(super) const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
@@ -100,15 +100,8 @@ pub(super) fn put(scratch: &Path, tree: &Path, path: &str, content: &str) -> Res
 pub(super) fn read_beneath(tree: &Path, path: &str) -> Result<Option<String>> {
     let place = tree.join(path);
     let base = fs::File::open(tree).map_err(failed("open", tree))?;
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
-        .resolve(
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-        );
-    let mut file = match openat2(&base, path, how) {
-        Ok(file) => fs::File::from(file),
+    let mut file = match Beneath::new(&base).read(path) {
+        Ok(file) => file,
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
         Err(errno) => return Err(failed("openat2", &place)(errno.into())),
     };

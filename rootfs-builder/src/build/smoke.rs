@@ -52,10 +52,10 @@ pub(super) fn test(shop: &mut Shop, tree: &Path, layer: &Layer) -> Result<()> {
 
 /// The policy of the language where it has one, and no more than that.
 fn request(tree: &Path, folder: &Path, language: &str, words: &[String]) -> Result<spec::Spec> {
-    let driver = drivers::TABLE.iter().find(|driver| driver.name == language);
+    let profile = drivers::find(language).and_then(|driver| driver.profile);
     let partial = Partial {
         argv: Some(words.iter().map(|word| word.as_str().into()).collect()),
-        extends: driver.map(|driver| driver.profile.to_owned()),
+        extends: profile.map(|profile| profile.name.to_owned()),
         rootfs: Some(tree.display().to_string()),
         binds: vec![PartialBind {
             source: folder.to_owned(),
@@ -75,7 +75,6 @@ fn request(tree: &Path, folder: &Path, language: &str, words: &[String]) -> Resu
     let ask = Ask {
         mode: Mode::Exec,
         cwd: Path::new("/"),
-        languages: &[],
         stdio: Stdio::Capture,
     };
     let mut spec = spec::load(&ask, None, partial)?;

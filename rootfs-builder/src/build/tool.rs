@@ -131,7 +131,6 @@ impl Tool {
         let ask = Ask {
             mode: Mode::Exec,
             cwd: Path::new("/"),
-            languages: &[],
             stdio: Stdio::Capture,
         };
         let mut spec = spec::load(&ask, None, self.partial)?;

@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256, Sha512};
 
 use super::broken;
 use archive::{Member, MemberKind};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::tree::open_top;
 
 /// Indexes, manifests and configurations are no larger.
@@ -88,12 +88,9 @@ impl Blobs {
         name: &str,
     ) -> Result<(Box<dyn Read + '_>, u64)> {
         // A layout may share blobs by links, but not with what is outside.
-        let how = OpenHow::new()
-            .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let file = match openat2(dir, name, how) {
+        let file = match Beneath::new(dir).following_links().read(name) {
             Err(Errno::ENOENT) => return Err(self.missing(name)),
-            other => File::from(other.map_err(|e| self.failed("openat2", name, e.into()))?),
+            other => other.map_err(|e| self.failed("openat2", name, e.into()))?,
         };
         let kind = file.metadata().map_err(|e| self.failed("fstat", name, e))?;
         match kind.is_file() {

@@ -1,64 +1,43 @@
-//! The interpreters in a tree, asked for their versions.
+//! Finds the interpreters in a tree, and their versions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cell::drivers;
 use cell::rootfs::{Interpreter, Tree};
 use cell::run;
 use cell::spec::{self, Ask, Bytes, Mode, Partial, RootfsRef, Stdin, Stdio};
 use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 
-/// Languages, and where their interpreters usually are, the best first. Each is
-/// asked with `--version`.
-const KNOWN: [(&str, &[&str]); 5] = [
-    (
-        "python",
-        &[
-            "/usr/local/bin/python3",
-            "/usr/bin/python3",
-            "/opt/python/bin/python3",
-        ],
-    ),
-    (
-        "javascript",
-        &["/usr/local/bin/node", "/usr/bin/node", "/usr/bin/nodejs"],
-    ),
-    ("r", &["/usr/local/bin/Rscript", "/usr/bin/Rscript"]),
-    (
-        "java",
-        &[
-            "/opt/java/openjdk/bin/java",
-            "/usr/local/openjdk/bin/java",
-            "/usr/bin/java",
-        ],
-    ),
-    (
-        "bash",
-        &["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"],
-    ),
-];
-
-/// Time for an interpreter to say its version; a Java machine needs a second.
+/// Time for an interpreter to print its version; a Java machine needs a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The interpreters in the tree in `directory`, with the versions that they
+/// The languages' interpreters in the tree in `directory`, with the versions that they
 /// state when run in a cell there. One that does not run is left out.
 ///
 /// # Errors
 /// The tree is no rootfs, or no cell can be set up on this host.
 pub fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> {
     let tree = Tree::find(&RootfsRef::Dir(directory.to_owned()), None, None)?;
+    let mut versions: BTreeMap<&str, Option<String>> = BTreeMap::new();
     let mut found = BTreeMap::new();
-    for (language, paths) in KNOWN {
-        for path in paths.iter().map(Path::new) {
-            if !tree.has_program(path) {
+    for driver in drivers::TABLE {
+        for path in own_first(driver.interpreters) {
+            if !tree.has_program(Path::new(path)) {
                 continue;
             }
-            if let Some(version) = ask(directory, path)? {
+            // Languages may share an interpreter.
+            let version = match versions.get(path) {
+                Some(known) => known.clone(),
+                None => ask(directory, Path::new(path))?,
+            };
+            versions.insert(path, version.clone());
+            if let Some(version) = version {
                 let path = PathBuf::from(path);
-                found.insert(language.to_owned(), Interpreter { path, version });
+                let interpreter = Interpreter { path, version };
+                found.insert(driver.name.to_owned(), interpreter);
                 break;
             }
         }
@@ -66,12 +45,19 @@ pub fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> {
     Ok(found)
 }
 
-/// What the program at `path` states as its version.
+/// The paths with those outside of `/usr/bin` and `/bin` first: an image has its own
+/// interpreter elsewhere, and there the one of the distribution that it builds on.
+fn own_first(paths: &[&'static str]) -> Vec<&'static str> {
+    let mut paths = paths.to_vec();
+    paths.sort_by_key(|path| path.starts_with("/usr/bin/") || path.starts_with("/bin/"));
+    paths
+}
+
+/// The version that the program at `path` prints.
 fn ask(directory: &Path, path: &Path) -> Result<Option<String>> {
     let ask = Ask {
         mode: Mode::Exec,
         cwd: "/".as_ref(),
-        languages: &[],
         stdio: Stdio::Capture,
     };
     let partial = Partial {
@@ -91,7 +77,7 @@ fn ask(directory: &Path, path: &Path) -> Result<Option<String>> {
             "interrupted; nothing is left of it",
         )),
         Outcome::Setup => match record.setup_error {
-            // It is for another machine, or lacks its loader.
+            // A program for another machine, or without its loader.
             Some(error) if error.step == Step::Exec => Ok(None),
             Some(error) => Err(error),
             None => Ok(None),
@@ -101,8 +87,8 @@ fn ask(directory: &Path, path: &Path) -> Result<Option<String>> {
 }
 
 fn version(record: &Record) -> Option<String> {
-    let said = [&record.stdout, &record.stderr];
-    said.into_iter()
+    [&record.stdout, &record.stderr]
+        .into_iter()
         .flatten()
         .find_map(|text| number(&text.to_string()))
 }
@@ -125,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_interpreters_say() {
+    fn versions_are_found_in_what_interpreters_print() {
         for (text, wanted) in [
             ("Python 3.13.1\n", "3.13.1"),
             ("v22.1.0\n", "22.1.0"),

@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::interpreters;
 use super::text::{eprint_line, print, print_json};
-use crate::show::quantity;
 use archive::Report;
 use cell::rootfs::{Manifest, Store};
 use record::bytes::RawText;
 use record::error::Result;
 use record::terminal::line;
+use record::words;
 use rootfs_builder::import::{self, Request};
 
 /// Lines about what an import left out; the rest is counted, or in the JSON.
@@ -73,7 +73,7 @@ pub(super) fn import(store: &Store, request: &Request, json: bool) -> Result<u8>
     print(&format!(
         "{}: {} in {} files, {found}\n",
         manifest.label(),
-        quantity::bytes(manifest.size_bytes),
+        words::bytes(manifest.size_bytes),
         manifest.files
     ))
 }
@@ -105,7 +105,7 @@ impl Progress {
         }
         self.last = Some((doing.to_owned(), Instant::now()));
         if self.is_terminal {
-            let done = quantity::bytes(report.bytes);
+            let done = words::bytes(report.bytes);
             let doing = line(doing);
             let _ = write!(io::stderr(), "\r\x1b[K{doing}: {done}");
         } else {

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::cli::{self, InStore, RootfsAction};
-use crate::show::quantity;
 use archive::Options;
 use cell::rootfs::{Difference, Manifest, Prepared, Store, verify};
 use import::import;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use record::words;
 use rootfs_builder::build as builder;
 use rootfs_builder::import::Request;
 use text::{eprint_line, print, print_json, table};
@@ -139,7 +139,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         .map(|listed| match &listed.manifest {
             Ok(manifest) => [
                 listed.name.clone(),
-                quantity::bytes(manifest.size_bytes),
+                words::bytes(manifest.size_bytes),
                 day(&manifest.built),
                 interpreters(manifest).join(", "),
             ],
@@ -172,7 +172,7 @@ fn show(store: &Store, name: &str, json: bool) -> Result<u8> {
             "size".to_owned(),
             format!(
                 "{} in {} files",
-                quantity::bytes(manifest.size_bytes),
+                words::bytes(manifest.size_bytes),
                 manifest.files
             ),
         ],
@@ -244,7 +244,7 @@ fn verify_all(store: &Store, names: &[String], json: bool) -> Result<u8> {
 
 fn verdict(name: &str, manifest: &Manifest, differences: &[Difference]) -> String {
     if differences.is_empty() {
-        let size = quantity::bytes(manifest.size_bytes);
+        let size = words::bytes(manifest.size_bytes);
         return format!("{name}: intact, {size} in {} files\n", manifest.files);
     }
     let mut text = String::new();

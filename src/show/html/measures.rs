@@ -3,8 +3,8 @@
 use super::markup::Markup;
 use super::{heading, shortened};
 use crate::show::facts::{self, Rows};
-use crate::show::quantity::milliseconds;
 use record::Record;
+use record::words::milliseconds;
 
 /// Bytes of a file's content that are shown.
 const FILE: usize = 64 << 10;

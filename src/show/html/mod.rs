@@ -9,9 +9,8 @@
 use markup::Markup;
 use record::{CodeError, Outcome, Record};
 
-use super::ends::ends;
-use super::quantity::{bytes, milliseconds};
 use super::{facts, stream_heading};
+use record::words::{bytes, ends, milliseconds};
 
 mod foreign;
 mod markup;

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::markup::Markup;
 use super::{foreign, heading};
-use crate::show::quantity::bytes;
-use crate::show::result::{cell, chart, is_a_tag, readable};
+use crate::show::result::cell;
 use record::json::{Form, Json};
+use record::words::{bytes, chart, names_something, readable};
 use record::{Record, ResultItem, picture};
 
 /// Rows and columns of a table that are shown.
@@ -48,12 +48,12 @@ pub(super) fn section(page: &mut Markup, record: &Record) {
 fn result(page: &mut Markup, item: &ResultItem) {
     let (has_picture, complaints) = figure(page, item);
     let has_table = item.data.as_ref().is_some_and(|data| table(page, data));
-    let text = readable(item).filter(|text| !(has_table || has_picture && is_a_tag(text)));
+    let text = readable(item).filter(|text| !(has_table || has_picture && names_something(text)));
     let html = item.formats.get("text/html").and_then(Form::as_str);
     let is_all = html.is_some() && !has_picture && !has_table;
     match text {
         // Beside HTML, a name in angle brackets is noise.
-        Some(text) if html.is_some() && is_a_tag(text) => {}
+        Some(text) if html.is_some() && names_something(text) => {}
         Some(text) if !is_all => page.block("Result", text),
         _ => {}
     }
@@ -67,7 +67,7 @@ fn result(page: &mut Markup, item: &ResultItem) {
         foreign::frame(page, html);
         page.raw("</details>\n");
     }
-    if let Some(text) = text.filter(|text| is_all && !is_a_tag(text)) {
+    if let Some(text) = text.filter(|text| is_all && !names_something(text)) {
         page.raw("<details><summary>As text</summary>\n");
         page.block("Result", text);
         page.raw("</details>\n");

@@ -6,15 +6,15 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile;
 
-use super::fail::{Call, Fail, Verb};
+use super::fail::{At, Call, CallSite, Fail};
 use super::mounts::{Root, create_in, write_all};
 use super::report::Reporter;
 use crate::plan::Plan;
 use crate::spec::{FileSource, WORKSPACE};
 use record::error::Step;
 
-/// Copies every input. The bytes are the cell's from here on: they count
-/// against its memory, and a full tmpfs fails the set-up.
+/// Copies every input. The bytes count against the cell's memory, and a full tmpfs
+/// fails the set-up.
 pub(super) fn copy_in(
     plan: &Plan,
     inputs: &[Option<OwnedFd>],
@@ -26,21 +26,21 @@ pub(super) fn copy_in(
     }
     report.enter(Step::CopyIn);
     for (index, file) in plan.files.iter().enumerate() {
-        let verb = |call| Verb::new(Step::CopyIn, call).on(index);
+        let site = |call| CallSite::new(Step::CopyIn, call).on(index);
         let to = create_in(
             root,
-            verb(Call::Openat2),
+            site(Call::Openat2),
             Path::new(WORKSPACE),
             &file.target,
         )?;
         match (&file.source, inputs.get(index).and_then(Option::as_ref)) {
             (FileSource::Inline(content), _) => {
-                write_all(&to, content.as_bytes()).map_err(|e| verb(Call::Write).failed(e))?;
+                write_all(&to, content.as_bytes()).at(site(Call::Write))?;
             }
             (FileSource::Host(_), Some(from)) => {
-                send_all(&to, from).map_err(|e| verb(Call::Sendfile).failed(e))?;
+                send_all(&to, from).at(site(Call::Sendfile))?;
             }
-            (FileSource::Host(_), None) => return Err(verb(Call::Sendfile).failed(Errno::EBADF)),
+            (FileSource::Host(_), None) => return Err(site(Call::Sendfile).failed(Errno::EBADF)),
         }
     }
     Ok(())

@@ -3,44 +3,42 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
-use super::attempt;
-use super::fail::{Call, Fail, Verb};
-use super::report::{self, Reporter};
+use super::fail::{At, Call, CallSite, Fail};
+use super::report::{Command, Reporter};
 use record::error::Step;
 use sys::clone::vfork_shared;
 use sys::process::{self, ProcessCount};
 use sys::shared::Progress;
 
-/// The supervisor's order to end everything.
-const END: Signal = Signal::SIGTERM;
-/// The supervisor's hint that the socket holds the number of a signal for the
-/// program.
-const WORD: Signal = Signal::SIGUSR1;
+/// All processes of the cell but init: from pid 1, -1 is everybody else in the
+/// namespace.
+const ALL: Pid = Pid::from_raw(-1);
 
 /// What init needs for its remaining life.
-pub(super) struct Reaper {
+pub(super) struct Init {
     signals: SigSet,
     program: Pid,
     /// Whether nothing else counts processes.
     counts: bool,
 }
 
-impl Reaper {
+impl Init {
     /// Blocks the signals that init waits for, before there is a child.
-    pub(super) fn prepare(_report: &Reporter<'_>) -> Result<Self, Fail> {
+    pub(super) fn prepare() -> Result<Self, Fail> {
         let mut signals = SigSet::empty();
-        for signal in [Signal::SIGCHLD, END, WORD] {
-            signals.add(signal);
-        }
-        attempt(Verb::new(Step::Report, Call::Sigprocmask), || {
-            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
-        })?;
+        signals.add(Signal::SIGCHLD);
+        signals.add(Signal::SIGTERM);
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
+            .at(CallSite::new(Step::Report, Call::Sigprocmask))?;
         Ok(Self {
             signals,
-            program: Pid::from_raw(-1),
+            program: ALL,
             counts: false,
         })
     }
@@ -52,79 +50,113 @@ impl Reaper {
             ..self
         }
     }
-}
 
-/// Waits for the program's end, or for the supervisor's word; then kills and
-/// reaps all that is left, so that its use is counted, and reports.
-pub(super) fn reap(reaper: &Reaper, report: &OwnedFd, progress: &Progress) -> i32 {
-    // SAFETY: init goes from here straight to `_exit`; nothing that owns
-    // another descriptor is used or dropped again.
-    let _ = unsafe { process::close_all_but(report.as_fd()) };
-    let status = wait_for(reaper, report);
-    // From pid 1, -1 is everybody else in the namespace.
-    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
-    progress.note_all_killed();
-    reap_all(reaper, status, report)
-}
+    /// Waits for the program's end, or for the supervisor's order; then kills and
+    /// reaps all that is left, so that its use is counted, and reports. Returns
+    /// the exit status.
+    pub(super) fn run(&self, socket: &OwnedFd, progress: &Progress) -> i32 {
+        // SAFETY: init goes from here straight to `_exit`; nothing that owns
+        // another descriptor is used or dropped again.
+        let _ = unsafe { process::close_all_but(socket.as_fd()) };
+        let report = Reporter::new(socket, progress);
+        let status = self.serve(&report);
+        let _ = kill(ALL, Signal::SIGKILL);
+        progress.note_all_killed();
+        self.reap_all(status, &report);
+        0
+    }
 
-/// The program's wait status, if it ended before the supervisor ended it.
-fn wait_for(reaper: &Reaper, report: &OwnedFd) -> Option<i32> {
-    loop {
-        if let Some(status) = reap_the_dead(reaper.program) {
-            return Some(status);
-        }
-        match process::wait_signal(&reaper.signals) {
-            Ok(received) if received.signal == END as i32 && received.from_outside => {
-                return reap_the_dead(reaper.program);
+    /// Serves the supervisor until the end. Returns the program's wait status, if
+    /// it ended before the supervisor ended it.
+    fn serve(&self, report: &Reporter<'_>) -> Option<i32> {
+        let signals = SignalFd::with_flags(&self.signals, SfdFlags::SFD_NONBLOCK).ok()?;
+        loop {
+            if let Some(status) = self.reap_dead() {
+                return Some(status);
             }
-            // Whoever sent it: only the supervisor writes to the socket.
-            Ok(received) if received.signal == WORD as i32 => pass_on(reaper.program, report),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => return None,
+            let mut ready = [
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(report.socket(), PollFlags::POLLIN),
+            ];
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return None,
+            }
+            if is_asked_to_end(&signals) || !self.obey(report) {
+                return self.reap_dead();
+            }
         }
+    }
+
+    /// Carries out what the supervisor has asked for; false when that is the end.
+    fn obey(&self, report: &Reporter<'_>) -> bool {
+        loop {
+            match Command::receive(report.socket(), MsgFlags::MSG_DONTWAIT) {
+                // To the program's process group: a shell heeds a trap only once
+                // the command it waits for has ended too. The program leads its
+                // session, so it cannot leave the group.
+                Ok(Some(Command::Signal(signal))) => {
+                    let _ = kill(Pid::from_raw(-self.program.as_raw()), signal);
+                }
+                Ok(Some(Command::Freeze)) => {
+                    let _ = kill(ALL, Signal::SIGSTOP);
+                    report.frozen();
+                }
+                Ok(Some(Command::Thaw)) => {
+                    let _ = kill(ALL, Signal::SIGCONT);
+                }
+                Ok(Some(Command::Go)) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return true,
+                Ok(Some(Command::End) | None) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Reaps what has ended; returns the program's status if it was among them.
+    fn reap_dead(&self) -> Option<i32> {
+        while let Ok(Some((pid, status))) = process::reap(false) {
+            if pid == self.program {
+                return Some(status);
+            }
+        }
+        None
+    }
+
+    /// Reaps everything and reports. `status` is the program's, if it was reaped
+    /// before.
+    fn reap_all(&self, mut status: Option<i32>, report: &Reporter<'_>) {
+        let mut at_end = u32::from(status.is_some());
+        while let Ok(Some((pid, ended))) = process::reap(true) {
+            at_end += 1;
+            if pid == self.program {
+                status = status.or(Some(ended));
+            }
+        }
+        let mut usage = process::children_usage();
+        usage.count = ProcessCount {
+            at_end,
+            started: self.counts.then(|| started(self.program)).flatten(),
+        };
+        report.ended(status.unwrap_or(libc::SIGKILL), usage);
     }
 }
 
-/// Sends the signals that the supervisor names to the program's process group: a
-/// shell heeds a trap only once the command it waits for has ended too. The
-/// program leads its session, so it cannot leave the group.
-fn pass_on(program: Pid, report: &OwnedFd) {
-    while let Some(signal) = report::signal_to_pass_on(report.as_fd()) {
-        let _ = kill(Pid::from_raw(-program.as_raw()), signal);
+/// Whether a SIGTERM came from outside of the cell: a process in it cannot send one
+/// that looks so. Only the kernel and kill(2) give `si_code` 0 together with a
+/// sender that has no pid here (rt_sigqueueinfo(2)).
+fn is_asked_to_end(signals: &SignalFd) -> bool {
+    let mut is_asked = false;
+    while let Ok(Some(info)) = signals.read_signal() {
+        is_asked |= info.ssi_signo == Signal::SIGTERM as u32
+            && info.ssi_code == libc::SI_USER
+            && info.ssi_pid == 0;
     }
-}
-
-/// Reaps whatever has ended; returns the program's status if it was among them.
-fn reap_the_dead(program: Pid) -> Option<i32> {
-    while let Ok(Some((pid, status))) = process::reap(false) {
-        if pid == program {
-            return Some(status);
-        }
-    }
-    None
-}
-
-fn reap_all(reaper: &Reaper, mut status: Option<i32>, report: &OwnedFd) -> i32 {
-    // The program was there as well, even if it was reaped first.
-    let mut at_end = u32::from(status.is_some());
-    while let Ok(Some((pid, ended))) = process::reap(true) {
-        at_end += 1;
-        if pid == reaper.program {
-            status = status.or(Some(ended));
-        }
-    }
-    let mut usage = process::children_usage();
-    usage.count = ProcessCount {
-        at_end,
-        started: reaper.counts.then(|| started(reaper.program)).flatten(),
-    };
-    report::ended(report.as_fd(), status.unwrap_or(libc::SIGKILL), usage);
-    0
+    is_asked
 }
 
 /// How many processes and threads were started since the program was, itself
 /// included. The kernel numbers them in order (pid_namespaces(7)), so the number
-/// of one more tells; refused ones get none.
+/// of one more shows it; a refused one gets none.
 fn started(program: Pid) -> Option<u32> {
     /// Below this, numbers are not given out again when the last one has been.
     const FIRST_AGAIN: i32 = 300;

@@ -8,31 +8,45 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, open, openat2};
+use nix::sys::stat::Mode;
 
-use super::fail::{Call, Fail, Verb};
+use super::fail::{Call, CallSite, Fail};
 use super::mounts;
 use super::report::Reporter;
 use crate::plan::{Access, LandlockPlan, Plan};
 use crate::spec::TcpRule;
 use record::error::Step;
 
-/// Confines init, and with it the program. Every right is asked for as a hard
-/// requirement: what the record claims, the kernel has accepted.
+/// Confines init, and with it the program. Every right is a hard requirement, so the
+/// record claims only what the kernel has accepted.
 pub(super) fn restrict(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
     let Some(rules) = &plan.landlock else {
         return Ok(());
     };
     report.enter(Step::Landlock);
-    let verb = Verb::new(Step::Landlock, Call::Landlock);
-    let ruleset = create(rules).map_err(|e| verb.failed(errno_of(&e)))?;
-    let ruleset = add_paths(ruleset, rules, verb)?;
+    let site = CallSite::new(Step::Landlock, Call::Landlock);
+    let ruleset = create(rules).map_err(|e| site.failed(errno_of(&e)))?;
+    let ruleset = add_paths(ruleset, rules, site)?;
     let status = add_ports(ruleset, rules)
         .and_then(|ruleset| ruleset.no_new_privs(false).restrict_self())
-        .map_err(|e| verb.failed(errno_of(&e)))?;
+        .map_err(|e| site.failed(errno_of(&e)))?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
-        _ => Err(verb.failed(Errno::EOPNOTSUPP)),
+        _ => Err(site.failed(Errno::EOPNOTSUPP)),
+    }
+}
+
+/// Shows that Landlock denies what no rule allows, where that is so of the root.
+pub(super) fn prove(plan: &Plan) -> Result<(), Fail> {
+    let allows_root =
+        |rules: &LandlockPlan| (rules.rules.iter()).any(|rule| rule.path.parent().is_none());
+    if plan.landlock.as_ref().is_none_or(allows_root) {
+        return Ok(());
+    }
+    match open("/", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+        Err(Errno::EACCES) => Ok(()),
+        _ => Err(CallSite::new(Step::Landlock, Call::Landlock).failed(Errno::EOPNOTSUPP)),
     }
 }
 
@@ -53,11 +67,11 @@ fn create(rules: &LandlockPlan) -> Result<RulesetCreated, RulesetError> {
 fn add_paths(
     mut ruleset: RulesetCreated,
     rules: &LandlockPlan,
-    verb: Verb,
+    site: CallSite,
 ) -> Result<RulesetCreated, Fail> {
     let abi = abi(rules);
     for (index, rule) in rules.rules.iter().enumerate() {
-        let failed = |errno| verb.on(index).failed(errno);
+        let failed = |errno| site.on(index).failed(errno);
         let place = place(&rule.path).map_err(failed)?;
         let directory = mounts::is_directory(&place).map_err(failed)?;
         let mut access = rights(rule.access, abi);

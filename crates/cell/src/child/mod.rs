@@ -1,9 +1,9 @@
-//! What runs inside a cell before the program does.
+//! The cell's init: what runs inside before the program does, and around it.
 //!
-//! [`main`] is one cell's life as its init sees it: an ordered list of verbs.
-//! Each either succeeds or ends the set-up with a fixed-size failure message;
-//! the supervisor, which holds the plan, turns that into words. Nothing here
-//! knows where the plan came from.
+//! [`main`] is the life of an init, and [`set_up`] an ordered list of steps.
+//! A step that fails ends the set-up with a fixed-size failure message; the
+//! supervisor, which holds the plan, turns it into words. Nothing here knows
+//! where the plan came from.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -11,7 +11,6 @@ use nix::fcntl::OFlag;
 
 use crate::plan::Plan;
 use crate::stage::Stage;
-use sys;
 use sys::shared::Progress;
 
 mod confine;
@@ -22,14 +21,13 @@ mod init;
 mod landlock;
 mod mounts;
 mod program;
-mod rehearsal;
 pub(crate) mod report;
 mod stdio;
 mod tether;
 mod tree;
 
-use fail::{Fail, Verb};
-pub(crate) use rehearsal::rehearse;
+use fail::Fail;
+use record::error::Step;
 use report::Reporter;
 
 /// What init needs besides the plan: descriptors and prepared memory.
@@ -37,13 +35,16 @@ use report::Reporter;
 pub(crate) struct Prepared<'a> {
     /// What to do.
     pub plan: &'a Plan,
+    /// The last step to take: [`Step::Exec`] for a program; an earlier one to try
+    /// the steps up to it, which then have to prove that they work.
+    pub until: Step,
     /// Limits that no cgroup holds, so that init and program must.
     pub fallback: &'a crate::plan::Fallback,
-    /// The CPUs to bind the cell to; none where a cgroup limits them.
+    /// The CPUs to bind the cell to; empty where a cgroup limits them.
     pub cpus: &'a [usize],
-    /// The supervisor's messages come from here, and ours go there.
+    /// The socket to the supervisor.
     pub report: OwnedFd,
-    /// Where the supervisor sees how far the set-up has come.
+    /// Shows the supervisor how far the set-up has come.
     pub progress: &'a Progress,
     /// What goes into the cell.
     pub content: Content,
@@ -58,12 +59,12 @@ pub(crate) struct Prepared<'a> {
     pub filter: Option<&'a Filter>,
 }
 
-/// What goes into a cell, taken hold of by the supervisor.
+/// What goes into a cell; the supervisor has opened it.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     /// Open input files, in the order of the plan's.
     pub inputs: Vec<Option<OwnedFd>>,
-    /// What places of the cell's own begin with, besides these.
+    /// What the cell's own scratch places begin with, besides these.
     pub stages: Vec<Stage>,
     /// Detached mounts that stand for binds of the plan, by its index.
     pub mapped: Vec<Option<OwnedFd>>,
@@ -85,27 +86,28 @@ pub(crate) struct Shield {
 pub(crate) struct Filter {
     /// Its instructions.
     pub program: Vec<sys::seccomp::Instruction>,
-    /// Whether the supervisor hears of what it denies, and answers.
+    /// Whether the supervisor answers denied calls, and counts them.
     pub notify: bool,
 }
 
-/// The life of a cell's init. Descriptors are not closed one by one on the way
-/// out: the process ends, and with it all that it had.
+/// The life of a cell's init. It closes no descriptor on the way out: they go
+/// with the process.
 pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
     // The program's descriptors are put in place in a table that init shares,
     // so init's own must be out of the way.
-    if let Ok(high) = sys::process::duplicate_above(&cell.report, program::RESERVED) {
-        cell.report = high;
-    }
-    for fd in &mut cell.channel {
-        if let Ok(high) = sys::process::duplicate_above(fd, program::RESERVED) {
+    for fd in std::iter::once(&mut cell.report).chain(&mut cell.channel) {
+        if let Ok(high) = sys::process::duplicate_above(&*fd, program::RESERVED) {
             *fd = high;
         }
     }
     let report = Reporter::new(&cell.report, cell.progress);
     let content = std::mem::take(&mut cell.content);
     let status = match set_up(&cell, content, &report) {
-        Ok(reaper) => init::reap(&reaper, &cell.report, cell.progress),
+        Ok(Some(init)) => init.run(&cell.report, cell.progress),
+        Ok(None) => {
+            report.ended(0, sys::process::ChildUsage::default());
+            0
+        }
         Err(failure) => {
             report.failed(&failure);
             1
@@ -114,42 +116,65 @@ pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
     sys::process::exit_now(status)
 }
 
+/// Takes the steps of the plan in order, up to `cell.until`. A step that the plan
+/// does not ask for does nothing. Returns `None` where no program was to start.
 fn set_up(
     cell: &Prepared<'_>,
     content: Content,
     report: &Reporter<'_>,
-) -> Result<init::Reaper, Fail> {
-    let plan = cell.plan;
+) -> Result<Option<init::Init>, Fail> {
+    let (plan, until) = (cell.plan, cell.until);
     tether::die_with_supervisor(report)?;
+    if until < Step::IdMap {
+        return Ok(None);
+    }
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
     let sources = mounts::open_sources(plan, content.mapped, report)?;
     let streams = stdio::shield(&cell.shields, report)?;
-    tether::wait_for_id_maps(report)?;
+    tether::wait_for_id_maps(plan, report)?;
     identity::become_inner_user(plan, report)?;
     stdio::reopen(streams, report)?;
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
     let root = mounts::build(plan, sources, report)?;
-    let scratch = mounts::open_scratch(plan, &root)?;
-    for stage in content.stages {
-        tree::make(stage, &root, report)?;
+    let mut scratch = Vec::new();
+    if let Some(root) = &root {
+        scratch = mounts::open_scratch(plan, root)?;
+        for stage in content.stages {
+            tree::make(stage, root, report)?;
+        }
+        files::copy_in(plan, &content.inputs, root, report)?;
     }
-    files::copy_in(plan, &content.inputs, &root, report)?;
-    mounts::change_root(plan, root, report)?;
+    if until < Step::Pivot {
+        return Ok(None);
+    }
+    mounts::change_root(root, report)?;
     identity::enter_network(network, report)?;
     identity::enter_cgroup_namespace(plan, report)?;
     confine::bind_to_cpus(cell.cpus, report)?;
-    confine::drop_capabilities(report)?;
+    if until < Step::Capabilities {
+        return Ok(None);
+    }
+    confine::drop_capabilities(plan, report)?;
+    if until < Step::NoNewPrivs {
+        return Ok(None);
+    }
     confine::set_no_new_privs(report)?;
+    if until < Step::Landlock {
+        return Ok(None);
+    }
     landlock::restrict(plan, report)?;
-    let reaper = init::Reaper::prepare(report)?;
-    let started = program::start(cell, report)?;
-    report.started(&scratch, started.listener.as_ref())?;
-    Ok(reaper.with(started.pid, cell.fallback.processes.is_some()))
-}
-
-/// Enters `step` and runs one system call of it; its failure names both.
-fn attempt<T>(verb: Verb, call: impl FnOnce() -> nix::Result<T>) -> Result<T, Fail> {
-    call().map_err(|errno| verb.failed(errno))
+    match until {
+        Step::Landlock => landlock::prove(plan).map(|()| None),
+        Step::Seccomp => program::try_filter(cell, report).map(|()| None),
+        _ => {
+            let init = init::Init::prepare()?;
+            let started = program::start(cell, report)?;
+            report.started(&scratch, started.listener.as_ref())?;
+            Ok(Some(
+                init.with(started.pid, cell.fallback.processes.is_some()),
+            ))
+        }
+    }
 }

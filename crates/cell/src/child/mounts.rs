@@ -1,27 +1,26 @@
 //! Building the cell's file system.
 //!
-//! Everything is done on descriptors. Sources are opened first, by the ids that
-//! the caller has; targets are opened beneath the new root without following
-//! any link, so that nothing which a rootfs or a bind contains can lead a mount
-//! or a new file elsewhere.
+//! Everything is done on descriptors. Sources are opened first, with the caller's
+//! ids; targets are opened beneath the new root without following any link, so that
+//! nothing in a rootfs or a bind can lead a mount or a new file elsewhere.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
-use super::attempt;
-use super::fail::{Call, Fail, Verb};
+use super::fail::{At, Call, CallSite, Fail};
 use super::program::RESERVED;
 use super::report::Reporter;
-use crate::plan::{Mount, MountKind, Plan, Seal, Source};
+use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
 use crate::rootfs;
 use record::error::Step;
+use sys::beneath::Beneath;
 use sys::mount::{self, FsContext, attr};
 use sys::process::duplicate_above;
 
@@ -38,16 +37,19 @@ pub(super) struct Root {
 
 const BASE: u64 = attr::NOSUID | attr::NODEV;
 
-/// Takes hold of every bind source. What is opened here counts, whatever its
-/// path names later. Those in `mapped` are open already.
+/// Opens every bind source, except those in `mapped`. From here on the descriptor
+/// counts, whatever the path names later.
 pub(super) fn open_sources(
     plan: &Plan,
     mut mapped: Sources,
     report: &Reporter<'_>,
 ) -> Result<Sources, Fail> {
+    if !plan.has(Namespace::Mount) {
+        return Ok(Vec::new());
+    }
     report.enter(Step::Mount);
-    let verb = Verb::new(Step::Mount, Call::MountSetattr);
-    attempt(verb, mount::make_all_private)?;
+    let site = CallSite::new(Step::Mount, Call::MountSetattr);
+    mount::make_all_private().at(site)?;
     plan.mounts
         .iter()
         .enumerate()
@@ -61,59 +63,46 @@ pub(super) fn open_sources(
 }
 
 fn open_source(index: usize, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
     let (tree, writable, device) = match &mount.kind {
         MountKind::Bind {
             source: Source::Host(path),
             writable,
             device,
         } => {
-            let path = c_path(path).map_err(|e| verb(Call::OpenTree).failed(e))?;
+            let path = c_path(path).at(site(Call::OpenTree))?;
             let tree = mount::clone_tree(libc::AT_FDCWD, &path);
-            (
-                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
-                *writable,
-                *device,
-            )
+            (tree.at(site(Call::OpenTree))?, *writable, *device)
         }
         MountKind::Bind {
             source: Source::Beneath { base, path },
             writable,
             device,
         } => {
-            let found =
-                rootfs::open_beneath(base, path).map_err(|e| verb(Call::Openat2).failed(e))?;
+            let found = rootfs::open_beneath(base, path).at(site(Call::Openat2))?;
             let tree = mount::clone_tree(found.as_raw_fd(), c"");
-            (
-                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
-                *writable,
-                *device,
-            )
+            (tree.at(site(Call::OpenTree))?, *writable, *device)
         }
         MountKind::HostProc => {
             let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
-            (
-                tree.map_err(|e| verb(Call::OpenTree).failed(e))?,
-                false,
-                false,
-            )
+            (tree.at(site(Call::OpenTree))?, false, false)
         }
         _ => return Ok(None),
     };
     let attributes = attr::NOSUID
         | if writable { 0 } else { attr::RDONLY }
         | if device { attr::NOEXEC } else { attr::NODEV };
-    mount::set_attributes(tree.as_fd(), attributes, true)
-        .map_err(|e| verb(Call::MountSetattr).failed(e))?;
+    mount::set_attributes(tree.as_fd(), attributes, true).at(site(Call::MountSetattr))?;
     Ok(Some(tree))
 }
 
-/// Puts the cell's file system together on a new root.
+/// Puts the cell's file system together on a new root; `None` for a plan without
+/// mounts.
 pub(super) fn build(
     plan: &Plan,
     mut sources: Sources,
     report: &Reporter<'_>,
-) -> Result<Root, Fail> {
+) -> Result<Option<Root>, Fail> {
     report.enter(Step::Mount);
     let mut root: Option<Root> = None;
     for (index, mount) in plan.mounts.iter().enumerate() {
@@ -123,20 +112,20 @@ pub(super) fn build(
             Some(root) => place(root, index, mount, source)?,
         }
     }
-    root.ok_or(Verb::new(Step::Mount, Call::MoveMount).failed(Errno::EINVAL))
+    Ok(root)
 }
 
 /// The first mount is the root. Absolute paths still lead to the caller's root,
 /// which the new one covers but does not replace before [`change_root`].
 fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
     let (fs, seal) = file_system(index, mount)?;
-    let here = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
-    let top = openat2(AT_FDCWD, "/", here).map_err(|e| verb(Call::Openat2).failed(e))?;
-    mount::attach(fs.as_fd(), top.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let top = open("/", flags, Mode::empty()).at(site(Call::Openat2))?;
+    mount::attach(fs.as_fd(), top.as_fd()).at(site(Call::MoveMount))?;
     let copy = fs
         .try_clone()
-        .map_err(|_| verb(Call::Dup).failed(Errno::EMFILE))?;
+        .map_err(|_| site(Call::Dup).failed(Errno::EMFILE))?;
     let seals = if seal == Seal::ReadOnly {
         vec![copy]
     } else {
@@ -164,8 +153,11 @@ fn place(
         }
         (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
         (_, Some(source)) => {
-            let is_directory = is_directory(&source)
-                .map_err(|e| Verb::new(Step::Mount, Call::OpenTree).on(index).failed(e))?;
+            let is_directory = is_directory(&source).map_err(|e| {
+                CallSite::new(Step::Mount, Call::OpenTree)
+                    .on(index)
+                    .failed(e)
+            })?;
             attach(root, index, mount, &source, is_directory)
         }
         (_, None) => {
@@ -186,19 +178,19 @@ fn attach(
     source: &OwnedFd,
     directory: bool,
 ) -> Result<(), Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
     // It may cover the directory that is remembered.
     root.last
         .take_if(|(path, _)| path.starts_with(&mount.target));
     if mount.create && attach_at_new(root, index, &mount.target, source, directory)? {
         return Ok(());
     }
-    let target = open_in(root, &mount.target).map_err(|e| verb(Call::Openat2).failed(e))?;
-    mount::attach(source.as_fd(), target.as_fd()).map_err(|e| verb(Call::MoveMount).failed(e))
+    let target = open_in(root, &mount.target).at(site(Call::Openat2))?;
+    mount::attach(source.as_fd(), target.as_fd()).at(site(Call::MoveMount))
 }
 
-/// Makes a place and attaches `source` there by the place's name, which nobody
-/// else can have changed; false if there is something of that name.
+/// Makes a place and attaches `source` there by the place's name, which nothing else
+/// can have changed; false if the name exists already.
 fn attach_at_new(
     root: &mut Root,
     index: usize,
@@ -206,7 +198,7 @@ fn attach_at_new(
     source: &OwnedFd,
     directory: bool,
 ) -> Result<bool, Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
     in_parent(root, index, target, |parent, name| {
         let made = if directory {
             mkdirat(parent, name, Mode::from_bits_truncate(0o755))
@@ -222,11 +214,10 @@ fn attach_at_new(
         match made {
             Ok(()) => {}
             Err(Errno::EEXIST) => return Ok(false),
-            Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
+            Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
         }
-        let name = c_path(name).map_err(|e| verb(Call::MoveMount).failed(e))?;
-        mount::attach_at(source.as_fd(), parent.as_fd(), &name)
-            .map_err(|e| verb(Call::MoveMount).failed(e))?;
+        let name = c_path(name).at(site(Call::MoveMount))?;
+        mount::attach_at(source.as_fd(), parent.as_fd(), &name).at(site(Call::MoveMount))?;
         Ok(true)
     })
 }
@@ -238,12 +229,10 @@ pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
 
 /// Creates the file system that `mount` describes, not yet attached.
 fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let open = |name: &CStr| FsContext::open(name).map_err(|e| verb(Call::Fsopen).failed(e));
-    let set = |fs: &FsContext, key: &CStr, value: &CStr| {
-        fs.set(key, value)
-            .map_err(|e| verb(Call::Fsconfig).failed(e))
-    };
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let open = |name: &CStr| FsContext::open(name).at(site(Call::Fsopen));
+    let set =
+        |fs: &FsContext, key: &CStr, value: &CStr| fs.set(key, value).at(site(Call::Fsconfig));
     let number = |text: String| CString::new(text).unwrap_or_default();
     let (fs, attributes, seal) = match &mount.kind {
         MountKind::Tmpfs {
@@ -271,34 +260,23 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
             set(&fs, c"mode", c"0620")?;
             (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)
         }
-        _ => return Err(verb(Call::Fsopen).failed(Errno::EINVAL)),
+        _ => return Err(site(Call::Fsopen).failed(Errno::EINVAL)),
     };
-    let fs = fs
-        .mount(attributes)
-        .map_err(|e| verb(Call::Fsmount).failed(e))?;
+    let fs = fs.mount(attributes).at(site(Call::Fsmount))?;
     Ok((fs, seal))
-}
-
-/// How paths are resolved beneath the new root.
-pub(super) fn beneath(flags: OFlag) -> OpenHow {
-    OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
-        ResolveFlag::RESOLVE_BENEATH
-            | ResolveFlag::RESOLVE_NO_SYMLINKS
-            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-    )
 }
 
 /// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
 pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
-    let verb = |call| Verb::new(Step::Mount, call);
-    let how = beneath(OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+    let site = |call| CallSite::new(Step::Mount, call);
     plan.own_scratch()
         .map(|scratch| {
             let path = relative(Path::new(scratch.name.path()));
-            let low = openat2(&root.mount, path, how).map_err(|e| verb(Call::Openat2).failed(e))?;
-            duplicate_above(&low, RESERVED).map_err(|e| verb(Call::Dup).failed(e))
+            let low = Beneath::new(&root.mount).list(path);
+            let low = low.at(site(Call::Openat2))?;
+            duplicate_above(&low, RESERVED).at(site(Call::Dup))
         })
         .collect()
 }
@@ -308,7 +286,7 @@ fn relative(path: &Path) -> &Path {
 }
 
 pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
-    openat2(&root.mount, relative(target), beneath(OFlag::O_PATH))
+    Beneath::new(&root.mount).find(relative(target))
 }
 
 /// Calls `make` with the directory that `target` is in, which is made as needed,
@@ -342,14 +320,13 @@ fn make_directory(
     target: &Path,
     mode: u32,
 ) -> Result<OwnedFd, Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
     in_parent(root, index, target, |parent, name| {
         match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(verb(Call::Mkdir).failed(errno)),
+            Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
         }
-        openat2(parent, name, beneath(OFlag::O_PATH | OFlag::O_DIRECTORY))
-            .map_err(|e| verb(Call::Openat2).failed(e))
+        Beneath::new(parent).directory(name).at(site(Call::Openat2))
     })
 }
 
@@ -359,21 +336,19 @@ fn make_file(
     target: &Path,
     content: &[u8],
 ) -> Result<OwnedFd, Fail> {
-    let verb = |call| Verb::new(Step::Mount, call).on(index);
-    let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY)
-        .mode(Mode::from_bits_truncate(0o444));
+    let site = |call| CallSite::new(Step::Mount, call).on(index);
     let file = in_parent(root, index, target, |parent, name| {
-        openat2(parent, name, how).map_err(|e| verb(Call::Openat2).failed(e))
+        let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
+        file.at(site(Call::Openat2))
     })?;
-    write_all(&file, content).map_err(|e| verb(Call::Write).failed(e))?;
+    let file = file.into();
+    write_all(&file, content).at(site(Call::Write))?;
     Ok(file)
 }
 
 fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
     in_parent(root, index, target, |parent, name| {
-        attempt(Verb::new(Step::Mount, Call::Symlink).on(index), || {
-            symlinkat(to, parent, name)
-        })
+        symlinkat(to, parent, name).at(CallSite::new(Step::Mount, Call::Symlink).on(index))
     })
 }
 
@@ -391,44 +366,32 @@ pub(super) fn write_all(to: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
 /// file; makes the directories that lead to it.
 pub(super) fn create_in(
     root: &Root,
-    verb: Verb,
+    site: CallSite,
     directory: &Path,
     path: &Path,
 ) -> Result<OwnedFd, Fail> {
-    let open = |at: &OwnedFd, name: &Path, flags| openat2(at, name, beneath(flags));
-    let search = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut at = open_in(root, directory).map_err(|e| verb.failed(e))?;
-    let mut components = path.components().peekable();
-    while let Some(component) = components.next() {
-        let Component::Normal(name) = component else {
-            continue;
-        };
-        if components.peek().is_none() {
-            let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY);
-            return openat2(&at, name, how.mode(Mode::from_bits_truncate(0o644)))
-                .map_err(|e| verb.failed(e));
-        }
-        match mkdirat(&at, name, Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(verb.failed(errno)),
-        }
-        at = open(&at, Path::new(name), search).map_err(|e| verb.failed(e))?;
-    }
-    Err(verb.failed(Errno::EINVAL))
+    let fail = |errno| site.failed(errno);
+    let top = open_in(root, directory).map_err(fail)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(fail(Errno::EINVAL));
+    };
+    let parent = Beneath::new(&top).make_directories(parent, Mode::from_bits_truncate(0o755));
+    let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(0o644));
+    file.map(OwnedFd::from).map_err(fail)
 }
 
 /// Makes the scaffolding read-only and the new root the root directory.
-pub(super) fn change_root(_plan: &Plan, root: Root, report: &Reporter<'_>) -> Result<(), Fail> {
+pub(super) fn change_root(root: Option<Root>, report: &Reporter<'_>) -> Result<(), Fail> {
+    let Some(root) = root else {
+        return Ok(());
+    };
     report.enter(Step::Pivot);
     for seal in &root.seals {
-        attempt(Verb::new(Step::Pivot, Call::MountSetattr), || {
-            mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
-        })?;
+        mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
+            .at(CallSite::new(Step::Pivot, Call::MountSetattr))?;
     }
-    attempt(Verb::new(Step::Pivot, Call::Fchdir), || {
-        nix::unistd::fchdir(&root.mount)
-    })?;
-    attempt(Verb::new(Step::Pivot, Call::PivotRoot), mount::pivot_to_cwd)
+    nix::unistd::fchdir(&root.mount).at(CallSite::new(Step::Pivot, Call::Fchdir))?;
+    mount::pivot_to_cwd().at(CallSite::new(Step::Pivot, Call::PivotRoot))
 }
 
 fn c_path(path: &Path) -> Result<CString, Errno> {

@@ -5,20 +5,28 @@
 //!   ----------                              ----
 //!   clone3                          ──────► tether, network, host name, binds opened
 //!   write uid_map, gid_map
-//!   send GO                         ──────► (waits for it) ids, mounts, confinement
+//!   GO                              ──────► (waits for it) ids, mounts, confinement
 //!                                           vfork and exec of the program
-//!   descriptors: watch them         ◄────── STARTED + [directories, listener]
-//!      … or the reason, in words    ◄────── FAILED  {step, call, errno, item}
+//!   watches the descriptors         ◄────── STARTED {role of each descriptor} + descriptors
+//!      … or puts it into words      ◄────── FAILED  {step, call, errno, item}
 //!   …
-//!   [signal number, then SIGUSR1]   ──────► sends that signal to the program's group
-//!   [SIGTERM: end it]               ──────► kills and reaps all
+//!   SIGNAL {number}                 ──────► sends that signal to the program's group
+//!   FREEZE                          ──────► stops all processes
+//!   looks at the files              ◄────── FROZEN
+//!   THAW                            ──────► lets them go on
+//!   …
+//!   END                             ──────► kills and reaps all
 //!   usage, exit status              ◄────── ENDED   {status, user, system, max_rss, counts}
 //!   waits for the pidfd                     exits: the kernel ends what is left
 //! ```
 //!
+//! The program's own end has the same effect as END, and so has a SIGTERM from
+//! outside of the cell. An init that only tries a part of the set-up sends ENDED
+//! when it is done.
+//!
 //! The socket is of type SOCK_SEQPACKET and close-on-exec; the program never
 //! has it. End of file without a message means that init died, and the shared
-//! [`Progress`] tells where.
+//! [`Progress`] shows where.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -27,26 +35,60 @@ use std::time::Duration;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
+};
 
-use super::fail::{Call, Fail, Verb};
+use super::fail::{At, Call, CallSite, Fail};
 use record::error::Step;
 use sys::process::{ChildUsage, ProcessCount};
 use sys::shared::Progress;
 
-const MAGIC: u32 = 0xce11_b10c;
-const SIZE: usize = 56;
+/// A message from init is this many numbers: a magic one, the kind, its fields.
+const WORDS: usize = 8;
+const SIZE: usize = WORDS * size_of::<i64>();
+const MAGIC: i64 = 0xce11_b10c;
+const STARTED: i64 = 1;
+const FAILED: i64 = 2;
+const ENDED: i64 = 3;
+const FROZEN: i64 = 4;
 /// The most descriptors that one message carries.
 const MAX_FDS: usize = 4;
+
+/// What a descriptor from init is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The filter's listener.
+    Listener,
+    /// The directory of one of the plan's own scratch places, by its index
+    /// ([`crate::plan::Plan::own_scratch`]).
+    Scratch(usize),
+}
+
+impl Role {
+    /// Its number in a message; 0 stands for no descriptor.
+    const fn number(self) -> i64 {
+        match self {
+            Self::Listener => 1,
+            Self::Scratch(index) => 2 + index as i64,
+        }
+    }
+
+    fn from_number(number: i64) -> Option<Self> {
+        match number {
+            1 => Some(Self::Listener),
+            number => usize::try_from(number - 2).ok().map(Self::Scratch),
+        }
+    }
+}
 
 /// A message from init.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// The program has been executed.
     Started {
-        /// The plan's places that are tmpfs of the cell's own, in its order, and
-        /// the filter's listener if there is one.
-        fds: Vec<OwnedFd>,
+        /// The descriptors that the supervisor needs.
+        fds: Vec<(Role, OwnedFd)>,
     },
     /// A step failed.
     Failed {
@@ -59,6 +101,8 @@ pub(crate) enum Message {
         /// Index into what the step goes through in the plan.
         item: Option<usize>,
     },
+    /// All processes of the cell but init are stopped.
+    Frozen,
     /// The program has ended, and everything with it.
     Ended {
         /// Its wait status (wait(2)).
@@ -68,103 +112,51 @@ pub(crate) enum Message {
     },
 }
 
-/// Fields in the order of the wire.
-#[derive(Default)]
-struct Wire {
-    kind: u16,
-    step: u16,
-    call: u16,
-    errno: i32,
-    item: i32,
-    status: i32,
-    user_us: u64,
-    system_us: u64,
-    max_rss: u64,
-    at_end: u32,
-    /// 0 where it is unknown.
-    started: u32,
-}
-
-const STARTED: u16 = 1;
-const FAILED: u16 = 2;
-const ENDED: u16 = 3;
-
-impl Wire {
-    fn encode(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
-        let fields: [&[u8]; 12] = [
-            &MAGIC.to_ne_bytes(),
-            &self.kind.to_ne_bytes(),
-            &self.step.to_ne_bytes(),
-            &self.call.to_ne_bytes(),
-            &self.errno.to_ne_bytes(),
-            &self.item.to_ne_bytes(),
-            &self.status.to_ne_bytes(),
-            &self.user_us.to_ne_bytes(),
-            &self.system_us.to_ne_bytes(),
-            &self.max_rss.to_ne_bytes(),
-            &self.at_end.to_ne_bytes(),
-            &self.started.to_ne_bytes(),
-        ];
-        let mut at = 0;
-        for field in fields {
-            bytes[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        }
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut rest = bytes;
-        if u32::from_ne_bytes(take(&mut rest)?) != MAGIC || bytes.len() != SIZE {
-            return None;
-        }
-        Some(Self {
-            kind: u16::from_ne_bytes(take(&mut rest)?),
-            step: u16::from_ne_bytes(take(&mut rest)?),
-            call: u16::from_ne_bytes(take(&mut rest)?),
-            errno: i32::from_ne_bytes(take(&mut rest)?),
-            item: i32::from_ne_bytes(take(&mut rest)?),
-            status: i32::from_ne_bytes(take(&mut rest)?),
-            user_us: u64::from_ne_bytes(take(&mut rest)?),
-            system_us: u64::from_ne_bytes(take(&mut rest)?),
-            max_rss: u64::from_ne_bytes(take(&mut rest)?),
-            at_end: u32::from_ne_bytes(take(&mut rest)?),
-            started: u32::from_ne_bytes(take(&mut rest)?),
-        })
-    }
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, tail) = rest.split_first_chunk()?;
-    *rest = tail;
-    Some(*head)
-}
-
 impl Message {
     /// Reads a message's bytes; `None` for anything that init does not send.
-    pub(crate) fn decode(bytes: &[u8], fds: Vec<OwnedFd>) -> Option<Self> {
-        let wire = Wire::decode(bytes)?;
-        match wire.kind {
-            STARTED => Some(Self::Started { fds }),
+    fn decode(bytes: &[u8], fds: Vec<OwnedFd>) -> Option<Self> {
+        let (words, []) = bytes.as_chunks() else {
+            return None;
+        };
+        let words: Vec<i64> = words.iter().map(|word| i64::from_ne_bytes(*word)).collect();
+        let [MAGIC, kind, fields @ ..] = words.as_slice() else {
+            return None;
+        };
+        let [a, b, c, d, e, f] = *fields else {
+            return None;
+        };
+        match *kind {
+            STARTED => {
+                let roles = fields.iter().map_while(|number| Role::from_number(*number));
+                let roles: Vec<Role> = roles.collect();
+                (roles.len() == fds.len()).then(|| Self::Started {
+                    fds: roles.into_iter().zip(fds).collect(),
+                })
+            }
             FAILED => Some(Self::Failed {
-                step: Step::from_number(wire.step)?,
-                syscall: Call::from_number(wire.call)?.name(),
-                errno: Errno::from_raw(wire.errno),
-                item: usize::try_from(wire.item).ok(),
+                step: Step::from_number(u16::try_from(a).ok()?)?,
+                syscall: Call::from_number(u16::try_from(b).ok()?)?.name(),
+                errno: Errno::from_raw(i32::try_from(c).ok()?),
+                item: usize::try_from(d).ok(),
             }),
-            ENDED => Some(Self::Ended {
-                status: wire.status,
-                usage: ChildUsage {
-                    user: Duration::from_micros(wire.user_us),
-                    system: Duration::from_micros(wire.system_us),
-                    max_rss: wire.max_rss,
-                    count: ProcessCount {
-                        at_end: wire.at_end,
-                        started: (wire.started > 0).then_some(wire.started),
+            FROZEN => Some(Self::Frozen),
+            ENDED => {
+                let number = |word: i64| u64::try_from(word).ok();
+                let count = |word: i64| u32::try_from(word).ok();
+                Some(Self::Ended {
+                    status: i32::try_from(a).ok()?,
+                    usage: ChildUsage {
+                        user: Duration::from_micros(number(b)?),
+                        system: Duration::from_micros(number(c)?),
+                        max_rss: number(d)?,
+                        count: ProcessCount {
+                            at_end: count(e)?,
+                            // 0 stands for unknown.
+                            started: count(f).filter(|count| *count > 0),
+                        },
                     },
-                },
-            }),
+                })
+            }
             _ => None,
         }
     }
@@ -172,11 +164,11 @@ impl Message {
     /// Receives one message without waiting for it; `Ok(None)` at end of file.
     ///
     /// # Errors
-    /// The error number of recvmsg(2), EAGAIN when there is none, or EBADMSG for something else than a
-    /// message.
+    /// The error number of recvmsg(2), EAGAIN when there is none, or EBADMSG for
+    /// anything but a message.
     pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
         // An init that ended with something unread resets the connection, which is
-        // told once, before what it had sent.
+        // reported once, before what it had sent.
         match Self::receive_next(socket) {
             Err(Errno::ECONNRESET) => Self::receive_next(socket),
             other => other,
@@ -213,29 +205,56 @@ impl Message {
     }
 }
 
-/// Asks init to send `signal` to the program.
-///
-/// # Errors
-/// The error number of send(2) or pidfd_send_signal(2): init is gone, or has not
-/// read what it was sent before.
-pub(crate) fn pass_on(
-    socket: BorrowedFd<'_>,
-    init: BorrowedFd<'_>,
-    signal: Signal,
-) -> Result<(), Errno> {
-    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    nix::sys::socket::send(socket.as_raw_fd(), &[signal as u8], flags)?;
-    sys::process::pidfd_send_signal(init, Signal::SIGUSR1)
+/// What the supervisor has init do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Go on with the set-up: the ids are mapped.
+    Go,
+    /// Send this signal to the program's process group.
+    Signal(Signal),
+    /// Stop all processes, and say so.
+    Freeze,
+    /// Let stopped processes go on.
+    Thaw,
+    /// Kill all processes, and report.
+    End,
 }
 
-/// The next signal that the supervisor wants the program to have; `None` when
-/// there is none.
-pub(super) fn signal_to_pass_on(socket: BorrowedFd<'_>) -> Option<Signal> {
-    let mut number = [0; 1];
-    let flags = MsgFlags::MSG_DONTWAIT;
-    match nix::sys::socket::recv(socket.as_raw_fd(), &mut number, flags) {
-        Ok(1) => Signal::try_from(i32::from(number[0])).ok(),
-        _ => None,
+impl Command {
+    /// Sends it without waiting.
+    ///
+    /// # Errors
+    /// The error number of send(2): init is gone, or does not read.
+    pub(crate) fn send(self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        let bytes = match self {
+            Self::Go => [b'g', 0],
+            Self::Signal(signal) => [b's', signal as u8],
+            Self::Freeze => [b'f', 0],
+            Self::Thaw => [b't', 0],
+            Self::End => [b'e', 0],
+        };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        send(socket.as_raw_fd(), &bytes, flags).map(drop)
+    }
+
+    /// The next command; `Ok(None)` once the supervisor is gone.
+    ///
+    /// # Errors
+    /// The error number of recv(2), or EBADMSG for anything but a command.
+    pub(super) fn receive(socket: BorrowedFd<'_>, flags: MsgFlags) -> Result<Option<Self>, Errno> {
+        let mut bytes = [0; 2];
+        let length = recv(socket.as_raw_fd(), &mut bytes, flags)?;
+        match (length, bytes) {
+            (0, _) => Ok(None),
+            (2, [b'g', _]) => Ok(Some(Self::Go)),
+            (2, [b's', number]) => {
+                Signal::try_from(i32::from(number)).map(|s| Some(Self::Signal(s)))
+            }
+            (2, [b'f', _]) => Ok(Some(Self::Freeze)),
+            (2, [b't', _]) => Ok(Some(Self::Thaw)),
+            (2, [b'e', _]) => Ok(Some(Self::End)),
+            _ => Err(Errno::EBADMSG),
+        }
     }
 }
 
@@ -261,81 +280,72 @@ impl<'a> Reporter<'a> {
         self.socket
     }
 
-    /// There is nobody to tell when this fails: the supervisor is gone, and
-    /// then so are we.
+    /// A supervisor that this does not reach is gone, and then so is init.
     pub(super) fn failed(&self, failure: &Fail) {
-        let wire = Wire {
-            kind: FAILED,
-            step: failure.step as u16,
-            call: failure.call as u16,
-            errno: failure.errno as i32,
-            item: failure.item,
-            ..Wire::default()
-        };
-        let _ = send(self.socket, &wire, &[]);
+        let fields = [
+            failure.step as i64,
+            failure.call as i64,
+            failure.errno as i64,
+            i64::from(failure.item),
+        ];
+        let _ = self.send(FAILED, &fields, &[]);
     }
 
-    /// Hands over the filter's listener alone, where there is no program.
-    pub(super) fn listening(&self, listener: &OwnedFd) -> Result<(), Fail> {
-        let wire = Wire {
-            kind: STARTED,
-            ..Wire::default()
-        };
-        send(self.socket, &wire, &[listener.as_raw_fd()])
-            .map_err(|errno| Verb::new(Step::Report, Call::Send).failed(errno))
-    }
-
-    /// Says that the program runs. The supervisor gets the places that are tmpfs of
-    /// the cell's own, to look into once all is dead, and the filter's listener.
+    /// The program runs. The supervisor gets the directories of the scratch places,
+    /// to look into once all processes are dead, and the filter's listener.
     pub(super) fn started(
         &self,
         scratch: &[OwnedFd],
         listener: Option<&OwnedFd>,
     ) -> Result<(), Fail> {
         self.enter(Step::Report);
-        let fds: Vec<RawFd> = (scratch.iter().chain(listener))
-            .map(AsRawFd::as_raw_fd)
-            .collect();
-        send(
-            self.socket,
-            &Wire {
-                kind: STARTED,
-                ..Wire::default()
-            },
-            &fds,
+        let scratch = (scratch.iter().enumerate()).map(|(index, fd)| (Role::Scratch(index), fd));
+        let listener = listener.map(|fd| (Role::Listener, fd));
+        let (roles, fds): (Vec<i64>, Vec<RawFd>) = (scratch.chain(listener))
+            .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
+            .unzip();
+        self.send(STARTED, &roles, &fds)
+            .at(CallSite::new(Step::Report, Call::Send))
+    }
+
+    pub(super) fn frozen(&self) {
+        let _ = self.send(FROZEN, &[], &[]);
+    }
+
+    pub(super) fn ended(&self, status: i32, usage: ChildUsage) {
+        let fields = [
+            i64::from(status),
+            usage.user.as_micros() as i64,
+            usage.system.as_micros() as i64,
+            usage.max_rss as i64,
+            i64::from(usage.count.at_end),
+            usage.count.started.map_or(0, i64::from),
+        ];
+        let _ = self.send(ENDED, &fields, &[]);
+    }
+
+    fn send(&self, kind: i64, fields: &[i64], fds: &[RawFd]) -> Result<(), Errno> {
+        let bytes = encode(kind, fields);
+        let rights = [ControlMessage::ScmRights(fds)];
+        let control = if fds.is_empty() { &[][..] } else { &rights[..] };
+        sendmsg::<()>(
+            self.socket.as_raw_fd(),
+            &[IoSlice::new(&bytes)],
+            control,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
         )
-        .map_err(|errno| Verb::new(Step::Report, Call::Send).failed(errno))
+        .map(drop)
     }
 }
 
-/// Says how the program ended.
-pub(super) fn ended(socket: BorrowedFd<'_>, status: i32, usage: ChildUsage) {
-    let wire = Wire {
-        kind: ENDED,
-        status,
-        user_us: usage.user.as_micros() as u64,
-        system_us: usage.system.as_micros() as u64,
-        max_rss: usage.max_rss,
-        at_end: usage.count.at_end,
-        started: usage.count.started.unwrap_or(0),
-        ..Wire::default()
-    };
-    let _ = send(socket, &wire, &[]);
-}
-
-fn send(socket: BorrowedFd<'_>, wire: &Wire, fds: &[RawFd]) -> Result<(), Errno> {
-    let bytes = wire.encode();
-    let rights = [ControlMessage::ScmRights(fds)];
-    let control = if fds.is_empty() { &[][..] } else { &rights[..] };
-    let parts = [IoSlice::new(&bytes)];
-    sendmsg::<()>(
-        socket.as_raw_fd(),
-        &parts,
-        control,
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    )
-    .map(drop)
+fn encode(kind: i64, fields: &[i64]) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    let words = [MAGIC, kind].into_iter().chain(fields.iter().copied());
+    for (place, word) in bytes.chunks_exact_mut(size_of::<i64>()).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -343,17 +353,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn pipes(count: usize) -> Vec<OwnedFd> {
+        (0..count)
+            .map(|_| OwnedFd::from(std::fs::File::open("/dev/null").unwrap()))
+            .collect()
+    }
+
     #[test]
     fn failures_survive_the_wire() {
-        let wire = Wire {
-            kind: FAILED,
-            step: Step::Mount as u16,
-            call: Call::OpenTree as u16,
-            errno: Errno::ENOENT as i32,
-            item: 7,
-            ..Wire::default()
-        };
-        let message = Message::decode(&wire.encode(), Vec::new());
+        let fields = [
+            Step::Mount as i64,
+            Call::OpenTree as i64,
+            Errno::ENOENT as i64,
+            7,
+        ];
+        let message = Message::decode(&encode(FAILED, &fields), Vec::new());
         let Some(Message::Failed {
             step,
             syscall,
@@ -369,9 +383,41 @@ mod tests {
         );
     }
 
+    #[test]
+    fn each_descriptor_has_its_role() {
+        let roles = [Role::Scratch(2), Role::Listener, Role::Scratch(0)];
+        let bytes = encode(STARTED, &roles.map(Role::number));
+        let Some(Message::Started { fds }) = Message::decode(&bytes, pipes(3)) else {
+            panic!()
+        };
+        assert_eq!(fds.iter().map(|(role, _)| *role).collect::<Vec<_>>(), roles);
+        assert!(Message::decode(&bytes, pipes(2)).is_none());
+        assert!(Message::decode(&bytes, pipes(4)).is_none());
+    }
+
+    #[test]
+    fn commands_survive_the_wire() {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let signal = Command::Signal(Signal::SIGINT);
+        for command in [
+            Command::Go,
+            signal,
+            Command::Freeze,
+            Command::Thaw,
+            Command::End,
+        ] {
+            command.send(ours.as_fd()).unwrap();
+            let received = Command::receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT);
+            assert_eq!(received, Ok(Some(command)));
+        }
+        ours.send(b"x1").unwrap();
+        let received = Command::receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT);
+        assert_eq!(received, Err(Errno::EBADMSG));
+    }
+
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_no_message_or_a_whole_one(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_are_no_message_or_a_whole_one(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             prop_assert!(Message::decode(&bytes, Vec::new()).is_none());
             let mut with_magic = MAGIC.to_ne_bytes().to_vec();
             with_magic.extend(bytes);

@@ -1,45 +1,44 @@
-//! Init's tie to the supervisor: neither outlives what the other needs.
-
-use std::os::fd::AsRawFd;
+//! Init does not outlive its supervisor.
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::MsgFlags;
 
-use super::attempt;
-use super::fail::{Call, Fail, Verb};
-use super::report::Reporter;
+use super::fail::{At, Call, CallSite, Fail};
+use super::report::{Command, Reporter};
+use crate::plan::{Namespace, Plan};
 use record::error::Step;
 
 /// Asks the kernel to kill this process when the supervisor dies. A change of
 /// credentials forgets the request (prctl(2)), so it is made again after one;
-/// a supervisor that died before is seen as end of file by
-/// [`wait_for_id_maps`], or its socket as hung up here.
+/// a supervisor that died before it shows as a hang-up of the socket, here or in
+/// [`wait_for_id_maps`].
 pub(super) fn die_with_supervisor(report: &Reporter<'_>) -> Result<(), Fail> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     report.enter(Step::Tether);
-    attempt(Verb::new(Step::Tether, Call::Prctl), || {
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
-    })?;
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+        .at(CallSite::new(Step::Tether, Call::Prctl))?;
     let mut socket = [PollFd::new(report.socket(), PollFlags::empty())];
     let gone = poll(&mut socket, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
     if gone {
-        Err(Verb::new(Step::Tether, Call::Recv).failed(Errno::EPIPE))
+        Err(CallSite::new(Step::Tether, Call::Recv).failed(Errno::EPIPE))
     } else {
         Ok(())
     }
 }
 
 /// Waits until the supervisor has written the id maps.
-pub(super) fn wait_for_id_maps(report: &Reporter<'_>) -> Result<(), Fail> {
+pub(super) fn wait_for_id_maps(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    if !plan.has(Namespace::User) {
+        return Ok(());
+    }
     report.enter(Step::IdMap);
-    let verb = Verb::new(Step::IdMap, Call::Recv);
-    let mut go = [0; 1];
+    let site = CallSite::new(Step::IdMap, Call::Recv);
     loop {
-        match recv(report.socket().as_raw_fd(), &mut go, MsgFlags::empty()) {
-            Ok(1) => return Ok(()),
-            Ok(_) => return Err(verb.failed(Errno::EPIPE)),
+        match Command::receive(report.socket(), MsgFlags::empty()) {
+            Ok(Some(Command::Go)) => return Ok(()),
+            Ok(_) => return Err(site.failed(Errno::EPIPE)),
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(verb.failed(errno)),
+            Err(errno) => return Err(site.failed(errno)),
         }
     }
 }

@@ -1,28 +1,27 @@
-//! Making the workspace of what was staged for it.
+//! Making what was staged for a scratch place.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat2};
 use nix::sys::sendfile::sendfile;
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, futimens, mkdirat, umask};
-use nix::sys::time::{TimeSpec, TimeValLike as _};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat, umask};
 use nix::unistd::symlinkat;
 
-use super::fail::{Call, Fail, Verb};
-use super::mounts::{Root, beneath, open_in};
+use super::fail::{At, Call, CallSite, Fail};
+use super::mounts::{Root, open_in};
 use super::report::Reporter;
 use crate::stage::{Entry, Kind, Piece, Stage};
 use record::error::Step;
+use sys::beneath::Beneath;
+use sys::tree::set_mtime;
 
-/// Makes everything that `stage` holds. The memory that it takes is the cell's from
-/// here on, and the stage's is given back.
+/// Makes everything that `stage` holds. From here on the cell is charged for its
+/// memory, and the stage's own memory is freed.
 pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::CopyIn);
-    let verb = |call| Verb::new(Step::CopyIn, call);
-    let top = open_in(root, Path::new(stage.place().path()))
-        .map_err(|e| verb(Call::Openat2).failed(e))?;
+    let site = |call| CallSite::new(Step::CopyIn, call);
+    let top = open_in(root, Path::new(stage.place().path())).at(site(Call::Openat2))?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -44,11 +43,9 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
         }
         let dir = match last.take() {
             Some((open, dir)) if open == above => dir,
-            _ => {
-                let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-                openat2(top, above, beneath(flags))
-                    .map_err(|e| Verb::new(Step::CopyIn, Call::Openat2).failed(e))?
-            }
+            _ => Beneath::new(top)
+                .directory(above)
+                .at(CallSite::new(Step::CopyIn, Call::Openat2))?,
         };
         place(&dir, name, entry, stage)?;
         last = Some((above, dir));
@@ -57,40 +54,38 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
 }
 
 fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(), Fail> {
-    let verb = |call| Verb::new(Step::CopyIn, call);
+    let site = |call| CallSite::new(Step::CopyIn, call);
     let mode = Mode::from_bits_truncate(entry.mode);
     match &entry.kind {
         Kind::Directory => match mkdirat(dir, name, mode) {
             Ok(()) => Ok(()),
             // It leads to a bind, and was made with that.
-            Err(Errno::EEXIST) => fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink)
-                .map_err(|e| verb(Call::Mkdir).failed(e)),
-            Err(errno) => Err(verb(Call::Mkdir).failed(errno)),
+            Err(Errno::EEXIST) => {
+                fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink).at(site(Call::Mkdir))
+            }
+            Err(errno) => Err(site(Call::Mkdir).failed(errno)),
         },
-        Kind::Link(text) => {
-            symlinkat(text.as_slice(), dir, name).map_err(|e| verb(Call::Symlink).failed(e))
-        }
+        Kind::Link(text) => symlinkat(text.as_slice(), dir, name).at(site(Call::Symlink)),
         Kind::File(piece) => {
-            let how = beneath(OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY).mode(mode);
-            let file = openat2(dir, name, how).map_err(|e| verb(Call::Openat2).failed(e))?;
+            let file = Beneath::new(dir).create(name, mode);
+            let file = file.at(site(Call::Openat2))?;
             if let Some(content) = stage.content() {
-                send(content, *piece, &file).map_err(|e| verb(Call::Sendfile).failed(e))?;
+                send(content, *piece, &file).at(site(Call::Sendfile))?;
             }
             // Of use for make(1) and compiled modules; a file without is as good.
-            let time = TimeSpec::seconds(i64::try_from(entry.mtime).unwrap_or(0));
-            let _ = futimens(&file, &time, &time);
+            let _ = set_mtime(&file, i64::try_from(entry.mtime).unwrap_or(0));
             Ok(())
         }
     }
 }
 
-fn send(content: BorrowedFd<'_>, piece: Piece, to: &OwnedFd) -> Result<(), Errno> {
+fn send(content: BorrowedFd<'_>, piece: Piece, to: impl AsFd) -> Result<(), Errno> {
     const CHUNK: u64 = 1 << 30;
     let mut at = i64::try_from(piece.at).map_err(|_| Errno::EOVERFLOW)?;
     let mut left = piece.size;
     while left > 0 {
         let wanted = usize::try_from(left.min(CHUNK)).map_err(|_| Errno::EOVERFLOW)?;
-        match sendfile(to.as_fd(), content, Some(&mut at), wanted)? as u64 {
+        match sendfile(&to, content, Some(&mut at), wanted)? as u64 {
             0 => return Err(Errno::EIO),
             sent => left = left.saturating_sub(sent),
         }

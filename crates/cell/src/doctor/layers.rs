@@ -2,7 +2,6 @@
 
 use crate::child::Filter;
 use crate::hints::{self, Facts};
-use crate::launch::rehearse;
 use crate::plan::seccomp::{Unheld, precompiled};
 use crate::plan::{Access, LandlockPlan, LandlockRule};
 use crate::probe::{DeniedCall, HostFacts};
@@ -10,8 +9,8 @@ use crate::run::{Resolved, instructions};
 use crate::spec::TcpRule;
 use record::error::{Result, SetupError, Step};
 
-use super::bare;
 use super::report::{Check, Checks};
+use super::{bare, try_until};
 
 pub(super) fn kernel(host: &Result<HostFacts>) -> Check {
     match host {
@@ -125,7 +124,7 @@ fn try_landlock(resolved: &Resolved, whole: &LandlockPlan) -> Result<()> {
         tcp: (whole.abi >= TCP).then_some(nothing),
         ..whole.clone()
     });
-    rehearse(&plan, None, Step::Landlock)
+    try_until(&plan, None, Step::Landlock)
 }
 
 fn landlock_of(abi: u32) -> Check {
@@ -164,7 +163,7 @@ fn try_filter(resolved: &Resolved, notify: bool) -> Result<()> {
         program: instructions(compiled),
         notify,
     };
-    rehearse(&bare(resolved), Some(&filter), Step::Seccomp)
+    try_until(&bare(resolved), Some(&filter), Step::Seccomp)
 }
 
 #[cfg(test)]

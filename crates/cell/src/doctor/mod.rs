@@ -1,15 +1,19 @@
 //! What this host supports, what is missing, and the fix for each.
 //!
-//! Nothing is inferred from settings: every step of a cell's set-up is done for
-//! real by the code that a launch uses, one at a time, in a child process that
-//! is thrown away. Settings are only read to say why a step failed.
+//! Nothing is inferred from settings. Each step of a cell's set-up is taken for
+//! real, by the code that every launch uses, in a cell that has nothing else and is
+//! thrown away. Settings are only read to explain a failure.
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::child::{Content, Filter};
 use crate::hints::Facts;
+use crate::launch::Launch;
+use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::run::{self, Resolved};
 use crate::spec::{self, Ask, Layer, Mode, Partial, Spec, Stdin, Stdio};
+use crate::supervise::{Cancel, Cell, Denials};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 
@@ -81,7 +85,6 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
     let ask = Ask {
         mode: Mode::Exec,
         cwd: "/".as_ref(),
-        languages: &[],
         stdio: Stdio::Capture,
     };
     let partial = Partial {
@@ -95,12 +98,31 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
 }
 
 /// A resolved cell without anything in it, for trials to add to.
-fn bare(resolved: &Resolved) -> crate::plan::Plan {
+fn bare(resolved: &Resolved) -> Plan {
     let mut plan = resolved.plan.clone();
     plan.namespaces.clear();
     plan.mounts.clear();
+    plan.scratch.clear();
+    plan.files.clear();
+    plan.program.cwd = "/".into();
     plan.userns_limit = false;
     plan.landlock = None;
     plan.seccomp = None;
     plan
+}
+
+/// Sets up what `plan` holds, until the step `until` is taken, in a cell that is
+/// thrown away.
+fn try_until(plan: &Plan, filter: Option<&Filter>, until: Step) -> Result<()> {
+    let launch = Launch {
+        plan,
+        filter,
+        content: Content::default(),
+        cgroup: None,
+        fallback: Fallback::default(),
+        until,
+    };
+    let cell = Cell::start(launch, Denials::default(), Cancel::default())?;
+    let observed = cell.end()?.observed;
+    observed.failure.map_or(Ok(()), Err)
 }

@@ -1,23 +1,22 @@
 //! Steps of the set-up, each tried in a cell that has nothing else.
 
-use crate::launch::rehearse;
 use crate::plan::{Mount, MountKind, Namespace, Plan, Source};
 use crate::run::Resolved;
 use record::error::Step;
 
-use super::bare;
 use super::report::{Check, Checks};
+use super::{bare, try_until};
 
 /// One step, and the cell that it is tried in.
 struct Trial {
     name: &'static str,
-    /// Checks without which this one says nothing.
+    /// Checks that must work before this one means anything.
     needs: &'static [&'static str],
     namespaces: &'static [Namespace],
     /// Which of a whole cell's mounts it has.
     mounts: fn(&Mount) -> bool,
-    /// The step that it ends with.
-    last: Step,
+    /// The last step that is taken.
+    until: Step,
     detail: fn(&Plan) -> String,
 }
 
@@ -34,7 +33,7 @@ const fn namespace(name: &'static str, namespaces: &'static [Namespace]) -> Tria
         needs: &["user-namespace"],
         namespaces,
         mounts: NONE,
-        last: Step::Clone,
+        until: Step::Clone,
         detail: SILENT,
     }
 }
@@ -46,7 +45,7 @@ const fn mount(name: &'static str, mounts: fn(&Mount) -> bool) -> Trial {
         needs: &["id-maps", "pid-namespace", "mount-namespace"],
         namespaces: &[User, Pid, Mnt],
         mounts,
-        last: Step::Mount,
+        until: Step::Mount,
         detail: SILENT,
     }
 }
@@ -58,7 +57,7 @@ const TABLE: [Trial; 18] = [
     },
     Trial {
         name: "id-maps",
-        last: Step::Ids,
+        until: Step::Ids,
         detail: |plan| {
             let ids = &plan.ids;
             format!("uid {} inside is {} outside", ids.inner_uid, ids.outer_uid)
@@ -70,14 +69,15 @@ const TABLE: [Trial; 18] = [
     Trial {
         name: "capabilities",
         needs: &["id-maps"],
-        last: Step::Ids,
+        until: Step::Ids,
         ..namespace("", &[User, Uts])
     },
     namespace("pid-namespace", &[User, Pid]),
     namespace("mount-namespace", &[User, Mnt]),
     Trial {
         needs: &["pid-namespace"],
-        last: Step::Network,
+        // The network is entered late: once the root has changed.
+        until: Step::CgroupNamespace,
         detail: |_| "its loopback is up".to_owned(),
         ..namespace("network-namespace", &[User, Pid, Net])
     },
@@ -85,7 +85,7 @@ const TABLE: [Trial; 18] = [
     namespace("uts-namespace", &[User, Uts]),
     Trial {
         needs: &["id-maps"],
-        last: Step::CgroupNamespace,
+        until: Step::CgroupNamespace,
         ..namespace("cgroup-namespace", &[User, Cgroup])
     },
     Trial {
@@ -114,22 +114,22 @@ const TABLE: [Trial; 18] = [
     }),
     Trial {
         needs: &["tmpfs"],
-        last: Step::Pivot,
+        until: Step::Pivot,
         ..mount("pivot-root", ROOT)
     },
     Trial {
         detail: |_| "user.max_user_namespaces=0 inside, and it holds".to_owned(),
-        last: Step::Nesting,
+        until: Step::Nesting,
         ..mount(NESTING, NONE)
     },
     Trial {
         needs: &["id-maps"],
-        last: Step::Capabilities,
+        until: Step::Capabilities,
         ..namespace("dropped-capabilities", &[User])
     },
     Trial {
         needs: &["plan"],
-        last: Step::NoNewPrivs,
+        until: Step::NoNewPrivs,
         ..namespace("no-new-privs", &[])
     },
 ];
@@ -144,7 +144,7 @@ pub(super) fn all(checks: &mut Checks<'_>, resolved: Option<&Resolved>) {
                 return Check::works(trial.name, "");
             };
             let plan = trial.reduce(resolved);
-            match rehearse(&plan, None, trial.last) {
+            match try_until(&plan, None, trial.until) {
                 Ok(()) => Check::works(trial.name, (trial.detail)(&plan)),
                 Err(error) => Check::fails(trial.name, error, facts),
             }

@@ -1,8 +1,8 @@
 //! The channel between a driver and the supervisor: a pair of pipes.
 //!
-//! Pipes and no socket, because a socket carries descriptors (SCM_RIGHTS), and
-//! what a message carried is closed by its receiver: the close of a socket with
-//! SO_LINGER and unsent data sleeps for as long as the sender says.
+//! Pipes and no socket, because a socket carries descriptors (SCM_RIGHTS), which
+//! their receiver has to close: closing a socket with SO_LINGER and unsent data
+//! sleeps for as long as its sender chose.
 
 use std::os::fd::OwnedFd;
 
@@ -17,9 +17,9 @@ use record::error::{Result, SetupError, Step};
 #[derive(Debug)]
 pub(crate) struct ChannelEnd {
     /// Frames come from here.
-    pub from: OwnedFd,
-    /// Requests go there.
-    pub to: OwnedFd,
+    pub(crate) from: OwnedFd,
+    /// Requests go there; `None` once the driver is to see their end.
+    pub(crate) to: Option<OwnedFd>,
 }
 
 /// Both ends; the program's is the descriptors that it gets, in their order.
@@ -31,10 +31,11 @@ pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
     for ours in [&from, &to] {
         set_nonblocking(ours)?;
     }
-    // The program opens them by name, which asks for permissions, and it may run
-    // as another user than this process. Only who holds a pipe has such a name.
+    // The program opens them by name, which needs permissions, and it may run as
+    // another user than this process. Only a process that holds a pipe has its name.
     for theirs in [&requests, &frames] {
         fchmod(theirs, Mode::from_bits_truncate(0o666)).map_err(failed("fchmod"))?;
     }
+    let to = Some(to);
     Ok((ChannelEnd { from, to }, vec![requests, frames]))
 }

@@ -1,13 +1,17 @@
 //! Starting a cell: the only place that clones.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
+use crate::child::report::Command;
 use crate::child::{self, Content, Filter, Prepared};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
 use record::error::{Result, SetupError, Step};
@@ -19,52 +23,123 @@ pub mod cgroup;
 mod channel;
 pub(crate) mod cpus;
 pub(crate) mod idmap;
-mod rehearse;
 mod stdio;
 mod translate;
 
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
-pub(crate) use rehearse::rehearse;
 use stdio::Streams;
 pub(crate) use translate::in_words;
 
-/// A cell whose init has been cloned.
+/// What to launch.
 #[derive(Debug)]
-pub(crate) struct Running {
-    /// Init, as this pid namespace numbers it.
-    pub pid: Pid,
-    /// Init, as a descriptor.
-    pub pidfd: OwnedFd,
-    /// Messages from init.
-    pub report: OwnedFd,
-    /// How far init has come.
-    pub progress: Progress,
-    /// Read ends of stdout and stderr, where they are captured.
-    pub output: [Option<OwnedFd>; 2],
-    /// The supervisor's end of the driver's channel.
-    pub channel: Option<ChannelEnd>,
-    /// The cell's cgroup, if there is one.
-    pub cgroup: Option<CellCgroup>,
+pub(crate) struct Launch<'a> {
+    /// The cell.
+    pub(crate) plan: &'a Plan,
+    /// Its system call filter.
+    pub(crate) filter: Option<&'a Filter>,
+    /// What goes in.
+    pub(crate) content: Content,
+    /// Its cgroup, if there is one.
+    pub(crate) cgroup: Option<CellCgroup>,
     /// Limits that no cgroup holds.
-    pub fallback: Fallback,
-    /// The CPUs that the cell is bound to, where no cgroup limits it.
-    pub cpus: Option<CpuShare>,
+    pub(crate) fallback: Fallback,
+    /// The last step of the set-up: [`Step::Exec`], or an earlier one to try it.
+    pub(crate) until: Step,
 }
 
-/// Starts a cell with `content` according to `plan`. The caller's signals are expected
-/// to be blocked already.
+/// A cell whose init has been cloned. Dropping it kills all of its processes.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Dropped first: then the cgroup is empty, or soon will be.
+    pub(crate) init: InitProcess,
+    /// Messages from init.
+    pub(crate) report: OwnedFd,
+    /// How far init has come.
+    pub(crate) progress: Progress,
+    /// Read ends of stdout and stderr, where they are captured.
+    pub(crate) output: [Option<OwnedFd>; 2],
+    /// The supervisor's end of the driver's channel.
+    pub(crate) channel: Option<ChannelEnd>,
+    /// The cell's cgroup, if there is one.
+    pub(crate) cgroup: Option<CellCgroup>,
+    /// Limits that no cgroup holds.
+    pub(crate) fallback: Fallback,
+    /// The CPUs that the cell is bound to, where no cgroup limits it.
+    pub(crate) cpus: Option<CpuShare>,
+}
+
+/// The cell's init, seen from outside. Dropping it kills it, and with it everything
+/// in its pid namespace, and waits for it unless the kernel takes too long.
+#[derive(Debug)]
+pub(crate) struct InitProcess {
+    /// As this pid namespace numbers it.
+    pub(crate) pid: Pid,
+    pidfd: OwnedFd,
+    is_reaped: bool,
+}
+
+/// How long the kernel gets to end what was killed. Freeing gigabytes takes
+/// seconds, and a process that waits in the kernel for a dead file system cannot be
+/// ended at all.
+pub(crate) const END_DEADLINE: Duration = Duration::from_secs(5);
+
+impl InitProcess {
+    /// Kills it.
+    pub(crate) fn kill(&self) {
+        // It can only be dead already.
+        let _ = pidfd_send_signal(self.pidfd.as_fd(), Signal::SIGKILL);
+    }
+
+    /// Waits for it no longer: the kernel cannot end it for now.
+    pub(crate) fn give_up(&mut self) {
+        self.is_reaped = true;
+    }
+
+    /// Reaps it if it has ended, so that its pid is free; returns the signal that
+    /// killed it, if one did.
+    pub(crate) fn reap(&mut self) -> Option<Signal> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
+        let status = waitid(Id::PIDFd(self.pidfd.as_fd()), flags);
+        self.is_reaped |= !matches!(status, Ok(WaitStatus::StillAlive) | Err(Errno::EINTR));
+        match status {
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(signal),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for InitProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl Drop for InitProcess {
+    fn drop(&mut self) {
+        if self.is_reaped {
+            return;
+        }
+        self.kill();
+        let _ = wait_for(self.pidfd.as_fd(), Instant::now() + END_DEADLINE);
+        self.reap();
+    }
+}
+
+/// Starts a cell. The caller's signals are expected to be blocked already.
 ///
 /// # Errors
 /// The step that failed on this side; what fails inside arrives as a message.
-pub(crate) fn launch(
-    plan: &Plan,
-    filter: Option<&Filter>,
-    content: Content,
-    cgroup: Option<CellCgroup>,
-    fallback: Fallback,
-) -> Result<Running> {
+pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
+    let Launch {
+        plan,
+        filter,
+        content,
+        cgroup,
+        fallback,
+        until,
+    } = launch;
     require_one_thread()?;
     let (report, init_report) = socketpair(
         AddressFamily::Unix,
@@ -89,12 +164,13 @@ pub(crate) fn launch(
     let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
     // SAFETY: this process has one thread, as just checked.
     let forked = unsafe { fork_into(clone_flags(plan), cgroup.as_ref().map(CellCgroup::dir)) };
-    match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
+    let init = match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
         Fork::Child => {
             // Init's copies would keep it from seeing that the supervisor is gone.
             drop((report, output, channel));
             child::main(Prepared {
                 plan,
+                until,
                 fallback: &fallback,
                 cpus: cpus.as_ref().map(CpuShare::cpus).unwrap_or_default(),
                 report: init_report,
@@ -106,35 +182,39 @@ pub(crate) fn launch(
                 filter,
             })
         }
-        Fork::Parent { pid, pidfd } => {
-            drop((init_report, stdio, program_channel, content));
-            let cell = Running {
-                pid,
-                pidfd,
-                report,
-                progress,
-                output,
-                channel,
-                cgroup,
-                fallback,
-                cpus,
-            };
-            let prepared = map_ids(pid, &plan.ids).and_then(|()| prefer_for_oom(pid));
-            match prepared.and_then(|()| release(cell.report.as_fd())) {
-                // Init may have failed and gone already; then its message, which
-                // tells more, is waiting in the socket.
-                Err(error) if !has_message(cell.report.as_fd()) => {
-                    let _ = pidfd_send_signal(cell.pidfd.as_fd(), Signal::SIGKILL);
-                    let _ = waitid(Id::PIDFd(cell.pidfd.as_fd()), WaitPidFlag::WEXITED);
-                    Err(error)
-                }
-                _ => Ok(cell),
-            }
+        Fork::Parent { pid, pidfd } => InitProcess {
+            pid,
+            pidfd,
+            is_reaped: false,
+        },
+    };
+    drop((init_report, stdio, program_channel, content));
+    let cell = Running {
+        init,
+        report,
+        progress,
+        output,
+        channel,
+        cgroup,
+        fallback,
+        cpus,
+    };
+    if until >= Step::IdMap && plan.has(Namespace::User) {
+        let released = map_ids(cell.init.pid, &plan.ids)
+            .and_then(|()| prefer_for_oom(cell.init.pid))
+            .and_then(|()| release(cell.report.as_fd()));
+        // Init may have failed and ended already; then its message, which explains
+        // more, is waiting in the socket.
+        if let Err(error) = released
+            && !has_message(cell.report.as_fd())
+        {
+            return Err(error);
         }
     }
+    Ok(cell)
 }
 
-/// In a copy of a process that had more threads, locks stay locked for ever.
+/// In a copy of a process that had more threads, their locks stay locked for ever.
 fn require_one_thread() -> Result<()> {
     match sys::process::has_one_thread() {
         Ok(true) => Ok(()),
@@ -161,7 +241,8 @@ fn clone_flags(plan: &Plan) -> u64 {
         Namespace::Mount => flags::NEWNS,
         Namespace::Ipc => flags::NEWIPC,
         Namespace::Uts => flags::NEWUTS,
-        // Made by init: the one aside, the other once it is in the cell's cgroup.
+        // Init makes these: the network in a process aside, the other once it is in
+        // the cell's cgroup.
         Namespace::Net | Namespace::Cgroup => 0,
     };
     plan.namespaces
@@ -169,12 +250,11 @@ fn clone_flags(plan: &Plan) -> u64 {
         .fold(0, |all, namespace| all | flag(*namespace))
 }
 
-/// Has the kernel's OOM killer take a cell before anything else: what a cell holds
-/// may be charged to no process, and then the largest of the host's would die for
-/// it (proc_pid_oom_score_adj(5)). All that init starts inherits it. Written from
-/// here, because a privileged supervisor's value is also the least that the cell
-/// could set; an unprivileged one's is kept by the cell's `/proc`, which is
-/// read-only.
+/// Makes the kernel's OOM killer choose a cell before anything else: memory of a cell
+/// may be charged to no process, and then the host's largest process would die for
+/// it (proc_pid_oom_score_adj(5)). Every process in the cell inherits the value. The
+/// supervisor writes it: a value from a privileged one is the lowest that the cell
+/// can set, and the cell's `/proc` is read-only in any case.
 fn prefer_for_oom(pid: Pid) -> Result<()> {
     let path = format!("/proc/{pid}/oom_score_adj");
     std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
@@ -194,15 +274,58 @@ fn map_ids(pid: Pid, ids: &Ids) -> Result<()> {
     write("gid_map", format!("{} {} 1", ids.inner_gid, ids.outer_gid))
 }
 
-/// Tells init that its ids are mapped.
+/// Lets init go on: its ids are mapped.
 fn release(report: BorrowedFd<'_>) -> Result<()> {
-    send(report.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL)
-        .map(drop)
+    Command::Go
+        .send(report)
         .map_err(|e| SetupError::os(Step::IdMap, "send", e))
 }
 
 fn has_message(report: BorrowedFd<'_>) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut fds = [PollFd::new(report, PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    wait_for(report, Instant::now())
+}
+
+/// Waits until `fd` is readable or hung up; false when the deadline came first.
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout) {
+            Err(Errno::EINTR) => {}
+            ready => return ready.is_ok_and(|count| count > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::error::Error;
+    use std::io;
+    use std::panic;
+
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, alarm, fork, write};
+
+    /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
+    pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
+        // SAFETY: fork(3) of the C library leaves the heap usable in the copy, which
+        // needs no lock of this process's other threads, and ends by `_exit`.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                alarm::set(60);
+                let complain = |message: &str| {
+                    let _ = write(io::stderr(), message.as_bytes());
+                };
+                panic::set_hook(Box::new(move |info| complain(&format!("{info}\n"))));
+                let outcome = panic::catch_unwind(test);
+                if let Ok(Err(error)) = &outcome {
+                    complain(&format!("{error}\n"));
+                }
+                sys::process::exit_now(i32::from(!matches!(outcome, Ok(Ok(())))))
+            }
+            ForkResult::Parent { child } => {
+                assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+            }
+        }
+    }
 }

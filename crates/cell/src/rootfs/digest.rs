@@ -1,21 +1,21 @@
 //! Lists a tree with the digests of its files.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{iter, thread};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
+use nix::fcntl::readlinkat;
 use nix::sys::stat::{FileStat, fstat};
 
 use super::listing::{Item, Kind, Listing};
 use super::{FILE, LISTING};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::process::has_one_thread;
 use sys::tree::{Entry, each, open_top, shown};
 
@@ -143,16 +143,9 @@ fn digests(top: &OwnedFd, items: &[Item]) -> Result<Vec<(usize, [u8; 32])>> {
     })
 }
 
-fn digest(top: impl AsFd, path: &[u8], buffer: &mut [u8]) -> Result<[u8; 32]> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(flags).resolve(
-        ResolveFlag::RESOLVE_BENEATH
-            | ResolveFlag::RESOLVE_NO_SYMLINKS
-            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-    );
-    let mut file: File = openat2(top, path, how)
-        .map_err(|e| failed("openat2", e, path))?
-        .into();
+fn digest(top: &OwnedFd, path: &[u8], buffer: &mut [u8]) -> Result<[u8; 32]> {
+    let file = Beneath::new(top).read(path);
+    let mut file = file.map_err(|e| failed("openat2", e, path))?;
     let mut hasher = blake3::Hasher::new();
     loop {
         match file.read(buffer) {

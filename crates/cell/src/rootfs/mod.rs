@@ -8,16 +8,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use serde::Serialize;
 
 use crate::spec::RootfsRef;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 
 mod digest;
 mod draft;
@@ -130,16 +132,8 @@ impl Tree {
         if !self.entries.iter().any(covered) {
             return None;
         }
-        let beneath = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-        let base = nix::fcntl::open(
-            &self.base,
-            OFlag::O_PATH | OFlag::O_CLOEXEC,
-            nix::sys::stat::Mode::empty(),
-        )
-        .ok()?;
-        let file = openat2(&base, relative, beneath).ok()?;
+        let base = open_directory(&self.base).ok()?;
+        let file = Beneath::new(&base).as_root().find(relative).ok()?;
         let mode = nix::sys::stat::fstat(&file).ok()?.st_mode;
         (mode & libc::S_IFMT == libc::S_IFREG).then_some(mode)
     }
@@ -220,26 +214,16 @@ fn entry_at(base: &Path, path: &Path) -> Option<Entry> {
     classify(base, path.to_owned(), kind)
 }
 
-/// Opens `path` below the directory `base` without following any link: what a
-/// hostile rootfs puts there must not lead outside.
+/// Finds `path` below the directory `base` without following any link: what a hostile
+/// rootfs puts there must not lead outside.
 ///
 /// # Errors
 /// The error number of openat2(2); ELOOP for a symbolic link.
-pub fn open_beneath(base: &Path, path: &Path) -> Result<std::os::fd::OwnedFd, Errno> {
-    let base = openat2(
-        AT_FDCWD,
-        base,
-        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC),
-    )?;
-    openat2(
-        &base,
-        path,
-        OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(
-                ResolveFlag::RESOLVE_BENEATH
-                    | ResolveFlag::RESOLVE_NO_SYMLINKS
-                    | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-            ),
-    )
+pub(crate) fn open_beneath(base: &Path, path: &Path) -> nix::Result<OwnedFd> {
+    Beneath::new(&open_directory(base)?).find(path)
+}
+
+fn open_directory(path: &Path) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    open(path, flags, Mode::empty())
 }

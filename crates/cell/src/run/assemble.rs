@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::FilterPolicy;
-use super::conversation::Said;
 use super::evidence;
 use super::filter;
 use super::isolation::isolation;
@@ -12,13 +11,13 @@ use super::limits;
 use super::measures::{timing, usage};
 use crate::drivers::Driver;
 use crate::launch::Running;
-use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
 use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::outputs::Outputs;
 use crate::supervise::verdict::{End, Evidence, Place, Stop, Verdict, judge};
-use crate::supervise::{Measured, Observed};
+use crate::supervise::{Execution, Measured, Observed};
 use record::error::SetupError;
 use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 
@@ -26,7 +25,7 @@ use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 #[derive(Debug)]
 pub(super) struct CgroupFacts {
     pub(super) usage: CgroupUsage,
-    pub(super) enforced: Enforced,
+    pub(super) enforced: CgroupLimits,
     record: CgroupRecord,
 }
 
@@ -48,8 +47,8 @@ pub(super) struct Parts<'a> {
     pub(super) cell: &'a Running,
     pub(super) cgroup: Option<CgroupFacts>,
     pub(super) observed: Observed,
+    pub(super) execution: Execution,
     pub(super) outputs: Outputs,
-    pub(super) said: Said,
     pub(super) warnings: Vec<String>,
     pub(super) driver: Option<&'static Driver>,
     pub(super) began_ns: u64,
@@ -63,21 +62,21 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         filter,
         cell,
         cgroup,
-        mut observed,
+        observed,
+        mut execution,
         outputs,
-        said,
         mut warnings,
         driver,
         began_ns,
     } = parts;
-    let denied = denied(observed.denials.counts(), filter);
-    let denied_to_interpreter = self::denied(observed.denials.interpreters(), filter);
-    let usage = usage(&observed, cgroup.as_ref(), &cell.fallback);
+    let denied = denied(execution.denials.counts(), filter);
+    let denied_to_interpreter = self::denied(execution.denials.interpreters(), filter);
+    let usage = usage(&execution, &observed, cgroup.as_ref(), &cell.fallback);
     let measured = evidence::measure(plan, cell, cgroup.as_ref(), &observed, &usage, driver);
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
     let [stdout, stderr] =
-        std::mem::take(&mut observed.output).map(|capture| capture.map(Capture::finish));
+        std::mem::take(&mut execution.output).map(|capture| capture.map(Capture::finish));
     let texts = [&stdout, &stderr].map(|stream| stream.as_ref().map(|stream| &stream.text));
     let last_output = evidence::last_output(&end(&observed), texts);
     let mut verdict = judge(&Evidence {
@@ -90,13 +89,14 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         last_words: evidence::last_words(driver, &end(&observed), &last_output),
         stderr: last_output[1].clone(),
         denied: &denied,
-        error: said.error.as_ref(),
-        broken_syntax: said.is_syntax,
+        error: execution.report.error.as_ref(),
+        broken_syntax: execution.report.is_syntax,
         limits: &plan.limits,
-        place: place(spec, plan),
+        place: place(spec, plan, driver),
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
-    note_oddities(&observed, &said, &mut warnings);
+    note_oddities(&observed, &execution, &mut warnings);
+    let report = std::mem::take(&mut execution.report);
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -106,7 +106,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
                 .map(|cut| (name.to_owned(), cut)),
         );
     }
-    let (results, cut) = said.results.finish();
+    let (results, cut) = report.results.finish();
     truncated.extend(cut.map(|cut| ("results".to_owned(), cut)));
     let limits = limits::Evidence {
         plan,
@@ -118,7 +118,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         truncated: &truncated,
     }
     .limits();
-    let timing = timing(&observed, cell, said.started_ns, began_ns);
+    let timing = timing(&execution, &observed, cell, began_ns);
     Record {
         setup_error: observed
             .failure
@@ -127,7 +127,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .or(lost),
         execution_time: usage.wall_ms / 1000.0,
         results,
-        error: said.error,
+        error: report.error,
         files: outputs.files,
         files_skipped: outputs.skipped,
         truncated,
@@ -163,12 +163,9 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
     }
 }
 
-fn place<'a>(spec: &'a Spec, plan: &'a Plan) -> Place<'a> {
+fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'a> {
     Place {
-        language: match &spec.command {
-            Command::Run { language, .. } => Some(language),
-            Command::Exec { .. } => None,
-        },
+        driver,
         rootfs: &plan.rootfs,
         has_network: spec.network != Network::None,
     }
@@ -286,7 +283,7 @@ fn name_enclosing(verdict: &mut Verdict, cgroup: Option<&CgroupFacts>) {
     }
 }
 
-fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
+fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<String>) {
     if observed.unkillable {
         warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
     }
@@ -297,15 +294,21 @@ fn note_oddities(observed: &Observed, said: &Said, warnings: &mut Vec<String>) {
     ) {
         warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
     }
-    let uncounted = observed.denials.uncounted();
+    let uncounted = execution.denials.uncounted();
     if uncounted > 0 {
         warnings.push(format!(
             "{uncounted} more calls were denied, of numbers that are not listed"
         ));
     }
-    if observed.channel_broken {
+    if execution.report.foreign > 0 {
+        warnings.push(format!(
+            "{} frames of the driver's named another execution, and were dropped",
+            execution.report.foreign
+        ));
+    }
+    if execution.report.is_broken {
         warnings.push("the driver's channel carried something that is not the protocol: results may be missing".to_owned());
-    } else if said.is_cut_short {
+    } else if execution.report.is_cut_short {
         warnings.push(
             "the driver's channel ended within a frame: a result or an error is missing".to_owned(),
         );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::assemble::CgroupFacts;
 use crate::launch::Running;
 use crate::plan::Fallback;
-use crate::supervise::Observed;
+use crate::supervise::{Execution, Observed};
 use record::error::Step;
 use record::{Timing, Usage};
 
@@ -57,14 +57,15 @@ impl Counted {
 }
 
 pub(super) fn usage(
+    execution: &Execution,
     observed: &Observed,
     cgroup: Option<&CgroupFacts>,
     fallback: &Fallback,
 ) -> Usage {
-    let wall_ms = if observed.began_ns == 0 {
+    let wall_ms = if execution.began_ns == 0 {
         0.0
     } else {
-        between_ms(observed.began_ns, observed.ended_ns)
+        between_ms(execution.began_ns, execution.ended_ns)
     };
     let reaped = observed.reaped.or(observed.used_so_far);
     let group = cgroup.map(|c| &c.usage);
@@ -100,29 +101,30 @@ pub(super) fn usage(
 }
 
 pub(super) fn timing(
+    execution: &Execution,
     observed: &Observed,
     cell: &Running,
-    started_ns: Option<u64>,
     began_ns: u64,
 ) -> Timing {
     let now = sys::process::monotonic_ns();
-    let executed = observed.began_ns;
+    let (executed, ended) = (execution.began_ns, execution.ended_ns);
+    let started_ns = execution.report.started_ns;
     let code_from = started_ns.filter(|at| *at >= executed).unwrap_or(executed);
     let ran = executed != 0;
     Timing {
-        setup_ms: between_ms(began_ns, if ran { executed } else { observed.ended_ns }),
+        setup_ms: between_ms(began_ns, if ran { executed } else { ended }),
         interpreter_ms: started_ns
             .filter(|_| ran)
             .map(|at| between_ms(executed, at)),
         code_ms: if ran {
-            between_ms(code_from, observed.ended_ns)
+            between_ms(code_from, ended)
         } else {
             0.0
         },
         grace_ms: observed
             .grace
-            .map(|grace| between_ms(grace.began_ns, observed.ended_ns)),
-        teardown_ms: between_ms(observed.ended_ns, now),
+            .map(|grace| between_ms(grace.began_ns, ended)),
+        teardown_ms: between_ms(ended, now),
         steps: steps(cell, began_ns),
     }
 }

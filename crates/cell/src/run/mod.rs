@@ -1,26 +1,23 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Instant;
 
 use crate::child::{Content, Filter};
-use crate::drivers::frames::Request;
-use crate::drivers::{self, Driver};
-use crate::launch::cgroup::{self, CellCgroup};
-use crate::launch::{idmap, launch};
-use crate::plan::{Fallback, Plan, ProgramRequest};
-use crate::probe::{Filters, HostFacts};
-use crate::rootfs::{Lease, Tree};
-use crate::spec::{Command, Layer, Network, Spec};
+use crate::drivers::Driver;
+use crate::drivers::frames::Request as DriverRequest;
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
+use crate::launch::{Launch, idmap};
+use crate::plan::{Fallback, Plan};
+use crate::probe::Filters;
+use crate::spec::{Command, Spec};
 use crate::supervise::outputs::OutDir;
-use crate::supervise::{BlockedSignals, Channel, Observer, Parent, watch};
+use crate::supervise::{BlockedSignals, Cancel, Cell, Denials, Ended, Observer, Parent, Request};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, Record};
 
 mod assemble;
-mod conversation;
 mod events;
 mod evidence;
 mod filter;
@@ -29,156 +26,55 @@ mod isolation;
 mod limits;
 mod measures;
 mod outputs;
-mod results;
+mod resolve;
 mod sockets;
+#[cfg(test)]
+mod tests;
 
-use conversation::Conversation;
+use events::EventEmitter;
 pub use events::Events;
-use events::Teller;
 pub use filter::Policy as FilterPolicy;
-pub use filter::instructions;
+pub(crate) use filter::instructions;
 use inputs::Trees;
+pub use resolve::{Resolved, resolve};
+pub(crate) use resolve::{interpreter, resolve_on};
 
-/// A spec resolved against this host, and what the launch needs besides.
-#[derive(Debug)]
-pub struct Resolved {
-    /// Everything that a launch will do.
-    pub plan: Plan,
-    /// What the host can do.
-    pub host: HostFacts,
-    /// The system call policy; `None` when given up.
-    pub filter: Option<FilterPolicy>,
-    /// What the caller should know of before anything runs.
-    pub warnings: Vec<String>,
-    driver: Option<&'static Driver>,
-    /// Keeps a tree of the store from being removed.
-    lease: Option<Arc<Lease>>,
-}
+/// The number of a call's one execution.
+const ONLY: u64 = 1;
 
-/// Resolves `spec` against this host without changing anything.
-///
-/// # Errors
-/// The step that cannot be done, and the way out.
-pub fn resolve(spec: &Spec) -> Result<Resolved> {
-    let host = HostFacts::gather()?;
-    let needs = |call: &str| match call {
-        "seccomp" => !spec.without.contains(&Layer::Seccomp),
-        "setgroups" => host.uid == 0,
-        "setns" | "socket" => spec.network == Network::None,
-        // Made only where no cgroup holds the CPUs.
-        "sched_setaffinity" => false,
-        call => !call.starts_with("landlock") || !spec.without.contains(&Layer::Landlock),
-    };
-    match Filters::current().refusal(needs) {
-        Some(error) => Err(error),
-        None => resolve_on(spec, host),
-    }
-}
-
-/// The same on a host whose filters do not matter: `doctor` tries each part.
-pub fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
-    let driver = match &spec.command {
-        Command::Run { language, .. } => Some(drivers::find(language)?),
-        Command::Exec { .. } => None,
-    };
-    let preferred = driver.map(|driver| driver.rootfs);
-    let tree = Tree::find(&spec.rootfs, spec.store.as_deref(), preferred)?;
-    let program = program(spec, &tree, driver)?;
-    let plan = Plan::new(spec, &host, &tree, program)?;
-    let filter = plan
-        .seccomp
-        .as_deref()
-        .map(FilterPolicy::find)
-        .transpose()?;
-    Ok(Resolved {
-        warnings: sockets::warnings(spec, &plan),
-        plan,
-        host,
-        filter,
-        driver,
-        lease: tree.lease,
-    })
-}
-
-/// What is to be executed.
-fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<ProgramRequest> {
-    match (&spec.command, driver) {
-        (Command::Run { code, args, .. }, Some(driver)) => {
-            let interpreter = interpreter(tree, driver)?;
-            let is_compiled = driver
-                .compiled_file()
-                .is_some_and(|path| tree.has_file(&path));
-            Ok(ProgramRequest {
-                program: interpreter.as_path().into(),
-                argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
-                channel: driver.has_channel(),
-                files: driver.files_for(code),
-            })
-        }
-        (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
-            program: argv[0].clone(),
-            argv: argv.clone(),
-            channel: false,
-            files: Vec::new(),
-        }),
-        _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),
-    }
-}
-
-/// The driver's interpreter inside `tree`.
-pub fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
-    let named = tree.interpreters.get(driver.name).map(PathBuf::as_path);
-    let usual = driver.interpreters.iter().map(Path::new);
-    let found = named
-        .into_iter()
-        .chain(usual)
-        .find(|path| tree.has_program(path));
-    found.map(Into::into).ok_or_else(|| {
-        SetupError::new(
-            Step::Interpreter,
-            format!("no {} in the rootfs `{}`", driver.name, tree.label),
-        )
-        .on(driver.interpreters.join(", "))
-        .hint(format!(
-            "install {} there, or name a directory that has it with --rootfs",
-            driver.name
-        ))
-    })
-}
-
-/// Executes `spec` and says what happened. `began` is when the call began.
-pub fn execute(spec: &Spec, began: Instant) -> Record {
-    execute_tied(spec, began, Tie::default())
-}
-
-/// What connects a call to its caller while it goes on.
+/// Who a call is made for, and stays in touch with it while it goes on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tie<'a> {
-    /// Is told what happens, all but the end.
+pub struct Caller<'a> {
+    /// Where events go; the last one, with the record, is the caller's to write.
     pub events: Option<&'a Events>,
     /// The process whose end ends the cell.
     pub parent: Option<&'a Parent>,
 }
 
-/// The same as [`execute`], with a tie to the caller.
-pub fn execute_tied(spec: &Spec, began: Instant, tie: Tie<'_>) -> Record {
+/// Executes `spec` and returns the record. `began` is when the call began.
+pub fn execute(spec: &Spec, began: Instant) -> Record {
+    execute_for(Caller::default(), spec, began)
+}
+
+/// The same as [`execute`], for a caller that stays in touch.
+pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    match resolve(spec).and_then(|resolved| run(spec, resolved, began_ns, tie)) {
+    match resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns)) {
         Ok(record) => record,
         Err(error) => assemble::not_set_up(Some(spec), crate::hints::explain(error)),
     }
 }
 
-/// The record of a call that never came to a spec.
+/// The record of a call whose request could not be read.
 pub fn refused(error: SetupError) -> Record {
     assemble::not_set_up(None, error)
 }
 
-fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<Record> {
+fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     let Resolved {
         plan,
         filter,
-        warnings: foreseen,
+        mut warnings,
         driver,
         lease: _lease,
         ..
@@ -195,72 +91,67 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
     outputs::refuse_same(out.as_ref(), &kept)?;
     // Hints name the service, which this process may leave for a cgroup.
     crate::hints::own_service();
-    let (cgroup, reasons) = prepare_cgroup(&plan)?;
-    let fallback = fallback(&plan, cgroup.as_ref());
-    let missing = limits_without_cgroup(&fallback);
-    if let Some(error) = refuse_deadly_affinity(&fallback) {
-        return Err(error);
-    }
-    if plan.strict {
-        refuse_fallbacks(&missing, &reasons)?;
-    }
-    let mut warnings = foreseen;
-    warnings.extend(fallback_warning(&missing, &reasons));
+    let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
     let filter = filter
         .map(|policy| policy.without(fallback.unheld()))
         .transpose()?;
-    let teller = tie
-        .events
-        .map(|events| Teller::new(events, spec, &plan, filter.as_ref()));
-    let mut conversation = conversation(spec, driver, teller.as_ref())?;
     let program = filter.as_ref().map(|policy| Filter {
         program: policy.instructions(),
         notify: true,
     });
+    let emitter =
+        (caller.events).map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref()));
+    let request = Request {
+        execution: ONLY,
+        message: driver_request(spec, driver)?,
+        is_last: true,
+        results: spec.limits.results,
+        observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
+    };
     let content = Content {
         inputs,
         stages,
         mapped,
     };
-    let mut cell = launch(&plan, program.as_ref(), content, cgroup, fallback)
+    let launch = Launch {
+        plan: &plan,
+        filter: program.as_ref(),
+        content,
+        cgroup,
+        fallback,
+        until: Step::Exec,
+    };
+    let cancel = Cancel {
+        signals: Some(&signals),
+        parent: caller.parent,
+    };
+    let mut cell = Cell::start(launch, denials(filter.as_ref(), driver), cancel)
         .map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
-    if let Some(cgroup) = &cell.cgroup {
-        cgroup.sweep_beside();
-    }
-    let channel = conversation
-        .as_mut()
-        .map(|conversation| conversation as &mut dyn Channel);
-    let denials = filter
-        .as_ref()
-        .map(|policy| policy.denials(driver.map_or(&[][..], |driver| driver.probes)))
-        .unwrap_or_default();
-    let observer = teller.as_ref().map(|teller| teller as &dyn Observer);
-    let observed = watch(
-        &cell,
-        &plan,
-        denials,
-        signals.fd(),
-        channel,
-        observer,
-        tie.parent,
-    );
-    let cgroup_facts = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
-    if let Some(cgroup) = cell.cgroup.take()
-        && let Err(error) = cgroup.remove()
-    {
-        warnings.push(error.to_string());
-    }
-    let observed = observed?;
+    cell.sweep_cgroups();
+    let execution = cell.execute(request)?;
+    let Ended { mut cell, observed } = cell.end()?;
+    let cgroup = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
+    let removed = cell.cgroup.take().map_or(Ok(()), CellCgroup::remove);
+    warnings.extend(removed.err().map(|error| error.to_string()));
     warnings.extend(left_out);
     warnings.extend(outputs::not_listed(&plan).filter(|_| observed.failure.is_none()));
-    let tell = |file: &FileChange| {
-        if let Some(teller) = &teller {
-            teller.file(file);
+    let on_file = |file: &FileChange| {
+        if let Some(emitter) = &emitter {
+            emitter.file(file);
         }
     };
-    let outputs = outputs::gather(&plan, &observed, &baseline, out.as_ref(), &kept, &tell);
-    if let Some(trouble) = tie.events.and_then(Events::trouble) {
+    let began = execution.began_ns;
+    let outputs = outputs::gather(
+        &plan,
+        &observed,
+        began,
+        &baseline,
+        out.as_ref(),
+        &kept,
+        &on_file,
+    );
+    if let Some(trouble) = caller.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }
     Ok(assemble::record(assemble::Parts {
@@ -268,59 +159,78 @@ fn run(spec: &Spec, resolved: Resolved, began_ns: u64, tie: Tie<'_>) -> Result<R
         plan: &plan,
         filter: filter.as_ref(),
         cell: &cell,
-        cgroup: cgroup_facts,
+        cgroup,
         observed,
+        execution,
         outputs,
-        said: conversation.map(Conversation::finish).unwrap_or_default(),
         warnings,
         driver,
         began_ns,
     }))
 }
 
-fn conversation<'a>(
-    spec: &Spec,
-    driver: Option<&Driver>,
-    teller: Option<&'a Teller<'a>>,
-) -> Result<Option<Conversation<'a>>> {
+/// What is sent to the driver; empty where none is to be asked.
+fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
     match (&spec.command, driver) {
         (
             Command::Run {
                 code, name, args, ..
             },
             Some(driver),
-        ) if driver.has_channel() => {
-            let directory = Path::new(crate::spec::WORKSPACE);
-            let request = Request {
-                code,
-                name,
-                directory,
-                args: args as &[RawText],
-                memory: spec.limits.memory,
-                parts: driver.parts(),
-            };
-            let results = spec.limits.results;
-            Ok(Some(Conversation::new(request.encode()?, results, teller)))
+        ) if driver.has_channel() => DriverRequest {
+            execution: ONLY,
+            code,
+            name,
+            directory: Path::new(crate::spec::WORKSPACE),
+            args: args as &[RawText],
+            memory: spec.limits.memory.map(|limit| limit.0),
+            parts: driver.parts(),
         }
-        _ => Ok(None),
+        .encode(),
+        _ => Ok(Vec::new()),
     }
 }
 
-/// The cell's cgroup, and why there is none or a lesser one.
+fn denials(filter: Option<&FilterPolicy>, driver: Option<&Driver>) -> Denials {
+    let probes = driver.map_or(&[][..], |driver| driver.probes);
+    filter
+        .map(|policy| policy.denials(probes))
+        .unwrap_or_default()
+}
+
+/// Makes the cell's cgroup, and finds what no cgroup holds. A fallback for that is
+/// worth a warning; it is an error where the caller refuses it, or where a filter
+/// kills for it.
+fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCgroup>, Fallback)> {
+    let (cgroup, reasons) = prepare_cgroup(plan)?;
+    let fallback = fallback(plan, cgroup.as_ref());
+    let missing = limits_without_cgroup(&fallback);
+    if fallback.cpus.is_some()
+        && let Some(error) = Filters::current().refusal(|call| call == "sched_setaffinity")
+    {
+        return Err(error);
+    }
+    if plan.strict {
+        refuse_fallbacks(&missing, &reasons)?;
+    }
+    warnings.extend(fallback_warning(&missing, &reasons));
+    Ok((cgroup, fallback))
+}
+
+/// The cell's cgroup, and why it holds fewer limits or does not exist.
 fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
     let wanted = &plan.cgroup;
-    let prepared = cgroup::prepare(&cgroup::Request {
-        choice: &wanted.choice,
+    let limits = CgroupLimits {
         memory: wanted.memory,
         processes: wanted.processes,
         cpus: wanted.cpus,
-        id: &plan.id,
-    })?;
-    let mut reasons: Vec<String> = prepared.tried.iter().map(ToString::to_string).collect();
-    if let Some(cell) = &prepared.cell {
+    };
+    let attempt = CgroupSite::find(&wanted.choice)?.cell(&plan.id, &limits)?;
+    let mut reasons: Vec<String> = attempt.tried.iter().map(ToString::to_string).collect();
+    if let Some(cell) = &attempt.cell {
         reasons.extend(cell.unenforced().iter().map(ToString::to_string));
     }
-    Ok((prepared.cell, reasons))
+    Ok((attempt.cell, reasons))
 }
 
 /// What no cgroup holds, as read back.
@@ -337,12 +247,6 @@ fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
         fallback.cpus = None;
     }
     fallback
-}
-
-/// A filter that kills for what holds `--cpus` without a cgroup.
-fn refuse_deadly_affinity(fallback: &Fallback) -> Option<SetupError> {
-    fallback.cpus?;
-    Filters::current().refusal(|call| call == "sched_setaffinity")
 }
 
 /// Limits that were asked for and that no cgroup holds.
@@ -364,7 +268,7 @@ fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
         format!(
             "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
             missing.join(", "),
-            // The way that was tried last asks the least; doctor tells of all.
+            // The way that was tried last needs the least; doctor lists all.
             reasons.last().map_or("", String::as_str)
         )
     })
@@ -382,27 +286,4 @@ fn refuse_fallbacks(missing: &[&str], reasons: &[String]) -> Result<()> {
     Err(SetupError::new(Step::Cgroup, format!("no cgroup holds this limit, and --strict refuses a fallback: {why}"))
         .on(missing.join(", "))
         .hint("start cellblock in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), leave --strict out, or set the limit to none"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_limit_without_its_cgroup_is_worth_a_warning() {
-        let reasons = [
-            "delegated: EACCES".to_owned(),
-            "systemd-user: ENOENT".to_owned(),
-        ];
-        // Another way gave a cgroup that holds everything.
-        assert_eq!(fallback_warning(&[], &reasons), None);
-        // `--cgroup none`.
-        assert_eq!(fallback_warning(&["memory"], &[]), None);
-        assert_eq!(
-            fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
-            Some(
-                "no cgroup limits memory, cpus, so a fallback does: systemd-user: ENOENT; `cellblock doctor` says how to get one"
-            )
-        );
-    }
 }

@@ -38,9 +38,9 @@ const AFTER_WALL: Duration = Duration::from_millis(600);
 const AT_LEAST: Duration = Duration::from_millis(200);
 
 /// When to stop collecting files.
-fn until(plan: &Plan, observed: &Observed) -> Option<Instant> {
+fn until(plan: &Plan, began_ns: u64) -> Option<Instant> {
     let now = Instant::now();
-    let ran = Duration::from_nanos(monotonic_ns().saturating_sub(observed.began_ns));
+    let ran = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
     let left = (plan.watch.wall?.saturating_add(AFTER_WALL)).saturating_sub(ran);
     now.checked_add(left.max(AT_LEAST))
 }
@@ -50,13 +50,14 @@ fn until(plan: &Plan, observed: &Observed) -> Option<Instant> {
 pub(super) fn gather(
     plan: &Plan,
     observed: &Observed,
+    began_ns: u64,
     baseline: &Baseline,
     out: Option<&OutDir>,
     kept: &[Kept],
     tell: &dyn Fn(&FileChange),
 ) -> Outputs {
     let mut outputs = Outputs::default();
-    let until = until(plan, observed);
+    let until = until(plan, began_ns);
     for (scratch, directory) in observed.own_scratch(plan) {
         let caps = Caps {
             inline_bytes: plan.watch.inline_files,

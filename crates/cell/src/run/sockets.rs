@@ -8,12 +8,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::dir::{Dir, Type};
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::dir::Type;
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::plan::Plan;
+use crate::probe::mounts::{MOUNTINFO, mounts};
 use crate::spec::{Bind, Spec};
+use sys::beneath::{Beneath, entries};
 use sys::mount::mount_id;
 
 /// The policy under which no socket can be connected to one in a directory.
@@ -59,12 +61,9 @@ fn is_local(file: &OwnedFd) -> bool {
     let Ok(id) = mount_id(file.as_fd()) else {
         return false;
     };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let line = mounts
-        .lines()
-        .find(|line| line.split(' ').next().and_then(|id| id.parse().ok()) == Some(id));
-    let kind = line.and_then(|line| line.split_once(" - ")?.1.split(' ').next());
-    kind.is_some_and(|kind| LOCAL.contains(&kind))
+    let mountinfo = fs::read(MOUNTINFO).unwrap_or_default();
+    let mount = mounts(&mountinfo).find(|mount| mount.has_id(id));
+    mount.is_some_and(|mount| LOCAL.iter().any(|kind| mount.is_of(kind)))
 }
 
 /// Sockets beneath a directory, as far as it is looked at: not into other mounts.
@@ -83,38 +82,21 @@ fn sockets(top: &Path) -> Vec<PathBuf> {
         let Some(path) = directories.pop_front() else {
             break;
         };
-        let Ok(mut directory) = open_beneath(&root, &path) else {
+        let Ok(mut directory) = Beneath::new(&root).on_one_mount().list(&path) else {
             continue;
         };
-        for entry in directory.iter().take(left).flatten() {
+        for entry in entries(&mut directory).take(left).flatten() {
             left -= 1;
             let name = entry.file_name().to_bytes();
             let inside = path.join(OsStr::from_bytes(name));
             match entry.file_type() {
-                Some(Type::Directory) if name != b"." && name != b".." => {
-                    directories.push_back(inside);
-                }
+                Some(Type::Directory) => directories.push_back(inside),
                 Some(Type::Socket) => found.push(top.join(inside)),
                 _ => {}
             }
         }
     }
     found
-}
-
-fn open_beneath(root: &OwnedFd, path: &Path) -> nix::Result<Dir> {
-    let path = match path == Path::new("") {
-        true => Path::new("."),
-        false => path,
-    };
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-        .resolve(
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_XDEV,
-        );
-    Dir::from_fd(openat2(root, path, how)?)
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use super::{Entry, Kind, Piece, Stage, more_bytes, too_large, too_many};
 use crate::spec::{Bytes, TmpfsLimit};
 use archive::{Meta, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory};
 use record::error::{Result, SetupError, Step};
-use sys::tree::LATEST;
 
 /// As deep as changed files are looked for when the program has ended.
 const DEEPEST: usize = 64;
@@ -149,7 +148,7 @@ impl Sink for Filling<'_> {
             Kind::Directory => meta.mode & 0o777 | 0o700,
             _ => meta.mode & 0o777,
         };
-        self.insert(path, kind, mode, meta.mtime.min(LATEST))
+        self.insert(path, kind, mode, meta.mtime)
     }
 
     fn admit(&self, entries: u64) -> Result<()> {

@@ -95,19 +95,19 @@ impl Capture {
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
     pub fn read_from(&mut self, fd: BorrowedFd<'_>) -> io::Result<ReadStatus> {
-        self.read_and_tell(fd, &mut Turn::begin(), |_| true)
+        self.read_turn(fd, &mut Turn::begin(), |_| true)
     }
 
-    /// The same; hands `heard` the bytes of each read, which says whether to read
-    /// on now.
+    /// The same; passes the bytes of each read to `on_bytes`, which returns whether to
+    /// read on now.
     ///
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
-    pub fn read_and_tell(
+    pub fn read_turn(
         &mut self,
         fd: BorrowedFd<'_>,
         turn: &mut Turn,
-        mut heard: impl FnMut([&[u8]; 2]) -> bool,
+        mut on_bytes: impl FnMut([&[u8]; 2]) -> bool,
     ) -> io::Result<ReadStatus> {
         // A short read does not mean that the pipe is empty: the program can
         // put its end into packet mode (O_DIRECT). Only EAGAIN means that.
@@ -118,7 +118,7 @@ impl Capture {
                 Ok(got) => {
                     let at = self.total;
                     self.total += got as u64;
-                    if !heard(self.read_at(at, got)) || !turn.goes_on(got) {
+                    if !on_bytes(self.read_at(at, got)) || !turn.goes_on(got) {
                         return Ok(ReadStatus::More);
                     }
                 }
@@ -259,7 +259,7 @@ mod tests {
                 heard.len().is_multiple_of(3)
             };
             match capture
-                .read_and_tell(read.as_fd(), &mut Turn::begin(), listen)
+                .read_turn(read.as_fd(), &mut Turn::begin(), listen)
                 .unwrap()
             {
                 ReadStatus::More => {}
@@ -279,7 +279,7 @@ mod tests {
         )
     }
 
-    /// What a capture should keep, told without any buffers.
+    /// What a capture should keep, without any buffers.
     fn model(cap: usize, stream: &[u8]) -> Shown {
         let lossy = |bytes| String::from_utf8_lossy(bytes).into_owned();
         if stream.len() <= cap {

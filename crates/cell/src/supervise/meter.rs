@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::proc::{Process, descendants};
 use super::verdict::Stop;
 use crate::launch::Running;
 use crate::launch::cgroup::CellCgroup;
@@ -13,20 +14,21 @@ use sys::process::CpuTime;
 
 mod cpu;
 mod memory;
-mod processes;
 
 use cpu::CpuCount;
 use memory::{Found, MemoryCount};
-use processes::Process;
 
-/// How often a cell without a cgroup is looked at.
+/// How often a cell without a cgroup is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How often, while an exact figure is waited for.
+/// How often, while an exact figure is being read.
 const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// The most processes that are checked, so that a fork bomb without a
+/// limit on processes cannot keep the supervisor busy.
+const MAX_PROCESSES: usize = 4096;
 /// No CPU limit is checked more often than this.
 const CPU_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The most that was seen of a cell without a cgroup.
+/// The highest figures of a cell without a cgroup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peaks {
     /// Bytes of memory.
@@ -35,14 +37,13 @@ pub(crate) struct Peaks {
     pub processes: Option<u64>,
     /// CPU time of all.
     pub cpu: CpuTime,
-    /// CPU time of processes that nobody waited for, which is part of it.
+    /// CPU time of processes that no parent waited for, which is part of it.
     pub lost_cpu: CpuTime,
 }
 
 /// Measures a cell's use, by its cgroup or else through `/proc`.
 #[derive(Debug)]
-pub(crate) struct Meter<'a> {
-    cgroup: Option<&'a CellCgroup>,
+pub(crate) struct Meter {
     init: Pid,
     /// Whether no cgroup counts processes.
     counts: bool,
@@ -53,17 +54,16 @@ pub(crate) struct Meter<'a> {
     cpus: u32,
 }
 
-impl<'a> Meter<'a> {
+impl Meter {
     /// A meter for `cell`.
-    pub(crate) fn new(cell: &'a Running, plan: &Plan) -> Self {
+    pub(crate) fn new(cell: &Running, plan: &Plan) -> Self {
         let cpus = sysconf(SysconfVar::_NPROCESSORS_ONLN)
             .ok()
             .flatten()
             .and_then(|n| u32::try_from(n).ok());
         let limit = cell.fallback.memory.map(|bytes| bytes.0);
         Self {
-            cgroup: cell.cgroup.as_ref(),
-            init: cell.pid,
+            init: cell.init.pid,
             counts: cell.cgroup.is_none() || cell.fallback.processes.is_some(),
             cpu: CpuCount::default(),
             cpu_time: plan.watch.cpu_time,
@@ -73,8 +73,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// When to look next. A cgroup's CPU limit cannot be reached before its rest,
-    /// shared by all CPUs, is over; what `/proc` shows has to be seen in time.
+    /// When to check next. A CPU limit cannot be reached before all CPUs together could
+    /// use the rest of it; figures from `/proc` need a fixed interval.
     pub(crate) fn next_check(&self, now: Instant) -> Option<Instant> {
         let cpu = self
             .cpu_left
@@ -89,10 +89,15 @@ impl<'a> Meter<'a> {
             .map(|wait| now + wait)
     }
 
-    /// Looks, and says which limit is exceeded.
-    pub(crate) fn check(&mut self, tmpfs: &[OwnedFd], peaks: &mut Peaks) -> Option<Stop> {
+    /// Checks the limits, and returns one that is exceeded.
+    pub(crate) fn check(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        tmpfs: &[OwnedFd],
+        peaks: &mut Peaks,
+    ) -> Option<Stop> {
         let processes = if self.counts || self.memory.is_some() {
-            processes::below(self.init)
+            descendants(self.init).take(MAX_PROCESSES).collect()
         } else {
             Vec::new()
         };
@@ -102,7 +107,7 @@ impl<'a> Meter<'a> {
             let count = processes.iter().skip(1).map(threads).sum();
             peaks.processes = peaks.processes.max(Some(count));
         }
-        let used = self.cpu_used(&processes, peaks);
+        let used = self.cpu_used(cgroup, &processes, peaks);
         if let Some(limit) = self.cpu_time {
             self.cpu_left = Some(limit.saturating_sub(used));
             if used >= limit {
@@ -124,8 +129,26 @@ impl<'a> Meter<'a> {
         }
     }
 
-    fn cpu_used(&mut self, processes: &[Process], peaks: &mut Peaks) -> Duration {
-        if let Some(cgroup) = self.cgroup {
+    /// CPU time that the cell has used.
+    pub(crate) fn cpu_used_so_far(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        peaks: &mut Peaks,
+    ) -> Duration {
+        let processes = match cgroup {
+            Some(_) => Vec::new(),
+            None => descendants(self.init).take(MAX_PROCESSES).collect(),
+        };
+        self.cpu_used(cgroup, &processes, peaks)
+    }
+
+    fn cpu_used(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        processes: &[Process],
+        peaks: &mut Peaks,
+    ) -> Duration {
+        if let Some(cgroup) = cgroup {
             let used = cgroup.cpu_used().ok();
             return used.map_or(Duration::ZERO, |used| used.total());
         }

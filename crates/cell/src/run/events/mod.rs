@@ -1,8 +1,7 @@
-//! A call told as it goes on: events to a descriptor of the caller's.
+//! Events of a call while it goes on, written to a descriptor of the caller's.
 //!
-//! The watcher and the driver's conversation tell a [`Teller`] what they see; it
-//! makes events of that, within the caps of the record. [`Events`] numbers them
-//! and passes them on.
+//! An [`EventEmitter`] observes the execution and makes events of what it sees,
+//! within the caps of the record. [`Events`] numbers and writes them.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -16,21 +15,21 @@ use record::event::{Event, SCHEMA, What};
 use record::terminal::Json;
 
 mod chunks;
+mod emitter;
 mod sink;
-mod teller;
 
-use sink::{Destination, PATIENCE, Patient, Queue, ROOM};
-pub(super) use teller::Teller;
+pub(super) use emitter::EventEmitter;
+use sink::{BlockingWriter, Destination, PATIENCE, Queue, ROOM};
 
 /// Bytes of the last event that are written at once.
 const BUFFER: usize = 64 << 10;
 
-/// The events of one call, on their way.
+/// Where the events of one call go, and those that wait to be written.
 #[derive(Debug)]
 pub struct Events {
     to: Destination,
     is_terminal: bool,
-    /// What the caller called it.
+    /// The destination's name in messages.
     name: String,
     began: Instant,
     seq: Cell<u64>,
@@ -41,7 +40,7 @@ impl Events {
     /// Events to `to`, which messages call `name`, of a call that `began` then.
     ///
     /// # Errors
-    /// The system does not say what `to` is.
+    /// The system cannot tell what kind of file `to` is.
     pub fn new(to: File, name: String, began: Instant) -> Result<Self> {
         let is_terminal = to.is_terminal();
         let to = Destination::new(to)
@@ -56,8 +55,8 @@ impl Events {
         })
     }
 
-    /// Adds an event of at most `cap` bytes; says how long it is, or `None` when
-    /// it is longer and was left out.
+    /// Adds an event of at most `cap` bytes and returns its length; `None` when it
+    /// is longer and was left out.
     fn add(&self, what: What<'_>, cap: usize) -> Option<usize> {
         let is_terminal = self.is_terminal;
         let mut queue = self.queue.borrow_mut();
@@ -65,7 +64,7 @@ impl Events {
             return Some(0);
         }
         let before = queue.len();
-        // Writing to memory, and what is written serialises.
+        // Memory takes every event, and every event serialises.
         let _ = write_line(Json::new(&mut *queue, is_terminal), &self.event(what));
         let length = queue.len() - before;
         if length > cap {
@@ -88,16 +87,16 @@ impl Events {
         self.queue.borrow().len() < ROOM
     }
 
-    /// The descriptor to wait for, when something waits for it.
+    /// The descriptor to wait for, while something waits to be written.
     fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         (self.queue.borrow().len() > 0).then(|| self.to.as_fd())
     }
 
-    fn pass_on(&self) {
+    fn flush(&self) {
         self.queue.borrow_mut().flush(&self.to);
     }
 
-    /// Passes on what goes, and waits while there is no room for more.
+    /// Waits until the queue has room for more.
     fn make_room(&self) {
         self.queue.borrow_mut().make_room(&self.to);
     }
@@ -108,24 +107,24 @@ impl Events {
         Some(SetupError::os(Step::Outputs, "write", errno).on(&self.name))
     }
 
-    /// Tells the end. The record is written in pieces: it may be larger in JSON
-    /// than everything else in memory.
+    /// Writes the last event. The record goes out in pieces: in JSON it may be
+    /// larger than everything else in memory.
     ///
     /// # Errors
-    /// Nobody takes it, or what came before it.
+    /// The reader does not take it, or the events before it.
     pub fn finish(&self, record: &Record) -> Result<()> {
         let last = self.event(What::Finished {
             schema: SCHEMA,
             record,
         });
-        let mut to = Patient(&self.to);
+        let mut to = BlockingWriter(&self.to);
         let drained = self.queue.borrow_mut().drain(&mut to);
         drained
             .and_then(|()| {
                 let mut to = BufWriter::with_capacity(BUFFER, to);
                 let written = write_line(Json::new(&mut to, self.is_terminal), &last)
                     .and_then(|()| to.flush());
-                // What it still holds is not to be tried again.
+                // Otherwise dropping it would try the rest again.
                 let _ = to.into_parts();
                 written
             })

@@ -21,20 +21,20 @@ use nix::sys::socket::{MsgFlags, send};
 pub(super) const ROOM: usize = 256 << 10;
 /// The most that is written before other things get their turn.
 const TURN: usize = 256 << 10;
-/// For as long as this the reader may take nothing, once the cell is gone.
+/// How long the reader may take nothing, once the cell is gone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to write without waiting. The caller's descriptor cannot be made
 /// non-blocking: others use its open file description too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Each send says that it does not wait.
+    /// Each send has a flag not to wait.
     Socket,
-    /// A file, where poll(2) knows nothing; or a pipe or terminal by an open file
+    /// A file, of which poll(2) knows nothing; or a pipe or terminal by an open file
     /// description of our own, which does not block.
     Plain,
-    /// A pipe that could not be opened anew: where poll(2) sees room, there is
-    /// some for `PIPE_BUF` bytes.
+    /// A pipe that could not be opened anew: where poll(2) sees room, there is room
+    /// for `PIPE_BUF` bytes.
     Careful,
 }
 
@@ -136,7 +136,7 @@ impl Queue {
         self.bytes.truncate(length);
     }
 
-    /// Writes as much as goes without waiting, for a turn.
+    /// Writes as much as it can without waiting, for a turn.
     pub(super) fn flush(&mut self, to: &Destination) {
         let mut turn = TURN;
         while turn > 0 && !self.bytes.is_empty() {
@@ -148,21 +148,21 @@ impl Queue {
                 }
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}
-                Err(errno) => self.breaks(errno),
+                Err(errno) => self.fail(errno),
             }
         }
         self.give_back();
     }
 
-    /// Writes until no more than a queue's worth waits; a reader that takes
-    /// nothing for too long gets no more.
+    /// Waits until the queue is short enough for more; a reader that takes nothing
+    /// for too long gets no more.
     pub(super) fn make_room(&mut self, to: &Destination) {
         self.flush(to);
         while self.len() >= ROOM {
             let (next, _) = self.bytes.as_slices();
-            match Patient(to).write(next) {
+            match BlockingWriter(to).write(next) {
                 Ok(count) => drop(self.bytes.drain(..count)),
-                Err(error) => self.breaks(errno_of(&error)),
+                Err(error) => self.fail(errno_of(&error)),
             }
         }
         self.give_back();
@@ -175,14 +175,14 @@ impl Queue {
         }
     }
 
-    /// Nobody will get what waits, nor what comes.
-    fn breaks(&mut self, errno: Errno) {
+    /// Drops what waits: nothing can be written any more.
+    fn fail(&mut self, errno: Errno) {
         self.broken = Some(errno);
         self.bytes = VecDeque::new();
     }
 
-    /// Writes all that waits, by and by.
-    pub(super) fn drain(&mut self, to: &mut Patient<'_>) -> io::Result<()> {
+    /// Writes all that waits.
+    pub(super) fn drain(&mut self, to: &mut BlockingWriter<'_>) -> io::Result<()> {
         if let Some(errno) = self.broken {
             return Err(errno.into());
         }
@@ -192,7 +192,7 @@ impl Queue {
     }
 }
 
-/// What the system said; `ETIMEDOUT` for a reader that took nothing.
+/// The system's error number; `ETIMEDOUT` for a reader that took nothing.
 fn errno_of(error: &io::Error) -> Errno {
     let none = match error.kind() {
         io::ErrorKind::TimedOut => Errno::ETIMEDOUT,
@@ -214,9 +214,9 @@ impl Write for Queue {
 
 /// Waits for the reader, but not for ever: a write fails with `TimedOut` after
 /// [`PATIENCE`] without room.
-pub(super) struct Patient<'a>(pub(super) &'a Destination);
+pub(super) struct BlockingWriter<'a>(pub(super) &'a Destination);
 
-impl Write for Patient<'_> {
+impl Write for BlockingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_get_is_dropped() {
+    fn a_queue_without_a_reader_is_dropped() {
         let (read, write) = io::pipe().unwrap();
         let to = Destination::new(OwnedFd::from(write).into()).unwrap();
         let mut queue = Queue::default();
@@ -304,7 +304,7 @@ mod tests {
         drop(read);
         queue.flush(&to);
         assert_eq!((queue.len(), queue.broken()), (0, Some(Errno::EPIPE)));
-        assert!(queue.drain(&mut Patient(&to)).is_err());
+        assert!(queue.drain(&mut BlockingWriter(&to)).is_err());
     }
 
     #[test]
@@ -321,7 +321,6 @@ mod tests {
         queue.make_room(&to);
         assert!(queue.len() < ROOM && queue.broken().is_none());
         let read = reader.join().unwrap();
-        // What is there fits or nobody waits for it.
         fill(&mut queue, 1);
         queue.make_room(&to);
         assert_eq!(queue.broken(), None);

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, futimens, mkdirat};
-use nix::sys::time::{TimeSpec, TimeValLike as _};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, close, symlinkat, unlinkat};
 
 use super::copy_out::concerns_one_name;
@@ -22,7 +21,7 @@ use super::{Caps, Tree};
 use record::FileSkipped;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use sys::tree::{LATEST, erase};
+use sys::tree::{erase, set_mtime};
 
 /// A file or link that differs from the directory's.
 struct Changed {
@@ -291,8 +290,7 @@ impl Kept {
         let to = openat(pending, number, flags, owners).map_err(on("create"))?;
         let mut to = File::from(to);
         io::copy(&mut File::from(from).take(size), &mut to).map_err(|e| ("write", e))?;
-        let time = TimeSpec::seconds(mtime.clamp(0, LATEST as i64));
-        futimens(&to, &time, &time).map_err(on("utimensat"))?;
+        set_mtime(&to, mtime).map_err(on("utimensat"))?;
         let mode = std::fs::Permissions::from_mode(self.mode(mode));
         to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
         // Network file systems report a full disk only here.

@@ -1,0 +1,121 @@
+//! A spec against this host: nothing is changed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{FilterPolicy, sockets};
+use crate::drivers::Driver;
+use crate::plan::{Plan, ProgramRequest};
+use crate::probe::{Filters, HostFacts};
+use crate::rootfs::{Lease, Tree};
+use crate::spec::language::find as find_language;
+use crate::spec::{Command, Layer, Network, Spec};
+use record::error::{Result, SetupError, Step};
+
+/// A spec resolved against this host, and what the launch needs besides.
+#[derive(Debug)]
+pub struct Resolved {
+    /// Everything that a launch will do.
+    pub plan: Plan,
+    /// What the host can do.
+    pub host: HostFacts,
+    /// The system call policy; `None` when given up.
+    pub filter: Option<FilterPolicy>,
+    /// What the caller should know of before anything runs.
+    pub warnings: Vec<String>,
+    pub(super) driver: Option<&'static Driver>,
+    /// Keeps a tree of the store from being removed.
+    pub(super) lease: Option<Arc<Lease>>,
+}
+
+/// Resolves `spec` against this host without changing anything.
+///
+/// # Errors
+/// The step that cannot be done, and the way out.
+pub fn resolve(spec: &Spec) -> Result<Resolved> {
+    let host = HostFacts::gather()?;
+    let needs = |call: &str| match call {
+        "seccomp" => !spec.without.contains(&Layer::Seccomp),
+        "setgroups" => host.uid == 0,
+        "setns" | "socket" => spec.network == Network::None,
+        // Made only where no cgroup holds the CPUs.
+        "sched_setaffinity" => false,
+        call => !call.starts_with("landlock") || !spec.without.contains(&Layer::Landlock),
+    };
+    match Filters::current().refusal(needs) {
+        Some(error) => Err(error),
+        None => resolve_on(spec, host),
+    }
+}
+
+/// The same on a host whose filters do not matter: `doctor` tries each part.
+pub(crate) fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
+    let driver = match &spec.command {
+        Command::Run { language, .. } => Some(find_language(language)?),
+        Command::Exec { .. } => None,
+    };
+    let preferred = driver.map(|driver| driver.rootfs);
+    let tree = Tree::find(&spec.rootfs, spec.store.as_deref(), preferred)?;
+    let program = program(spec, &tree, driver)?;
+    let plan = Plan::new(spec, &host, &tree, program)?;
+    let filter = plan
+        .seccomp
+        .as_deref()
+        .map(FilterPolicy::find)
+        .transpose()?;
+    Ok(Resolved {
+        warnings: sockets::warnings(spec, &plan),
+        plan,
+        host,
+        filter,
+        driver,
+        lease: tree.lease,
+    })
+}
+
+/// What is to be executed.
+fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<ProgramRequest> {
+    match (&spec.command, driver) {
+        (Command::Run { code, args, .. }, Some(driver)) => {
+            let interpreter = interpreter(tree, driver)?;
+            let is_compiled = driver
+                .compiled_file()
+                .is_some_and(|path| tree.has_file(Path::new(&path)));
+            let memory = spec.limits.memory.map(|limit| limit.0);
+            Ok(ProgramRequest {
+                program: interpreter.as_path().into(),
+                argv: driver.argv(&interpreter, args, memory, is_compiled),
+                channel: driver.has_channel(),
+                files: driver.files_for(code),
+            })
+        }
+        (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
+            program: argv[0].clone(),
+            argv: argv.clone(),
+            channel: false,
+            files: Vec::new(),
+        }),
+        _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),
+    }
+}
+
+/// The driver's interpreter inside `tree`.
+pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
+    let named = tree.interpreters.get(driver.name).map(PathBuf::as_path);
+    let usual = driver.interpreters.iter().map(Path::new);
+    let found = named
+        .into_iter()
+        .chain(usual)
+        .find(|path| tree.has_program(path));
+    found.map(Into::into).ok_or_else(|| {
+        SetupError::new(
+            Step::Interpreter,
+            format!("no {} in the rootfs `{}`", driver.name, tree.label),
+        )
+        .on(driver.interpreters.join(", "))
+        .hint(format!(
+            "install {} there, or name a directory that has it with --rootfs",
+            driver.name
+        ))
+    })
+}

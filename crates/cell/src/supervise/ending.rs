@@ -1,0 +1,145 @@
+//! Deadlines, and the end of a cell: a warning, then init's own killing and
+//! counting, then init itself.
+
+use std::time::{Duration, Instant};
+
+use super::Grace;
+use super::proc::used_so_far;
+use super::verdict::Stop;
+use super::watch::{Phase, SETUP_DEADLINE, Watch};
+use crate::child::report::Command;
+use crate::launch::END_DEADLINE;
+use record::error::{SetupError, Step};
+
+/// How long init gets to kill what is left before it is killed too.
+const COUNT_DEADLINE: Duration = Duration::from_millis(500);
+
+impl Watch<'_, '_> {
+    /// Deals with deadlines that have passed.
+    pub(super) fn on_time(&mut self) {
+        let now = Instant::now();
+        if matches!(self.cell.phase, Phase::Running | Phase::Grace)
+            && self.cell.next_check.is_some_and(|check| check <= now)
+            && let Some(stop) = self.cell.measure(now)
+        {
+            self.end(stop);
+        }
+        if self.cell.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        match self.cell.phase {
+            Phase::SetUp if self.cell.seen.stopped.is_some() => self.kill(),
+            Phase::SetUp => {
+                let step = self.cell.running.progress.step().unwrap_or(Step::Clone);
+                let message = format!("not done after {} seconds", SETUP_DEADLINE.as_secs());
+                let error = SetupError::new(step, message)
+                    .hint("is a bind on a network file system that does not answer?");
+                self.cell.seen.failure = Some(error);
+                self.kill();
+            }
+            Phase::Running => {
+                let wall = self.cell.plan.watch.wall.unwrap_or_default();
+                self.end(Stop::WallTimeout(wall));
+            }
+            Phase::Grace => {
+                if let Some(grace) = &mut self.cell.seen.grace {
+                    grace.used_up = true;
+                }
+                self.end_now();
+            }
+            // All are dead, and the kernel frees what they held. Killing init would not
+            // make that faster, and their use would not be counted.
+            Phase::Counting if self.cell.running.progress.are_all_killed() => {
+                self.enter(Phase::Freeing, END_DEADLINE);
+            }
+            Phase::Counting => self.kill(),
+            Phase::Freeing => {
+                self.kill();
+                self.give_up();
+            }
+            Phase::Ending => self.give_up(),
+            Phase::Over => {}
+        }
+    }
+
+    /// Ends the cell, unless it is ending already: with its time of grace, where
+    /// the program has one.
+    pub(super) fn end(&mut self, stop: Stop) {
+        match self.cell.phase {
+            Phase::SetUp => {
+                self.cell.seen.stopped.get_or_insert(stop);
+                if self.cell.running.progress.began_ns(Step::Exec).is_none() {
+                    self.kill();
+                } else {
+                    // The program may run already, and init be about to say so.
+                    self.cell.deadline = Some(Instant::now() + COUNT_DEADLINE);
+                }
+            }
+            Phase::Running => {
+                let is_warned = self.warn(&stop);
+                self.cell.seen.stopped = Some(stop);
+                if !is_warned {
+                    self.end_now();
+                }
+            }
+            // Its reason stays the first one; a caller that cancels now, or cancels
+            // twice, and a cell that eats up memory, have waited enough.
+            Phase::Grace if matches!(stop, Stop::Cancelled(_) | Stop::MemoryWatchdog) => {
+                self.end_now();
+            }
+            Phase::Grace | Phase::Counting | Phase::Freeing | Phase::Ending | Phase::Over => {}
+        }
+    }
+
+    /// Warns the program of its end; false where it has no time of grace.
+    fn warn(&mut self, stop: &Stop) -> bool {
+        let (Some(grace), Some(signal)) = (self.cell.plan.watch.grace, stop.warning()) else {
+            return false;
+        };
+        if !self.cell.order(Command::Signal(signal)) {
+            return false;
+        }
+        self.cell.seen.grace = Some(Grace {
+            began_ns: sys::process::monotonic_ns(),
+            used_up: false,
+        });
+        self.cell.phase = Phase::Grace;
+        self.cell.deadline = Instant::now().checked_add(grace);
+        true
+    }
+
+    /// Has init kill and reap everything, so that all that was used is counted.
+    pub(super) fn end_now(&mut self) {
+        // In case init does not come to report what was used.
+        self.cell.seen.used_so_far = used_so_far(self.cell.running.init.pid);
+        if self.cell.order(Command::End) {
+            self.enter(Phase::Counting, COUNT_DEADLINE);
+        } else {
+            self.kill();
+        }
+    }
+
+    /// Kills init, and with it everything in its pid namespace.
+    pub(super) fn kill(&mut self) {
+        if let Some(cgroup) = &self.cell.running.cgroup {
+            // One write for all, where forking outruns anything else.
+            let _ = cgroup.kill();
+        }
+        self.cell.running.init.kill();
+        if self.cell.phase != Phase::Ending {
+            self.enter(Phase::Ending, END_DEADLINE);
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.cell.seen.unkillable = true;
+        self.cell.running.init.give_up();
+        self.cell.phase = Phase::Over;
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase, deadline: Duration) {
+        self.cell.phase = phase;
+        self.cell.deadline = Some(Instant::now() + deadline);
+        self.cell.next_check = None;
+    }
+}

@@ -1,0 +1,115 @@
+//! What is waited for, and until when.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::turn::Pace;
+use super::watch::{Phase, Watch};
+use super::{Observer, Stream};
+use record::error::{Result, SetupError, Step};
+
+/// What a descriptor in the poll set is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slot {
+    Report,
+    Init,
+    Signals,
+    /// The parent has ended.
+    Parent,
+    Output(Stream),
+    /// Frames come.
+    Frames,
+    /// Room for requests.
+    Requests,
+    Listener,
+    /// Room for events.
+    Events,
+}
+
+impl Watch<'_, '_> {
+    pub(super) fn wait(&self) -> Result<Vec<Slot>> {
+        let slots = self.slots();
+        let mut fds: Vec<PollFd<'_>> = slots
+            .iter()
+            .map(|(_, fd, flags)| PollFd::new(*fd, *flags))
+            .collect();
+        match poll(&mut fds, self.timeout()) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
+        }
+        let happened = |(slot, fd): (&(Slot, BorrowedFd<'_>, PollFlags), &PollFd<'_>)| {
+            fd.revents()
+                .filter(|events| !events.is_empty())
+                .map(|_| slot.0)
+        };
+        Ok(slots.iter().zip(&fds).filter_map(happened).collect())
+    }
+
+    fn slots(&self) -> Vec<(Slot, BorrowedFd<'_>, PollFlags)> {
+        let cell = &*self.cell;
+        let mut slots = Vec::new();
+        if !matches!(cell.phase, Phase::Ending | Phase::Over) {
+            slots.push((Slot::Report, cell.running.report.as_fd(), PollFlags::POLLIN));
+        }
+        slots.push((Slot::Init, cell.running.init.as_fd(), PollFlags::POLLIN));
+        if let Some(signals) = cell.cancel.signals {
+            slots.push((Slot::Signals, signals.fd().as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(parent) = cell.cancel.parent {
+            slots.push((Slot::Parent, parent.as_fd(), PollFlags::POLLIN));
+        }
+        let may_read = self.observer.is_none_or(Observer::has_room);
+        for (stream, fd) in Stream::ALL.into_iter().zip(&cell.running.output) {
+            let index = stream as usize;
+            let rests = cell.paces.output[index].resumes_at().is_some();
+            let is_kept = self.execution.output[index].is_some() && cell.output_open[index];
+            if let (Some(fd), true) = (fd, is_kept && may_read && !rests) {
+                slots.push((Slot::Output(stream), fd.as_fd(), PollFlags::POLLIN));
+            }
+        }
+        if let Some(end) = &cell.running.channel {
+            let rests = cell.paces.frames.resumes_at().is_some();
+            if cell.frames_open && may_read && !rests {
+                slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
+            }
+            if let (Some(to), true) = (&end.to, cell.has_request()) {
+                slots.push((Slot::Requests, to.as_fd(), PollFlags::POLLOUT));
+            }
+        }
+        if let Some(listener) = &cell.listener
+            && cell.paces.denials.resumes_at().is_none()
+        {
+            slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(fd) = self.observer.and_then(Observer::waits_for) {
+            slots.push((Slot::Events, fd, PollFlags::POLLOUT));
+        }
+        slots
+    }
+
+    /// The time until the next deadline. Rounded up: a poll that ends a little
+    /// early would only poll again.
+    fn timeout(&self) -> PollTimeout {
+        let [stdout, stderr] = &self.cell.paces.output;
+        let resume = [
+            stdout,
+            stderr,
+            &self.cell.paces.frames,
+            &self.cell.paces.denials,
+        ];
+        let next = [self.cell.deadline, self.cell.next_check]
+            .into_iter()
+            .chain(resume.map(Pace::resumes_at))
+            .flatten()
+            .min();
+        let Some(next) = next else {
+            return PollTimeout::NONE;
+        };
+        let left = next.saturating_duration_since(Instant::now());
+        let millis = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
+        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+    }
+}

@@ -1,0 +1,362 @@
+//! The poll(2) loop: what happens in a cell, and what is done about it.
+//!
+//! # Nothing from a cell blocks or exhausts the supervisor
+//!
+//! Limits and signals are looked at after each round of the loop, and a round takes
+//! at most 20 ms, because no call in it can wait and each source has a budget
+//! ([`super::turn`]). Call by call:
+//!
+//! | what | why it does not wait |
+//! |---|---|
+//! | report socket | `MSG_DONTWAIT`. It may carry descriptors, so only init ever has the other end: it is close-on-exec and above the numbers that the program is given. From init's first message on it takes no more of them (`SO_PASSRIGHTS`, Linux 6.16) |
+//! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
+//! | requests | write(2) to a pipe, likewise |
+//! | denials | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory |
+//! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
+//! | `/proc`, cgroups | reads that take no lock which a program holds for long; each look is bounded in time |
+//! | the tmpfs | fstatvfs(2) on descriptors that init sent; files are opened when all processes are gone, `O_NONBLOCK`, and never through links or mounts |
+//!
+//! A pipe's lock is held while a writer copies from its own memory. That copy waits
+//! only for memory that has to be fetched: `userfaultfd` is denied, and a program
+//! has files of network file systems only where the caller binds them in.
+//!
+//! What comes is bounded in memory as well: streams by their cap, results by theirs
+//! (`results.rs`), a frame on its way by what one result may hold
+//! (`drivers/frames/`), denials by the number of different calls that are counted.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use super::capture::{Capture, ReadStatus};
+use super::cell::Cell;
+use super::driver::{Channel, read_frames};
+use super::poll_set::Slot;
+use super::turn::{Pace, Turn};
+use super::verdict::Stop;
+use super::{Execution, Observer, Stream};
+use crate::child::report::{Message, Role};
+use crate::launch::cgroup::CellCgroup;
+use crate::launch::{END_DEADLINE, in_words};
+use record::error::{Result, SetupError, Step};
+use sys::process::monotonic_ns;
+
+/// Setting a cell up takes a millisecond; a bind of a dead network file system
+/// can take for ever.
+pub(super) const SETUP_DEADLINE: Duration = Duration::from_secs(30);
+/// What is left in pipes when an execution has ended is read for no longer.
+const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
+/// Bytes of output from which on the supervisor's own memory counts.
+const HEAVY: u64 = 256 << 10;
+
+/// How far a cell has come, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Init sets up.
+    SetUp,
+    /// The program runs.
+    Running,
+    /// The program was warned of its end, and has time for it.
+    Grace,
+    /// Init was asked to end everything.
+    Counting,
+    /// Init has killed everything; the kernel frees what it held, and init will
+    /// count what was used.
+    Freeing,
+    /// Init itself was killed, or is on its way out.
+    Ending,
+    /// Init is gone, or given up on.
+    Over,
+}
+
+/// What each source may take over time.
+#[derive(Debug)]
+pub(super) struct Paces {
+    pub(super) output: [Pace; 2],
+    pub(super) frames: Pace,
+    pub(super) denials: Pace,
+}
+
+impl Default for Paces {
+    fn default() -> Self {
+        Self {
+            output: [Pace::of_bytes(), Pace::of_bytes()],
+            frames: Pace::of_bytes(),
+            denials: Pace::of_calls(),
+        }
+    }
+}
+
+/// A cell, and the execution in it that is being watched.
+pub(super) struct Watch<'w, 'a> {
+    pub(super) cell: &'w mut Cell<'a>,
+    pub(super) execution: Execution,
+    pub(super) observer: Option<&'w dyn Observer>,
+}
+
+impl Watch<'_, '_> {
+    /// Waits for something to happen and deals with it.
+    pub(super) fn step(&mut self) -> Result<()> {
+        for slot in self.wait()? {
+            match slot {
+                Slot::Report => self.on_message(),
+                Slot::Init => self.on_init_gone(),
+                Slot::Signals => self.on_signal(),
+                Slot::Parent => self.on_parent_gone(),
+                Slot::Output(stream) => self.on_output(stream),
+                Slot::Frames => {
+                    self.read_frames(None);
+                }
+                Slot::Requests => self.cell.send_request(),
+                Slot::Listener => self.on_denial(),
+                // Written below, with what came in this turn.
+                Slot::Events => {}
+            }
+        }
+        self.on_time();
+        if let Some(observer) = self.observer {
+            observer.flush();
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_message(&mut self) {
+        match Message::receive(self.cell.running.report.as_fd()) {
+            Ok(Some(message)) => self.take_message(message),
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            // End of file: init is gone.
+            Ok(None) | Err(_) => self.kill(),
+        }
+    }
+
+    fn take_message(&mut self, message: Message) {
+        match message {
+            Message::Started { fds } => self.on_started(fds),
+            Message::Failed {
+                step,
+                syscall,
+                errno,
+                item,
+            } => {
+                let failure = in_words(self.cell.plan, step, syscall, errno, item);
+                self.cell.seen.failure = Some(failure);
+                self.kill();
+            }
+            Message::Frozen => self.cell.is_frozen = true,
+            Message::Ended { status, usage } => {
+                self.cell.seen.status = Some(status);
+                self.cell.seen.reaped = Some(usage);
+                self.execution.ended_ns = monotonic_ns();
+                self.enter(Phase::Ending, END_DEADLINE);
+            }
+        }
+    }
+
+    fn on_started(&mut self, fds: Vec<(Role, OwnedFd)>) {
+        // It needs no more descriptors. Older kernels do not know the option.
+        let _ = sys::process::refuse_descriptors(self.cell.running.report.as_fd());
+        for (role, fd) in fds {
+            match role {
+                Role::Listener => self.cell.listener = Some(fd),
+                Role::Scratch(index) if index == self.cell.seen.scratch.len() => {
+                    self.cell.seen.scratch.push(fd);
+                }
+                // Out of order: not from an init of this version.
+                Role::Scratch(_) => {}
+            }
+        }
+        let executed_ns =
+            (self.cell.running.progress.began_ns(Step::Exec)).unwrap_or_else(monotonic_ns);
+        self.cell.seen.executed_ns = executed_ns;
+        self.cell.phase = Phase::Running;
+        self.begin(executed_ns);
+        if let Some(Err(error)) = self.cell.running.cgroup.as_ref().map(CellCgroup::throttle) {
+            self.end(Stop::Internal(error.to_string()));
+            return;
+        }
+        if self.cell.running.output.iter().any(Option::is_some) {
+            // Room for output, while the program is still starting.
+            sys::text::drop_text_pages();
+        }
+        if let Some(stop) = self.cell.seen.stopped.take() {
+            self.end(stop);
+        }
+    }
+
+    /// Begins to count the execution's time.
+    pub(super) fn begin(&mut self, began_ns: u64) {
+        self.execution.began_ns = began_ns;
+        if let Some(observer) = self.observer {
+            observer.started();
+        }
+        let now = Instant::now();
+        let wall = self.cell.plan.watch.wall;
+        self.cell.deadline = wall.and_then(|wall| now.checked_add(wall));
+        self.cell.next_check = self.cell.meter.next_check(now);
+    }
+
+    pub(super) fn on_init_gone(&mut self) {
+        let killed_by = self.cell.running.init.reap();
+        // What init had sent before its end is still in the socket.
+        while let Ok(Some(message)) = Message::receive(self.cell.running.report.as_fd()) {
+            self.take_message(message);
+        }
+        self.cell.phase = Phase::Over;
+        let seen = &mut self.cell.seen;
+        let is_silent = seen.failure.is_none() && seen.status.is_none();
+        if is_silent && seen.executed_ns == 0 && seen.stopped.is_none() {
+            // The shared page knows during which step.
+            let step = self.cell.running.progress.step().unwrap_or(Step::Clone);
+            let signal = killed_by.unwrap_or(Signal::SIGKILL);
+            seen.failure = Some(
+                SetupError::new(step, format!("the cell's init was killed by {signal}"))
+                    .hint("is there too little memory for the files that go in?"),
+            );
+        }
+    }
+
+    fn on_signal(&mut self) {
+        let Some(signals) = self.cell.cancel.signals else {
+            return;
+        };
+        while let Ok(Some(info)) = signals.fd().read_signal() {
+            if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
+                self.end(Stop::Cancelled(signal as i32));
+            }
+        }
+    }
+
+    fn on_parent_gone(&mut self) {
+        self.cell.cancel.parent = None;
+        self.end(Stop::ParentEnded);
+    }
+
+    fn on_output(&mut self, stream: Stream) {
+        self.read_output(stream);
+        if let Some(stop) = self.too_much_output() {
+            self.end(stop);
+        }
+    }
+
+    /// The stream that has more than its cap, where that ends a cell.
+    fn too_much_output(&self) -> Option<Stop> {
+        let over = |stream: &Stream| {
+            let capture = self.execution.output[*stream as usize].as_ref();
+            capture.is_some_and(Capture::over_cap)
+        };
+        let stream = Stream::ALL.into_iter().find(over)?;
+        let watch = &self.cell.plan.watch;
+        watch.kill_on_output.then(|| Stop::OutputLimit {
+            stream: stream.name(),
+            cap: watch.output,
+        })
+    }
+
+    /// Reads for one turn; returns whether there may be more.
+    fn read_output(&mut self, stream: Stream) -> bool {
+        let index = stream as usize;
+        let (Some(fd), Some(capture)) = (
+            &self.cell.running.output[index],
+            &mut self.execution.output[index],
+        ) else {
+            return false;
+        };
+        let observer = self.observer;
+        let on_bytes = |parts: [&[u8]; 2]| {
+            observer.is_none_or(|observer| {
+                for bytes in parts.into_iter().filter(|bytes| !bytes.is_empty()) {
+                    observer.wrote(stream, bytes);
+                }
+                observer.has_room()
+            })
+        };
+        let pace = &mut self.cell.paces.output[index];
+        let read = pace.turn(|turn| capture.read_turn(fd.as_fd(), turn, on_bytes));
+        let status = read.unwrap_or(ReadStatus::Closed);
+        self.cell.output_open[index] = status != ReadStatus::Closed;
+        status == ReadStatus::More
+    }
+
+    /// Reads frames for one turn, which is of the channel's pace unless given.
+    fn read_frames(&mut self, turn: Option<&mut Turn>) -> Channel {
+        let Some(end) = &self.cell.running.channel else {
+            return Channel::Closed;
+        };
+        let (reader, report) = (&mut self.cell.frames, &mut self.execution.report);
+        let observer = self.observer;
+        let mut read = |turn: &mut Turn| read_frames(&end.from, reader, report, observer, turn);
+        let state = match turn {
+            Some(turn) => read(turn),
+            None => self.cell.paces.frames.turn(read),
+        };
+        if state == Channel::Closed {
+            self.cell.frames_open = false;
+        }
+        state
+    }
+
+    fn on_denial(&mut self) {
+        let Some(listener) = &self.cell.listener else {
+            return;
+        };
+        let observer = self.observer;
+        let first = |number| {
+            if let Some(observer) = observer {
+                observer.denied(number);
+            }
+        };
+        // Frames that were sent before the call was made have been read in this
+        // turn: their slot is before this one.
+        let has_channel = self.cell.running.channel.is_some();
+        let has_begun = !has_channel || self.execution.report.started_ns.is_some();
+        let (pace, denials) = (&mut self.cell.paces.denials, &mut self.execution.denials);
+        if !pace.turn(|turn| denials.answer(listener.as_fd(), has_begun, turn, first)) {
+            self.cell.listener = None;
+        }
+    }
+
+    /// Takes what is left in the pipes when an execution has ended.
+    pub(super) fn finish(mut self) -> Execution {
+        for stream in Stream::ALL {
+            let until = Instant::now() + DRAIN_DEADLINE;
+            while self.cell.output_open[stream as usize]
+                && self.read_output(stream)
+                && Instant::now() < until
+            {}
+        }
+        let until = Instant::now() + DRAIN_DEADLINE;
+        while self.cell.frames_open
+            && self.read_frames(Some(&mut Turn::begin())) == Channel::More
+            && Instant::now() < until
+        {}
+        let report = &mut self.execution.report;
+        report.is_cut_short = !report.is_broken && !self.cell.frames.is_between_frames();
+        // A program that ends right after a flood leaves it in the pipes.
+        if let Some(stop) = self.too_much_output()
+            && self.cell.seen.failure.is_none()
+        {
+            match self.cell.phase {
+                Phase::Over => drop(self.cell.seen.stopped.get_or_insert(stop)),
+                _ => self.end(stop),
+            }
+        }
+        let kept = self.execution.output.iter().flatten().map(Capture::total);
+        if kept.sum::<u64>() > HEAVY {
+            // What watched makes room for what writes the record.
+            sys::text::drop_text_pages();
+        }
+        if let Some(observer) = self.observer {
+            // A stream whose writer could not be killed has not ended.
+            for stream in Stream::ALL {
+                observer.stream_ended(stream);
+            }
+            observer.flush();
+        }
+        if self.execution.ended_ns == 0 {
+            self.execution.ended_ns = monotonic_ns();
+        }
+        self.execution
+    }
+}

@@ -1,0 +1,227 @@
+//! A record for a model: one text of bounded size, and the pictures.
+//!
+//! The first line is always cellblock's. The code's output stands between fences longer
+//! than any in it, so that it cannot pass for another part of the text.
+
+use std::fmt::Write as _;
+
+use crate::picture::{self, Picture};
+use crate::words::{self, bytes, ends, milliseconds};
+use crate::{Denied, FileChange, Record, ResultItem};
+
+/// Bytes of each stream.
+const STREAM: usize = 10_000;
+/// Bytes of the traceback.
+const TRACEBACK: usize = 6_000;
+/// Bytes of one result, and of all.
+const RESULT: usize = 4_000;
+const RESULTS: usize = 16_000;
+/// Entries of a list, and bytes of one.
+const ENTRIES: usize = 20;
+const ENTRY: usize = 400;
+/// Pictures; characters of one picture's base64, and of all: what the APIs take.
+const PICTURES: usize = 8;
+const PICTURE: usize = 5 << 20;
+const ALL_PICTURES: usize = 16 << 20;
+
+/// Text and pictures for a model.
+#[derive(Debug, Default)]
+pub struct Brief<'a> {
+    /// The text.
+    pub text: String,
+    /// Pictures, in the order of the results.
+    pub pictures: Vec<Picture<'a>>,
+}
+
+impl<'a> Brief<'a> {
+    /// The record in brief.
+    pub fn of(record: &'a Record) -> Self {
+        let mut left_out = Vec::new();
+        let pictures = pictures(&record.results, &mut left_out);
+        let mut text = headline(record);
+        for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
+            let stream = stream.as_ref().map(ToString::to_string);
+            fenced(&mut text, name, &stream.unwrap_or_default(), STREAM);
+        }
+        results(&mut text, &record.results, &mut left_out);
+        if let Some(error) = &record.error {
+            let traceback = match error.traceback.is_empty() {
+                true => format!("{}: {}", error.name, error.message),
+                false => error.traceback.join("\n"),
+            };
+            fenced(&mut text, "error", &traceback, TRACEBACK);
+        }
+        list(&mut text, "files", record.files.iter().map(file));
+        list(&mut text, "denied", record.denied.iter().map(denied));
+        left_out.extend(record.truncated.iter().map(|(name, cut)| {
+            let unit = match name.as_str() {
+                "stdout" | "stderr" => " bytes",
+                _ => "",
+            };
+            format!(
+                "{name}: {} of {}{unit} kept ({})",
+                cut.kept, cut.total, cut.part
+            )
+        }));
+        list(&mut text, "left out", left_out);
+        Self { text, pictures }
+    }
+}
+
+/// How it ended, and what to do about it.
+fn headline(record: &Record) -> String {
+    let mut text = format!(
+        "outcome: {}, exit code {}",
+        record.outcome.name(),
+        record.exit_code
+    );
+    if let Some(signal) = &record.signal {
+        let _ = write!(text, ", {}", one_line(signal));
+    }
+    let _ = writeln!(text, ", {}", milliseconds(record.execution_time * 1000.0));
+    if let Some(context) = &record.context {
+        let _ = writeln!(text, "{}", one_line(context));
+    }
+    text
+}
+
+fn results(text: &mut String, results: &[ResultItem], left_out: &mut Vec<String>) {
+    let mut room = RESULTS;
+    for (index, item) in results.iter().enumerate() {
+        let Some(shown) = result_text(item) else {
+            continue;
+        };
+        if room == 0 {
+            left_out.push(format!("the text of results from {} on", index + 1));
+            break;
+        }
+        let title = match item.is_main_result {
+            true => "result".to_owned(),
+            false => format!("displayed {}", index + 1),
+        };
+        fenced(text, &title, &shown, RESULT.min(room));
+        room = room.saturating_sub(shown.len());
+    }
+}
+
+/// A result without its pictures.
+fn result_text(item: &ResultItem) -> Option<String> {
+    let has_picture = item.formats.keys().any(|name| name.starts_with("image/"));
+    let readable =
+        words::readable(item).filter(|text| !(has_picture && words::names_something(text)));
+    let chart = item.chart.as_ref().map(words::chart);
+    match (readable, &item.data, chart) {
+        (Some(text), _, None) => Some(text.to_owned()),
+        (Some(text), _, Some(chart)) => Some(format!("{text}\n{chart}")),
+        (None, Some(data), _) => Some(data.compact()),
+        (None, None, chart) => chart,
+    }
+}
+
+fn pictures<'a>(results: &'a [ResultItem], left_out: &mut Vec<String>) -> Vec<Picture<'a>> {
+    let mut taken = Vec::new();
+    let mut room = ALL_PICTURES;
+    for (index, item) in results.iter().enumerate() {
+        let of = |note: &str| format!("result {}: {note}", index + 1);
+        left_out.extend(item.notes.iter().map(|note| of(note)));
+        let (picture, complaints) = picture::of(item);
+        left_out.extend(complaints.iter().map(|complaint| of(complaint)));
+        let Some(picture) = picture else { continue };
+        let length = picture.base64.len();
+        if taken.len() < PICTURES && length <= PICTURE.min(room) {
+            room -= length;
+            taken.push(picture);
+        } else {
+            let size = bytes(picture.size);
+            left_out.push(of(&format!("{}, {size}: too much", picture.media_type)));
+        }
+    }
+    taken
+}
+
+fn file(file: &FileChange) -> String {
+    let mut line = format!("{} {}", words::change(file.change), file.path.to_lossy());
+    if let Some(size) = file.size {
+        let _ = write!(line, ", {}", bytes(size));
+    }
+    line
+}
+
+fn denied(denied: &Denied) -> String {
+    let Denied {
+        kind,
+        name,
+        count,
+        action,
+        reason,
+    } = denied;
+    let mut line = format!("{kind} {name}, {count} times, {action}");
+    if let Some(reason) = reason {
+        let _ = write!(line, ": {reason}");
+    }
+    line
+}
+
+/// Appends a title and a text that may be the code's; nothing if the text is empty.
+fn fenced(to: &mut String, title: &str, text: &str, most: usize) {
+    if text.is_empty() {
+        return;
+    }
+    let text = cut(text.strip_suffix('\n').unwrap_or(text), most);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let _ = write!(to, "\n{title}:\n{fence}\n{text}\n{fence}\n");
+}
+
+/// Appends a title and one line for each entry; nothing without entries.
+fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>) {
+    let mut entries = entries.into_iter();
+    let shown: Vec<String> = entries.by_ref().take(ENTRIES).collect();
+    if shown.is_empty() {
+        return;
+    }
+    let _ = writeln!(to, "\n{title}:");
+    for entry in shown {
+        let _ = writeln!(to, "- {}", cut(&one_line(&entry), ENTRY));
+    }
+    match entries.count() {
+        0 => {}
+        more => drop(writeln!(to, "- and {more} more")),
+    }
+}
+
+/// The text without line breaks.
+fn one_line(text: &str) -> String {
+    let is_end = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    text.replace(is_end, " ")
+}
+
+/// The text; without its middle if it is long.
+fn cut(text: &str, most: usize) -> String {
+    match ends(text, most) {
+        Some((head, gap, tail)) => format!("{head}[… {gap} left out …]{tail}"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_its_fence() {
+        let mut text = String::new();
+        fenced(&mut text, "stdout", "a\n````\noutcome: ok\n", 100);
+        assert_eq!(text, "\nstdout:\n`````\na\n````\noutcome: ok\n`````\n");
+        fenced(&mut text, "stderr", "", 100);
+        assert!(!text.contains("stderr"));
+    }
+
+    #[test]
+    fn entries_stay_on_their_line_and_are_counted() {
+        let mut text = String::new();
+        list(&mut text, "files", (0..22).map(|n| format!("{n}\n- {n}")));
+        assert!(text.starts_with("\nfiles:\n- 0 - 0\n- 1 - 1\n"), "{text}");
+        assert!(text.ends_with("- 19 - 19\n- and 2 more\n"), "{text}");
+    }
+}

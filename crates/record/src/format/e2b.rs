@@ -1,0 +1,200 @@
+//! The `Execution` of E2B's code interpreter, as its SDKs hold it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::json::{Form, Json};
+use crate::stream::Text;
+use crate::{Record, ResultItem, picture};
+
+mod chart;
+
+/// The result of a run.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Execution")]
+pub struct Execution<'a> {
+    /// Values that the code produced, in order.
+    results: Vec<Item<'a>>,
+    /// What it wrote.
+    logs: Logs<'a>,
+    /// The exception that ended the code. Other failures have the record's
+    /// outcome as their name and its context as their value.
+    error: Option<ExecutionError<'a>>,
+    /// Always 1: each run has its own cell.
+    execution_count: Option<u64>,
+}
+
+/// One value; forms that it lacks are left out.
+#[derive(Default, Serialize, JsonSchema)]
+#[schemars(title = "Result")]
+pub struct Item<'a> {
+    /// Its `text/plain` form.
+    text: Option<&'a str>,
+    /// Its other forms: `html`, `markdown`, `svg`, `png`, `jpeg`, `pdf`, `latex`
+    /// and `javascript`; binary forms are base64.
+    #[serde(flatten)]
+    forms: BTreeMap<&'static str, Cow<'a, str>>,
+    /// Its `application/json` form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<&'a Form>,
+    /// A table, as lists of values by the columns' names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    data: Option<Json>,
+    /// The data behind a plot, with all the fields that E2B's charts have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    chart: Option<Json>,
+    /// Whether it is the value of the last expression.
+    is_main_result: bool,
+    /// Forms of other media types; `notes` lists what was left out and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "Map<String, Value>")]
+    extra: BTreeMap<String, Form>,
+}
+
+/// What the code wrote, each stream in one piece.
+#[derive(Serialize, JsonSchema)]
+pub struct Logs<'a> {
+    /// To stdout.
+    #[schemars(with = "Vec<String>")]
+    stdout: Vec<&'a Text>,
+    /// To stderr.
+    #[schemars(with = "Vec<String>")]
+    stderr: Vec<&'a Text>,
+}
+
+/// The failure that ended the code.
+#[derive(Serialize, JsonSchema)]
+pub struct ExecutionError<'a> {
+    /// The exception's class.
+    name: &'a str,
+    /// Its message.
+    value: &'a str,
+    /// Its traceback.
+    traceback: String,
+}
+
+impl<'a> Execution<'a> {
+    /// The record in this shape.
+    pub fn of(record: &'a Record) -> Self {
+        let stream = |text: &'a Option<Text>| {
+            let written = text.as_ref().filter(|text| text.as_str() != Some(""));
+            written.into_iter().collect()
+        };
+        Self {
+            results: record.results.iter().map(item).collect(),
+            logs: Logs {
+                stdout: stream(&record.stdout),
+                stderr: stream(&record.stderr),
+            },
+            error: error(record),
+            execution_count: Some(1),
+        }
+    }
+}
+
+fn error(record: &Record) -> Option<ExecutionError<'_>> {
+    match &record.error {
+        Some(error) => Some(ExecutionError {
+            name: &error.name,
+            value: &error.message,
+            traceback: error.traceback.join("\n"),
+        }),
+        None => record.is_error.then(|| ExecutionError {
+            name: record.outcome.name(),
+            value: record.context.as_deref().unwrap_or_default(),
+            traceback: String::new(),
+        }),
+    }
+}
+
+/// E2B's name for the text of a media type.
+fn name_of(media_type: &str) -> Option<&'static str> {
+    Some(match media_type {
+        "text/html" => "html",
+        "text/markdown" => "markdown",
+        "image/svg+xml" => "svg",
+        "image/png" => "png",
+        "image/jpeg" => "jpeg",
+        "application/pdf" => "pdf",
+        "text/latex" => "latex",
+        "application/javascript" => "javascript",
+        _ => return None,
+    })
+}
+
+fn item(result: &ResultItem) -> Item<'_> {
+    let mut item = Item {
+        text: result.text.as_deref(),
+        is_main_result: result.is_main_result,
+        ..Item::default()
+    };
+    let mut notes = result.notes.clone();
+    for (media_type, form) in &result.formats {
+        match (media_type.as_str(), name_of(media_type), form.as_str()) {
+            ("text/plain", ..) => {}
+            ("application/json", ..) => item.json = Some(form),
+            ("image/png" | "image/jpeg", Some(name), _) => match picture::read(media_type, form) {
+                Ok(picture) => drop(item.forms.insert(name, picture.base64)),
+                Err(complaint) => notes.push(complaint),
+            },
+            (_, Some(name), Some(text)) => drop(item.forms.insert(name, text.into())),
+            _ => drop(item.extra.insert(media_type.clone(), form.clone())),
+        }
+    }
+    item.chart = result
+        .chart
+        .as_ref()
+        .and_then(|given| parsed("chart", given, &mut notes))
+        .and_then(|given| chart::of(&given, &mut notes))
+        .map(|chart| Json::of(&chart.into()));
+    item.data = result
+        .data
+        .as_ref()
+        .and_then(|data| parsed("data", data, &mut notes))
+        .and_then(|data| table(&data, &mut notes))
+        .map(|data| Json::of(&data.into()));
+    if !notes.is_empty() {
+        item.extra.insert("notes".to_owned(), json!(notes).into());
+    }
+    item
+}
+
+/// One value at a time is parsed: together they could take many times the record.
+fn parsed(what: &str, given: &Json, notes: &mut Vec<String>) -> Option<Value> {
+    let value = given.parse();
+    if value.is_none() {
+        notes.push(format!("{what}: left out, it is too large"));
+    }
+    value
+}
+
+/// A table by columns.
+fn table(data: &Value, notes: &mut Vec<String>) -> Option<Map<String, Value>> {
+    let columns = data.get("columns")?.as_array()?;
+    let rows = data.get("rows")?.as_array()?;
+    let rows: Vec<&Vec<Value>> = rows.iter().filter_map(Value::as_array).collect();
+    let total = data.get("total_rows").and_then(Value::as_u64);
+    if let Some(total) = total.filter(|total| *total > rows.len() as u64) {
+        notes.push(format!("data: {} of {total} rows", rows.len()));
+    }
+    let mut by_column = Map::new();
+    for (index, column) in columns.iter().enumerate() {
+        let name = match column {
+            Value::String(name) => name.clone(),
+            other => other.to_string(),
+        };
+        let values = rows
+            .iter()
+            .map(|row| row.get(index).cloned().unwrap_or_default());
+        if by_column.insert(name, values.collect()).is_some() {
+            notes.push("data: of columns with the same name, the last".to_owned());
+        }
+    }
+    Some(by_column)
+}

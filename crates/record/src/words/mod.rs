@@ -1,0 +1,20 @@
+//! Values of a record in words, for views and formats alike.
+
+mod ends;
+mod quantity;
+mod result;
+
+pub use ends::ends;
+pub use quantity::{bytes, in_unit, milliseconds};
+pub use result::{chart, names_something, readable};
+
+use crate::Change;
+
+/// What happened to a file.
+pub const fn change(change: Change) -> &'static str {
+    match change {
+        Change::Created => "created",
+        Change::Modified => "modified",
+        Change::Deleted => "deleted",
+    }
+}
