@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// A tar archive in the making; names are taken as they are.
+/// A tar archive being written; names are taken as they are.
 pub(crate) struct Layer(Builder<Vec<u8>>);
 
 impl Layer {

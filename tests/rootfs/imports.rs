@@ -1,4 +1,4 @@
-//! What comes in, and what does not.
+//! Imports that succeed, and imports that are refused.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -72,7 +72,7 @@ fn an_image_with_every_trick_is_imported_without_them() {
     assert_eq!(document["stripped"], 1);
     let manifest = &document["manifest"];
     assert_eq!(complaints(manifest), [""; 0]);
-    // What states a version by running it; `node` is no program.
+    // A program that states a version when it runs; `node` is not executable.
     let interpreters = manifest["interpreters"].as_object().unwrap();
     let languages: Vec<&String> = interpreters.keys().collect();
     assert_eq!(languages, ["bash", "python"]);

@@ -1,4 +1,4 @@
-//! Interrupted, at once, on a full disk; and what a cell sees.
+//! Imports that are interrupted, run at once, or fill the disk; and the view of a cell.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::calls::{Ended, Place};
 use super::image::Layer;
 
-/// An import that is in the middle of its work.
+/// An import in progress.
 fn begun(place: &Place) -> Child {
     let source = place.path("source");
     for directory in 0..30 {
@@ -256,7 +256,7 @@ fn a_cell_keeps_its_tree_until_it_ends() {
     std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
     assert_eq!(said, "old\n");
     assert!(cell.wait().unwrap().success());
-    // Nothing needs it any more: the next change sweeps it.
+    // Nothing refers to it any more: the next change sweeps it.
     let again = place.rootfs(&["remove", "some"]);
     again.assert_refused("no such rootfs");
     place.import("other", &place.path("small.tar")).json();
