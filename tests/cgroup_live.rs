@@ -3,7 +3,7 @@
 //! Prints a line per test, `skip NAME: why` for one that this host cannot run,
 //! and a closing count. Arguments select tests by a part of their names.
 //!
-//! Environment: `CELLBLOCK_EXPECT_CGROUP` names how a cgroup must be come by
+//! Environment: `CELLBLOCK_EXPECT_CGROUP` names how a cgroup must be obtained
 //! (`delegated`, `root`, `systemd-user`, …, or `none`); unless it is `none`, a
 //! test that is skipped fails then, so that nothing goes missing unnoticed.
 
@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell::cgroup::{self, CellCgroup, Controller, Prepared, Request};
+use cell::cgroup::{Attempt, CellCgroup, CgroupLimits, CgroupSite, Controller};
 use cell::spec::{Bytes, CgroupChoice};
 use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -140,7 +140,7 @@ fn the_expected_way_is_found() -> Result<(), Stop> {
     let Some(way) = expected() else {
         return skip("CELLBLOCK_EXPECT_CGROUP does not say what to expect");
     };
-    let Prepared { cell, tried } = prepare("expected", |_| {})?;
+    let Attempt { cell, tried } = prepare("expected", |_| {})?;
     for failure in &tried {
         println!("     {failure}; hint: {:?}", failure.why.hint);
         ensure!(failure.why.operand.is_some(), "it does not say on what");
@@ -168,11 +168,11 @@ fn the_expected_way_is_found() -> Result<(), Stop> {
 }
 
 fn limits_read_back() -> Result<(), Stop> {
-    let cell = limited("limits", |request| {
+    let cell = limited("limits", |limits| {
         // Not a multiple of the page size.
-        request.memory = Some(Bytes(50_000_000));
-        request.processes = Some(20);
-        request.cpus = Some(1.5);
+        limits.memory = Some(Bytes(50_000_000));
+        limits.processes = Some(20);
+        limits.cpus = Some(1.5);
     })?;
     let held = cell.enforced();
     let page = 4096;
@@ -204,7 +204,7 @@ fn limits_read_back() -> Result<(), Stop> {
 
 fn memory_limit_kills_the_cell() -> Result<(), Stop> {
     let limit = Bytes::mib(64);
-    let cell = limited("memory", |request| request.memory = Some(limit))?;
+    let cell = limited("memory", |limits| limits.memory = Some(limit))?;
     // One that does nothing wrong is killed along: the cell goes as a whole.
     let mut bystander = joined(&cell, &["sleep"])?;
     let mut eater = joined(&cell, &["eat", "1024"])?;
@@ -227,7 +227,7 @@ fn memory_limit_kills_the_cell() -> Result<(), Stop> {
 }
 
 fn process_limit_holds() -> Result<(), Stop> {
-    let cell = limited("processes", |request| request.processes = Some(5))?;
+    let cell = limited("processes", |limits| limits.processes = Some(5))?;
     // The one that joins stands for the cell's init.
     let mut forker = joined(&cell, &["threads", "50"])?;
     let made = forker.line()?;
@@ -241,7 +241,7 @@ fn process_limit_holds() -> Result<(), Stop> {
 }
 
 fn cpu_limit_throttles() -> Result<(), Stop> {
-    let cell = limited("cpus", |request| request.cpus = Some(0.2))?;
+    let cell = limited("cpus", |limits| limits.cpus = Some(0.2))?;
     // Not while the cell is set up.
     let unlimited = fs::read_to_string(cell.path().join("cpu.max"))?;
     ensure!(unlimited == "max 100000\n", "{unlimited}");
@@ -325,11 +325,13 @@ fn dropping_removes() -> Result<(), Stop> {
 fn a_given_directory_is_used() -> Result<(), Stop> {
     let directory = Scratch::new("given")?;
     let choice = CgroupChoice::Path(directory.0.clone());
-    let id = unique("given");
-    let Prepared { cell, tried } = cgroup::prepare(&Request {
-        memory: Some(Bytes::mib(64)),
-        ..request(&choice, &id)
-    })?;
+    let Attempt { cell, tried } = CgroupSite::find(&choice)?.cell(
+        &unique("given"),
+        &CgroupLimits {
+            memory: Some(Bytes::mib(64)),
+            ..CgroupLimits::default()
+        },
+    )?;
     let cell = cell.ok_or("no cgroup")?;
     ensure!(tried.is_empty(), "{tried:?}");
     ensure!(cell.record().source == "given", "{:?}", cell.record());
@@ -355,7 +357,7 @@ fn a_given_directory_is_refused() -> Result<(), Stop> {
     let missing = Path::new("/sys/fs/cgroup/no such cgroup");
     for path in [missing, Path::new("/tmp"), Path::new("/proc/self/status")] {
         let choice = CgroupChoice::Path(path.to_owned());
-        match cgroup::prepare(&request(&choice, "refused")) {
+        match CgroupSite::find(&choice) {
             Ok(_) => return Err(Stop::Fail(format!("{} was taken", path.display()))),
             Err(error) => {
                 ensure!(error.operand.as_deref() == path.to_str(), "{error}");
@@ -369,10 +371,10 @@ fn a_given_directory_is_refused() -> Result<(), Stop> {
 fn an_id_is_used_once() -> Result<(), Stop> {
     let first = cell("twice", |_| {})?;
     let id = unique("twice");
-    let Prepared {
+    let Attempt {
         cell: second,
         tried,
-    } = cgroup::prepare(&request(&CgroupChoice::Auto, &id))?;
+    } = attempt(&CgroupChoice::Auto, &id)?;
     ensure!(
         tried
             .iter()
@@ -388,7 +390,7 @@ fn an_id_is_used_once() -> Result<(), Stop> {
     first.remove()?;
     for id in ["", "a/b", "..", "a b"] {
         ensure!(
-            cgroup::prepare(&request(&CgroupChoice::Auto, id)).is_err(),
+            attempt(&CgroupChoice::Auto, id).is_err(),
             "{id:?} was taken"
         );
     }
@@ -479,11 +481,11 @@ fn a_sweep_takes_the_stale_only() -> Result<(), Stop> {
     stale.role.process.kill()?;
     stale.role.process.wait()?;
     // What has just been made is left alone, for it may not be locked yet.
-    let swept = cgroup::sweep(&choice);
+    let swept = CgroupSite::find(&choice)?.sweep();
     let young = stale.role.started.elapsed() < Duration::from_secs(1);
     ensure!(swept == 0 || !young, "it took a young one");
     thread::sleep(Duration::from_millis(3500));
-    let swept = swept + cgroup::sweep(&choice);
+    let swept = swept + CgroupSite::find(&choice)?.sweep();
     ensure!(swept == 1, "{swept} instead of one");
     ensure!(!stale.path.exists(), "the stale one is still there");
     ensure!(living.path.exists(), "the living one is gone");
@@ -575,26 +577,20 @@ fn unique(name: &str) -> String {
     format!("test-{name}-{}", std::process::id())
 }
 
-fn request<'a>(choice: &'a CgroupChoice, id: &'a str) -> Request<'a> {
-    Request {
-        choice,
-        memory: None,
-        processes: None,
-        cpus: None,
-        id,
-    }
+/// What comes of a cell without limits.
+fn attempt(choice: &CgroupChoice, id: &str) -> Result<Attempt, Stop> {
+    Ok(CgroupSite::find(choice)?.cell(id, &CgroupLimits::default())?)
 }
 
-fn prepare(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<Prepared, Stop> {
-    let id = unique(name);
-    let mut request = request(&CgroupChoice::Auto, &id);
-    change(&mut request);
-    Ok(cgroup::prepare(&request)?)
+fn prepare(name: &str, change: impl FnOnce(&mut CgroupLimits)) -> Result<Attempt, Stop> {
+    let mut limits = CgroupLimits::default();
+    change(&mut limits);
+    Ok(CgroupSite::find(&CgroupChoice::Auto)?.cell(&unique(name), &limits)?)
 }
 
 /// A cell's cgroup, with whatever controllers there are.
-fn cell(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<CellCgroup, Stop> {
-    let Prepared { cell, tried } = prepare(name, change)?;
+fn cell(name: &str, change: impl FnOnce(&mut CgroupLimits)) -> Result<CellCgroup, Stop> {
+    let Attempt { cell, tried } = prepare(name, change)?;
     match cell {
         Some(cell) => Ok(cell),
         None => skip(
@@ -608,13 +604,13 @@ fn cell(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<CellCgroup,
 }
 
 /// A cell's cgroup with all controllers.
-fn limited(name: &str, change: impl FnOnce(&mut Request<'_>)) -> Result<CellCgroup, Stop> {
+fn limited(name: &str, change: impl FnOnce(&mut CgroupLimits)) -> Result<CellCgroup, Stop> {
     let cell = cell(name, change)?;
     if cell.controllers() == Controller::ALL {
         return Ok(cell);
     }
     let held = cell.enforced();
-    if held != cgroup::Enforced::default() {
+    if held != CgroupLimits::default() {
         return Err(Stop::Fail(format!("{held:?} without the controllers")));
     }
     skip(format!(
@@ -773,7 +769,7 @@ fn supervise(id: &str, place: &str) -> Result<(), Stop> {
         "auto" => CgroupChoice::Auto,
         path => CgroupChoice::Path(path.into()),
     };
-    let Prepared { cell, tried } = cgroup::prepare(&request(&choice, id))?;
+    let Attempt { cell, tried } = attempt(&choice, id)?;
     let Some(cell) = cell else {
         return skip(
             tried
@@ -794,10 +790,10 @@ fn supervise(id: &str, place: &str) -> Result<(), Stop> {
 fn time(rounds: &str) -> Result<(), Stop> {
     let mut times: Vec<(Duration, Duration)> = Vec::new();
     for round in 0..rounds.parse()? {
-        let limits = |request: &mut Request<'_>| {
-            request.memory = Some(Bytes::mib(64));
-            request.processes = Some(8);
-            request.cpus = Some(1.0);
+        let limits = |limits: &mut CgroupLimits| {
+            limits.memory = Some(Bytes::mib(64));
+            limits.processes = Some(8);
+            limits.cpus = Some(1.0);
         };
         let begin = Instant::now();
         let cell = cell(&format!("time-{round}"), limits)?;
@@ -830,13 +826,13 @@ fn cpu_time() -> Result<Duration, Stop> {
 /// others are just making or using must stay.
 fn churn(number: &str, rounds: &str) -> Result<(), Stop> {
     for round in 0..rounds.parse()? {
-        let limits = |request: &mut Request<'_>| {
-            request.memory = Some(Bytes::mib(64));
-            request.processes = Some(8);
+        let limits = |limits: &mut CgroupLimits| {
+            limits.memory = Some(Bytes::mib(64));
+            limits.processes = Some(8);
         };
         let cell = cell(&format!("churn-{number}-{round}"), limits)?;
         for _ in 0..3 {
-            cgroup::sweep(&CgroupChoice::Auto);
+            CgroupSite::find(&CgroupChoice::Auto)?.sweep();
             ensure!(cell.path().exists(), "round {round}: a living cell is gone");
         }
         cell.remove()?;

@@ -217,7 +217,8 @@ struct Times {
 
 impl Bench {
     fn measure(&mut self, work: &Work) -> Result<Measured> {
-        let driver = drivers::find(work.language)?;
+        let driver = drivers::find(work.language).ok_or("an unknown language")?;
+        let profile = driver.profile.map_or("default", |profile| profile.name);
         let rootfs = if self.is_prepared {
             driver.rootfs
         } else {
@@ -236,13 +237,7 @@ impl Bench {
         let plan = self.plan(&run)?;
         let bare = work.bare(&plan)?;
         let exec = [
-            "exec",
-            "--json",
-            "--rootfs",
-            rootfs,
-            "--policy",
-            driver.profile,
-            "--",
+            "exec", "--json", "--rootfs", rootfs, "--policy", profile, "--",
         ];
         let exec = exec.into_iter().chain(bare.iter().map(String::as_str));
         let is_outside = !self.is_prepared && Path::new(&bare[0]).exists();

@@ -1,7 +1,8 @@
-//! Compiles the built-in system call policies, so that a launch need not.
+//! Compiles the built-in system call policies and policy profiles, so that a launch
+//! need not.
 
-use std::fmt::Write as _;
-use std::path::Path;
+use std::fmt::{Display, Write as _};
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 #[path = "src/plan/seccomp/bpf.rs"]
@@ -22,8 +23,39 @@ fn main() -> Result<(), String> {
     let target = env::var("CARGO_CFG_TARGET_ARCH").map_err(|error| error.to_string())?;
     let arch = Arch::named(&target)
         .ok_or_else(|| format!("cellblock has no system call filter for {target}"))?;
-    let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
-    write_to(&Path::new(&out).join("seccomp_policies.rs"), &source(arch)?)
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    write_to(&out.join("seccomp_policies.rs"), &source(arch)?)?;
+    compile_profiles(&out.join("profiles"))
+}
+
+/// Writes each profile as JSON, with the name of the profile: of a language, that is
+/// the name of its folder.
+fn compile_profiles(out: &Path) -> Result<(), String> {
+    let fail = |path: &Path, error: &dyn Display| format!("{}: {error}", path.display());
+    fs::create_dir_all(out).map_err(|error| fail(out, &error))?;
+    for directory in ["../../policies/profiles", "src/drivers"] {
+        println!("cargo::rerun-if-changed={directory}");
+        let directory = Path::new(directory);
+        let entries = fs::read_dir(directory).map_err(|error| fail(directory, &error))?;
+        for entry in entries {
+            let mut path = entry.map_err(|error| fail(directory, &error))?.path();
+            let name = path.file_stem().unwrap_or_default().to_owned();
+            if path.is_dir() {
+                path.push("profile.toml");
+            }
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+                && path.exists()
+            {
+                let text = fs::read_to_string(&path).map_err(|error| fail(&path, &error))?;
+                let profile: toml::Table = text.parse().map_err(|error| fail(&path, &error))?;
+                let json = serde_json::to_string(&profile).map_err(|error| fail(&path, &error))?;
+                write_to(&out.join(name).with_extension("json"), &json)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn write_to(path: &Path, text: &str) -> Result<(), String> {

@@ -15,7 +15,7 @@ use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
 use cell::spec::units::{Bytes, Span};
-use cell::spec::{self, Ask, Mode, Network, Partial, Spec, Stdin, Stdio};
+use cell::spec::{self, Ask, Mode, Network, Partial, RootfsRef, Spec, Stdin, Stdio};
 use record::error::{Result, SetupError, Step};
 use record::stream::Text;
 use record::{Outcome, Record};
@@ -42,6 +42,7 @@ pub(crate) struct Tool {
     /// For messages: `apt-get update`.
     name: String,
     partial: Partial,
+    tree: Option<PathBuf>,
 }
 
 impl Tool {
@@ -100,12 +101,18 @@ impl Tool {
                 limits,
                 ..Partial::default()
             },
+            tree: None,
         }
     }
 
     /// Uses this tree as the root.
     pub(crate) fn tree(mut self, tree: &Path) -> Self {
-        self.partial.rootfs = Some(tree.display().to_string());
+        self.tree = Some(tree.to_owned());
+        self
+    }
+
+    pub(crate) fn timeout(mut self, wall: Duration) -> Self {
+        self.partial.limits.wall = Some(Bound(Some(Span(wall))));
         self
     }
 
@@ -162,10 +169,12 @@ impl Tool {
         let ask = Ask {
             mode: Mode::Exec,
             cwd: Path::new("/"),
-            languages: &[],
             stdio: Stdio::Capture,
         };
         let mut spec = spec::load(&ask, None, self.partial)?;
+        if let Some(tree) = self.tree {
+            spec.rootfs = RootfsRef::Dir(tree);
+        }
         spec.stdin = Stdin::Null;
         Ok(spec)
     }
@@ -175,6 +184,11 @@ impl Tool {
     /// # Errors
     /// It could not be started, or did not end with status 0.
     pub(crate) fn run(self) -> Result<String, Failure> {
+        self.output().map(|(stdout, _)| stdout)
+    }
+
+    /// The same, with its standard error.
+    pub(crate) fn output(self) -> Result<(String, String), Failure> {
         let name = self.name.clone();
         let record = run::execute(&self.spec()?, Instant::now());
         output(name, record)
@@ -261,14 +275,14 @@ impl From<Failure> for SetupError {
     }
 }
 
-fn output(name: String, record: Record) -> Result<String, Failure> {
+fn output(name: String, record: Record) -> Result<(String, String), Failure> {
     if let Some(error) = record.setup_error {
         return Err(Failure::Setup(error));
     }
     let text = |text: Option<Text>| text.map_or_else(String::new, |text| text.to_string());
     let (stdout, stderr) = (text(record.stdout), text(record.stderr));
     let how = match (record.outcome, record.signal) {
-        (Outcome::Ok, _) => return Ok(stdout),
+        (Outcome::Ok, _) => return Ok((stdout, stderr)),
         (Outcome::Cancelled, _) => return Err(Failure::Setup(interrupted(None))),
         (Outcome::Exit, _) => format!("exit status {}", record.exit_code),
         (Outcome::Signal, Some(signal)) => format!("ended by {signal}"),

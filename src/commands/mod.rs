@@ -10,11 +10,10 @@ use serde::Serialize;
 use crate::cli::{self, Invocation, Options, OutputTo, Outputs};
 use crate::show;
 use cell::Parent;
-use cell::drivers;
 use cell::plan::Plan;
 use cell::probe::HostFacts;
 use cell::run;
-use cell::spec::{self, Ask, Language, Mode, Partial, Spec, Stdio};
+use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 use record::{Outcome, Record};
@@ -183,19 +182,9 @@ fn print_if_there_is_room(line: &str) {
 
 fn load(mode: Mode, options: &Options, partial: Partial) -> Result<Spec> {
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
-    let languages: Vec<Language<'_>> = drivers::TABLE
-        .iter()
-        .map(|driver| Language {
-            name: driver.name,
-            aliases: driver.aliases,
-            extensions: driver.extensions,
-            profile: driver.profile,
-        })
-        .collect();
     let ask = Ask {
         mode,
         cwd: &cwd,
-        languages: &languages,
         stdio: stdio(mode, options),
     };
     spec::load(&ask, options.spec.as_deref(), partial)

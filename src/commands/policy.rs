@@ -11,7 +11,7 @@ use crate::cli::PolicyAction;
 use cell::plan::seccomp::{self, Policy};
 use cell::spec::load::read_text;
 use cell::spec::partial::Partial;
-use cell::spec::profiles::{self, BUILT_IN};
+use cell::spec::profiles::{self, built_in};
 use cell::spec::read::quoted_key;
 use cell::spec::resolve::{Layer, Origin};
 use record::error::{Result, SetupError, Step};
@@ -57,7 +57,7 @@ pub(super) fn run(action: &PolicyAction) -> Result<u8> {
 /// The built-in profiles, and the system call policies given by name and
 /// description.
 pub(super) fn list(seccomp: &[(&str, &str)]) -> String {
-    let profiles: Vec<(&str, String)> = BUILT_IN
+    let profiles: Vec<(&str, String)> = built_in()
         .iter()
         .map(|profile| (profile.name, profile.description().unwrap_or_default()))
         .collect();
@@ -267,12 +267,12 @@ mod tests {
             text,
             "profiles (--policy):\n  \
                default     what every cell gets unless told otherwise\n  \
-               java        Java, as JShell runs it\n  \
-               javascript  JavaScript and TypeScript by Node.js\n  \
+               strict      as little as a small program can live with, and no fallbacks\n  \
                python      Python for data: numpy, pandas and matplotlib feel at home\n  \
+               javascript  JavaScript and TypeScript by Node.js\n  \
                r           R: statistics and plots\n  \
-               shell       shell scripts: many short processes, little memory\n  \
-               strict      as little as a small program can live with, and no fallbacks\n\n\
+               java        Java, as JShell runs it\n  \
+               shell       shell scripts: many short processes, little memory\n\n\
              system call policies (--seccomp):\n  \
                default  most programs\n  \
                x        few\n"
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_a_profile_that_means_the_same() {
         let folder = tempfile::tempdir().unwrap();
-        for profile in BUILT_IN {
+        for profile in built_in() {
             let shown = show(profile.name, folder.path()).unwrap();
             let copy = folder.path().join("copy.toml");
             std::fs::write(&copy, &shown).unwrap();
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_check_names_every_problem() {
-        for profile in BUILT_IN {
+        for profile in built_in() {
             assert_eq!(checked("p.toml", profile.source), "p.toml: sound\n");
         }
         assert_eq!(
@@ -348,7 +348,7 @@ mod tests {
              p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
              p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
              p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \
-               hint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in \
+               hint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in \
              its path or ends in .toml\n\
              p.toml:seccomp: there is no such seccomp policy\n  \
                hint: one of: default, no-unix-sockets, strict\n"

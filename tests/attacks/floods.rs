@@ -68,7 +68,11 @@ pub(crate) const SUITE: Suite = Suite {
         scene("amplified", amplified),
         scene("results-as-asked", results_as_asked),
         scene("files", files),
-        scene("memory-to-free", memory_to_free),
+        Scene {
+            name: "memory-to-free",
+            needs: &[Need::Program("python3"), Need::Alone],
+            run: memory_to_free,
+        },
         Scene {
             name: "frames-from-java",
             needs: &[Need::Program("java")],

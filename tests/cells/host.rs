@@ -8,7 +8,7 @@ use super::Stage;
 use super::raw::{Arg, call};
 
 /// Something that a host may lack.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The harness runs as root.
     Root,
@@ -22,6 +22,9 @@ pub(crate) enum Need {
     Cgroup,
     /// More time than the everyday tests may take.
     Long,
+    /// No test of another user at the same time: it measures what cells of
+    /// different users share.
+    Alone,
 }
 
 impl Need {

@@ -3,31 +3,38 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use serde::{Deserialize, Serialize};
 
 use super::attack::Attack;
 use super::raw::call;
 use super::scratch::{Scratch, chmod};
-use super::{Check, Need, Scene, Stage, Stop, Suite, fail, naive, probe};
+use super::{Check, Need, Scene, Stage, Stop, Suite, fail, naive, private, probe};
 
 /// The user that stands in for an unprivileged one when root runs the tests.
 /// It needs no entry in the user database.
 const PLAIN_USER: u32 = 4242;
 
-const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [FILTER...]
+const USAGE: &str =
+    "usage: cells [--list] [--require N] [--must PREFIX]... [--slowest N] [FILTER...]
 
   --list         show the names, run nothing
   --require N    fail when fewer than N tests pass
   --must PREFIX  fail when a test whose name starts so is skipped
+  --slowest N    list the N tests that took longest
   FILTER         run the tests whose names contain one of these
 
+Root runs every test twice, the second time as a plain user. Both runs go on at the
+same time, except for the tests that need the machine alone.
+
 environment: CELLBLOCK_BIN, the executable to test;
+             CELLS_OPTIONS, options to add to those on the command line;
              CELLS_PATIENCE, a factor for every deadline;
              CELLS_LONG, set to run the tests that take long as well";
 
@@ -36,16 +43,56 @@ struct Options {
     list: bool,
     require: usize,
     must: Vec<String>,
+    slowest: usize,
     filters: Vec<String>,
-    /// Given by the runner to itself when it becomes the plain user.
+    /// The stage of the runner that started this one as the plain user.
     stage: Option<PathBuf>,
+    /// Given with `stage`: the rows to run, by [`Part::name`].
+    part: String,
 }
 
-#[derive(Default)]
+/// Which rows a pass over the table runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Shared,
+    Alone,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Alone => "alone",
+        }
+    }
+
+    fn has(self, row: &Row<'_>) -> bool {
+        row.needs.contains(&Need::Alone) == (self == Self::Alone)
+    }
+}
+
+#[derive(Default, Serialize, Deserialize)]
 struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
+    times: Vec<(Duration, String)>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.times.extend(other.times);
+    }
+
+    fn print_slowest(&mut self, count: usize) {
+        self.times.sort_by(|one, other| other.cmp(one));
+        for (time, name) in self.times.iter().take(count) {
+            println!("{:6.2} s {name}", time.as_secs_f64());
+        }
+    }
 }
 
 /// A row of the table.
@@ -74,7 +121,7 @@ pub(crate) fn main(suites: &[&Suite]) -> i32 {
                 97
             })
         }
-        _ => match parse(args) {
+        _ => match parse(&args) {
             Ok(options) => run(suites, &options).unwrap_or_else(|stop| {
                 eprintln!("cells: {stop:?}");
                 1
@@ -87,27 +134,35 @@ pub(crate) fn main(suites: &[&Suite]) -> i32 {
     }
 }
 
-fn parse(args: Vec<String>) -> Result<Options, String> {
+/// The words of `CELLS_OPTIONS`, then those of the command line.
+fn parse(args: &[String]) -> Result<Options, String> {
+    let added = std::env::var("CELLS_OPTIONS").unwrap_or_default();
+    let mut words = added
+        .split_whitespace()
+        .chain(args.iter().map(String::as_str));
     let mut options = Options::default();
-    let mut args = args.into_iter();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
-        match arg.as_str() {
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word {
             "--list" => options.list = true,
-            "--require" => {
-                options.require = value()?
-                    .parse()
-                    .map_err(|_| "--require needs a number".to_owned())?;
-            }
-            "--must" => options.must.push(value()?),
+            "--require" => options.require = number(word, value()?)?,
+            "--must" => options.must.push(value()?.to_owned()),
+            "--slowest" => options.slowest = number(word, value()?)?,
             "--stage" => options.stage = Some(value()?.into()),
+            "--part" => options.part = value()?.to_owned(),
             // What cargo test users pass to every harness.
             "--nocapture" | "--quiet" | "-q" => {}
-            _ if arg.starts_with('-') => return Err(format!("unknown option {arg}")),
-            _ => options.filters.push(arg),
+            _ if word.starts_with('-') => return Err(format!("unknown option {word}")),
+            _ => options.filters.push(word.to_owned()),
         }
     }
     Ok(options)
+}
+
+fn number(option: &str, value: &str) -> Result<usize, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{option} needs a number, got {value:?}"))
 }
 
 fn table<'a>(suites: &[&'a Suite]) -> Vec<Row<'a>> {
@@ -148,16 +203,24 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
     // What the caller left open is not to be mistaken for a leak.
     const CLOSE_ON_EXEC: u32 = 4;
     call!(SYS_close_range, 3, u32::MAX, CLOSE_ON_EXEC)?;
-    let mut tally = Tally::default();
-    if let Some(dir) = &options.stage {
-        run_rows(&rows, &at(dir), options, &mut tally)?;
-    } else {
-        let home = make_stage()?;
-        run_rows(&rows, &at(home.path()), options, &mut tally)?;
-        if nix::unistd::geteuid().is_root() {
-            run_as_plain_user(home.path(), &mut tally)?;
-        }
+    if let Some(home) = &options.stage {
+        return as_plain_user(&rows, home, options);
     }
+    let home = make_stage()?;
+    let stage = at(home.path());
+    let mut tally = Tally::default();
+    if geteuid().is_root() {
+        // What others mount meanwhile is not what a cell leaves behind.
+        private::enter()?;
+        let plain = PlainUser::start(home.path(), Part::Shared)?;
+        run_rows(&rows, Some(Part::Shared), &stage, options, &mut tally);
+        tally.add(plain.finish()?);
+        run_rows(&rows, Some(Part::Alone), &stage, options, &mut tally);
+        tally.add(PlainUser::start(home.path(), Part::Alone)?.finish()?);
+    } else {
+        run_rows(&rows, None, &stage, options, &mut tally);
+    }
+    tally.print_slowest(options.slowest);
     println!(
         "{} passed, {} failed, {} skipped",
         tally.passed, tally.failed, tally.skipped
@@ -187,29 +250,35 @@ fn make_stage() -> Check<Scratch> {
     }
     let plain = home.dir("plain", 0o755)?;
     home.dir("root", 0o755)?;
-    if nix::unistd::geteuid().is_root() {
+    if geteuid().is_root() {
         chown(&plain, Some(PLAIN_USER), Some(PLAIN_USER))?;
     }
     Ok(home)
 }
 
 fn at(home: &Path) -> Stage {
-    let dir = if nix::unistd::geteuid().is_root() {
-        "root"
-    } else {
-        "plain"
-    };
+    let dir = if geteuid().is_root() { "root" } else { "plain" };
     Stage::new(home.join("cellblock"), home.join("cells"), home.join(dir))
 }
 
-fn run_rows(rows: &[Row<'_>], stage: &Stage, options: &Options, tally: &mut Tally) -> Check {
+/// Runs the rows of `part`, or all of them.
+fn run_rows(
+    rows: &[Row<'_>],
+    part: Option<Part>,
+    stage: &Stage,
+    options: &Options,
+    tally: &mut Tally,
+) {
     let who = if stage.root() { "root" } else { "user" };
     for row in rows {
+        if part.is_some_and(|part| !part.has(row)) {
+            continue;
+        }
         let name = format!("{who}:{}", row.name);
         let started = Instant::now();
         let came = run_row(row, stage);
+        let took = started.elapsed();
         let notes = stage.take_notes();
-        let slow = started.elapsed() > stage.within(1_000);
         match came {
             Ok(()) => {
                 tally.passed += 1;
@@ -217,8 +286,8 @@ fn run_rows(rows: &[Row<'_>], stage: &Stage, options: &Options, tally: &mut Tall
                 for note in notes {
                     line.push_str(&format!(" ({note})"));
                 }
-                if slow {
-                    line.push_str(&format!(" [{:.1} s]", started.elapsed().as_secs_f64()));
+                if took > stage.within(1_000) {
+                    line.push_str(&format!(" [{:.1} s]", took.as_secs_f64()));
                 }
                 println!("{line}");
             }
@@ -235,8 +304,8 @@ fn run_rows(rows: &[Row<'_>], stage: &Stage, options: &Options, tally: &mut Tall
                 println!("FAILED {name}: {why}");
             }
         }
+        tally.times.push((took, name));
     }
-    Ok(())
 }
 
 fn run_row(row: &Row<'_>, stage: &Stage) -> Check {
@@ -274,43 +343,49 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
         .replace('\n', " ")
 }
 
-/// Runs the table once more in a process of the plain user's.
-fn run_as_plain_user(home: &Path, tally: &mut Tally) -> Check {
-    let mut child = Command::new(home.join("cells"))
-        .args(std::env::args_os().skip(1))
-        .arg("--stage")
-        .arg(home)
-        .args(["--require", "0"])
-        .uid(PLAIN_USER)
-        .gid(PLAIN_USER)
-        .current_dir("/")
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let Some(output) = child.stdout.take() else {
-        return Err(fail("the plain user's run has no output"));
-    };
-    let mut told = None;
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        match read_tally(&line) {
-            Some(theirs) => told = Some(theirs),
-            None => println!("{line}"),
-        }
-    }
-    child.wait()?;
-    let theirs = told.ok_or_else(|| fail("the plain user's run broke off"))?;
-    tally.passed += theirs.passed;
-    tally.failed += theirs.failed;
-    tally.skipped += theirs.skipped;
-    Ok(())
+/// A run of one part of the table in a process of the plain user's.
+struct PlainUser {
+    process: Child,
+    tally: PathBuf,
 }
 
-fn read_tally(line: &str) -> Option<Tally> {
-    let (passed, rest) = line.split_once(" passed, ")?;
-    let (failed, rest) = rest.split_once(" failed, ")?;
-    Some(Tally {
-        passed: passed.parse().ok()?,
-        failed: failed.parse().ok()?,
-        skipped: rest.strip_suffix(" skipped")?.parse().ok()?,
-    })
+impl PlainUser {
+    fn start(home: &Path, part: Part) -> Check<Self> {
+        let process = Command::new(home.join("cells"))
+            .args(std::env::args_os().skip(1))
+            .arg("--stage")
+            .arg(home)
+            .args(["--part", part.name()])
+            .current_dir("/")
+            .spawn()?;
+        let tally = tally_of(home, part.name());
+        Ok(Self { process, tally })
+    }
+
+    fn finish(mut self) -> Check<Tally> {
+        self.process.wait()?;
+        let tally = fs::read(&self.tally)
+            .map_err(|error| fail(format!("the plain user's run broke off: {error}")))?;
+        Ok(serde_json::from_slice(&tally)?)
+    }
+}
+
+fn tally_of(home: &Path, part: &str) -> PathBuf {
+    home.join("plain").join(format!("tally-{part}"))
+}
+
+/// What [`PlainUser::start`] starts: gives up root and runs one part of the table, in a
+/// mount namespace apart from that of root's tests.
+fn as_plain_user(rows: &[Row<'_>], home: &Path, options: &Options) -> Check<i32> {
+    private::enter()?;
+    setgroups(&[])?;
+    setgid(Gid::from_raw(PLAIN_USER))?;
+    setuid(Uid::from_raw(PLAIN_USER))?;
+    let part = [Part::Shared, Part::Alone]
+        .into_iter()
+        .find(|part| part.name() == options.part);
+    let mut tally = Tally::default();
+    run_rows(rows, part, &at(home), options, &mut tally);
+    fs::write(tally_of(home, &options.part), serde_json::to_vec(&tally)?)?;
+    Ok(0)
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell::drivers::frames::{Frame, FrameReader, Request};
+use cell::drivers::frames::{Displayed, Frame, FrameReader, Request};
 use cell::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
 use record::bytes::RawText;
 use record::json::Json;
@@ -174,6 +174,7 @@ impl Bench {
         let name = format!("main.{}", self.driver.extensions[0]);
         let directory = self.workspace();
         let request = Request {
+            execution: 1,
             code: &code,
             name: &name,
             directory: &directory,
@@ -256,10 +257,12 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
         let mut chunk = [0; 4096];
         while let Ok(count @ 1..) = channel.read(&mut chunk) {
             reader
-                .feed(&chunk[..count], |frame| frames.push(frame))
+                .feed(&chunk[..count], |execution, frame| {
+                    assert_eq!(execution, 1);
+                    frames.push(frame);
+                })
                 .unwrap();
         }
-        assert_eq!(reader.unknown(), 0);
         frames
     });
     let deadline = Instant::now() + DEADLINE;
@@ -290,11 +293,11 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
     for frame in frames.join().unwrap() {
         match frame {
             Frame::Started => run.started = true,
-            Frame::Result { item, notes, .. } => {
+            Frame::Result(Displayed { item, notes, .. }) => {
                 run.results.push(item);
                 run.notes.extend(notes);
             }
-            Frame::Update { item, notes, .. } => {
+            Frame::Update(Displayed { item, notes, .. }) => {
                 run.updates.push(item);
                 run.notes.extend(notes);
             }
@@ -304,6 +307,7 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
                 run.is_syntax = is_syntax;
             }
             Frame::Done => run.done = true,
+            Frame::Unknown => panic!("a frame of an unknown kind"),
         }
     }
     run

@@ -14,7 +14,7 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[Scene {
         name: "two-hundred-at-once",
-        needs: &[],
+        needs: &[Need::Alone],
         run: two_hundred_at_once,
     }],
     actors: &[],

@@ -50,7 +50,9 @@ fn policy_format() -> String {
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("policy.txt"));
     let schema = schemars::schema_for!(cell::spec::Partial).to_value();
-    let default = cell::spec::profiles::built_in("default").unwrap().source;
+    let default = cell::spec::profiles::find_built_in("default")
+        .unwrap()
+        .source;
     let default: serde_json::Value = toml::from_str(default).unwrap();
     let style = reference::Style {
         root: "TOP LEVEL",

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,22 +69,24 @@ impl Browser {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// How many connections a page opens to the address that it is given.
-    pub(crate) fn connections(&self, page: impl FnOnce(&str) -> String) -> usize {
+    /// The connections that `page`, made for an address, opens to that address: what
+    /// each asks for, empty when it asks for nothing.
+    pub(crate) fn connections(&self, page: impl FnOnce(&str) -> String) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let page = page(&format!("http://{address}"));
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let server = scope.spawn(|| refuse(&listener, &is_over));
-            let page = page(&format!("http://{address}"));
+            // Its drop ends the server also when this thread panics; else the scope
+            // would wait for ever.
+            let end = EndOfServer(&is_over, address);
             self.open(
                 &page,
                 &["--virtual-time-budget=3000".as_ref(), "--dump-dom".as_ref()],
             );
-            is_over.store(true, Ordering::Relaxed);
-            // Wakes the server, and is not counted.
-            drop(TcpStream::connect(address));
-            server.join().unwrap() - 1
+            drop(end);
+            server.join().unwrap()
         })
     }
 
@@ -99,20 +101,35 @@ impl Browser {
     }
 }
 
-/// Answers that there is nothing; returns how many connections there were.
-fn refuse(listener: &TcpListener, is_over: &AtomicBool) -> usize {
-    let mut count = 0;
+/// Ends [`refuse`] when it is dropped.
+struct EndOfServer<'a>(&'a AtomicBool, SocketAddr);
+
+impl Drop for EndOfServer<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        // Wakes the server.
+        drop(TcpStream::connect(self.1));
+    }
+}
+
+/// Answers that there is nothing; returns what was asked for.
+fn refuse(listener: &TcpListener, is_over: &AtomicBool) -> Vec<String> {
+    let mut asked = Vec::new();
     loop {
         let (mut connection, _) = listener.accept().unwrap();
-        count += 1;
         if is_over.load(Ordering::Relaxed) {
-            // Those that were not looked at yet.
+            // One of the waiting connections is the one that woke this thread.
             listener.set_nonblocking(true).unwrap();
-            return count + iter::from_fn(|| listener.accept().ok()).count();
+            asked.extend(iter::from_fn(|| listener.accept().ok()).map(|_| String::new()));
+            return asked;
         }
         // One that is opened in advance asks for nothing.
         let _ = connection.set_read_timeout(Some(Duration::from_millis(100)));
-        let _ = connection.read(&mut [0; 4096]);
+        let mut request = [0; 4096];
+        let length = connection.read(&mut request).unwrap_or(0);
+        let request = String::from_utf8_lossy(&request[..length]);
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        asked.push(path.to_owned());
         let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         let _ = connection.write_all(answer.as_bytes());
     }

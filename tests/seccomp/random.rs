@@ -56,8 +56,19 @@ fn policy() -> impl Strategy<Value = Value> {
     })
 }
 
+/// A case is a whole policy, tried call by call, and takes seconds.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: usual.cases / 40,
+        max_shrink_iters: 50,
+        failure_persistence: None,
+        ..usual
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, max_shrink_iters: 50, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn any_program_does_what_its_policy_says(policy in policy()) {

@@ -18,6 +18,8 @@ pub(crate) fn compile(published: &str) -> Result<Validator, String> {
 /// What is wrong with a document, each with its place in it.
 pub(crate) fn errors(validator: &Result<Validator, String>, document: &Value) -> Vec<String> {
     match validator {
+        // Much faster than finding no error.
+        Ok(validator) if validator.is_valid(document) => Vec::new(),
         Ok(validator) => validator
             .iter_errors(document)
             .map(|error| format!("{}: {error}", error.instance_path))

@@ -2,16 +2,19 @@
 //!
 //! Everything here costs microseconds. `doctor` tries the rest for real.
 
+use std::path::Path;
+
 use nix::errno::Errno;
 use serde::Serialize;
 
 use record::error::{Result, SetupError, Step};
 
 mod filters;
+pub(crate) mod mounts;
 
 pub use filters::{DeniedCall, Filters};
 
-/// The oldest kernel that has all a cell is made of: mount_setattr(2) came with
+/// The oldest kernel that has everything a cell needs: mount_setattr(2) came with
 /// 5.12, Landlock with 5.13, `cgroup.kill` with 5.14.
 pub const MIN_KERNEL: (u32, u32) = (5, 14);
 
@@ -62,8 +65,13 @@ impl HostFacts {
     }
 }
 
-/// The Landlock ABI; 0 where there is none, or a filter denies it. Some of them
-/// kill who asks.
+/// Whether systemd manages this host (sd_booted(3)).
+pub(crate) fn has_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// The Landlock ABI; 0 where there is none, or a filter denies asking for it, which
+/// may kill this process.
 pub fn landlock_abi() -> u32 {
     match Filters::current().denial("landlock_create_ruleset") {
         Some(_) => 0,

@@ -2,10 +2,11 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::clone::{Fork, fork_into};
 
@@ -36,14 +37,30 @@ pub fn attribute_is_one(file: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Runs `work` in a copy of this process and returns a pidfd for it. The copy
-/// ends with `work`'s result as its status, without running anybody's
-/// destructors. It is a child like any other: somebody must wait for it.
+/// Runs `work` in a copy of this process that is no child of it. The copy ends after
+/// `work`, without running any destructors of this process.
 ///
 /// # Errors
 /// `EDEADLK` when this process has more than one thread: in the copy, locks that
-/// the others hold would stay locked for ever. Otherwise clone3(2)'s.
-pub fn fork_apart(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
+/// the others hold would stay locked for ever. Otherwise those of clone3(2) and
+/// waitid(2).
+pub fn spawn_detached(work: impl FnOnce()) -> Result<(), Errno> {
+    let child = fork_to(|| {
+        i32::from(
+            fork_to(|| {
+                work();
+                0
+            })
+            .is_err(),
+        )
+    })?;
+    // It ends at once, and with that the copy is no descendant of this process.
+    while waitid(Id::PIDFd(child.as_fd()), WaitPidFlag::WEXITED) == Err(Errno::EINTR) {}
+    Ok(())
+}
+
+/// Runs `work` in a copy of this process, which ends with its result as the status.
+fn fork_to(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
     if !super::process::has_one_thread()? {
         return Err(Errno::EDEADLK);
     }

@@ -8,7 +8,7 @@ pub fn abi() -> u32 {
     query().unwrap_or(0)
 }
 
-/// The same, and why there is none.
+/// The same, or why it is not there.
 ///
 /// # Errors
 /// ENOSYS where the kernel was built without Landlock or a filter hides it,

@@ -1,6 +1,7 @@
 //! Attributes of processes, their descriptors and their ends.
 
 use std::ffi::{CStr, CString};
+use std::ops::Add;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -165,6 +166,25 @@ impl CpuTime {
     pub fn total(self) -> Duration {
         self.user + self.system
     }
+
+    /// What is left of each without `other`'s.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(other.user),
+            system: self.system.saturating_sub(other.system),
+        }
+    }
+}
+
+impl Add for CpuTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+        }
+    }
 }
 
 /// The CPUs that this process may use, by rising number.
@@ -295,7 +315,7 @@ pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(drop)
 }
 
-/// Executes `path` (execve(2)); returns only to say why not.
+/// Executes `path` (execve(2)); returns only when that fails, with the error.
 pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter()

@@ -1,4 +1,4 @@
-//! Loading system call filters and hearing of what they deny (seccomp(2)).
+//! Loading system call filters, and answering the calls that they deny (seccomp(2)).
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -94,7 +94,7 @@ const NOTIF_SEND: u32 = iowr(1, size_of::<Response>());
 /// change what they point to.
 ///
 /// # Errors
-/// ENOENT when the caller died meanwhile, EAGAIN when there was none.
+/// ENOENT when the calling process died meanwhile, EAGAIN when no call waits.
 pub fn deny_next(
     listener: BorrowedFd<'_>,
     errno_of: impl FnOnce(i64) -> Errno,

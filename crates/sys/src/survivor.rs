@@ -1,10 +1,9 @@
-//! A process that outlives this one, to clear up behind it.
+//! A process that outlives this one and cleans up after it.
 //!
-//! It shares this process's memory, which makes it four times cheaper than a
-//! fork: no page tables are copied, and no page is copied later for being
-//! written. The price is a rule: as long as this process lives, the survivor
-//! touches nothing but its own stack, not even `errno`, which is where its bare
-//! system calls come from.
+//! It shares this process's memory, which makes it four times cheaper than a fork:
+//! no page tables are copied, and later no pages. The price is a rule: as long as
+//! this process lives, the survivor touches nothing but its own stack, not even
+//! `errno`, so it makes its system calls without the C library.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -19,22 +18,22 @@ use super::process::pidfd_send_signal;
 /// Its stack; most of it is never touched.
 const STACK: usize = 64 * 1024;
 
-/// What the survivor does when this process is dead.
+/// What the survivor does once this process is dead.
 pub type After = fn(BorrowedFd<'_>, &CStr);
 
 /// A waiting process. Dropping this ends it before it does anything.
 #[derive(Debug)]
 pub struct Survivor {
     pidfd: OwnedFd,
-    _will: Box<Will>,
+    _task: Box<Task>,
     _stack: Vec<u128>,
 }
 
-/// What the survivor knows.
+/// What the survivor needs; nobody writes to it.
 #[derive(Debug)]
-struct Will {
+struct Task {
     /// Readable when this process is dead.
-    testator: RawFd,
+    parent_pidfd: RawFd,
     dir: RawFd,
     name: CString,
     after: After,
@@ -48,9 +47,9 @@ impl Survivor {
     /// # Errors
     /// The error number of pidfd_open(2) (Linux 5.3) or clone(2).
     pub fn start(dir: BorrowedFd<'_>, name: CString, after: After) -> Result<Self, Errno> {
-        let testator = pidfd_of_self()?;
-        let will = Box::new(Will {
-            testator: testator.as_raw_fd(),
+        let parent_pidfd = pidfd_of_self()?;
+        let task = Box::new(Task {
+            parent_pidfd: parent_pidfd.as_raw_fd(),
             dir: dir.as_raw_fd(),
             name,
             after,
@@ -59,7 +58,7 @@ impl Survivor {
         let mut pidfd: RawFd = -1;
         // SAFETY: one past the end of the allocation is a valid pointer value, and
         // the stack grows down from it; u128 gives the 16 bytes of alignment that
-        // the ABI wants. Stack and will are kept until the new process is waited
+        // the ABI wants. Stack and task are kept until the new process is waited
         // for, see `drop`, or for ever. It does nothing to this process's memory
         // while that lives, see `outlive`.
         let pid = unsafe {
@@ -67,7 +66,7 @@ impl Survivor {
                 outlive,
                 stack.as_mut_ptr_range().end.cast(),
                 libc::CLONE_VM | libc::CLONE_PIDFD,
-                (&raw const *will).cast_mut().cast(),
+                (&raw const *task).cast_mut().cast(),
                 &raw mut pidfd,
             )
         };
@@ -76,12 +75,12 @@ impl Survivor {
             // SAFETY: the kernel has just made this descriptor, and nobody else
             // owns it.
             pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-            _will: will,
+            _task: task,
             _stack: stack,
         })
     }
 
-    /// Lets it wait on, until this process ends.
+    /// Leaves it waiting until this process ends.
     pub fn stay(self) {
         // Its stack has to stay as well.
         std::mem::forget(self);
@@ -107,14 +106,14 @@ fn pidfd_of_self() -> Result<OwnedFd, Errno> {
 }
 
 /// The survivor's life.
-extern "C" fn outlive(will: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the will is kept as long as this process lives, and nobody writes
+extern "C" fn outlive(task: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the task is kept as long as this process lives, and nobody writes
     // to it.
-    let will = unsafe { &*will.cast::<Will>() };
+    let task = unsafe { &*task.cast::<Task>() };
     const INTERRUPTED: isize = -(libc::EINTR as isize);
     let all_signals = u64::MAX;
     let mut death = libc::pollfd {
-        fd: will.testator,
+        fd: task.parent_pidfd,
         events: libc::POLLIN,
         revents: 0,
     };
@@ -141,10 +140,10 @@ extern "C" fn outlive(will: *mut libc::c_void) -> libc::c_int {
                 0,
             ],
         );
-        let [first, second] = if will.dir < will.testator {
-            [will.dir as usize, will.testator as usize]
+        let [first, second] = if task.dir < task.parent_pidfd {
+            [task.dir as usize, task.parent_pidfd as usize]
         } else {
-            [will.testator as usize, will.dir as usize]
+            [task.parent_pidfd as usize, task.dir as usize]
         };
         for (from, to) in [
             (0, first),
@@ -167,7 +166,7 @@ extern "C" fn outlive(will: *mut libc::c_void) -> libc::c_int {
     }
     // The rule ends here: the memory is ours alone.
     // SAFETY: the descriptor was kept above.
-    let dir = unsafe { BorrowedFd::borrow_raw(will.dir) };
-    (will.after)(dir, &will.name);
+    let dir = unsafe { BorrowedFd::borrow_raw(task.dir) };
+    (task.after)(dir, &task.name);
     0
 }

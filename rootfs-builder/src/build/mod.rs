@@ -229,10 +229,10 @@ fn smoke_test(context: &BuildContext, tree: &Path, folder: &RecipeFolder) -> Res
         context
             .job
             .step(&format!("testing {language} of {}", recipe.name));
-        let driver = drivers::TABLE.iter().find(|driver| driver.name == language);
+        let profile = drivers::find(language).and_then(|driver| driver.profile);
         let name = format!("{}: smoke.{language}", recipe.name);
         let words = words.iter().map(String::as_str);
-        let ended = Tool::confined(&name, words, driver.map(|driver| driver.profile))
+        let ended = Tool::confined(&name, words, profile.map(|profile| profile.name))
             .tree(tree)
             .ro(&context.directory_with("recipe", folder.files())?, RECIPE)
             .run();

@@ -16,7 +16,7 @@ fn fields_that_nobody_knows_are_left_out() {
         ] {
             fields.push(extra);
         }
-        assert_eq!(read([&message(&fields)[..]]), (vec![expected], 0, None));
+        assert_eq!(read([&message(&fields)[..]]), (vec![expected], None));
     }
     let bytes: [(u8, &[u8], &[u8]); 3] = [
         (b't', b"kind", b"result"),
@@ -25,7 +25,7 @@ fn fields_that_nobody_knows_are_left_out() {
     ];
     let nothing = json!({"is_main_result": false, "text": null, "formats": {}});
     let expected = json!({"result": nothing, "why": []});
-    assert_eq!(read([&message(&bytes)[..]]), (vec![expected], 0, None));
+    assert_eq!(read([&message(&bytes)[..]]), (vec![expected], None));
 }
 
 #[test]
@@ -39,13 +39,11 @@ fn fields_that_are_missing_are_empty() {
         ("error", json!({"error": blank, "syntax": false})),
         ("done", json!("done")),
     ] {
-        assert_eq!(accepted(kind.as_bytes(), &[]), (vec![expected], 0));
+        assert_eq!(accepted(kind.as_bytes(), &[]), expected);
     }
-    // Of nothing, which is none.
-    assert_eq!(
-        accepted(b"update", &[(b't', "text/plain", b"x")]),
-        (vec![], 1)
-    );
+    // It does not name what it updates.
+    let update = accepted(b"update", &[(b't', "text/plain", b"x")]);
+    assert_eq!(update, "unknown");
 }
 
 #[test]
@@ -66,10 +64,10 @@ fn of_fields_that_come_twice_the_last_counts() {
         "chart": {"type": "bar"}, "display_id": "b"});
     let why = ["data: not a JSON object", "chart: not JSON"];
     let expected = json!({"result": item, "why": why});
-    assert_eq!(accepted(b"result", twice), (vec![expected], 0));
+    assert_eq!(accepted(b"result", twice), expected);
     item["is_main_result"] = json!(false);
     let expected = json!({"update": item, "why": why});
-    assert_eq!(accepted(b"update", twice), (vec![expected], 0));
+    assert_eq!(accepted(b"update", twice), expected);
 
     let twice: &[Field<'_>] = &[
         (b't', "name", b"A"),
@@ -88,12 +86,9 @@ fn of_fields_that_come_twice_the_last_counts() {
     let error = json!({"name": "B", "message": "b", "traceback": ["a", "b"], "line": null,
         "errno": 1});
     let expected = json!({"error": error, "syntax": true});
-    assert_eq!(accepted(b"error", twice), (vec![expected], 0));
+    assert_eq!(accepted(b"error", twice), expected);
     let waits = (b't', "wait", &b"0"[..]);
-    assert_eq!(
-        accepted(b"clear", &[waits, waits]),
-        (vec![json!({"clear": true})], 0)
-    );
+    assert_eq!(accepted(b"clear", &[waits, waits]), json!({"clear": true}));
 }
 
 #[test]
@@ -113,10 +108,10 @@ fn a_type_that_does_not_fit_is_no_other_value() {
         "formats": {"text/plain": "z", "text/html": "PGI+", "image/png": "no png"}});
     let why = ["why", "chart: not JSON", "data: not a JSON object"];
     let expected = json!({"result": item, "why": why});
-    assert_eq!(accepted(b"result", fields), (vec![expected], 0));
+    assert_eq!(accepted(b"result", fields), expected);
     item["is_main_result"] = json!(false);
     let expected = json!({"update": item, "why": why});
-    assert_eq!(accepted(b"update", fields), (vec![expected], 0));
+    assert_eq!(accepted(b"update", fields), expected);
 
     let fields: &[Field<'_>] = &[
         (b'b', "name", b"E"),
@@ -128,12 +123,9 @@ fn a_type_that_does_not_fit_is_no_other_value() {
     ];
     let error = json!({"name": "E", "message": "{}", "traceback": ["t"], "line": null});
     let expected = json!({"error": error, "syntax": true});
-    assert_eq!(accepted(b"error", fields), (vec![expected], 0));
+    assert_eq!(accepted(b"error", fields), expected);
     let waits = (b'j', "wait", &b"false"[..]);
-    assert_eq!(
-        accepted(b"clear", &[waits]),
-        (vec![json!({"clear": true})], 0)
-    );
+    assert_eq!(accepted(b"clear", &[waits]), json!({"clear": true}));
 }
 
 #[test]
@@ -150,7 +142,7 @@ fn names_are_cut_and_what_is_no_text_is_replaced() {
         "formats": {"text/plain": "\u{fffd}a\\ud800", "application/json": "\"\u{fffd}\""}});
     for kind in ["result", "update"] {
         let expected = json!({kind: item, "why": [cut]});
-        assert_eq!(accepted(kind.as_bytes(), fields), (vec![expected], 0));
+        assert_eq!(accepted(kind.as_bytes(), fields), expected);
     }
     let line = [b'l'; 9000];
     let fields: &[Field<'_>] = &[
@@ -162,11 +154,11 @@ fn names_are_cut_and_what_is_no_text_is_replaced() {
     let error = json!({"name": cut, "message": "\u{fffd}", "traceback": ["l".repeat(8192)],
         "line": null});
     let expected = json!({"error": error, "syntax": false});
-    assert_eq!(accepted(b"error", fields), (vec![expected], 0));
+    assert_eq!(accepted(b"error", fields), expected);
     // No key is longer.
     let key = format!("text/{}", "k".repeat(250));
-    let (frames, _) = accepted(b"result", &[(b't', &key, b"x")]);
-    assert_eq!(frames[0]["result"]["formats"], json!({key: "x"}));
+    let frame = accepted(b"result", &[(b't', &key, b"x")]);
+    assert_eq!(frame["result"]["formats"], json!({key: "x"}));
 }
 
 #[test]
@@ -183,11 +175,11 @@ fn json_is_parsed_127_deep_and_no_deeper() {
             (b'j', "application/json", list.as_bytes()),
             (b'j', "metadata", map.as_bytes()),
         ];
-        let (frames, _) = accepted(b"result", fields);
-        let result = &frames[0]["result"];
+        let frame = accepted(b"result", fields);
+        let result = &frame["result"];
         assert_eq!(result["formats"]["application/json"].is_array(), is_parsed);
         assert_eq!(result["formats"]["application/json"] == list, !is_parsed);
         assert_eq!(result["metadata"].is_object(), is_parsed);
-        assert_eq!(frames[0]["why"], why);
+        assert_eq!(frame["why"], why);
     }
 }

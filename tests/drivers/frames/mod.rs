@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cell::drivers::frames::{Frame, FrameReader, REQUEST_CAP, Request, Violation};
+use cell::drivers::frames::{Displayed, Frame, FrameReader, REQUEST_CAP, Request, Violation};
 use record::bytes::RawText;
 use record::{CodeError, ResultItem};
 use serde_json::{Value, json};
@@ -29,11 +29,12 @@ fn message<K: AsRef<[u8]>>(fields: &[(u8, K, &[u8])]) -> Vec<u8> {
 fn shown(frame: Frame) -> Value {
     let mut shown = match frame {
         Frame::Started => json!("started"),
-        Frame::Result { item, notes, .. } => json!({"result": item, "why": notes}),
-        Frame::Update { item, notes, .. } => json!({"update": item, "why": notes}),
+        Frame::Result(Displayed { item, notes, .. }) => json!({"result": item, "why": notes}),
+        Frame::Update(Displayed { item, notes, .. }) => json!({"update": item, "why": notes}),
         Frame::Clear { wait } => json!({"clear": wait}),
         Frame::Error { error, is_syntax } => json!({"error": error, "syntax": is_syntax}),
         Frame::Done => json!("done"),
+        Frame::Unknown => json!("unknown"),
     };
     for part in shown
         .as_object_mut()
@@ -51,28 +52,27 @@ fn shown(frame: Frame) -> Value {
     shown
 }
 
-/// All frames in these chunks, how many there were of no known kind, and what
-/// ended them.
-fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, u64, Option<Violation>) {
+/// All frames in these chunks, and the violation that ended them.
+fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Option<Violation>) {
     let mut reader = FrameReader::new();
     let mut frames = Vec::new();
     let mut end = None;
     for chunk in chunks {
-        match reader.feed(chunk, |frame| frames.push(shown(frame))) {
+        match reader.feed(chunk, |_, frame| frames.push(shown(frame))) {
             Ok(()) => assert_eq!(end, None, "a violation is final"),
             Err(violation) => end = Some(violation),
         }
     }
-    (frames, reader.unknown(), end)
+    (frames, end)
 }
 
-/// What remains of one frame of `kind`, which is itself acceptable.
-fn accepted(kind: &[u8], fields: &[Field<'_>]) -> (Vec<Value>, u64) {
+/// What a frame of `kind` with these fields becomes; it is no violation.
+fn accepted(kind: &[u8], fields: &[Field<'_>]) -> Value {
     let mut all = vec![(b't', "kind", kind)];
     all.extend(fields);
-    let (frames, unknown, end) = read([&message(&all)[..]]);
-    assert_eq!(end, None, "{all:?}");
-    (frames, unknown)
+    let (mut frames, end) = read([&message(&all)[..]]);
+    assert_eq!((frames.len(), end), (1, None), "{all:?}");
+    frames.remove(0)
 }
 
 /// A good frame of each kind, and what the record says of it.
@@ -126,7 +126,7 @@ fn one(kind: &str, fields: &[Field<'_>]) -> Frame {
     all.extend(fields);
     let mut frames = Vec::new();
     FrameReader::new()
-        .feed(&message(&all), |frame| frames.push(frame))
+        .feed(&message(&all), |_, frame| frames.push(frame))
         .unwrap();
     assert_eq!(frames.len(), 1);
     frames.remove(0)
@@ -134,7 +134,7 @@ fn one(kind: &str, fields: &[Field<'_>]) -> Frame {
 
 fn result(fields: &[Field<'_>]) -> (ResultItem, Vec<String>) {
     match one("result", fields) {
-        Frame::Result { item, notes, .. } => (item, notes),
+        Frame::Result(Displayed { item, notes, .. }) => (item, notes),
         other => panic!("{other:?}"),
     }
 }
@@ -203,7 +203,7 @@ fn updates_and_clears_are_told_apart() {
         (b't', "display_id", b"a"),
         (b't', "failed", b"text/html: no"),
     ];
-    let Frame::Update { item, notes, .. } = one("update", &fields) else {
+    let Frame::Update(Displayed { item, notes, .. }) = one("update", &fields) else {
         panic!("no update")
     };
     assert_eq!((item.text.as_deref(), notes.len()), (Some("new"), 1));
@@ -214,11 +214,6 @@ fn updates_and_clears_are_told_apart() {
         };
         assert_eq!(wait, waits);
     }
-    // Of nothing.
-    assert_eq!(
-        accepted(b"update", &[(b't', "text/plain", b"x")]),
-        (vec![], 1)
-    );
 }
 
 #[test]
@@ -303,9 +298,31 @@ fn json_of_many_values_is_kept_as_its_text() {
 }
 
 #[test]
+fn a_frame_has_the_number_of_its_execution() {
+    for (number, expected) in [
+        (&b"1"[..], 1),
+        (b"18446744073709551615", u64::MAX),
+        // Until every shim writes numbers.
+        (b"", 1),
+        (b"-1", 1),
+        (b"18446744073709551616", 1),
+    ] {
+        for (mut fields, _) in kinds() {
+            fields.insert(1, (b't', "execution", number));
+            let mut executions = Vec::new();
+            FrameReader::new()
+                .feed(&message(&fields), |execution, _| executions.push(execution))
+                .unwrap();
+            assert_eq!(executions, [expected]);
+        }
+    }
+}
+
+#[test]
 fn a_request_that_is_too_long_says_so() {
     let code = RawText::from(vec![b'#'; REQUEST_CAP]);
     let request = Request {
+        execution: 1,
         code: &code,
         name: "a",
         directory: Path::new("/"),

@@ -10,17 +10,16 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
 
-use super::attempt;
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
 use sys;
 
-/// What all processes of this user namespace may have together. The kernel counts
-/// it against the one who made the namespace as well, who has 128 instances and,
-/// on a small machine, 8192 watches: a program that takes all there is must leave
-/// most to the caller, to other cells, or to root's daemons.
+/// inotify instances and watches for all processes of this user namespace together.
+/// The kernel charges them to the namespace's owner too, who has 128 instances and,
+/// on a small machine, 8192 watches: most must stay for the caller, for other cells
+/// and for root's daemons.
 const SHARES: [(&str, &[u8]); 2] = [
     ("sys/user/max_inotify_instances", b"4"),
     ("sys/user/max_inotify_watches", b"1024"),
@@ -36,31 +35,27 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     let write = CallSite::new(Step::Nesting, Call::Write);
     let proc = match settings_of_caller() {
         Some(proc) => proc,
-        None => {
-            own_settings().map_err(|e| CallSite::new(Step::Nesting, Call::Fsmount).failed(e))?
-        }
+        None => own_settings().at(CallSite::new(Step::Nesting, Call::Fsmount))?,
     };
     set(&proc, "sys/user/max_user_namespaces", b"0").map_err(|e| write.failed(e))?;
     for (setting, value) in SHARES {
         match set(&proc, setting, value) {
-            // A kernel without inotify has none to share.
+            // A kernel without inotify.
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(write.failed(errno)),
         }
     }
     match sys::process::try_nested_userns() {
-        // The limit. Where only root may make user namespaces on the host, that is
-        // what the kernel looks at first: EPERM by Debian's setting, EACCES by
-        // AppArmor's.
+        // ENOSPC is the limit's. Where only root may make user namespaces, the kernel
+        // checks that first: EPERM by Debian's setting, EACCES by AppArmor's.
         Err(Errno::ENOSPC | Errno::EPERM | Errno::EACCES) => Ok(()),
         Err(errno) => Err(CallSite::new(Step::Nesting, Call::Unshare).failed(errno)),
         Ok(()) => Err(CallSite::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
     }
 }
 
-/// The caller's `/proc`, where it holds settings that may be written: the kernel
-/// applies what is written there to the writer's user namespace. Containers
-/// often have these settings read-only.
+/// The caller's `/proc`, where its settings are writable: the kernel applies a
+/// setting to the writer's user namespace. In containers they often are read-only.
 fn settings_of_caller() -> Option<OwnedFd> {
     let here = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let proc = open("/proc", here, Mode::empty()).ok()?;
@@ -77,10 +72,10 @@ fn settings_of_caller() -> Option<OwnedFd> {
     writable.then_some(proc)
 }
 
-/// A `/proc` with settings, since the cell's own shows processes only. It is
-/// never attached anywhere and goes with its descriptor. The kernel gives it only
-/// while the caller's `/proc` is in sight, that is before the root changes: on
-/// newer kernels (7.3) one of processes only does not vouch for it.
+/// A new `/proc` with settings; the cell's own shows processes only. It is never
+/// attached anywhere and goes with its descriptor. The kernel mounts it only while
+/// the caller's `/proc` is visible, so before the root changes: newer kernels (7.3)
+/// do not accept one with processes only instead.
 fn own_settings() -> nix::Result<OwnedFd> {
     sys::mount::FsContext::open(c"proc")?.mount(0)
 }
@@ -101,13 +96,13 @@ pub(super) fn bind_to_cpus(cpus: &[usize], report: &Reporter<'_>) -> Result<(), 
     let site = CallSite::new(Step::Rlimits, Call::Affinity);
     let mut chosen = CpuSet::new();
     for cpu in cpus {
-        attempt(site, || chosen.set(*cpu))?;
+        chosen.set(*cpu).at(site)?;
     }
-    attempt(site, || sched_setaffinity(Pid::from_raw(0), &chosen))
+    sched_setaffinity(Pid::from_raw(0), &chosen).at(site)
 }
 
-/// Empties all capability sets, the bounding set among them, so that nothing
-/// which is executed can regain one.
+/// Empties all capability sets, also the bounding set, so that no executed program
+/// regains a capability.
 pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
     // Without a user namespace of its own, a process has no capabilities to drop.
     if !plan.has(Namespace::User) {
@@ -115,14 +110,11 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
     }
     report.enter(Step::Capabilities);
     let site = CallSite::new(Step::Capabilities, Call::Capset);
-    // The bounding set first, while CAP_SETPCAP is still effective; by number,
-    // so that capabilities which no library has heard of go as well.
-    attempt(
-        CallSite::new(Step::Capabilities, Call::Prctl),
-        sys::process::empty_bounding_set,
-    )?;
+    // The bounding set first, while CAP_SETPCAP is still effective; by number, so
+    // that it loses capabilities that no library knows, too.
+    sys::process::empty_bounding_set().at(CallSite::new(Step::Capabilities, Call::Prctl))?;
     caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Errno::last()))?;
-    attempt(site, sys::process::empty_capability_sets)?;
+    sys::process::empty_capability_sets().at(site)?;
     match caps::read(None, CapSet::Permitted) {
         Ok(left) if left.is_empty() => Ok(()),
         _ => Err(site.failed(Errno::EPERM)),
@@ -132,8 +124,5 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
 /// No program that is executed gains privileges (prctl(2)).
 pub(super) fn set_no_new_privs(report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::NoNewPrivs);
-    attempt(
-        CallSite::new(Step::NoNewPrivs, Call::Prctl),
-        nix::sys::prctl::set_no_new_privs,
-    )
+    nix::sys::prctl::set_no_new_privs().at(CallSite::new(Step::NoNewPrivs, Call::Prctl))
 }

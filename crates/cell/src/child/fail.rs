@@ -68,7 +68,7 @@ impl Call {
     }
 }
 
-/// What failed; `item` is an index into the plan, -1 for none.
+/// A failed system call; `item` is an index into the plan, or -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fail {
     pub step: Step,
@@ -77,7 +77,7 @@ pub(super) struct Fail {
     pub item: i32,
 }
 
-/// One system call at one step on one item, before it is known to fail.
+/// Where in the set-up a system call is made: at which step, on which item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallSite {
     step: Step,
@@ -108,5 +108,16 @@ impl CallSite {
             errno,
             item: self.item,
         }
+    }
+}
+
+/// Adds to a failed system call where in the set-up it was made.
+pub(super) trait At<T> {
+    fn at(self, site: CallSite) -> Result<T, Fail>;
+}
+
+impl<T> At<T> for nix::Result<T> {
+    fn at(self, site: CallSite) -> Result<T, Fail> {
+        self.map_err(|errno| site.failed(errno))
     }
 }

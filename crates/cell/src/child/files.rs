@@ -6,15 +6,15 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile;
 
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::mounts::{Root, create_in, write_all};
 use super::report::Reporter;
 use crate::plan::Plan;
 use crate::spec::{FileSource, WORKSPACE};
 use record::error::Step;
 
-/// Copies every input. The bytes are the cell's from here on: they count
-/// against its memory, and a full tmpfs fails the set-up.
+/// Copies every input. The bytes count against the cell's memory, and a full tmpfs
+/// fails the set-up.
 pub(super) fn copy_in(
     plan: &Plan,
     inputs: &[Option<OwnedFd>],
@@ -35,10 +35,10 @@ pub(super) fn copy_in(
         )?;
         match (&file.source, inputs.get(index).and_then(Option::as_ref)) {
             (FileSource::Inline(content), _) => {
-                write_all(&to, content.as_bytes()).map_err(|e| site(Call::Write).failed(e))?;
+                write_all(&to, content.as_bytes()).at(site(Call::Write))?;
             }
             (FileSource::Host(_), Some(from)) => {
-                send_all(&to, from).map_err(|e| site(Call::Sendfile).failed(e))?;
+                send_all(&to, from).at(site(Call::Sendfile))?;
             }
             (FileSource::Host(_), None) => return Err(site(Call::Sendfile).failed(Errno::EBADF)),
         }

@@ -1,10 +1,9 @@
-//! Names and ids that the cell has of its own.
+//! The cell's own network, names and ids.
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
-use super::attempt;
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
@@ -52,12 +51,9 @@ pub(super) fn set_host_name(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fa
         return Ok(());
     }
     report.enter(Step::Hostname);
-    attempt(CallSite::new(Step::Hostname, Call::Sethostname), || {
-        nix::unistd::sethostname(&plan.hostname)
-    })?;
-    attempt(CallSite::new(Step::Hostname, Call::Setdomainname), || {
-        sys::process::set_domain_name("(none)")
-    })
+    nix::unistd::sethostname(&plan.hostname)
+        .at(CallSite::new(Step::Hostname, Call::Sethostname))?;
+    sys::process::set_domain_name("(none)").at(CallSite::new(Step::Hostname, Call::Setdomainname))
 }
 
 /// Takes the inner ids. Capabilities stay for now: no id of this user namespace
@@ -68,23 +64,17 @@ pub(super) fn become_inner_user(plan: &Plan, report: &Reporter<'_>) -> Result<()
     }
     report.enter(Step::Ids);
     let ids = &plan.ids;
-    // Without privilege the kernel lets nobody leave groups, since a group may
-    // also deny (user_namespaces(7)).
+    // An unprivileged process must keep its groups, since a group may also deny
+    // access (user_namespaces(7)).
     if ids.privileged {
-        attempt(CallSite::new(Step::Ids, Call::Setgroups), || setgroups(&[]))?;
+        setgroups(&[]).at(CallSite::new(Step::Ids, Call::Setgroups))?;
     }
     let gid = Gid::from_raw(ids.inner_gid);
-    attempt(CallSite::new(Step::Ids, Call::Setresgid), || {
-        setresgid(gid, gid, gid)
-    })?;
+    setresgid(gid, gid, gid).at(CallSite::new(Step::Ids, Call::Setresgid))?;
     let uid = Uid::from_raw(ids.inner_uid);
-    attempt(CallSite::new(Step::Ids, Call::Setresuid), || {
-        setresuid(uid, uid, uid)
-    })?;
+    setresuid(uid, uid, uid).at(CallSite::new(Step::Ids, Call::Setresuid))?;
     // `/proc/1` would show the supervisor's environment: init is a copy of it.
-    attempt(CallSite::new(Step::Ids, Call::Prctl), || {
-        nix::sys::prctl::set_dumpable(false)
-    })
+    nix::sys::prctl::set_dumpable(false).at(CallSite::new(Step::Ids, Call::Prctl))
 }
 
 /// A cgroup namespace shows the cgroup it was made in as its root, so it is
@@ -94,7 +84,5 @@ pub(super) fn enter_cgroup_namespace(plan: &Plan, report: &Reporter<'_>) -> Resu
         return Ok(());
     }
     report.enter(Step::CgroupNamespace);
-    attempt(CallSite::new(Step::CgroupNamespace, Call::Unshare), || {
-        unshare(CloneFlags::CLONE_NEWCGROUP)
-    })
+    unshare(CloneFlags::CLONE_NEWCGROUP).at(CallSite::new(Step::CgroupNamespace, Call::Unshare))
 }

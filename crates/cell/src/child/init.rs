@@ -9,8 +9,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
-use super::attempt;
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::report::{Command, Reporter};
 use record::error::Step;
 use sys::clone::vfork_shared;
@@ -35,9 +34,8 @@ impl Init {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGCHLD);
         signals.add(Signal::SIGTERM);
-        attempt(CallSite::new(Step::Report, Call::Sigprocmask), || {
-            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
-        })?;
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
+            .at(CallSite::new(Step::Report, Call::Sigprocmask))?;
         Ok(Self {
             signals,
             program: ALL,

@@ -18,8 +18,8 @@ use crate::plan::{Access, LandlockPlan, Plan};
 use crate::spec::TcpRule;
 use record::error::Step;
 
-/// Confines init, and with it the program. Every right is asked for as a hard
-/// requirement: what the record claims, the kernel has accepted.
+/// Confines init, and with it the program. Every right is a hard requirement, so the
+/// record claims only what the kernel has accepted.
 pub(super) fn restrict(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
     let Some(rules) = &plan.landlock else {
         return Ok(());

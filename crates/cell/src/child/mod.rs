@@ -26,7 +26,7 @@ mod stdio;
 mod tether;
 mod tree;
 
-use fail::{CallSite, Fail};
+use fail::Fail;
 use record::error::Step;
 use report::Reporter;
 
@@ -40,11 +40,11 @@ pub(crate) struct Prepared<'a> {
     pub until: Step,
     /// Limits that no cgroup holds, so that init and program must.
     pub fallback: &'a crate::plan::Fallback,
-    /// The CPUs to bind the cell to; none where a cgroup limits them.
+    /// The CPUs to bind the cell to; empty where a cgroup limits them.
     pub cpus: &'a [usize],
-    /// The supervisor's messages come from here, and ours go there.
+    /// The socket to the supervisor.
     pub report: OwnedFd,
-    /// Where the supervisor sees how far the set-up has come.
+    /// Shows the supervisor how far the set-up has come.
     pub progress: &'a Progress,
     /// What goes into the cell.
     pub content: Content,
@@ -59,12 +59,12 @@ pub(crate) struct Prepared<'a> {
     pub filter: Option<&'a Filter>,
 }
 
-/// What goes into a cell, taken hold of by the supervisor.
+/// What goes into a cell; the supervisor has opened it.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     /// Open input files, in the order of the plan's.
     pub inputs: Vec<Option<OwnedFd>>,
-    /// What places of the cell's own begin with, besides these.
+    /// What the cell's own scratch places begin with, besides these.
     pub stages: Vec<Stage>,
     /// Detached mounts that stand for binds of the plan, by its index.
     pub mapped: Vec<Option<OwnedFd>>,
@@ -86,7 +86,7 @@ pub(crate) struct Shield {
 pub(crate) struct Filter {
     /// Its instructions.
     pub program: Vec<sys::seccomp::Instruction>,
-    /// Whether the supervisor hears of what it denies, and answers.
+    /// Whether the supervisor answers denied calls, and counts them.
     pub notify: bool,
 }
 
@@ -177,9 +177,4 @@ fn set_up(
             ))
         }
     }
-}
-
-/// Runs one system call; its failure names where in the set-up that was.
-fn attempt<T>(site: CallSite, call: impl FnOnce() -> nix::Result<T>) -> Result<T, Fail> {
-    call().map_err(|errno| site.failed(errno))
 }

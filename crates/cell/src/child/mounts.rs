@@ -1,9 +1,8 @@
 //! Building the cell's file system.
 //!
-//! Everything is done on descriptors. Sources are opened first, by the ids that
-//! the caller has; targets are opened beneath the new root without following
-//! any link, so that nothing which a rootfs or a bind contains can lead a mount
-//! or a new file elsewhere.
+//! Everything is done on descriptors. Sources are opened first, with the caller's
+//! ids; targets are opened beneath the new root without following any link, so that
+//! nothing in a rootfs or a bind can lead a mount or a new file elsewhere.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,8 +14,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
-use super::attempt;
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::program::RESERVED;
 use super::report::Reporter;
 use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
@@ -39,8 +37,8 @@ pub(super) struct Root {
 
 const BASE: u64 = attr::NOSUID | attr::NODEV;
 
-/// Takes hold of every bind source. What is opened here counts, whatever its
-/// path names later. Those in `mapped` are open already.
+/// Opens every bind source, except those in `mapped`. From here on the descriptor
+/// counts, whatever the path names later.
 pub(super) fn open_sources(
     plan: &Plan,
     mut mapped: Sources,
@@ -51,7 +49,7 @@ pub(super) fn open_sources(
     }
     report.enter(Step::Mount);
     let site = CallSite::new(Step::Mount, Call::MountSetattr);
-    attempt(site, mount::make_all_private)?;
+    mount::make_all_private().at(site)?;
     plan.mounts
         .iter()
         .enumerate()
@@ -72,43 +70,29 @@ fn open_source(index: usize, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
             writable,
             device,
         } => {
-            let path = c_path(path).map_err(|e| site(Call::OpenTree).failed(e))?;
+            let path = c_path(path).at(site(Call::OpenTree))?;
             let tree = mount::clone_tree(libc::AT_FDCWD, &path);
-            (
-                tree.map_err(|e| site(Call::OpenTree).failed(e))?,
-                *writable,
-                *device,
-            )
+            (tree.at(site(Call::OpenTree))?, *writable, *device)
         }
         MountKind::Bind {
             source: Source::Beneath { base, path },
             writable,
             device,
         } => {
-            let found =
-                rootfs::open_beneath(base, path).map_err(|e| site(Call::Openat2).failed(e))?;
+            let found = rootfs::open_beneath(base, path).at(site(Call::Openat2))?;
             let tree = mount::clone_tree(found.as_raw_fd(), c"");
-            (
-                tree.map_err(|e| site(Call::OpenTree).failed(e))?,
-                *writable,
-                *device,
-            )
+            (tree.at(site(Call::OpenTree))?, *writable, *device)
         }
         MountKind::HostProc => {
             let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
-            (
-                tree.map_err(|e| site(Call::OpenTree).failed(e))?,
-                false,
-                false,
-            )
+            (tree.at(site(Call::OpenTree))?, false, false)
         }
         _ => return Ok(None),
     };
     let attributes = attr::NOSUID
         | if writable { 0 } else { attr::RDONLY }
         | if device { attr::NOEXEC } else { attr::NODEV };
-    mount::set_attributes(tree.as_fd(), attributes, true)
-        .map_err(|e| site(Call::MountSetattr).failed(e))?;
+    mount::set_attributes(tree.as_fd(), attributes, true).at(site(Call::MountSetattr))?;
     Ok(Some(tree))
 }
 
@@ -137,8 +121,8 @@ fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
     let site = |call| CallSite::new(Step::Mount, call).on(index);
     let (fs, seal) = file_system(index, mount)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let top = open("/", flags, Mode::empty()).map_err(|e| site(Call::Openat2).failed(e))?;
-    mount::attach(fs.as_fd(), top.as_fd()).map_err(|e| site(Call::MoveMount).failed(e))?;
+    let top = open("/", flags, Mode::empty()).at(site(Call::Openat2))?;
+    mount::attach(fs.as_fd(), top.as_fd()).at(site(Call::MoveMount))?;
     let copy = fs
         .try_clone()
         .map_err(|_| site(Call::Dup).failed(Errno::EMFILE))?;
@@ -201,12 +185,12 @@ fn attach(
     if mount.create && attach_at_new(root, index, &mount.target, source, directory)? {
         return Ok(());
     }
-    let target = open_in(root, &mount.target).map_err(|e| site(Call::Openat2).failed(e))?;
-    mount::attach(source.as_fd(), target.as_fd()).map_err(|e| site(Call::MoveMount).failed(e))
+    let target = open_in(root, &mount.target).at(site(Call::Openat2))?;
+    mount::attach(source.as_fd(), target.as_fd()).at(site(Call::MoveMount))
 }
 
-/// Makes a place and attaches `source` there by the place's name, which nobody
-/// else can have changed; false if there is something of that name.
+/// Makes a place and attaches `source` there by the place's name, which nothing else
+/// can have changed; false if the name exists already.
 fn attach_at_new(
     root: &mut Root,
     index: usize,
@@ -232,9 +216,8 @@ fn attach_at_new(
             Err(Errno::EEXIST) => return Ok(false),
             Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
         }
-        let name = c_path(name).map_err(|e| site(Call::MoveMount).failed(e))?;
-        mount::attach_at(source.as_fd(), parent.as_fd(), &name)
-            .map_err(|e| site(Call::MoveMount).failed(e))?;
+        let name = c_path(name).at(site(Call::MoveMount))?;
+        mount::attach_at(source.as_fd(), parent.as_fd(), &name).at(site(Call::MoveMount))?;
         Ok(true)
     })
 }
@@ -247,11 +230,9 @@ pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
 /// Creates the file system that `mount` describes, not yet attached.
 fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
     let site = |call| CallSite::new(Step::Mount, call).on(index);
-    let open = |name: &CStr| FsContext::open(name).map_err(|e| site(Call::Fsopen).failed(e));
-    let set = |fs: &FsContext, key: &CStr, value: &CStr| {
-        fs.set(key, value)
-            .map_err(|e| site(Call::Fsconfig).failed(e))
-    };
+    let open = |name: &CStr| FsContext::open(name).at(site(Call::Fsopen));
+    let set =
+        |fs: &FsContext, key: &CStr, value: &CStr| fs.set(key, value).at(site(Call::Fsconfig));
     let number = |text: String| CString::new(text).unwrap_or_default();
     let (fs, attributes, seal) = match &mount.kind {
         MountKind::Tmpfs {
@@ -281,9 +262,7 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
         }
         _ => return Err(site(Call::Fsopen).failed(Errno::EINVAL)),
     };
-    let fs = fs
-        .mount(attributes)
-        .map_err(|e| site(Call::Fsmount).failed(e))?;
+    let fs = fs.mount(attributes).at(site(Call::Fsmount))?;
     Ok((fs, seal))
 }
 
@@ -296,8 +275,8 @@ pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fai
         .map(|scratch| {
             let path = relative(Path::new(scratch.name.path()));
             let low = Beneath::new(&root.mount).list(path);
-            let low = low.map_err(|e| site(Call::Openat2).failed(e))?;
-            duplicate_above(&low, RESERVED).map_err(|e| site(Call::Dup).failed(e))
+            let low = low.at(site(Call::Openat2))?;
+            duplicate_above(&low, RESERVED).at(site(Call::Dup))
         })
         .collect()
 }
@@ -347,9 +326,7 @@ fn make_directory(
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
         }
-        Beneath::new(parent)
-            .directory(name)
-            .map_err(|e| site(Call::Openat2).failed(e))
+        Beneath::new(parent).directory(name).at(site(Call::Openat2))
     })
 }
 
@@ -362,18 +339,16 @@ fn make_file(
     let site = |call| CallSite::new(Step::Mount, call).on(index);
     let file = in_parent(root, index, target, |parent, name| {
         let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
-        file.map_err(|e| site(Call::Openat2).failed(e))
+        file.at(site(Call::Openat2))
     })?;
     let file = file.into();
-    write_all(&file, content).map_err(|e| site(Call::Write).failed(e))?;
+    write_all(&file, content).at(site(Call::Write))?;
     Ok(file)
 }
 
 fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
     in_parent(root, index, target, |parent, name| {
-        attempt(CallSite::new(Step::Mount, Call::Symlink).on(index), || {
-            symlinkat(to, parent, name)
-        })
+        symlinkat(to, parent, name).at(CallSite::new(Step::Mount, Call::Symlink).on(index))
     })
 }
 
@@ -412,17 +387,11 @@ pub(super) fn change_root(root: Option<Root>, report: &Reporter<'_>) -> Result<(
     };
     report.enter(Step::Pivot);
     for seal in &root.seals {
-        attempt(CallSite::new(Step::Pivot, Call::MountSetattr), || {
-            mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
-        })?;
+        mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
+            .at(CallSite::new(Step::Pivot, Call::MountSetattr))?;
     }
-    attempt(CallSite::new(Step::Pivot, Call::Fchdir), || {
-        nix::unistd::fchdir(&root.mount)
-    })?;
-    attempt(
-        CallSite::new(Step::Pivot, Call::PivotRoot),
-        mount::pivot_to_cwd,
-    )
+    nix::unistd::fchdir(&root.mount).at(CallSite::new(Step::Pivot, Call::Fchdir))?;
+    mount::pivot_to_cwd().at(CallSite::new(Step::Pivot, Call::PivotRoot))
 }
 
 fn c_path(path: &Path) -> Result<CString, Errno> {

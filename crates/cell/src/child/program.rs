@@ -11,10 +11,11 @@ use nix::sys::resource::{getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
-use super::fail::{Call, CallSite, Fail};
+use super::Prepared;
+use super::fail::{At, Call, CallSite, Fail};
 use super::report::Reporter;
-use super::{Prepared, attempt};
-use crate::plan::{CHANNEL_FD, Program, Rlimit, RlimitKind};
+use crate::drivers::CHANNEL_FD;
+use crate::plan::{Program, Rlimit, RlimitKind};
 use record::bytes::RawText;
 use record::error::Step;
 use sys;
@@ -22,7 +23,7 @@ use sys;
 /// Numbers that the program's own descriptors may have.
 pub(super) const RESERVED: i32 = 16;
 
-/// What the supervisor needs of a running program.
+/// A running program, and what its supervisor needs.
 pub(super) struct Started {
     pub(super) pid: Pid,
     pub(super) listener: Option<OwnedFd>,
@@ -33,8 +34,7 @@ pub(super) struct Started {
 /// table, so the filter's listener does too.
 pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Started, Fail> {
     report.enter(Step::Stdio);
-    let image = Image::new(&cell.plan.program)
-        .map_err(|e| CallSite::new(Step::Exec, Call::Execve).failed(e))?;
+    let image = Image::new(&cell.plan.program).at(CallSite::new(Step::Exec, Call::Execve))?;
     let mut failure = None;
     let mut listener = None;
     // SAFETY: init has one thread. The closure makes system calls on memory
@@ -45,7 +45,7 @@ pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Starte
             127
         })
     }
-    .map_err(|e| CallSite::new(Step::Exec, Call::Clone).failed(e))?;
+    .at(CallSite::new(Step::Exec, Call::Clone))?;
     match failure {
         Some(failure) => Err(failure),
         None => Ok(Started { pid, listener }),
@@ -60,38 +60,29 @@ fn become_program(
 ) -> Result<Infallible, Fail> {
     // A session of its own: a terminal passed in is not its controlling
     // terminal, and signals from that terminal go to the supervisor alone.
-    attempt(
-        CallSite::new(Step::Stdio, Call::Setsid),
-        nix::unistd::setsid,
-    )?;
+    nix::unistd::setsid().at(CallSite::new(Step::Stdio, Call::Setsid))?;
     arrange_descriptors(cell)?;
     report.enter(Step::Chdir);
     enter_working_directory(&cell.plan.program.cwd)?;
     report.enter(Step::Rlimits);
     set_rlimits(cell)?;
     sys::process::default_signal_dispositions();
-    attempt(CallSite::new(Step::Stdio, Call::Sigprocmask), || {
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-    })?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+        .at(CallSite::new(Step::Stdio, Call::Sigprocmask))?;
     report.enter(Step::Seccomp);
     *listener = load_filter(cell)?;
     report.enter(Step::Exec);
     Err(image.execute())
 }
 
-/// Descriptors of init's and of the caller's are still open, and a path through
-/// `/proc/self/fd` would lead out of the cell by one: such links are not
-/// followed.
+/// Descriptors of init and of the caller are still open here, and a path through
+/// `/proc/self/fd` would lead out of the cell by one, so such links are not followed.
 fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let directory = attempt(CallSite::new(Step::Chdir, Call::Openat2), || {
-        openat2(AT_FDCWD, cwd, how)
-    })?;
-    attempt(CallSite::new(Step::Chdir, Call::Fchdir), || {
-        nix::unistd::fchdir(&directory)
-    })
+    let directory = openat2(AT_FDCWD, cwd, how).at(CallSite::new(Step::Chdir, Call::Openat2))?;
+    nix::unistd::fchdir(&directory).at(CallSite::new(Step::Chdir, Call::Fchdir))
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
@@ -100,16 +91,14 @@ fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
     let mut last = 2;
     for (number, fd) in (0..).zip(&cell.stdio) {
         if let Some(fd) = fd {
-            attempt(dup, || sys::process::place(fd, number))?;
+            sys::process::place(fd, number).at(dup)?;
         }
     }
     for (number, fd) in (CHANNEL_FD..).zip(&cell.channel) {
-        attempt(dup, || sys::process::place(fd, number))?;
+        sys::process::place(fd, number).at(dup)?;
         last = number;
     }
-    attempt(CallSite::new(Step::Stdio, Call::CloseRange), || {
-        sys::process::cloexec_range(last + 1, u32::MAX)
-    })
+    sys::process::cloexec_range(last + 1, u32::MAX).at(CallSite::new(Step::Stdio, Call::CloseRange))
 }
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
@@ -130,14 +119,12 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
         .enumerate()
     {
         let resource = limit.resource.number();
-        attempt(
-            CallSite::new(Step::Rlimits, Call::Setrlimit).on(index),
-            || {
-                let (_, hard) = getrlimit(resource)?;
-                let limit = limit.within(hard);
-                setrlimit(resource, limit.soft, limit.hard)
-            },
-        )?;
+        let set = || {
+            let (_, hard) = getrlimit(resource)?;
+            let limit = limit.within(hard);
+            setrlimit(resource, limit.soft, limit.hard)
+        };
+        set().at(CallSite::new(Step::Rlimits, Call::Setrlimit).on(index))?;
     }
     Ok(())
 }
@@ -161,12 +148,11 @@ fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
     };
     let site = CallSite::new(Step::Seccomp, Call::Seccomp);
     if filter.notify {
-        return attempt(site, || {
-            sys::seccomp::install_with_listener(&filter.program)
-        })
-        .map(Some);
+        return sys::seccomp::install_with_listener(&filter.program)
+            .at(site)
+            .map(Some);
     }
-    attempt(site, || sys::seccomp::install(&filter.program))?;
+    sys::seccomp::install(&filter.program).at(site)?;
     Ok(None)
 }
 
@@ -196,8 +182,8 @@ impl Image {
         })
     }
 
-    /// Tries each path in turn, as execvp(3) does; returns why none worked. A
-    /// file that may not be executed is a better answer than one missing.
+    /// Tries each path in turn, as execvp(3) does; returns the failure. A file that
+    /// may not be executed explains more than a missing one.
     fn execute(&self) -> Fail {
         let mut best = (Errno::ENOENT, 0);
         for (index, path) in self.paths.iter().enumerate() {

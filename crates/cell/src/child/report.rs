@@ -39,7 +39,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
 };
 
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use record::error::Step;
 use sys::process::{ChildUsage, ProcessCount};
 use sys::shared::Progress;
@@ -305,7 +305,7 @@ impl<'a> Reporter<'a> {
             .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
             .unzip();
         self.send(STARTED, &roles, &fds)
-            .map_err(|errno| CallSite::new(Step::Report, Call::Send).failed(errno))
+            .at(CallSite::new(Step::Report, Call::Send))
     }
 
     pub(super) fn frozen(&self) {

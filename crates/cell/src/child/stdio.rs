@@ -1,11 +1,11 @@
 //! The caller's files as standard streams.
 //!
-//! Whoever owns a file may change its mode, times and attributes through any
-//! descriptor of it, and seen from outside the program is the caller. A file
-//! that was opened for reading, and a terminal, are therefore opened anew,
-//! through a mount that is read-only: there fchmod(2) and its kin fail with
-//! EROFS, while devices can still be written. A file that is open for writing
-//! cannot be treated so: the kernel lets no writer through such a mount.
+//! A file's owner may change its mode, times and attributes through any descriptor,
+//! and outside the cell the program has the caller's uid. A terminal, and a file
+//! that is open for reading, are therefore opened anew through a read-only mount:
+//! there fchmod(2) and its kin fail with EROFS, while devices can still be written.
+//! That does not work for a file that is open for writing: a read-only mount allows
+//! no writer.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,10 +25,10 @@ use sys::{self, mount, mount::attr};
 /// A stream, and a read-only mount of its file alone.
 pub(super) type Shielded<'a> = (&'a Shield, OwnedFd);
 
-/// Takes hold of the streams' files, by the ids that the caller has.
+/// Mounts the streams' files read-only, with the caller's ids.
 ///
 /// # Errors
-/// When one that must be opened anew has no name that leads to it.
+/// When a required one has no name that leads to it.
 pub(super) fn shield<'a>(
     streams: &'a [Shield],
     report: &Reporter<'_>,
@@ -43,11 +43,11 @@ pub(super) fn shield<'a>(
     Ok(found)
 }
 
-/// Opens the streams anew, by the ids that the program has: what it may not open
-/// is not its own.
+/// Opens the streams anew, with the program's ids: a file that it may not open is
+/// not its own.
 ///
 /// # Errors
-/// When one that must be cannot be opened.
+/// When a required one cannot be opened.
 pub(super) fn reopen(streams: Vec<Shielded<'_>>, report: &Reporter<'_>) -> Result<(), Fail> {
     for (shield, tree) in streams {
         report.enter(Step::Stdio);

@@ -3,8 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::socket::MsgFlags;
 
-use super::attempt;
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::report::{Command, Reporter};
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
@@ -16,9 +15,8 @@ use record::error::Step;
 pub(super) fn die_with_supervisor(report: &Reporter<'_>) -> Result<(), Fail> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     report.enter(Step::Tether);
-    attempt(CallSite::new(Step::Tether, Call::Prctl), || {
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
-    })?;
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+        .at(CallSite::new(Step::Tether, Call::Prctl))?;
     let mut socket = [PollFd::new(report.socket(), PollFlags::empty())];
     let gone = poll(&mut socket, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
     if gone {

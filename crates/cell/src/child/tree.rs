@@ -1,4 +1,4 @@
-//! Making the workspace of what was staged for it.
+//! Making what was staged for a scratch place.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -8,7 +8,7 @@ use nix::sys::sendfile::sendfile;
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat, umask};
 use nix::unistd::symlinkat;
 
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{At, Call, CallSite, Fail};
 use super::mounts::{Root, open_in};
 use super::report::Reporter;
 use crate::stage::{Entry, Kind, Piece, Stage};
@@ -16,13 +16,12 @@ use record::error::Step;
 use sys::beneath::Beneath;
 use sys::tree::set_mtime;
 
-/// Makes everything that `stage` holds. The memory that it takes is the cell's from
-/// here on, and the stage's is given back.
+/// Makes everything that `stage` holds. From here on the cell is charged for its
+/// memory, and the stage's own memory is freed.
 pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::CopyIn);
     let site = |call| CallSite::new(Step::CopyIn, call);
-    let top = open_in(root, Path::new(stage.place().path()))
-        .map_err(|e| site(Call::Openat2).failed(e))?;
+    let top = open_in(root, Path::new(stage.place().path())).at(site(Call::Openat2))?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -46,7 +45,7 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
             Some((open, dir)) if open == above => dir,
             _ => Beneath::new(top)
                 .directory(above)
-                .map_err(|e| CallSite::new(Step::CopyIn, Call::Openat2).failed(e))?,
+                .at(CallSite::new(Step::CopyIn, Call::Openat2))?,
         };
         place(&dir, name, entry, stage)?;
         last = Some((above, dir));
@@ -61,18 +60,17 @@ fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(),
         Kind::Directory => match mkdirat(dir, name, mode) {
             Ok(()) => Ok(()),
             // It leads to a bind, and was made with that.
-            Err(Errno::EEXIST) => fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink)
-                .map_err(|e| site(Call::Mkdir).failed(e)),
+            Err(Errno::EEXIST) => {
+                fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink).at(site(Call::Mkdir))
+            }
             Err(errno) => Err(site(Call::Mkdir).failed(errno)),
         },
-        Kind::Link(text) => {
-            symlinkat(text.as_slice(), dir, name).map_err(|e| site(Call::Symlink).failed(e))
-        }
+        Kind::Link(text) => symlinkat(text.as_slice(), dir, name).at(site(Call::Symlink)),
         Kind::File(piece) => {
             let file = Beneath::new(dir).create(name, mode);
-            let file = file.map_err(|e| site(Call::Openat2).failed(e))?;
+            let file = file.at(site(Call::Openat2))?;
             if let Some(content) = stage.content() {
-                send(content, *piece, &file).map_err(|e| site(Call::Sendfile).failed(e))?;
+                send(content, *piece, &file).at(site(Call::Sendfile))?;
             }
             // Of use for make(1) and compiled modules; a file without is as good.
             let _ = set_mtime(&file, i64::try_from(entry.mtime).unwrap_or(0));

@@ -1,8 +1,8 @@
 //! What this host supports, what is missing, and the fix for each.
 //!
-//! Nothing is inferred from settings: every step of a cell's set-up is done for
-//! real by the code that a launch uses, one at a time, in a child process that
-//! is thrown away. Settings are only read to say why a step failed.
+//! Nothing is inferred from settings. Each step of a cell's set-up is taken for
+//! real, by the code that every launch uses, in a cell that has nothing else and is
+//! thrown away. Settings are only read to explain a failure.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -85,7 +85,6 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
     let ask = Ask {
         mode: Mode::Exec,
         cwd: "/".as_ref(),
-        languages: &[],
         stdio: Stdio::Capture,
     };
     let partial = Partial {

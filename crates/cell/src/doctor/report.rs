@@ -22,7 +22,7 @@ pub struct Report {
     pub host: Host,
     /// What was tried, in order.
     pub checks: Vec<Check>,
-    /// What the search for a cgroup came to; null when it was not tried.
+    /// The result of the search for a cgroup; null when it was not tried.
     pub cgroup: Option<CgroupFindings>,
 }
 
@@ -33,7 +33,7 @@ pub struct Host {
     pub release: String,
     /// The machine, such as `x86_64`.
     pub machine: String,
-    /// The Landlock ABI; 0 where there is none.
+    /// The Landlock ABI; 0 without Landlock.
     pub landlock_abi: u32,
     /// Settings and surroundings.
     #[serde(flatten)]
@@ -45,7 +45,7 @@ pub struct Host {
 pub struct Check {
     /// Its stable name, such as `user-namespace`.
     pub name: String,
-    /// What came of it.
+    /// The result.
     pub status: Status,
     /// What was found, in words.
     pub detail: String,
@@ -57,7 +57,7 @@ pub struct Check {
     pub install: Option<Paste>,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -65,11 +65,11 @@ pub enum Status {
     Works,
     /// Cells can be made, with less.
     Degraded,
-    /// It is not here, and only who wants it misses it.
+    /// It is not here; only callers that want it miss it.
     Absent,
     /// It does not work, and no cell with every layer can be made.
     Fails,
-    /// Something that it needs does not work.
+    /// It was not tried, because something that it needs does not work.
     Untried,
 }
 
@@ -80,15 +80,15 @@ pub struct Paste {
     pub path: String,
     /// Its content.
     pub content: String,
-    /// The command that makes it count.
+    /// The command that makes it take effect.
     pub then: String,
 }
 
-/// What the search for a cgroup came to.
+/// The result of the search for a cgroup.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupFindings {
-    /// How it was come by: `delegated`, `systemd-user`, `systemd-system`,
-    /// `root`; null when there is none.
+    /// How it was found: `delegated`, `systemd-user`, `systemd-system`, `root`;
+    /// null without a cgroup.
     pub source: Option<String>,
     /// Its path.
     pub path: Option<String>,
@@ -123,7 +123,7 @@ pub struct Tried {
 }
 
 impl Check {
-    /// A check that came out well.
+    /// A check that passed.
     pub(super) fn works(name: &str, detail: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
@@ -154,7 +154,7 @@ impl Check {
         }
     }
 
-    /// A check that came out badly, with the way out that fits this host.
+    /// A check that failed, with the fix that suits this host.
     pub(super) fn fails(name: &str, error: SetupError, facts: &Facts) -> Self {
         let fix = hints::hint(&error, Concern::Cell, facts).or_else(|| error.hint.clone());
         let install = hints::apparmor_profile(facts)

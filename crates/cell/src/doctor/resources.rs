@@ -2,7 +2,7 @@
 
 use crate::drivers;
 use crate::hints::{self, Facts};
-use crate::launch::cgroup::{self, CellCgroup, Controller, Prepared, Request};
+use crate::launch::cgroup::{Attempt, CellCgroup, CgroupLimits, CgroupSite, Controller};
 use crate::probe::Filters;
 use crate::rootfs::Tree;
 use crate::run;
@@ -24,19 +24,17 @@ pub(super) fn cgroup(checks: &mut Checks<'_>) -> Option<CgroupFindings> {
     let need = if kills { "system-calls" } else { "kernel" };
     checks.add_after(NAME, &[need], |facts| {
         let id = format!("doctor-{}", std::process::id());
-        let request = Request {
-            choice: &CgroupChoice::Auto,
+        let limits = CgroupLimits {
             memory: Some(Bytes::mib(64)),
             processes: Some(16),
             cpus: Some(0.5),
-            id: &id,
         };
-        match cgroup::prepare(&request) {
-            Ok(prepared) => {
-                let found = found(&prepared);
+        match CgroupSite::find(&CgroupChoice::Auto).and_then(|site| site.cell(&id, &limits)) {
+            Ok(attempt) => {
+                let found = found(&attempt);
                 let check = judge(&found, facts);
                 findings = Some(found);
-                match prepared.cell.map_or(Ok(()), CellCgroup::remove) {
+                match attempt.cell.map_or(Ok(()), CellCgroup::remove) {
                     Ok(()) => check,
                     Err(error) => degraded(&error, check.fixes),
                 }
@@ -54,8 +52,8 @@ fn degraded(error: &SetupError, fixes: Vec<String>) -> Check {
     }
 }
 
-fn found(prepared: &Prepared) -> CgroupFindings {
-    let cell = prepared.cell.as_ref();
+fn found(attempt: &Attempt) -> CgroupFindings {
+    let cell = attempt.cell.as_ref();
     let enforced = cell.map(CellCgroup::enforced).unwrap_or_default();
     CgroupFindings {
         source: cell.map(|cell| cell.source().name().to_owned()),
@@ -71,7 +69,7 @@ fn found(prepared: &Prepared) -> CgroupFindings {
             processes: enforced.processes,
             cpus: enforced.cpus,
         },
-        tried: prepared
+        tried: attempt
             .tried
             .iter()
             .map(|way| Tried {

@@ -10,7 +10,7 @@ use super::{bare, try_until};
 /// One step, and the cell that it is tried in.
 struct Trial {
     name: &'static str,
-    /// Checks without which this one says nothing.
+    /// Checks that must work before this one means anything.
     needs: &'static [&'static str],
     namespaces: &'static [Namespace],
     /// Which of a whole cell's mounts it has.

@@ -1,24 +1,21 @@
-//! The languages that `cellblock run` speaks, as data.
+//! The languages of `cellblock run`, as data.
 //!
-//! A language is one folder here and one line in [`TABLE`]. A [`Driver`] says
-//! which interpreter it wants, which files cellblock shows it inside the cell,
-//! and how the code gets there; it knows nothing of how a cell is launched.
+//! A language is one folder here and one line in [`TABLE`]. Its [`Driver`] holds
+//! everything that cellblock knows about it: its names, its interpreters and how the
+//! code reaches them, its policy profile, and how its errors name what went wrong. A
+//! driver knows nothing about how a cell is launched.
 //!
-//! Code reaches the interpreter in one of two ways ([`Delivery`]). On a
-//! *channel* a small program of ours inside the cell, the shim, takes the code
-//! from one pipe and reports values and errors on another (see [`frames`]). As a
-//! *file* the interpreter runs it like any script, and the exit status and the
-//! standard streams are all there is.
+//! Code reaches the interpreter in one of two ways ([`Delivery`]). On a *channel*, a
+//! small program inside the cell, the shim, reads the code from one pipe and reports
+//! values and errors on another (see [`frames`]). As a *file*, the interpreter runs it
+//! like any script, and reports with its exit status and standard streams alone.
 
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-pub use crate::plan::CHANNEL_FD;
-use crate::spec::Bytes;
-use record::Category;
 use record::bytes::RawText;
-use record::error::{Result, SetupError, Step};
+use record::{Category, CodeError};
 
 pub mod frames;
 mod java;
@@ -27,10 +24,30 @@ mod python;
 mod r;
 mod shell;
 
-/// Where the files of cellblock's own appear inside a cell, read-only.
+/// Every language.
+pub static TABLE: &[&Driver] = &[
+    &python::DRIVER,
+    &javascript::JAVASCRIPT,
+    &javascript::TYPESCRIPT,
+    &r::DRIVER,
+    &java::DRIVER,
+    &shell::DRIVER,
+];
+
+/// The driver with this name or alias, in upper or lower case.
+pub fn find(name: &str) -> Option<&'static Driver> {
+    TABLE.iter().copied().find(|driver| driver.is_called(name))
+}
+
+/// The directory of cellblock's own files inside a cell, which are read-only.
 pub const DIRECTORY: &str = "/run/cellblock";
 
-/// One language. Plain data: see [`TABLE`].
+/// The descriptor from which a driver reads requests, a pipe; it writes frames to
+/// the next number, another pipe. Both block, and can be opened by their names in
+/// `/proc/self/fd`.
+pub const CHANNEL_FD: i32 = 3;
+
+/// One language, as plain data.
 #[derive(Debug)]
 pub struct Driver {
     /// The language's name in specs and records.
@@ -47,56 +64,148 @@ pub struct Driver {
     pub flags: &'static [&'static str],
     /// Files to show inside the cell, read-only and world-readable.
     pub files: &'static [DriverFile],
-    /// How the code gets to the interpreter.
+    /// How the code reaches the interpreter.
     pub delivery: Delivery,
-    /// The heap that the interpreter keeps itself within, where it does: it can
-    /// say what happened, which a kill cannot.
+    /// The limit that the interpreter enforces on its own heap, if it does: then it
+    /// can report the lack of memory, which a killed process cannot.
     pub heap: Option<Heap>,
-    /// What the interpreter, or a tool of that language, writes to a standard
-    /// stream before it gives up for want of something.
-    pub last_words: &'static [LastWords],
-    /// System calls that the interpreter tries by itself at every start, and does
-    /// without. Denied before it begins with the code, they are not the code's.
+    /// System calls that the interpreter tries at every start and can do without. If
+    /// they are denied before the code begins, the denial is not the code's.
     pub probes: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
     pub compiled: Option<Compiled>,
-    /// The policy profile that serves it when the caller names none.
-    pub profile: &'static str,
-    /// The prepared rootfs that serves it, where the store has one and the
-    /// caller names none.
+    /// The policy profile for the language, unless the caller names one; without it,
+    /// `default`.
+    pub profile: Option<Profile>,
+    /// The prepared rootfs for the language, if the store has it and the caller
+    /// names none.
     pub rootfs: &'static str,
+    /// How its exceptions tell the category of an error.
+    pub exceptions: Exceptions,
+    /// What the interpreter, or a tool of the language, writes to a standard
+    /// stream before it gives up for lack of something.
+    pub last_words: &'static [LastWords],
+    /// How its exceptions name a missing module, and what provides modules.
+    pub modules: Option<Modules>,
+    /// The program that could not be started because it is missing, if the
+    /// exception says so.
+    pub missing_program: fn(&CodeError) -> Option<&str>,
 }
 
-/// A limit that an interpreter keeps for its own heap.
+/// A language of scripts without a shim; a driver fills in its own fields.
+const SCRIPT: Driver = Driver {
+    name: "",
+    aliases: &[],
+    extensions: &[],
+    interpreters: &[],
+    flags: &[],
+    files: &[],
+    delivery: Delivery::File("/run/cellblock/main"),
+    heap: None,
+    probes: &[],
+    compiled: None,
+    profile: None,
+    rootfs: "shell",
+    exceptions: Exceptions::NONE,
+    last_words: &[],
+    modules: None,
+    missing_program: |_| None,
+};
+
+/// A policy profile that is part of cellblock.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file, with the reason above each value.
+    pub source: &'static str,
+    /// The same as JSON, which is parsed many times faster.
+    pub(crate) json: &'static str,
+}
+
+/// The profile in this file, as the build script compiled it.
+macro_rules! profile {
+    ($name:literal, $file:expr) => {
+        $crate::drivers::Profile {
+            name: $name,
+            source: include_str!($file),
+            json: include_str!(concat!(env!("OUT_DIR"), "/profiles/", $name, ".json")),
+        }
+    };
+}
+pub(crate) use profile;
+
+/// The limit of an interpreter on its own heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Heap {
-    /// How much of the cell's memory it may have.
-    pub share: fn(Bytes) -> Bytes,
-    /// The argument, before all others, that makes it so many MiB; without one
-    /// the shim sees to it.
+    /// The limit, in MiB, for a cell with this much memory.
+    pub limit: fn(u64) -> u64,
+    /// The argument, before all others, that sets the limit; without one the shim
+    /// sets it.
     pub flag: Option<fn(u64) -> String>,
-    /// What the interpreter needs besides the heap, at the least.
-    pub besides: Bytes,
+    /// The MiB that the interpreter needs besides the heap, at least.
+    pub besides: u64,
 }
 
 impl Heap {
-    /// The use of memory from which on the heap is about full, in a cell with
-    /// this limit.
-    pub fn full_at(&self, limit: Bytes) -> Bytes {
-        let share = (self.share)(limit).0;
-        Bytes(share - share / 8 + self.besides.0)
+    /// The use of memory, in bytes, above which the heap of a cell with this limit is
+    /// about full.
+    pub(crate) fn full_at(&self, limit: u64) -> u64 {
+        let heap = (self.limit)(limit >> 20) << 20;
+        heap - heap / 8 + (self.besides << 20)
     }
 }
 
-/// Words that tell why something gave up. Code can write the same.
+/// How exceptions tell the category of an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Exceptions {
+    /// Parts of messages, in lower case, that say more than the class.
+    pub decisive: &'static [(Category, &'static str)],
+    /// Classes, without their package.
+    pub classes: &'static [(Category, &'static [&'static str])],
+    /// Parts of messages, in lower case, of classes that say nothing. Those that
+    /// come from the kernel's error numbers are known for all languages.
+    pub messages: &'static [(Category, &'static str)],
+}
+
+impl Exceptions {
+    pub(crate) const NONE: Self = Self {
+        decisive: &[],
+        classes: &[],
+        messages: &[],
+    };
+}
+
+/// Words that tell why a program gave up. Code can write the same.
 #[derive(Clone, Copy, Debug)]
 pub struct LastWords {
     /// What was lacking.
     pub category: Category,
     /// The words.
     pub phrase: &'static str,
-    /// Whether who says so ends by a signal, always.
+    /// Whether the program that writes them always ends by a signal.
     pub aborts: bool,
+}
+
+/// How a language's exceptions name a missing module, and what provides modules.
+#[derive(Clone, Copy, Debug)]
+pub struct Modules {
+    /// The words of a message before the module's name, which may be quoted.
+    pub missing: &'static [&'static str],
+    /// What provides the module, in a cell with the rootfs of this name. Both come
+    /// from messages, where the module is a word that can stand in a command.
+    pub provider: fn(module: &str, rootfs: &str) -> Option<Provider>,
+}
+
+/// What provides a module.
+#[derive(Clone, Debug)]
+pub enum Provider {
+    /// A package, added by this option of `cellblock rootfs add`.
+    Package(&'static str, String),
+    /// A prepared rootfs.
+    Rootfs(&'static str),
+    /// Nothing, since a cell lacks this.
+    Nothing(&'static str),
 }
 
 /// A file of cellblock's own inside the cell.
@@ -118,60 +227,49 @@ pub struct Part {
     pub content: &'static str,
 }
 
-/// A shim whose interpreter starts faster when it need not compile it.
+/// A shim that starts faster when its interpreter need not compile it.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiled {
-    /// The directory inside the cell; see [`Driver::compiled_stem`].
+    /// The directory inside the cell.
     pub directory: &'static str,
-    /// How the file with the compiled shim ends.
-    pub ending: &'static str,
-    /// The arguments instead of the shim's path; they get the file's path
-    /// without its ending.
-    pub arguments: fn(&str) -> Vec<String>,
+    /// The extension of the file with the compiled shim.
+    pub extension: &'static str,
+    /// The arguments instead of the shim's path, given the file's path.
+    pub arguments: fn(String) -> Vec<String>,
 }
 
-/// How the code gets to the interpreter.
+/// How the code reaches the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The shim takes a [`frames::Request`] from [`CHANNEL_FD`], whose number is
-    /// its only argument, and writes frames to the next one. These parts of it come with the request: what only
-    /// some runs need, out of reach of user code.
+    /// The shim reads a [`frames::Request`] from [`CHANNEL_FD`], whose number is its
+    /// only argument, and writes frames to the next one. These parts of it come with
+    /// the request: only some runs need them, and user code cannot reach them.
     Channel(&'static [Part]),
-    /// The code is put at this path, read-only; the run's arguments follow it.
+    /// The code is a read-only file at this path; the run's arguments follow it.
     File(&'static str),
 }
-
-/// Every language.
-pub static TABLE: &[&Driver] = &[
-    &python::DRIVER,
-    &javascript::JAVASCRIPT,
-    &javascript::TYPESCRIPT,
-    &r::DRIVER,
-    &java::DRIVER,
-    &shell::DRIVER,
-];
 
 impl Driver {
     /// The program's argument vector. The caller's `args` are part of it only
     /// where the code is a file: on a channel they travel with the request.
-    /// `memory` is the limit for the cell, if it has one; `is_compiled` says
-    /// whether [`Driver::compiled_file`] is there.
+    /// `memory` is the cell's limit in bytes, if it has one; `is_compiled` says
+    /// whether [`Driver::compiled_file`] exists.
     pub fn argv(
         &self,
         interpreter: &Path,
         args: &[RawText],
-        memory: Option<Bytes>,
+        memory: Option<u64>,
         is_compiled: bool,
     ) -> Vec<RawText> {
         let mut argv = vec![RawText::from(interpreter)];
         if let (Some(limit), Some(heap)) = (memory, self.heap) {
-            let flag = heap.flag.map(|flag| flag((heap.share)(limit).0 >> 20));
+            let flag = heap.flag.map(|flag| flag((heap.limit)(limit >> 20)));
             argv.extend(flag.map(RawText::from));
         }
-        match (self.compiled, self.flags.split_last(), self.compiled_stem()) {
-            (Some(compiled), Some((_, flags)), Some(stem)) if is_compiled => {
+        match (self.compiled, self.flags.split_last(), self.compiled_file()) {
+            (Some(compiled), Some((_shim, flags)), Some(file)) if is_compiled => {
                 argv.extend(flags.iter().copied().map(RawText::from));
-                argv.extend((compiled.arguments)(&stem).into_iter().map(RawText::from));
+                argv.extend((compiled.arguments)(file).into_iter().map(RawText::from));
             }
             _ => argv.extend(self.flags.iter().copied().map(RawText::from)),
         }
@@ -185,26 +283,24 @@ impl Driver {
         argv
     }
 
-    /// Where the compiled shim is, without its ending. The name tells which source
-    /// it is of: one of another version is not used.
-    pub fn compiled_stem(&self) -> Option<String> {
-        let compiled = self.compiled?;
+    /// The file with the compiled shim. Its name is a digest of the source, so that
+    /// the compiled form of another version is not used.
+    pub fn compiled_file(&self) -> Option<String> {
+        let Compiled {
+            directory,
+            extension,
+            ..
+        } = self.compiled?;
         let source = self.files.first()?.content;
         let digest = Sha256::digest(source.as_bytes());
         let digest: String = digest[..8]
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        Some(format!("{}/{digest}", compiled.directory))
+        Some(format!("{directory}/{digest}.{extension}"))
     }
 
-    /// The file with the compiled shim.
-    pub fn compiled_file(&self) -> Option<PathBuf> {
-        let ending = self.compiled?.ending;
-        Some(format!("{}.{ending}", self.compiled_stem()?).into())
-    }
-
-    /// What to put into the cell, read-only, below [`DIRECTORY`].
+    /// The files to put into the cell, read-only, below [`DIRECTORY`].
     pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
         let own = |file: &DriverFile| (file.path.into(), file.content.into());
         let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
@@ -222,44 +318,26 @@ impl Driver {
         }
     }
 
-    /// Whether the program is to be given a channel.
+    /// Whether the program has a channel.
     pub const fn has_channel(&self) -> bool {
         matches!(self.delivery, Delivery::Channel(_))
     }
 
-    fn names(&self) -> impl Iterator<Item = &'static str> {
+    /// The language's name and aliases.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
+    /// Whether this is the language's name or an alias, in upper or lower case.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.names().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// The driver with this name or alias.
-///
-/// # Errors
-/// Names the known languages, and the one that looks most like `name`.
-pub fn find(name: &str) -> Result<&'static Driver> {
-    let known = || TABLE.iter().copied();
-    let is_it = |known: &str| known.eq_ignore_ascii_case(name);
-    if let Some(driver) = known().find(|driver| driver.names().any(is_it)) {
-        return Ok(driver);
-    }
-    let nearest = known()
-        .flat_map(Driver::names)
-        .map(|known| {
-            (
-                strsim::damerau_levenshtein(&name.to_lowercase(), known),
-                known,
-            )
-        })
-        .min()
-        .filter(|(distance, known)| *distance <= known.len() / 2);
-    let names = known().map(|driver| driver.name).collect::<Vec<_>>();
-    let mut hint = format!("cellblock speaks {}", names.join(", "));
-    if let Some((_, nearest)) = nearest {
-        hint = format!("did you mean `{nearest}`? {hint}");
-    }
-    Err(SetupError::new(Step::Spec, "unknown language")
-        .on(format_args!("language `{name}`"))
-        .hint(hint))
+/// The part of `text` between two others.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(before)?;
+    rest.split_once(after).map(|(part, _)| part)
 }
 
 #[cfg(test)]
@@ -331,7 +409,6 @@ mod tests {
 
     #[test]
     fn files_are_where_cells_have_them() {
-        assert_eq!(DIRECTORY, crate::plan::RUN_DIR);
         let files = |name: &str| find(name).unwrap().files_for(&"echo".into());
         assert_eq!(
             files("bash"),
@@ -341,31 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_language_names_the_known_ones() {
-        let error = find("Pyhton").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "read the request: language `Pyhton`: unknown language"
-        );
-        assert_eq!(
-            error.hint.as_deref(),
-            Some(
-                "did you mean `python`? cellblock speaks python, javascript, typescript, r, java, bash"
-            )
-        );
-        assert_eq!(
-            find("cobol").unwrap_err().hint.as_deref(),
-            Some("cellblock speaks python, javascript, typescript, r, java, bash")
-        );
-    }
-
-    #[test]
     fn arguments_follow_a_file_but_not_a_shim() {
         let argv = |name: &str| {
             let argv = find(name).unwrap().argv(
                 Path::new("/bin/x"),
                 &["a b".into()],
-                Some(Bytes(1 << 30)),
+                Some(1 << 30),
                 false,
             );
             argv.iter().map(ToString::to_string).collect::<Vec<_>>()

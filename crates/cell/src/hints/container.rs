@@ -1,8 +1,8 @@
-//! What to tell a container engine so that cells can be made inside of it.
+//! How to start a container so that cells can be made inside of it.
 
 use super::Facts;
 
-/// What the container must allow.
+/// What a cell needs and the container must allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// New namespaces: the engines' system call filters deny them.
@@ -13,28 +13,27 @@ pub(super) enum Need {
     Proc,
 }
 
-/// An engine, and what makes it allow things.
+/// An engine, and its options that allow each need.
 struct Engine {
     name: &'static str,
     namespaces: &'static str,
     mounts: &'static str,
     proc: &'static str,
-    /// What makes cgroups writable; `None` where that takes more than an option.
+    /// For writable cgroups; `None` where that takes more than an option.
     cgroups: Option<&'static str>,
-    /// What stands between options.
+    /// The separator of options.
     between: &'static str,
 }
 
-const DOCKER: Engine = Engine {
-    name: "docker",
-    namespaces: "--security-opt seccomp=unconfined",
-    mounts: "--security-opt apparmor=unconfined",
-    proc: "--security-opt systempaths=unconfined",
-    cgroups: Some("--security-opt writable-cgroups=true"),
-    between: " ",
-};
-
-const OTHERS: [Engine; 2] = [
+const ENGINES: [Engine; 3] = [
+    Engine {
+        name: "docker",
+        namespaces: "--security-opt seccomp=unconfined",
+        mounts: "--security-opt apparmor=unconfined",
+        proc: "--security-opt systempaths=unconfined",
+        cgroups: Some("--security-opt writable-cgroups=true"),
+        between: " ",
+    },
     Engine {
         name: "podman",
         namespaces: "--security-opt seccomp=unconfined",
@@ -56,14 +55,11 @@ const OTHERS: [Engine; 2] = [
 /// The engine around this process, if it is one of those above.
 fn engine(facts: &Facts) -> Option<&'static Engine> {
     let name = facts.container.as_deref()?;
-    [&DOCKER]
-        .into_iter()
-        .chain(&OTHERS)
-        .find(|engine| engine.name == name)
+    ENGINES.iter().find(|engine| engine.name == name)
 }
 
-/// How the sandbox around this process lets it have what it needs: `need`, and
-/// all else that is in the way as well.
+/// How the sandbox around this process can allow `need`, and everything else that it
+/// denies.
 pub(super) fn allow(facts: &Facts, need: Need) -> String {
     let denied = match need {
         Need::Namespaces => "its system call filter denies what a cell is made of",
@@ -78,7 +74,7 @@ pub(super) fn allow(facts: &Facts, need: Need) -> String {
         ),
         None => format!(
             "this process is in a sandbox, and {denied}: start cellblock outside of it, or have it allowed there (docker: `{}`)",
-            DOCKER.options(facts, need)
+            ENGINES[0].options(facts, need)
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What of this host decides which way out of a failure is the right one.
+//! Facts about this host that decide which way out of a failure is the right one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,12 @@ use std::sync::OnceLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::probe::Filters;
+use crate::probe::mounts::{MOUNTINFO, mounts};
+use crate::probe::{Filters, has_systemd};
+use sys::trial::is_filtered;
 
-/// Settings and surroundings that explain failures. A fact that the host keeps
-/// to itself is absent.
+/// Settings and surroundings that explain failures. A fact that cannot be read is
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// The caller's effective uid.
@@ -68,14 +70,12 @@ const KINDS: [&str; 7] = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
 impl Facts {
-    /// Looks at this host. It reads some twenty small files of the kernel's, so
-    /// it is for when something has failed already.
+    /// Reads some twenty small files of the kernel's; for use after a failure.
     pub fn gather() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cgroups = text("/proc/cgroups");
-        let mounts = text("/proc/self/mountinfo");
+        let mountinfo = fs::read(MOUNTINFO).unwrap_or_default();
         let uid = nix::unistd::geteuid().as_raw();
-        let systemd = Path::new("/run/systemd/system").is_dir();
         Self {
             uid,
             executable: fs::read_link("/proc/self/exe").ok(),
@@ -92,26 +92,17 @@ impl Facts {
             security_modules: fs::read_to_string("/sys/kernel/security/lsm")
                 .ok()
                 .map(|list| list.trim().split(',').map(str::to_owned).collect()),
-            filtered: is_filtered(&text("/proc/self/status")),
+            filtered: is_filtered(),
             filters: Filters::current().clone(),
             service: own_service().clone(),
             container: container(),
-            proc_covers: proc_covers(&mounts),
-            proc_read_only: is_read_only(&mounts, "proc", Path::new("/proc")),
-            cgroup_read_only: is_read_only(&mounts, "cgroup2", Path::new("/sys/fs/cgroup")),
-            systemd,
+            proc_covers: proc_covers(&mountinfo),
+            proc_read_only: is_read_only(&mountinfo, "proc", "/proc"),
+            cgroup_read_only: is_read_only(&mountinfo, "cgroup2", "/sys/fs/cgroup"),
+            systemd: has_systemd(),
             cgroup_v1: controllers(&cgroups, |hierarchy, _| hierarchy != "0"),
             cgroup_disabled: controllers(&cgroups, |_, enabled| enabled == "0"),
         }
-    }
-
-    /// The limits on namespaces that are zero.
-    pub fn zero_limits(&self) -> Vec<&str> {
-        self.namespace_limits
-            .iter()
-            .filter(|(_, limit)| **limit == 0)
-            .map(|(name, _)| name.as_str())
-            .collect()
     }
 
     /// Whether AppArmor takes the power out of unprivileged user namespaces.
@@ -133,14 +124,6 @@ fn confined_by(label: &str) -> Option<String> {
         .then(|| name.to_owned())
 }
 
-/// `Seccomp:` is 2 for a process under a filter (proc_pid_status(5)).
-fn is_filtered(status: &str) -> bool {
-    status
-        .lines()
-        .filter_map(|line| line.strip_prefix("Seccomp:"))
-        .any(|mode| mode.trim() == "2")
-}
-
 /// The service that this process was started in, looked at once: for a cgroup of
 /// a cell's own it may leave that.
 pub(crate) fn own_service() -> &'static Option<Service> {
@@ -149,7 +132,7 @@ pub(crate) fn own_service() -> &'static Option<Service> {
         let path = fs::read_to_string("/proc/self/cgroup").ok()?;
         let (unit, of_user) = service(&path)?;
         let uid = nix::unistd::geteuid().as_raw();
-        Path::new("/run/systemd/system").is_dir().then(|| Service {
+        has_systemd().then(|| Service {
             transient: is_transient(&unit, of_user),
             dynamic_user: DYNAMIC_IDS.contains(&uid),
             unit,
@@ -185,16 +168,10 @@ fn is_transient(unit: &str, of_user: bool) -> bool {
     (!of_user && system.exists()) || (of_user && own.is_some_and(|path| path.exists()))
 }
 
-/// Whether what is mounted last at `point` is of type `kind` and read-only, from
-/// the text of mountinfo.
-fn is_read_only(mountinfo: &str, kind: &str, point: &Path) -> bool {
-    let at_point = |line: &&str| line.split(' ').nth(4).map(Path::new) == Some(point);
-    let Some(line) = mountinfo.lines().rfind(at_point) else {
-        return false;
-    };
-    let options = line.split(' ').nth(5).unwrap_or_default();
-    let file_system = line.split(" - ").nth(1).unwrap_or_default();
-    file_system.split(' ').next() == Some(kind) && options.split(',').any(|option| option == "ro")
+/// Whether the latest mount at `point` is of type `kind` and read-only.
+fn is_read_only(mountinfo: &[u8], kind: &str, point: &str) -> bool {
+    let mount = mounts(mountinfo).rfind(|mount| mount.point() == Path::new(point));
+    mount.is_some_and(|mount| mount.is_of(kind) && mount.is_read_only())
 }
 
 fn container() -> Option<String> {
@@ -213,16 +190,14 @@ fn container() -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Mount points strictly below `/proc`, from the text of mountinfo
-/// (proc_pid_mountinfo(5)). One on an empty directory that is there for it
+/// Mount points strictly below `/proc`. One on an empty directory that is meant for it
 /// covers nothing.
-fn proc_covers(mountinfo: &str) -> Vec<PathBuf> {
+fn proc_covers(mountinfo: &[u8]) -> Vec<PathBuf> {
     const HARMLESS: [&str; 3] = ["/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd", "/proc/xen"];
-    let mut points: Vec<PathBuf> = mountinfo
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .filter(|point| point.starts_with("/proc/") && !HARMLESS.contains(point))
-        .map(PathBuf::from)
+    let mut points: Vec<PathBuf> = mounts(mountinfo)
+        .map(|mount| mount.point())
+        .filter(|point| point.starts_with("/proc") && point != Path::new("/proc"))
+        .filter(|point| !HARMLESS.iter().any(|harmless| point == Path::new(harmless)))
         .collect();
     points.sort();
     points.dedup();
@@ -247,15 +222,6 @@ fn controllers(cgroups: &str, is: impl Fn(&str, &str) -> bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_filter_is_seen() {
-        assert!(is_filtered(
-            "Name:\tx\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
-        ));
-        assert!(!is_filtered("Seccomp:\t0\nSeccomp_filters:\t0\n"));
-        assert!(!is_filtered(""));
-    }
 
     #[test]
     fn a_service_is_found_by_its_cgroup() {
@@ -295,13 +261,13 @@ mod tests {
 
     #[test]
     fn read_only_mounts_are_seen() {
-        let mounts = "22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
+        let mounts = b"22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
             23 27 0:22 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n\
             24 27 0:21 / /proc ro,nosuid - proc proc rw\n";
-        assert!(is_read_only(mounts, "cgroup2", Path::new("/sys/fs/cgroup")));
-        assert!(is_read_only(mounts, "proc", Path::new("/proc")));
-        assert!(!is_read_only(mounts, "proc", Path::new("/sys/fs/cgroup")));
-        assert!(!is_read_only("", "proc", Path::new("/proc")));
+        assert!(is_read_only(mounts, "cgroup2", "/sys/fs/cgroup"));
+        assert!(is_read_only(mounts, "proc", "/proc"));
+        assert!(!is_read_only(mounts, "proc", "/sys/fs/cgroup"));
+        assert!(!is_read_only(b"", "proc", "/proc"));
     }
 
     #[test]
@@ -319,7 +285,7 @@ mod tests {
 
     #[test]
     fn covers_of_proc_are_seen() {
-        let mountinfo = "22 27 0:21 / /proc rw - proc proc rw\n\
+        let mountinfo = b"22 27 0:21 / /proc rw - proc proc rw\n\
             30 22 0:29 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw\n\
             31 22 0:30 / /proc/acpi ro - tmpfs tmpfs ro\n\
             32 22 0:21 /sys /proc/sys ro - proc proc rw\n\

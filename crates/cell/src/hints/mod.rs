@@ -79,72 +79,168 @@ pub(crate) fn hint(error: &SetupError, concern: Concern, facts: &Facts) -> Optio
         return Some(for_lone_root(facts));
     }
     let errno = error.errno.map(Errno::from_raw)?;
-    match error.step {
-        Step::Clone => for_clone(errno, facts),
-        Step::Network if call == "unshare" => for_clone(errno, facts),
-        Step::IdMap => for_id_map(errno, facts),
-        Step::Network | Step::Hostname | Step::Ids | Step::Capabilities | Step::CgroupNamespace => {
-            denied(errno).then(|| powerless(facts))
+    let step = match error.step {
+        Step::Network if call == "unshare" => Step::Clone,
+        step => step,
+    };
+    let is_proc = match step {
+        Step::Mount => error.operand.as_deref() == Some("/proc"),
+        _ => call == "fsmount",
+    };
+    on_this_host(step, errno, is_proc, concern, facts)
+        .or_else(|| on_any_host(step, errno, call).map(str::to_owned))
+}
+
+/// Failures whose reason is a fact about this host.
+fn on_this_host(
+    step: Step,
+    errno: Errno,
+    is_proc: bool,
+    concern: Concern,
+    facts: &Facts,
+) -> Option<String> {
+    const DENIED: [Errno; 2] = [Errno::EPERM, Errno::EACCES];
+    let is_confined = facts.apparmor() || facts.apparmor_profile.is_some();
+    match step {
+        Step::Clone => match errno {
+            Errno::EPERM if facts.userns_clone == Some(0) => Some(USERNS_CLONE.to_owned()),
+            Errno::EPERM | Errno::ENOSYS if facts.filtered => Some(allow(facts, Need::Namespaces)),
+            Errno::EPERM | Errno::EACCES if is_confined => Some(powerless(facts)),
+            Errno::ENOSPC => Some(for_namespace_limits(facts)),
+            _ => None,
+        },
+        Step::IdMap if errno == Errno::EROFS => Some(for_read_only_proc(facts)),
+        Step::Landlock if errno == Errno::EOPNOTSUPP => Some(for_missing_landlock(facts)),
+        Step::Landlock if errno == Errno::ENOSYS && facts.filtered => {
+            Some(HIDDEN_LANDLOCK.to_owned())
         }
-        Step::Mount if error.operand.as_deref() == Some("/proc") && denied(errno) => {
-            Some(for_proc(facts))
+        Step::Seccomp if matches!(errno, Errno::EINVAL | Errno::ENOSYS) && facts.filtered => {
+            Some(DENIED_SECCOMP.to_owned())
         }
-        Step::Mount if concern == Concern::Cell && denied(errno) => Some(powerless(facts)),
-        Step::Mount => for_mount(errno, call).map(str::to_owned),
-        Step::Pivot => for_pivot(errno, facts),
-        Step::Nesting if call == "fsmount" && denied(errno) => Some(for_proc(facts)),
-        Step::Nesting => Some(NESTING.to_owned()),
-        Step::Stdio if matches!(call, "open_tree" | "open") => Some(STREAM.to_owned()),
-        Step::Seccomp => for_seccomp(errno, facts),
-        Step::Landlock => for_landlock(errno, facts),
-        step => for_request(step, errno).map(str::to_owned),
+        _ if !DENIED.contains(&errno) => None,
+        Step::IdMap if facts.uid == 0 && !facts.apparmor() => Some(for_incapable_root(facts)),
+        Step::Mount | Step::Nesting if is_proc => Some(for_proc(facts)),
+        Step::Mount if concern == Concern::Caller => None,
+        Step::IdMap
+        | Step::Network
+        | Step::Hostname
+        | Step::Ids
+        | Step::Capabilities
+        | Step::CgroupNamespace
+        | Step::Mount
+        | Step::Pivot => Some(powerless(facts)),
+        _ => None,
     }
-    .or_else(|| anywhere(errno).map(str::to_owned))
 }
 
-const fn denied(errno: Errno) -> bool {
-    matches!(errno, Errno::EPERM | Errno::EACCES)
-}
-
-/// What clone3(2)'s error means for a cell.
-fn for_clone(errno: Errno, facts: &Facts) -> Option<String> {
-    let text = match errno {
-        Errno::EPERM if facts.userns_clone == Some(0) => {
-            "unprivileged user namespaces are switched off: `sysctl -w kernel.unprivileged_userns_clone=1`, and the same line in /etc/sysctl.d for the next boot"
-        }
-        Errno::EPERM | Errno::ENOSYS if facts.filtered => {
-            return Some(allow(facts, Need::Namespaces));
-        }
-        Errno::EPERM | Errno::EACCES if facts.apparmor() || facts.apparmor_profile.is_some() => {
-            return Some(powerless(facts));
-        }
-        Errno::EOPNOTSUPP => {
+/// Failures that mean the same on every host.
+fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
+    use Errno as E;
+    Some(match (step, errno) {
+        (Step::Clone, E::EOPNOTSUPP) => {
             "the cgroup has threads of other processes and takes no process of its own: give another one, or leave it out with --cgroup none"
         }
-        Errno::EPERM => {
+        (Step::Clone, E::EPERM) => {
             "the host refuses new user namespaces: they are impossible in a chroot, for a user that has no name in the outer one, and where a security module denies them"
         }
-        Errno::ENOSPC => return Some(for_namespace_limits(facts)),
-        Errno::ENOSYS => "a sandbox around this one hides clone3: allow it there",
-        Errno::EINVAL => {
+        (Step::Clone, E::ENOSYS) => "a sandbox around this one hides clone3: allow it there",
+        (Step::Clone, E::EINVAL) => {
             "the kernel was built without a kind of namespace (CONFIG_USER_NS and its siblings): boot another one"
         }
-        Errno::EUSERS => "too many user namespaces are nested already: start cellblock further out",
-        Errno::EAGAIN => {
+        (Step::Clone, E::EUSERS) => {
+            "too many user namespaces are nested already: start cellblock further out"
+        }
+        (Step::Clone, E::EAGAIN) => {
             "too many processes: the caller's limit (ulimit -u) or its cgroup's pids.max is reached"
         }
-        Errno::EACCES => {
+        (Step::Clone, E::EACCES) => {
             "the cgroup does not let this process in: give one that is delegated to you"
         }
-        Errno::EBUSY => {
+        (Step::Clone, E::EBUSY) => {
             "the cgroup has controllers enabled for children and takes no processes: give its parent instead"
         }
-        _ => return None,
-    };
-    Some(text.to_owned())
+        (Step::Mount, E::ENOENT) if call == "open_tree" => {
+            "name a path that exists on the host, as SRC in --ro SRC[:DST] or --rw SRC[:DST]"
+        }
+        (Step::Mount, E::ENOENT | E::EROFS) => {
+            "the rootfs or bind that should hold this target lacks it, and cellblock creates nothing there: choose a target below /mnt, /workspace or a new top-level directory"
+        }
+        (Step::Mount, E::ELOOP) => {
+            "a symbolic link is on the path, and none is followed below a rootfs: name the real path"
+        }
+        (Step::Mount, E::ENOTDIR) => {
+            "a file and a directory cannot cover each other: choose another target"
+        }
+        (Step::Mount, E::EACCES) => {
+            "you need to be able to read the source and to search the directories above it"
+        }
+        (Step::Mount, E::ENODEV) => "the kernel lacks this file system: boot another one",
+        (Step::Stdio, _) if matches!(call, "open_tree" | "open") => {
+            "the program could change the mode of this file of yours, and it cannot be opened anew by its name: pass it through a pipe (cat FILE | cellblock …)"
+        }
+        (Step::CopyIn, E::ENOSPC) => {
+            "the workspace is too small for the files that go in: raise --workspace-size"
+        }
+        (Step::CopyIn, E::EEXIST) => "two files go to the same place: name another target",
+        (Step::CopyIn, E::ENOTDIR) => {
+            "one file's target lies below another file: name another target"
+        }
+        (Step::Pivot, E::EINVAL) => {
+            "the host runs from its initial ramfs, which cannot be left by pivot_root: have it switch_root to a tmpfs first"
+        }
+        (Step::Nesting, _) => {
+            "the limit on nested user namespaces could not be set or does not hold here; seccomp denies them as well, so the layer can be given up with --without userns-limit"
+        }
+        (Step::Seccomp, E::EBUSY) => {
+            "another sandbox around this one listens to seccomp already: run cellblock outside of it"
+        }
+        (Step::Seccomp, E::EINVAL | E::ENOSYS) => {
+            "the kernel was built without seccomp filters (CONFIG_SECCOMP_FILTER): boot another one"
+        }
+        (Step::Seccomp, E::EPERM | E::EACCES) => DENIED_SECCOMP,
+        (Step::Seccomp, E::EOPNOTSUPP) => {
+            "the kernel took the filter and does not apply it, as emulated kernels may: run cellblock on a Linux kernel of its own"
+        }
+        (Step::Landlock, E::ENOSYS) => {
+            "the kernel was built without landlock (CONFIG_SECURITY_LANDLOCK): boot another one, or give the layer up with --without landlock"
+        }
+        (Step::Landlock, E::E2BIG) => "too many sandboxes are nested: landlock allows 16 layers",
+        (Step::Landlock, E::ENOENT) => "a path that landlock should allow does not exist",
+        (Step::Chdir, _) => "name a directory inside the cell with --cwd",
+        (Step::Exec, E::ENOENT) => {
+            "no such program in the cell, or its loader is missing there: the cell sees the rootfs, not the host's whole file system (use --ro to show more of it)"
+        }
+        (Step::Exec, E::EACCES) => {
+            "the file is not executable, lies on a noexec mount, or landlock denies executing it (--no-exec)"
+        }
+        (Step::Exec, E::ENOEXEC) => {
+            "the file is neither a program for this machine nor a script with a #! line"
+        }
+        (Step::Exec, E::E2BIG) => {
+            "arguments and environment are too long together: pass the data as a file (--file)"
+        }
+        _ => return on_any_step(errno),
+    })
 }
 
-/// All that the filters around this process deny, and what undoes it.
+/// Failures that any step may meet.
+fn on_any_step(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::ENOMEM => Some("the host or the cell's cgroup has no memory left: raise --memory"),
+        Errno::EMFILE | Errno::ENFILE => {
+            Some("too many open files: close some, or raise the limit (ulimit -n)")
+        }
+        _ => None,
+    }
+}
+
+const USERNS_CLONE: &str = "unprivileged user namespaces are switched off: `sysctl -w kernel.unprivileged_userns_clone=1`, and the same line in /etc/sysctl.d for the next boot";
+const HIDDEN_LANDLOCK: &str = "a sandbox around this one hides landlock: allow its system calls there, or give the layer up with --without landlock";
+const DENIED_SECCOMP: &str =
+    "a sandbox around this one allows no system call filter: allow seccomp there";
+const APPARMOR: &str = "apparmor takes the capabilities out of unprivileged user namespaces on this host: install the profile that `cellblock doctor` prints";
+
+/// All calls that the filters around this process deny, and how to allow them.
 pub(crate) fn for_filters(facts: &Facts) -> String {
     if let Some(service) = &facts.service {
         let user = if service.dynamic_user {
@@ -163,7 +259,7 @@ pub(crate) fn for_filters(facts: &Facts) -> String {
     }
     let calls = facts.filters.denied.iter().map(|call| call.name.as_str());
     let sockets = facts.filters.families.iter().map(String::as_str);
-    // By its flags, and so not by its name.
+    // Denied by its flags, and so not in the list of names.
     let unshare = facts.filters.namespaces.then_some("unshare");
     let denied: Vec<&str> = calls.chain(unshare).chain(sockets).collect();
     format!(
@@ -172,9 +268,9 @@ pub(crate) fn for_filters(facts: &Facts) -> String {
     )
 }
 
-/// What the limits on namespaces are raised to.
+/// The value that limits on namespaces should be raised to.
 const PLENTY: u64 = 10_000;
-/// Limits below this are taken to be somebody's choice.
+/// Limits below this are taken to be set on purpose.
 const FEW: u64 = 1_000;
 
 fn for_namespace_limits(facts: &Facts) -> String {
@@ -193,82 +289,66 @@ fn for_namespace_limits(facts: &Facts) -> String {
     )
 }
 
-fn for_id_map(errno: Errno, facts: &Facts) -> Option<String> {
-    match errno {
-        Errno::EROFS => Some(for_read_only_proc(facts)),
-        _ if !denied(errno) => None,
-        _ if facts.apparmor() => Some(APPARMOR.to_owned()),
-        _ if facts.uid == 0 => Some(match &facts.service {
-            Some(service) => format!(
-                "root without CAP_SETUID, CAP_SETGID and CAP_SETFCAP may not map other ids; {}",
-                service::set(service, &["CapabilityBoundingSet=CAP_SETUID CAP_SETGID CAP_SETFCAP".to_owned()])
-            ),
-            None => "root without CAP_SETUID, CAP_SETGID and CAP_SETFCAP may not map other ids: give cellblock these capabilities, or start it as an unprivileged user".to_owned(),
-        }),
-        _ => Some(powerless(facts)),
+/// How to set `lines` in the service around this process; `otherwise` outside of one.
+fn in_service(facts: &Facts, lines: &[&str], otherwise: &str) -> String {
+    match &facts.service {
+        Some(service) => service::set(service, lines),
+        None => otherwise.to_owned(),
     }
+}
+
+fn for_incapable_root(facts: &Facts) -> String {
+    const LINE: &str = "CapabilityBoundingSet=CAP_SETUID CAP_SETGID CAP_SETFCAP";
+    const OTHERWISE: &str =
+        "give cellblock these capabilities, or start it as an unprivileged user";
+    format!(
+        "root without CAP_SETUID, CAP_SETGID and CAP_SETFCAP may not map other ids: {}",
+        in_service(facts, &[LINE], OTHERWISE)
+    )
 }
 
 /// Ids are mapped by writing to `/proc`.
 fn for_read_only_proc(facts: &Facts) -> String {
-    const WHY: &str = "/proc is mounted read-only, and a cell's ids are written there";
-    match &facts.service {
-        Some(service) => format!(
-            "{WHY}; {}",
-            service::set(service, &["ReadOnlyPaths=".to_owned()])
-        ),
-        None => format!(
-            "{WHY}: `mount -o remount,bind,rw /proc` before cellblock starts, or start the container without a read-only one"
-        ),
-    }
+    const OTHERWISE: &str = "`mount -o remount,bind,rw /proc` before cellblock starts, or start the container without a read-only one";
+    format!(
+        "/proc is mounted read-only, and a cell's ids are written there: {}",
+        in_service(facts, &["ReadOnlyPaths="], OTHERWISE)
+    )
 }
 
-/// Root of a user namespace that has no other ids has none to give to a cell.
+/// Root of a user namespace with no other ids can give none to a cell.
 fn for_lone_root(facts: &Facts) -> String {
-    const WHY: &str = "code in a cell never runs as root, and this user namespace has no other id";
-    match &facts.service {
-        Some(service) => format!(
-            "{WHY}; {}",
-            service::set(service, &["PrivateUsers=no".to_owned()])
-        ),
-        None => format!(
-            "{WHY}: start cellblock outside of it, or make it as an unprivileged user (`setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user --map-root-user`)"
-        ),
-    }
+    const OTHERWISE: &str = "start cellblock outside of it, or make it as an unprivileged user (`setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user --map-root-user`)";
+    format!(
+        "code in a cell never runs as root, and this user namespace has no other id: {}",
+        in_service(facts, &["PrivateUsers=no"], OTHERWISE)
+    )
 }
 
-/// What lets memory be writable and executable at once.
+/// How to allow memory that is writable and executable at once.
 pub(crate) fn for_executable_memory(facts: &Facts) -> String {
-    match &facts.service {
-        Some(service) => format!(
-            "for these languages, {}",
-            service::set(service, &["MemoryDenyWriteExecute=no".to_owned()])
-        ),
-        None => {
-            "for these languages, start cellblock outside of the sandbox that denies it".to_owned()
-        }
-    }
+    const OTHERWISE: &str = "start cellblock outside of the sandbox that denies it";
+    let way_out = in_service(facts, &["MemoryDenyWriteExecute=no"], OTHERWISE);
+    format!("for these languages, {way_out}")
 }
 
-/// Where cgroups are mounted read-only, the way to writable ones.
+/// How to get writable cgroups where they are mounted read-only.
 pub(crate) fn for_read_only_cgroups(facts: &Facts) -> Option<String> {
+    const REMOUNT: &str = "cgroups are mounted read-only: `mount -o remount,bind,rw /sys/fs/cgroup` before cellblock starts";
     if !facts.cgroup_read_only {
         return None;
     }
-    if let Some(service) = &facts.service {
-        let lines = ["ProtectControlGroups=no", "Delegate=yes"].map(str::to_owned);
-        return Some(format!(
+    Some(match &facts.service {
+        Some(service) => format!(
             "cgroups are read-only in the service {}; {}",
             service.unit,
-            service::set(service, &lines)
-        ));
-    }
-    container::writable_cgroups(facts).or_else(|| {
-        Some("cgroups are mounted read-only: `mount -o remount,bind,rw /sys/fs/cgroup` before cellblock starts".to_owned())
+            service::set(service, &["ProtectControlGroups=no", "Delegate=yes"])
+        ),
+        None => container::writable_cgroups(facts).unwrap_or_else(|| REMOUNT.to_owned()),
     })
 }
 
-/// A user namespace that can be made, and that has no power.
+/// How to give power to user namespaces that can be made and have none.
 fn powerless(facts: &Facts) -> String {
     if facts.apparmor() {
         return APPARMOR.to_owned();
@@ -290,29 +370,24 @@ fn for_proc(facts: &Facts) -> String {
         return powerless(facts);
     }
     const SHOWN: usize = 3;
-    let covers: Vec<String> = facts
-        .proc_covers
-        .iter()
-        .take(SHOWN)
-        .map(|path| path.display().to_string())
-        .collect();
+    let covers = facts.proc_covers.iter().take(SHOWN);
+    let covers: Vec<String> = covers.map(|path| path.display().to_string()).collect();
     let more = match facts.proc_covers.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let why = format!(
-        "parts of the host's /proc are covered ({}{more}), so the kernel allows no new one",
-        covers.join(", ")
-    );
     let way_out = match &facts.service {
         Some(service) => service::set(service, &service::uncover_proc(facts)),
         None => allow(facts, Need::Proc),
     };
-    format!("{why}; {way_out}, or give these layers up with --without proc --without userns-limit")
+    format!(
+        "parts of the host's /proc are covered ({}{more}), so the kernel allows no new one; {way_out}, or give these layers up with --without proc --without userns-limit",
+        covers.join(", ")
+    )
 }
 
-/// What will be in the way of the check `name` of `doctor`, which something else
-/// keeps from being tried.
+/// The obstacle that the check `name` of `doctor` would meet, for a check that cannot
+/// be tried.
 pub(crate) fn foreseen(name: &str, facts: &Facts) -> Option<String> {
     match name {
         "id-maps" if facts.proc_read_only => Some(for_read_only_proc(facts)),
@@ -324,156 +399,44 @@ pub(crate) fn foreseen(name: &str, facts: &Facts) -> Option<String> {
     }
 }
 
-fn for_mount(errno: Errno, call: &str) -> Option<&'static str> {
-    Some(match errno {
-        Errno::ENOENT if call == "open_tree" => {
-            "name a path that exists on the host, as SRC in --ro SRC[:DST] or --rw SRC[:DST]"
+/// The kernel has landlock, and it was not enabled at boot.
+fn for_missing_landlock(facts: &Facts) -> String {
+    let list = match &facts.security_modules {
+        Some(others) => {
+            let others = others.iter().map(String::as_str);
+            let modules = ["landlock"].into_iter().chain(others);
+            let modules = modules.filter(|name| *name != "capability");
+            modules.collect::<Vec<_>>().join(",")
         }
-        Errno::ENOENT | Errno::EROFS => {
-            "there is no such place in the rootfs or bind that holds it, and cellblock makes none there: choose a target below /mnt, /workspace or a new top-level directory"
-        }
-        Errno::ELOOP => {
-            "a symbolic link stands in the way, and none is followed below a rootfs: name the real path"
-        }
-        Errno::ENOTDIR => "a file and a directory cannot cover each other: choose another target",
-        Errno::EACCES => {
-            "you need to be able to read the source and to search the directories above it"
-        }
-        Errno::ENODEV => "the kernel lacks this file system: boot another one",
-        _ => return None,
-    })
-}
-
-fn for_pivot(errno: Errno, facts: &Facts) -> Option<String> {
-    match errno {
-        Errno::EINVAL => Some("the host runs from its initial ramfs, which cannot be left by pivot_root: have it switch_root to a tmpfs first".to_owned()),
-        Errno::EPERM | Errno::EACCES => Some(powerless(facts)),
-        _ => None,
-    }
-}
-
-fn for_seccomp(errno: Errno, facts: &Facts) -> Option<String> {
-    let text = match errno {
-        Errno::EBUSY => {
-            "another sandbox around this one listens to seccomp already: run cellblock outside of it"
-        }
-        Errno::EINVAL | Errno::ENOSYS if !facts.filtered => {
-            "the kernel was built without seccomp filters (CONFIG_SECCOMP_FILTER): boot another one"
-        }
-        Errno::EPERM | Errno::EACCES | Errno::EINVAL | Errno::ENOSYS => {
-            "a sandbox around this one allows no system call filter: allow seccomp there"
-        }
-        Errno::EOPNOTSUPP => {
-            "the kernel took the filter and does not apply it, as emulated kernels may: run cellblock on a Linux kernel of its own"
-        }
-        _ => return None,
+        None => "landlock,…".to_owned(),
     };
-    Some(text.to_owned())
+    format!(
+        "landlock is switched off: add `lsm={list}` to the kernel command line and boot again, or give the layer up with --without landlock"
+    )
 }
 
-/// What the error of landlock_create_ruleset(2) means.
-pub(crate) fn for_landlock(errno: Errno, facts: &Facts) -> Option<String> {
-    let text = match errno {
-        Errno::EOPNOTSUPP => {
-            let others = facts.security_modules.iter().flatten();
-            let modules: Vec<&str> = ["landlock"]
-                .into_iter()
-                .chain(others.map(String::as_str))
-                .filter(|name| *name != "capability")
-                .collect();
-            let list = match facts.security_modules {
-                Some(_) => modules.join(","),
-                None => "landlock,…".to_owned(),
-            };
-            return Some(format!(
-                "landlock is switched off: add `lsm={list}` to the kernel command line and boot again, or give the layer up with --without landlock"
-            ));
-        }
-        Errno::ENOSYS if facts.filtered => {
-            "a sandbox around this one hides landlock: allow its system calls there, or give the layer up with --without landlock"
-        }
-        Errno::ENOSYS => {
-            "the kernel was built without landlock (CONFIG_SECURITY_LANDLOCK): boot another one, or give the layer up with --without landlock"
-        }
-        Errno::E2BIG => "too many sandboxes are nested: landlock allows 16 layers",
-        Errno::ENOENT => "a path that landlock should open up does not exist",
-        _ => return None,
-    };
-    Some(text.to_owned())
-}
-
-/// Controllers that a cell's cgroup lacks, and what can be done.
+/// How to get controllers that a cell's cgroup lacks.
 pub(crate) fn for_controllers(missing: &[&str], facts: &Facts) -> Option<String> {
-    let among = |list: &[String]| -> Vec<String> {
-        let of_list = list.iter().filter(|name| missing.contains(&name.as_str()));
-        of_list.cloned().collect()
+    let among = |list: &[String], between: &str| {
+        let names = list.iter().map(String::as_str);
+        let names: Vec<&str> = names.filter(|name| missing.contains(name)).collect();
+        (!names.is_empty()).then(|| names.join(between))
     };
-    let disabled = among(&facts.cgroup_disabled);
-    if !disabled.is_empty() {
+    if let Some(disabled) = among(&facts.cgroup_disabled, ",") {
         return Some(format!(
-            "`{}` was disabled at boot: take cgroup_disable out of the kernel command line and put `cgroup_enable={}` there",
-            disabled.join(","),
-            disabled.join(",")
+            "`{disabled}` was disabled at boot: take cgroup_disable out of the kernel command line and put `cgroup_enable={disabled}` there"
         ));
     }
-    let old = among(&facts.cgroup_v1);
-    if old.is_empty() {
-        return None;
-    }
+    let old = among(&facts.cgroup_v1, ", ")?;
     let boot = if facts.systemd {
         "systemd.unified_cgroup_hierarchy=1"
     } else {
         "cgroup_no_v1=all"
     };
     Some(format!(
-        "cgroup v1 has {} on this host: add `{boot}` to the kernel command line and boot again, so that version 2 gets them",
-        old.join(", ")
+        "cgroup v1 has {old} on this host: add `{boot}` to the kernel command line and boot again, so that version 2 gets them"
     ))
 }
-
-/// Failures that come from what the caller asked for.
-fn for_request(step: Step, errno: Errno) -> Option<&'static str> {
-    Some(match (step, errno) {
-        (Step::CopyIn, Errno::ENOSPC) => {
-            "the workspace is too small for the files that go in: raise --workspace-size"
-        }
-        (Step::CopyIn, Errno::EEXIST) => "two files go to the same place: name another target",
-        (Step::CopyIn, Errno::ENOTDIR) => {
-            "one file's target lies below another file: name another target"
-        }
-        (Step::Chdir, _) => "name a directory inside the cell with --cwd",
-        (Step::Exec, Errno::ENOENT) => {
-            "no such program in the cell, or its loader is missing there: the cell sees the rootfs, not the host's whole file system (use --ro to show more of it)"
-        }
-        (Step::Exec, Errno::EACCES) => {
-            "the file is not executable, lies on a noexec mount, or landlock denies executing it (--no-exec)"
-        }
-        (Step::Exec, Errno::ENOEXEC) => {
-            "the file is neither a program for this machine nor a script with a #! line"
-        }
-        (Step::Exec, Errno::E2BIG) => {
-            "arguments and environment are too long together: pass the data as a file (--file)"
-        }
-        _ => return None,
-    })
-}
-
-/// Failures that any step may meet.
-fn anywhere(errno: Errno) -> Option<&'static str> {
-    Some(match errno {
-        Errno::ENOMEM => "the host or the cell's cgroup has no memory left: raise --memory",
-        Errno::EMFILE | Errno::ENFILE => {
-            "too many open files: close some, or raise the limit (ulimit -n)"
-        }
-        _ => return None,
-    })
-}
-
-const STREAM: &str = "the program could change the mode of this file of yours, and it cannot be opened anew by its name: pass it through a pipe (cat FILE | cellblock …)";
-
-const NESTING: &str = "the limit on nested user namespaces could not be set or does not hold here; seccomp denies them as well, so the layer can be given up with --without userns-limit";
-
-const APPARMOR: &str = "apparmor takes the capabilities out of unprivileged user namespaces on this host: install the profile that `cellblock doctor` prints";
 
 /// An AppArmor profile that lets this executable use user namespaces, for
 /// [`APPARMOR_FILE`]; `None` where AppArmor is not in the way.

@@ -1,10 +1,12 @@
-//! What to change in a service of systemd's so that cells can be made in it.
+//! How to change a service of systemd's so that cells can be made in it.
+
+use std::fmt::Display;
 
 use super::Facts;
 use super::facts::Service;
 
-/// How `service` gets `lines` in force; each is one line of its unit.
-pub(super) fn set(service: &Service, lines: &[String]) -> String {
+/// How to set `lines` for `service`; each is one line of its unit.
+pub(super) fn set(service: &Service, lines: &[impl Display]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| format!("`{line}`")).collect();
     let user = if service.of_user { " --user" } else { "" };
     let unit = &service.unit;
@@ -18,9 +20,8 @@ pub(super) fn set(service: &Service, lines: &[String]) -> String {
     format!("{place}: {}", lines.join(", "))
 }
 
-/// The lines that undo what filters deny. A list of calls goes behind the others:
-/// in a list of what is allowed it adds, from one of what is denied it takes away
-/// (systemd.exec(5)).
+/// The lines that allow what filters deny. Assigning a list of calls again adds to a
+/// list of allowed calls, and takes away from a list of denied ones (systemd.exec(5)).
 pub(super) fn allow_calls(facts: &Facts) -> Vec<String> {
     let filters = &facts.filters;
     let mut lines = Vec::new();
@@ -28,46 +29,38 @@ pub(super) fn allow_calls(facts: &Facts) -> Vec<String> {
     if !calls.is_empty() {
         lines.push(format!("SystemCallFilter={}", calls.join(" ")));
     }
-    if filters.set_user_id {
-        lines.push("RestrictSUIDSGID=no".to_owned());
-        if facts
-            .service
-            .as_ref()
-            .is_some_and(|service| service.dynamic_user)
-        {
-            lines.push("DynamicUser=no".to_owned());
+    let mut set = |wanted: bool, line: &str| {
+        if wanted {
+            lines.push(line.to_owned());
         }
-    }
-    // A list that kills hides what the option would answer.
+    };
+    let dynamic_user = facts.service.as_ref().is_some_and(|s| s.dynamic_user);
+    // A list that kills hides the option's own answer.
     let hides_host_name = filters.denial("sethostname").is_some();
-    if filters.host_name || hides_host_name {
-        lines.push("ProtectHostname=no".to_owned());
-    }
-    if filters.namespaces {
-        lines.push("RestrictNamespaces=no".to_owned());
-    }
+    set(filters.set_user_id, "RestrictSUIDSGID=no");
+    set(filters.set_user_id && dynamic_user, "DynamicUser=no");
+    set(filters.host_name || hides_host_name, "ProtectHostname=no");
+    set(filters.namespaces, "RestrictNamespaces=no");
     if !filters.families.is_empty() {
-        lines.push(format!(
-            "RestrictAddressFamilies={}",
-            filters.families.join(" ")
-        ));
+        let families = filters.families.join(" ");
+        lines.push(format!("RestrictAddressFamilies={families}"));
     }
     lines
 }
 
 /// The lines that uncover `/proc`.
-pub(super) fn uncover_proc(facts: &Facts) -> Vec<String> {
+pub(super) fn uncover_proc(facts: &Facts) -> Vec<&'static str> {
     const INACCESSIBLE_LOG: &str = "/proc/kmsg";
     let covers = || facts.proc_covers.iter().map(|path| path.to_string_lossy());
     let mut lines = Vec::new();
     if covers().any(|path| TUNABLES.contains(&&*path)) {
-        lines.push("ProtectKernelTunables=no".to_owned());
+        lines.push("ProtectKernelTunables=no");
     }
     if covers().any(|path| path == INACCESSIBLE_LOG) {
-        lines.push("ProtectKernelLogs=no".to_owned());
+        lines.push("ProtectKernelLogs=no");
     }
     if covers().any(|path| !TUNABLES.contains(&&*path) && path != INACCESSIBLE_LOG) {
-        lines.extend(["InaccessiblePaths=", "ReadOnlyPaths="].map(str::to_owned));
+        lines.extend(["InaccessiblePaths=", "ReadOnlyPaths="]);
     }
     lines
 }

@@ -1,8 +1,8 @@
 //! The channel between a driver and the supervisor: a pair of pipes.
 //!
-//! Pipes and no socket, because a socket carries descriptors (SCM_RIGHTS), and
-//! what a message carried is closed by its receiver: the close of a socket with
-//! SO_LINGER and unsent data sleeps for as long as the sender says.
+//! Pipes and no socket, because a socket carries descriptors (SCM_RIGHTS), which
+//! their receiver has to close: closing a socket with SO_LINGER and unsent data
+//! sleeps for as long as its sender chose.
 
 use std::os::fd::OwnedFd;
 
@@ -31,8 +31,8 @@ pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
     for ours in [&from, &to] {
         set_nonblocking(ours)?;
     }
-    // The program opens them by name, which asks for permissions, and it may run
-    // as another user than this process. Only who holds a pipe has such a name.
+    // The program opens them by name, which needs permissions, and it may run as
+    // another user than this process. Only a process that holds a pipe has its name.
     for theirs in [&requests, &frames] {
         fchmod(theirs, Mode::from_bits_truncate(0o666)).map_err(failed("fchmod"))?;
     }

@@ -1,10 +1,10 @@
 //! Which CPUs a cell is bound to where no cgroup limits it.
 //!
-//! Every cell should get CPUs that as few others hold as possible, without a
-//! daemon and without state that outlives a supervisor. An abstract Unix socket
-//! (unix(7)) is a claim with these properties: of all processes in a network
-//! namespace only one can bind a name, and the kernel frees the name when the
-//! last descriptor is gone, however its holder ended. A claim is
+//! Every cell should get the CPUs that the fewest other cells hold, without a daemon
+//! and without state that outlives a supervisor. An abstract Unix socket (unix(7)) is
+//! such a claim: of all processes in a network namespace only one can bind a name, and
+//! the kernel frees the name when the last descriptor is closed, however its holder
+//! ended. A claim is
 //! `cellblock-cpu-CPU-LEVEL`: a CPU that has `n` cells already gives its next
 //! cell level `n`. Anyone may bind such a name, or be in another network
 //! namespace; cells are then spread less evenly, and nothing worse.
@@ -16,7 +16,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket
 use record::error::{Result, SetupError, Step};
 use sys::process::allowed_cpus;
 
-/// As many cells of one CPU are told apart; a bind is tried for each.
+/// The most cells of one CPU that are counted; a bind is tried for each.
 const LEVELS: usize = 16;
 
 /// The CPUs of one cell.
@@ -28,9 +28,9 @@ pub(crate) struct CpuShare {
 }
 
 impl CpuShare {
-    /// Takes `wanted` of the CPUs that this process may use, or all of them if
-    /// they are fewer: those with the fewest cells, beginning with the one that
-    /// this process runs on, which the scheduler has just chosen for it.
+    /// Takes `wanted` of the CPUs that this process may use, or all of them if there
+    /// are fewer: those with the fewest cells, beginning with the one that this process
+    /// runs on, which the scheduler has just chosen for it.
     ///
     /// # Errors
     /// That of sched_getaffinity(2).
@@ -58,7 +58,8 @@ impl CpuShare {
                 }
             }
         }
-        // All of them, or a crowd in which one more makes no difference.
+        // All CPUs are wanted, or all claims are taken, and one cell more makes no
+        // difference.
         let others = order.iter().filter(|cpu| !cpus.contains(cpu));
         let missing: Vec<usize> = others.copied().take(wanted - cpus.len()).collect();
         cpus.extend(missing);
@@ -91,8 +92,7 @@ fn claim(cpu: usize, level: usize) -> nix::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// Numbers that no machine has, so that cells which run meanwhile are not in
-    /// the way.
+    /// Numbers that no machine has, so that cells that run meanwhile do not interfere.
     const CPUS: [usize; 3] = [70_001, 70_002, 70_003];
 
     #[test]

@@ -97,8 +97,8 @@ impl InitProcess {
         self.is_reaped = true;
     }
 
-    /// Reaps it if it has ended, so that its pid is free; says by which signal it
-    /// was killed, if it was.
+    /// Reaps it if it has ended, so that its pid is free; returns the signal that
+    /// killed it, if one did.
     pub(crate) fn reap(&mut self) -> Option<Signal> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
         let status = waitid(Id::PIDFd(self.pidfd.as_fd()), flags);
@@ -203,7 +203,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         let released = map_ids(cell.init.pid, &plan.ids)
             .and_then(|()| prefer_for_oom(cell.init.pid))
             .and_then(|()| release(cell.report.as_fd()));
-        // Init may have failed and gone already; then its message, which says
+        // Init may have failed and ended already; then its message, which explains
         // more, is waiting in the socket.
         if let Err(error) = released
             && !has_message(cell.report.as_fd())
@@ -241,7 +241,8 @@ fn clone_flags(plan: &Plan) -> u64 {
         Namespace::Mount => flags::NEWNS,
         Namespace::Ipc => flags::NEWIPC,
         Namespace::Uts => flags::NEWUTS,
-        // Made by init: the one aside, the other once it is in the cell's cgroup.
+        // Init makes these: the network in a process aside, the other once it is in
+        // the cell's cgroup.
         Namespace::Net | Namespace::Cgroup => 0,
     };
     plan.namespaces
@@ -249,12 +250,11 @@ fn clone_flags(plan: &Plan) -> u64 {
         .fold(0, |all, namespace| all | flag(*namespace))
 }
 
-/// Has the kernel's OOM killer take a cell before anything else: what a cell holds
-/// may be charged to no process, and then the largest of the host's would die for
-/// it (proc_pid_oom_score_adj(5)). All that init starts inherits it. Written from
-/// here, because a privileged supervisor's value is also the least that the cell
-/// could set; an unprivileged one's is kept by the cell's `/proc`, which is
-/// read-only.
+/// Makes the kernel's OOM killer choose a cell before anything else: memory of a cell
+/// may be charged to no process, and then the host's largest process would die for
+/// it (proc_pid_oom_score_adj(5)). Every process in the cell inherits the value. The
+/// supervisor writes it: a value from a privileged one is the lowest that the cell
+/// can set, and the cell's `/proc` is read-only in any case.
 fn prefer_for_oom(pid: Pid) -> Result<()> {
     let path = format!("/proc/{pid}/oom_score_adj");
     std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
@@ -285,8 +285,7 @@ fn has_message(report: BorrowedFd<'_>) -> bool {
     wait_for(report, Instant::now())
 }
 
-/// Waits until `fd` is readable or hung up, or the deadline has passed; says
-/// whether it is.
+/// Waits until `fd` is readable or hung up; false when the deadline came first.
 pub(crate) fn wait_for(fd: BorrowedFd<'_>, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -294,6 +293,39 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, deadline: Instant) -> bool {
         match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout) {
             Err(Errno::EINTR) => {}
             ready => return ready.is_ok_and(|count| count > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::error::Error;
+    use std::io;
+    use std::panic;
+
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, alarm, fork, write};
+
+    /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
+    pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
+        // SAFETY: fork(3) of the C library leaves the heap usable in the copy, which
+        // needs no lock of this process's other threads, and ends by `_exit`.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                alarm::set(60);
+                let complain = |message: &str| {
+                    let _ = write(io::stderr(), message.as_bytes());
+                };
+                panic::set_hook(Box::new(move |info| complain(&format!("{info}\n"))));
+                let outcome = panic::catch_unwind(test);
+                if let Ok(Err(error)) = &outcome {
+                    complain(&format!("{error}\n"));
+                }
+                sys::process::exit_now(i32::from(!matches!(outcome, Ok(Ok(())))))
+            }
+            ForkResult::Parent { child } => {
+                assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+            }
         }
     }
 }

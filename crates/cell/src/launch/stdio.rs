@@ -61,8 +61,8 @@ impl Streams {
     }
 }
 
-/// Refuses a stream by which the program would reach other files, and says
-/// whether init must open it anew.
+/// Refuses a stream by which the program would reach other files; returns how init
+/// opens it anew, if it must.
 fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
     let (Ok(flags), Ok(stat)) = (fcntl(stream, FcntlArg::F_GETFL), fstat(stream)) else {
         return Ok(None);
@@ -89,7 +89,7 @@ fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
         required,
     };
     Ok(match kind {
-        // A deleted file cannot be opened by anyone else: there is nothing to protect.
+        // Nobody else can open a deleted file: there is nothing to protect.
         SFlag::S_IFREG if access == OFlag::O_RDONLY && stat.st_nlink > 0 => Some(shield(is_owned)),
         // A container's terminal may have no name inside.
         SFlag::S_IFCHR if is_owned => Some(shield(false)),
@@ -103,7 +103,7 @@ fn open_null() -> Result<OwnedFd> {
         .map_err(|e| SetupError::io(Step::Clone, "open", &e).on("/dev/null"))
 }
 
-/// Only the read end is non-blocking: it is the supervisor that must not wait.
+/// Only the read end is non-blocking: the supervisor must not wait, the program may.
 fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) =
         pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Clone, "pipe2", e))?;

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use crate::plan::{MountKind, Plan, Source};
 use record::error::{SetupError, Step};
 
-/// A failure message of init's as an error. The plan tells what `item` was.
+/// A failure message of init's as an error. `item` is an index into the plan.
 pub(crate) fn in_words(
     plan: &Plan,
     step: Step,

@@ -25,8 +25,8 @@ pub mod seccomp;
 
 pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
-pub use mounts::{Mount, MountKind, RUN_DIR, Seal, Source};
-pub use program::{CHANNEL_FD, Program, Request as ProgramRequest};
+pub use mounts::{Mount, MountKind, Seal, Source};
+pub use program::{Program, Request as ProgramRequest};
 pub use rlimits::{Rlimit, RlimitKind};
 pub use scratch::{ScratchDir, Storage};
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::drivers::DIRECTORY;
 use crate::rootfs::{EntryKind, Tree};
 use crate::spec::{Bytes, Layer, Scratch, Spec, TmpfsLimit};
 use record::bytes::RawText;
@@ -98,9 +99,6 @@ pub enum Source {
     },
 }
 
-/// Where drivers and code are, read-only.
-pub const RUN_DIR: &str = "/run/cellblock";
-
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
@@ -114,7 +112,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
 const PTYS: u32 = 16;
 
-/// All of the cell's file system. `files` are the driver's, below [`RUN_DIR`].
+/// All of the cell's file system. `files` are the driver's, below [`DIRECTORY`].
 pub(super) fn plan(
     spec: &Spec,
     tree: &Tree,
@@ -278,7 +276,7 @@ impl List {
             };
             self.tmpfs(own.name.path(), own.limit, mode, Seal::Writable);
         }
-        self.directory(RUN_DIR);
+        self.directory(DIRECTORY);
     }
 
     /// The caller's binds come last and may cover anything before them. Places

@@ -9,11 +9,6 @@ use crate::probe::HostFacts;
 use crate::spec::{Spec, Stdin};
 use record::bytes::RawText;
 
-/// The descriptor that a driver reads requests from, a pipe; it writes frames to
-/// the next number, another one. Both block, and can be opened by their names in
-/// `/proc/self/fd`.
-pub const CHANNEL_FD: i32 = 3;
-
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
 pub struct Program {
@@ -25,7 +20,7 @@ pub struct Program {
     pub env: BTreeMap<String, RawText>,
     /// Its working directory.
     pub cwd: PathBuf,
-    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    /// Whether it has a driver's channel, from [`crate::drivers::CHANNEL_FD`] on.
     pub channel: bool,
     /// Whether stdin is the caller's, or empty.
     pub stdin: Stdin,
@@ -38,9 +33,9 @@ pub struct Request {
     pub program: RawText,
     /// Its argument vector.
     pub argv: Vec<RawText>,
-    /// Whether it has a driver's channel, from [`CHANNEL_FD`] on.
+    /// Whether it has a driver's channel, from [`crate::drivers::CHANNEL_FD`] on.
     pub channel: bool,
-    /// Files to place below [`super::mounts::RUN_DIR`].
+    /// Files to place below [`crate::drivers::DIRECTORY`].
     pub files: Vec<(PathBuf, RawText)>,
 }
 

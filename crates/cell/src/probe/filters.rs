@@ -1,4 +1,4 @@
-//! What the system call filters around this process deny of what a cell needs.
+//! The calls that a cell needs and that system call filters around this process deny.
 
 use std::sync::OnceLock;
 
@@ -12,10 +12,10 @@ use sys::trial::{
     is_filtered, try_all,
 };
 
-/// What filters deny, and which option of a service manager's does.
+/// What filters deny, and which option of the service manager causes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Filters {
-    /// Calls that a cell needs and does not get.
+    /// Denied calls that a cell needs.
     pub denied: Vec<DeniedCall>,
     /// Whether namespaces are denied by their flags, which hides clone3
     /// (`RestrictNamespaces=`, systemd.exec(5)).
@@ -23,10 +23,10 @@ pub struct Filters {
     /// Whether set-user-ID bits are denied, which hides openat2
     /// (`RestrictSUIDSGID=`).
     pub set_user_id: bool,
-    /// Whether host names are denied, also those of an own UTS namespace
+    /// Whether setting the host name is denied, also in an own UTS namespace
     /// (`ProtectHostname=`).
     pub host_name: bool,
-    /// Address families that sockets are denied of, such as `AF_INET`
+    /// Address families of which no socket can be made, such as `AF_INET`
     /// (`RestrictAddressFamilies=`).
     pub families: Vec<String>,
 }
@@ -36,12 +36,11 @@ pub struct Filters {
 pub struct DeniedCall {
     /// Its name.
     pub name: String,
-    /// The error number's name that it returns; null when it kills the process.
+    /// The name of the error number that it returns; null when it kills the process.
     pub errno: Option<String>,
 }
 
-/// Calls whose denial leaves a cell without something that it can do without, or
-/// that only some cells make.
+/// Calls that a cell can do without, or that only some cells make.
 const OPTIONAL: [&str; 8] = [
     "sched_setaffinity",
     "memfd_create",
@@ -54,19 +53,19 @@ const OPTIONAL: [&str; 8] = [
 ];
 
 impl Filters {
-    /// Those around this process, looked at once: a process cannot get rid of one.
+    /// The filters around this process, tried once: a process cannot remove one.
     pub fn current() -> &'static Self {
         static CURRENT: OnceLock<Filters> = OnceLock::new();
         CURRENT.get_or_init(|| {
             if !is_filtered() {
                 return Self::default();
             }
-            // Where no process can be made, the launch says so.
+            // Where no process can be made, the launch reports it.
             try_all().map_or_else(|_| Self::default(), |answers| Self::of(&answers))
         })
     }
 
-    /// What `answers` tell.
+    /// What the `answers` of the kernel and of filters mean.
     fn of(answers: &Answers) -> Self {
         let answer = |name: &str| {
             let found = answers.list.iter().find(|(known, _)| *known == name);
@@ -85,16 +84,16 @@ impl Filters {
             .filter(|name| {
                 ![SETNS_TO_ANY, SET_USER_ID_BIT, INET_SOCKET, UNIX_SOCKET].contains(name)
             })
-            // A kernel without landlock says ENOSYS by itself.
+            // A kernel without landlock returns ENOSYS itself.
             .filter(|name| !(name.starts_with("landlock") && returned(name, Errno::ENOSYS)))
             .collect();
         let privileged: Vec<&str> = privileged.iter().map(|(name, _)| *name).collect();
-        // Without capabilities the kernel itself says EPERM to these.
+        // Without capabilities the kernel itself returns EPERM for these.
         let has_power = answers.had_power
             && privileged.iter().any(
                 |name| matches!(answer(name), Answer::Returned(errno) if errno != libc::EPERM),
             );
-        // All kinds of namespaces denied, and setns goes with them by its name.
+        // Denying all kinds of namespaces denies setns by its name.
         let namespaces = returned(SETNS_TO_ANY, Errno::EPERM)
             && returned("clone3", Errno::ENOSYS)
             && !refuses("unshare");
@@ -149,8 +148,8 @@ impl Filters {
         self.denied.iter().find(|call| call.name == name)
     }
 
-    /// The calls that are denied by their names, in the form of a list: all that
-    /// no option for something else explains.
+    /// The calls that a list of names denies: none if other options explain all of
+    /// them, else all.
     pub fn denied_by_name(&self) -> Vec<&str> {
         let is_explained = |call: &&DeniedCall| match (call.name.as_str(), call.errno.as_deref()) {
             ("clone3", Some("ENOSYS")) | ("setns", Some("EPERM")) => self.namespaces,
@@ -164,8 +163,8 @@ impl Filters {
         self.denied.iter().map(|call| call.name.as_str()).collect()
     }
 
-    /// Why a cell that makes the calls of which `needs` holds cannot be set up,
-    /// if a filter is the reason. One that kills is found before it does.
+    /// Why a cell that makes the calls for which `needs` holds cannot be set up, if a
+    /// filter is the reason. One that kills is found before the call is made.
     pub fn refusal(&self, needs: impl Fn(&str) -> bool) -> Option<SetupError> {
         let call = self.denied.iter().find(|call| {
             let is_fatal = call.errno.is_none() || !OPTIONAL.contains(&call.name.as_str());
@@ -181,7 +180,7 @@ impl Filters {
 }
 
 impl DeniedCall {
-    /// The failure that the call comes to.
+    /// The failure of the call.
     pub fn error(&self) -> SetupError {
         let step = step(&self.name);
         let known = [Errno::EPERM, Errno::EACCES, Errno::ENOSYS]
@@ -250,7 +249,7 @@ mod tests {
     const ENOSYS: Answer = Answer::Returned(libc::ENOSYS);
 
     #[test]
-    fn what_denies_nothing_is_left_alone() {
+    fn a_filter_that_denies_nothing_is_ignored() {
         for had_power in [true, false] {
             let filters = answers(had_power, &[]);
             assert_eq!(filters, Filters::default());

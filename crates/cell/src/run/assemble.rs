@@ -11,7 +11,7 @@ use super::limits;
 use super::measures::{timing, usage};
 use crate::drivers::Driver;
 use crate::launch::Running;
-use crate::launch::cgroup::{CellCgroup, CgroupUsage, Enforced};
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
 use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::capture::{Capture, Captured};
@@ -25,7 +25,7 @@ use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 #[derive(Debug)]
 pub(super) struct CgroupFacts {
     pub(super) usage: CgroupUsage,
-    pub(super) enforced: Enforced,
+    pub(super) enforced: CgroupLimits,
     record: CgroupRecord,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         error: execution.report.error.as_ref(),
         broken_syntax: execution.report.is_syntax,
         limits: &plan.limits,
-        place: place(spec, plan),
+        place: place(spec, plan, driver),
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(&observed, &execution, &mut warnings);
@@ -163,12 +163,9 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
     }
 }
 
-fn place<'a>(spec: &'a Spec, plan: &'a Plan) -> Place<'a> {
+fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'a> {
     Place {
-        language: match &spec.command {
-            Command::Run { language, .. } => Some(language),
-            Command::Exec { .. } => None,
-        },
+        driver,
         rootfs: &plan.rootfs,
         has_network: spec.network != Network::None,
     }
@@ -301,6 +298,12 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
     if uncounted > 0 {
         warnings.push(format!(
             "{uncounted} more calls were denied, of numbers that are not listed"
+        ));
+    }
+    if execution.report.foreign > 0 {
+        warnings.push(format!(
+            "{} frames of the driver's named another execution, and were dropped",
+            execution.report.foreign
         ));
     }
     if execution.report.is_broken {

@@ -87,7 +87,7 @@ fn refused_at(limit: Bytes, cell: &Running, driver: Option<&Driver>) -> Bytes {
         None => limit,
     };
     let heap = driver.and_then(|driver| driver.heap.as_ref());
-    heap.map_or(kernel, |heap| kernel.min(heap.full_at(limit)))
+    heap.map_or(kernel, |heap| kernel.min(Bytes(heap.full_at(limit.0))))
 }
 
 /// Without a cgroup nothing counts what was refused, but as many at one time as are

@@ -14,16 +14,16 @@ use sys::seccomp::Instruction;
 #[derive(Clone, Debug)]
 pub struct Policy {
     compiled: Cow<'static, Compiled>,
-    /// What a file says; a built-in policy is compiled already.
+    /// The policy of a file; a built-in one is compiled already.
     read: Option<seccomp::Policy>,
 }
 
 impl Policy {
-    /// The policy that `name` names: a built-in one, or a file. It is the one for
-    /// a cell whose cgroup holds every limit.
+    /// The policy that `name` names, a built-in one or a file, for a cell whose
+    /// cgroup holds every limit.
     ///
     /// # Errors
-    /// When there is none, or it is not a policy.
+    /// When it does not exist, or is not a policy.
     pub fn find(name: &str) -> Result<Self> {
         if let Some(compiled) = seccomp::precompiled(name, true, Unheld::default()) {
             return Ok(Self {
@@ -105,7 +105,7 @@ pub(crate) fn instructions(compiled: &Compiled) -> Vec<Instruction> {
     compiled.program.iter().map(insn).collect()
 }
 
-/// What the record says of a system call that `filter` denied.
+/// A denied system call as it stands in the record.
 pub(super) fn denied(filter: Option<&Policy>, number: i64, count: u64) -> Denied {
     let known = filter.and_then(|f| f.compiled().denial(i32::try_from(number).ok()?));
     Denied {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::child::{Content, Filter};
 use crate::drivers::Driver;
 use crate::drivers::frames::Request as DriverRequest;
-use crate::launch::cgroup::{self, CellCgroup};
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
 use crate::launch::{Launch, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
@@ -28,6 +28,8 @@ mod measures;
 mod outputs;
 mod resolve;
 mod sockets;
+#[cfg(test)]
+mod tests;
 
 use events::EventEmitter;
 pub use events::Events;
@@ -36,6 +38,9 @@ pub(crate) use filter::instructions;
 use inputs::Trees;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
+
+/// The number of a call's one execution.
+const ONLY: u64 = 1;
 
 /// Who a call is made for, and stays in touch with it while it goes on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,6 +102,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     let emitter =
         (caller.events).map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref()));
     let request = Request {
+        execution: ONLY,
         message: driver_request(spec, driver)?,
         is_last: true,
         results: spec.limits.results,
@@ -172,11 +178,12 @@ fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
             },
             Some(driver),
         ) if driver.has_channel() => DriverRequest {
+            execution: ONLY,
             code,
             name,
             directory: Path::new(crate::spec::WORKSPACE),
             args: args as &[RawText],
-            memory: spec.limits.memory,
+            memory: spec.limits.memory.map(|limit| limit.0),
             parts: driver.parts(),
         }
         .encode(),
@@ -210,21 +217,20 @@ fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCg
     Ok((cgroup, fallback))
 }
 
-/// The cell's cgroup, and why there is none or a lesser one.
+/// The cell's cgroup, and why it holds fewer limits or does not exist.
 fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
     let wanted = &plan.cgroup;
-    let prepared = cgroup::prepare(&cgroup::Request {
-        choice: &wanted.choice,
+    let limits = CgroupLimits {
         memory: wanted.memory,
         processes: wanted.processes,
         cpus: wanted.cpus,
-        id: &plan.id,
-    })?;
-    let mut reasons: Vec<String> = prepared.tried.iter().map(ToString::to_string).collect();
-    if let Some(cell) = &prepared.cell {
+    };
+    let attempt = CgroupSite::find(&wanted.choice)?.cell(&plan.id, &limits)?;
+    let mut reasons: Vec<String> = attempt.tried.iter().map(ToString::to_string).collect();
+    if let Some(cell) = &attempt.cell {
         reasons.extend(cell.unenforced().iter().map(ToString::to_string));
     }
-    Ok((prepared.cell, reasons))
+    Ok((attempt.cell, reasons))
 }
 
 /// What no cgroup holds, as read back.
@@ -262,7 +268,7 @@ fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
         format!(
             "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
             missing.join(", "),
-            // The way that was tried last asks the least; doctor tells of all.
+            // The way that was tried last needs the least; doctor lists all.
             reasons.last().map_or("", String::as_str)
         )
     })
@@ -280,27 +286,4 @@ fn refuse_fallbacks(missing: &[&str], reasons: &[String]) -> Result<()> {
     Err(SetupError::new(Step::Cgroup, format!("no cgroup holds this limit, and --strict refuses a fallback: {why}"))
         .on(missing.join(", "))
         .hint("start cellblock in a delegated cgroup (systemd-run --user --scope -p Delegate=yes …), leave --strict out, or set the limit to none"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_limit_without_its_cgroup_is_worth_a_warning() {
-        let reasons = [
-            "delegated: EACCES".to_owned(),
-            "systemd-user: ENOENT".to_owned(),
-        ];
-        // Another way gave a cgroup that holds everything.
-        assert_eq!(fallback_warning(&[], &reasons), None);
-        // `--cgroup none`.
-        assert_eq!(fallback_warning(&["memory"], &[]), None);
-        assert_eq!(
-            fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
-            Some(
-                "no cgroup limits memory, cpus, so a fallback does: systemd-user: ENOENT; `cellblock doctor` says how to get one"
-            )
-        );
-    }
 }

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{FilterPolicy, sockets};
-use crate::drivers::{self, Driver};
+use crate::drivers::Driver;
 use crate::plan::{Plan, ProgramRequest};
 use crate::probe::{Filters, HostFacts};
 use crate::rootfs::{Lease, Tree};
+use crate::spec::language::find as find_language;
 use crate::spec::{Command, Layer, Network, Spec};
 use record::error::{Result, SetupError, Step};
 
@@ -50,7 +51,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
 /// The same on a host whose filters do not matter: `doctor` tries each part.
 pub(crate) fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
     let driver = match &spec.command {
-        Command::Run { language, .. } => Some(drivers::find(language)?),
+        Command::Run { language, .. } => Some(find_language(language)?),
         Command::Exec { .. } => None,
     };
     let preferred = driver.map(|driver| driver.rootfs);
@@ -79,10 +80,11 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
             let interpreter = interpreter(tree, driver)?;
             let is_compiled = driver
                 .compiled_file()
-                .is_some_and(|path| tree.has_file(&path));
+                .is_some_and(|path| tree.has_file(Path::new(&path)));
+            let memory = spec.limits.memory.map(|limit| limit.0);
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
-                argv: driver.argv(&interpreter, args, spec.limits.memory, is_compiled),
+                argv: driver.argv(&interpreter, args, memory, is_compiled),
                 channel: driver.has_channel(),
                 files: driver.files_for(code),
             })

@@ -13,6 +13,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::plan::Plan;
+use crate::probe::mounts::{MOUNTINFO, mounts};
 use crate::spec::{Bind, Spec};
 use sys::beneath::{Beneath, entries};
 use sys::mount::mount_id;
@@ -60,12 +61,9 @@ fn is_local(file: &OwnedFd) -> bool {
     let Ok(id) = mount_id(file.as_fd()) else {
         return false;
     };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let line = mounts
-        .lines()
-        .find(|line| line.split(' ').next().and_then(|id| id.parse().ok()) == Some(id));
-    let kind = line.and_then(|line| line.split_once(" - ")?.1.split(' ').next());
-    kind.is_some_and(|kind| LOCAL.contains(&kind))
+    let mountinfo = fs::read(MOUNTINFO).unwrap_or_default();
+    let mount = mounts(&mountinfo).find(|mount| mount.has_id(id));
+    mount.is_some_and(|mount| LOCAL.iter().any(|kind| mount.is_of(kind)))
 }
 
 /// Sockets beneath a directory, as far as it is looked at: not into other mounts.

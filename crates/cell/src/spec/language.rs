@@ -4,86 +4,74 @@ use std::path::Path;
 
 use super::partial::Partial;
 use super::read::{did_you_mean, listed};
+use crate::drivers::{self, Driver};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
-/// What tells that code is in some language.
-#[derive(Clone, Copy, Debug)]
-pub struct Language<'a> {
-    /// The driver's name, such as `python`.
-    pub name: &'a str,
-    /// Other names, also those of interpreters in a `#!` line.
-    pub aliases: &'a [&'a str],
-    /// Endings of file names, without the dot.
-    pub extensions: &'a [&'a str],
-    /// The profile that serves it when the caller names none.
-    pub profile: &'a str,
-}
-
-impl Language<'_> {
-    fn is_called(&self, name: &str) -> bool {
-        std::iter::once(&self.name)
-            .chain(self.aliases)
-            .any(|known| known.eq_ignore_ascii_case(name))
-    }
-}
-
-/// The language of `what`'s code: the one that is named, or else by the ending
-/// of the code's file, or else by its `#!` line.
+/// The language with this name or alias.
 ///
 /// # Errors
-/// The language is unknown, or nothing tells it; the known ones are listed.
-pub fn choose<'a>(
-    named: Option<&str>,
-    what: &Partial,
-    known: &'a [Language<'a>],
-) -> Result<&'a Language<'a>> {
-    let hint = || format!("languages here: {}", listed(known.iter().map(|l| l.name)));
-    let names = || {
-        let of = |l: &Language<'a>| std::iter::once(l.name).chain(l.aliases.iter().copied());
-        known.iter().flat_map(of)
-    };
+/// It is unknown; the error lists the known ones.
+pub(crate) fn find(name: &str) -> Result<&'static Driver> {
+    drivers::find(name).ok_or_else(|| {
+        let near = suggestion(name);
+        let message = format!("unknown language `{name}`{near}");
+        let error = SetupError::new(Step::Spec, message).on("language");
+        error.hint(known())
+    })
+}
+
+/// The language of `what`'s code: the one that is `named`, or else the one of the
+/// extension of the code's file, or else the one of its `#!` line.
+///
+/// # Errors
+/// The language is unknown, or nothing shows it; the error lists the known ones.
+pub(super) fn choose(named: Option<&str>, what: &Partial) -> Result<&'static Driver> {
     if let Some(name) = named {
-        return known.iter().find(|l| l.is_called(name)).ok_or_else(|| {
-            let near = did_you_mean(name, names());
-            SetupError::new(Step::Spec, format!("unknown language `{name}`{near}"))
-                .on("language")
-                .hint(hint())
-        });
+        return find(name);
     }
-    let ending = what
-        .code_path()
-        .and_then(Path::extension)
-        .and_then(|e| e.to_str());
-    if let Some(ending) = ending {
-        let is_its = |known: &&str| known.eq_ignore_ascii_case(ending);
-        let language = known.iter().find(|l| l.extensions.iter().any(is_its));
-        if let Some(language) = language {
-            return Ok(language);
-        }
+    let file = what.code_path();
+    let extension = file.and_then(Path::extension).and_then(|e| e.to_str());
+    if let Some(driver) = extension.and_then(with_extension) {
+        return Ok(driver);
     }
     let code = what.code.as_ref().map(RawText::as_bytes);
     let interpreter = code.and_then(interpreter);
     if let Some(interpreter) = &interpreter {
         let bare = interpreter.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let language = known
-            .iter()
-            .find(|l| l.is_called(interpreter) || l.is_called(bare));
-        if let Some(language) = language {
-            return Ok(language);
+        if let Some(driver) = drivers::find(interpreter).or_else(|| drivers::find(bare)) {
+            return Ok(driver);
         }
     }
-    let why = match (ending, interpreter) {
+    let why = match (extension, interpreter) {
         (_, Some(interpreter)) => {
-            let near = did_you_mean(&interpreter, names());
-            format!("nothing here runs code for `{interpreter}`{near}")
+            let near = suggestion(&interpreter);
+            format!("no language here has the interpreter `{interpreter}`{near}")
         }
-        (Some(ending), None) => format!("nothing here runs files that end in `.{ending}`"),
-        (None, None) => "nothing tells which language the code is in".to_owned(),
+        (Some(extension), None) => format!("no language here has files with `.{extension}`"),
+        (None, None) => "neither a file name nor a `#!` line shows the language".to_owned(),
     };
     Err(SetupError::new(Step::Spec, why)
         .on("language")
-        .hint(format!("name it with --lang; {}", hint())))
+        .hint(format!("name it with --lang; {}", known())))
+}
+
+fn with_extension(extension: &str) -> Option<&'static Driver> {
+    let is_it = |known: &&str| known.eq_ignore_ascii_case(extension);
+    let mut drivers = drivers::TABLE.iter().copied();
+    drivers.find(|driver| driver.extensions.iter().any(is_it))
+}
+
+fn known() -> String {
+    let names = drivers::TABLE.iter().map(|driver| driver.name);
+    format!("languages here: {}", listed(names))
+}
+
+fn suggestion(name: &str) -> String {
+    did_you_mean(
+        name,
+        drivers::TABLE.iter().flat_map(|driver| driver.names()),
+    )
 }
 
 /// The interpreter of a `#!` line: `python3` in `#!/usr/bin/env -S python3 -I`.

@@ -166,15 +166,17 @@ fn named_profile(upper: &[Layer]) -> Option<(&str, &Origin)> {
 }
 
 /// The profile when none is named.
-fn usual_profile<'a>(upper: &[Layer], ask: &Ask<'a>) -> &'a str {
+fn usual_profile(upper: &[Layer], ask: &Ask<'_>) -> &'static str {
     let upper = || upper.iter().rev().map(|layer| &layer.partial);
     let what = upper().find(|partial| partial.names_command());
     let (Mode::Run, Some(what)) = (ask.mode, what) else {
         return BASE;
     };
     let named = upper().find_map(|partial| partial.language.as_deref());
-    // What cannot be told here is an error of the resolution.
-    language::choose(named, what, ask.languages).map_or(BASE, |language| language.profile)
+    // The resolution reports an unknown language.
+    let driver = language::choose(named, what).ok();
+    let profile = driver.and_then(|driver| driver.profile);
+    profile.map_or(BASE, |profile| profile.name)
 }
 
 /// Reads a file that holds UTF-8 text.

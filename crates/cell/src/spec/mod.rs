@@ -10,7 +10,6 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use language::Language;
 pub use load::load;
 pub use partial::Partial;
 pub use resolve::{Ask, Mode};
@@ -18,7 +17,7 @@ pub use units::Bytes;
 
 use record::bytes::RawText;
 
-pub mod language;
+pub(crate) mod language;
 pub mod load;
 mod node;
 pub mod partial;

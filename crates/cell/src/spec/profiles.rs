@@ -5,71 +5,63 @@ use std::path::{Path, PathBuf};
 use super::partial::Partial;
 use super::read::{Format, did_you_mean, listed, parse, parse_all};
 use super::resolve::{Layer, Origin};
+use crate::drivers::{self, Profile, profile};
 use record::error::{Result, SetupError, Step};
 
-/// A profile that is part of the program.
-#[derive(Clone, Copy, Debug)]
-pub struct BuiltIn {
-    /// Its name.
-    pub name: &'static str,
-    /// Its file, with the reason beside each value.
-    pub source: &'static str,
-    /// The same as JSON, which a launch reads many times faster; a test keeps
-    /// the two alike.
-    compiled: &'static str,
-}
-
-/// The profile that every other builds on.
+/// The profile on which every other builds.
 pub const BASE: &str = "default";
 
-/// Longer chains of `extends` are refused, which also ends a circle through
-/// `..` that never spells a path the same way twice.
+/// Longer chains of `extends` are refused. That also ends a circle through `..`
+/// that never spells a path the same way twice.
 const DEEPEST: usize = 16;
 
-macro_rules! built_in {
-    ($($name:literal),+) => {
-        [$(BuiltIn {
-            name: $name,
-            source: include_str!(concat!("../../../../policies/profiles/", $name, ".toml")),
-            compiled: include_str!(concat!("profiles/", $name, ".json")),
-        }),+]
-    };
-}
-
-/// All built-in profiles, the base first.
-pub const BUILT_IN: [BuiltIn; 7] = built_in![
-    "default",
-    "java",
-    "javascript",
-    "python",
-    "r",
-    "shell",
-    "strict"
+/// The profiles that are not a language's, the base first.
+static GENERAL: [Profile; 2] = [
+    profile!("default", "../../../../policies/profiles/default.toml"),
+    profile!("strict", "../../../../policies/profiles/strict.toml"),
 ];
 
-impl BuiltIn {
+/// All built-in profiles, the base first. Languages may share one.
+pub fn built_in() -> Vec<&'static Profile> {
+    let mut all: Vec<&Profile> = GENERAL.iter().collect();
+    for profile in drivers::TABLE
+        .iter()
+        .filter_map(|driver| driver.profile.as_ref())
+    {
+        if !all.iter().any(|known| known.name == profile.name) {
+            all.push(profile);
+        }
+    }
+    all
+}
+
+impl Profile {
     /// What it is for, in one line.
     pub fn description(&self) -> Option<String> {
         self.partial().ok()?.description
     }
 
     fn partial(&self) -> Result<Partial> {
-        serde_json::from_str(self.compiled)
+        serde_json::from_str(self.json)
             .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on(self.name))
     }
 }
 
 /// The built-in profile of this name.
-pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
-    BUILT_IN.iter().find(|profile| profile.name == name)
-}
-
-/// The same, or an error that lists the names there are.
 ///
 /// # Errors
-/// There is no such profile.
-pub fn find_built_in(name: &str) -> Result<&'static BuiltIn> {
-    built_in(name).ok_or_else(|| unknown(name))
+/// There is none; the error lists the names.
+pub fn find_built_in(name: &str) -> Result<&'static Profile> {
+    let all = built_in();
+    let found = all.iter().copied().find(|profile| profile.name == name);
+    found.ok_or_else(|| {
+        let names = || all.iter().map(|profile| profile.name);
+        let near = did_you_mean(name, names());
+        SetupError::new(Step::Spec, format!("there is no profile `{name}`{near}")).hint(format!(
+            "built in: {}; a file of your own has a `/` in its path or ends in .toml",
+            listed(names())
+        ))
+    })
 }
 
 /// Whether this means a file, not the name of a built-in profile.
@@ -173,38 +165,22 @@ pub fn located(mut error: SetupError, origin: &Origin) -> SetupError {
     error
 }
 
-fn unknown(name: &str) -> SetupError {
-    let names = BUILT_IN.iter().map(|profile| profile.name);
-    let near = did_you_mean(name, names.clone());
-    SetupError::new(Step::Spec, format!("there is no profile `{name}`{near}")).hint(format!(
-        "built in: {}; a file of your own has a `/` in its path or ends in .toml",
-        listed(names)
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `CELLBLOCK_BLESS=1 cargo test --lib profiles` rewrites the compiled form.
     #[test]
     fn compiled_profiles_are_those_of_the_files() {
-        for profile in BUILT_IN {
-            let partial = parse(profile.source, Format::Toml).unwrap();
-            let compiled = serde_json::to_string(&partial).unwrap() + "\n";
-            if std::env::var_os("CELLBLOCK_BLESS").is_some() {
-                let file = format!("src/spec/profiles/{}.json", profile.name);
-                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-                std::fs::write(path, compiled).unwrap();
-            } else {
-                assert_eq!(profile.compiled, compiled, "{}", profile.name);
-            }
+        for profile in built_in() {
+            let json = |partial| serde_json::to_value::<Partial>(partial).unwrap();
+            let source = json(parse(profile.source, Format::Toml).unwrap());
+            assert_eq!(json(profile.partial().unwrap()), source, "{}", profile.name);
         }
     }
 
     #[test]
     fn every_value_of_a_profile_stands_below_its_reason() {
-        for profile in BUILT_IN {
+        for profile in built_in() {
             let mut explained = false;
             for line in profile.source.lines() {
                 if line.starts_with('#') {

@@ -8,9 +8,10 @@ use super::language;
 use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs, is_stdin};
 use super::validate::{Fault, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Language,
-    Layer as Security, Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer as Security,
+    Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
 };
+use crate::drivers::Driver;
 use record::bytes::decode_base64;
 use record::error::{Result, SetupError, Step};
 
@@ -21,8 +22,6 @@ pub struct Ask<'a> {
     pub mode: Mode,
     /// Where relative host paths start: the caller's working directory.
     pub cwd: &'a Path,
-    /// The languages that `run` knows.
-    pub languages: &'a [Language<'a>],
     /// What happens to the program's standard streams.
     pub stdio: Stdio,
 }
@@ -130,7 +129,7 @@ fn command(merged: &mut Partial, ask: &Ask<'_>) -> Result<Command> {
                 };
                 return Err(SetupError::new(Step::Spec, "there is no code to run").hint(hint));
             }
-            let language = language::choose(merged.language.as_deref(), merged, ask.languages)?;
+            let language = language::choose(merged.language.as_deref(), merged)?;
             Ok(Command::Run {
                 language: language.name.to_owned(),
                 name: code_name(merged.code_path(), language),
@@ -142,7 +141,7 @@ fn command(merged: &mut Partial, ask: &Ask<'_>) -> Result<Command> {
 }
 
 /// What the code is called in tracebacks.
-fn code_name(file: Option<&Path>, language: &Language<'_>) -> String {
+fn code_name(file: Option<&Path>, language: &Driver) -> String {
     match file.and_then(Path::file_name) {
         Some(name) => name.to_string_lossy().into_owned(),
         None => match language.extensions.first() {

@@ -98,8 +98,8 @@ impl Capture {
         self.read_turn(fd, &mut Turn::begin(), |_| true)
     }
 
-    /// The same; hands `heard` the bytes of each read, which says whether to read
-    /// on now.
+    /// The same; passes the bytes of each read to `on_bytes`, which returns whether to
+    /// read on now.
     ///
     /// # Errors
     /// Those of readv(2), except EAGAIN and EINTR.
@@ -107,7 +107,7 @@ impl Capture {
         &mut self,
         fd: BorrowedFd<'_>,
         turn: &mut Turn,
-        mut heard: impl FnMut([&[u8]; 2]) -> bool,
+        mut on_bytes: impl FnMut([&[u8]; 2]) -> bool,
     ) -> io::Result<ReadStatus> {
         // A short read does not mean that the pipe is empty: the program can
         // put its end into packet mode (O_DIRECT). Only EAGAIN means that.
@@ -118,7 +118,7 @@ impl Capture {
                 Ok(got) => {
                     let at = self.total;
                     self.total += got as u64;
-                    if !heard(self.read_at(at, got)) || !turn.goes_on(got) {
+                    if !on_bytes(self.read_at(at, got)) || !turn.goes_on(got) {
                         return Ok(ReadStatus::More);
                     }
                 }
@@ -279,7 +279,7 @@ mod tests {
         )
     }
 
-    /// What a capture should keep, told without any buffers.
+    /// What a capture should keep, without any buffers.
     fn model(cap: usize, stream: &[u8]) -> Shown {
         let lossy = |bytes| String::from_utf8_lossy(bytes).into_owned();
         if stream.len() <= cap {

@@ -1,26 +1,29 @@
-//! What an exception says about why the code failed, in any language.
+//! What an exception tells about why the code failed, in any language.
 
 use nix::errno::Errno;
 
+use crate::drivers::{Driver, Exceptions};
 use record::{Category, CodeError, Denied};
 
 /// The category of an exception.
 ///
-/// [`Category::Processes`] only means that the exception is of the kind that
-/// the limit on processes causes; whether it did is for the caller to know.
-pub(super) fn of_exception(error: &CodeError) -> Category {
+/// [`Category::Processes`] only means that the limit on processes causes exceptions
+/// of this kind; the caller knows whether the limit was reached.
+pub(super) fn of_exception(error: &CodeError, driver: Option<&Driver>) -> Category {
+    let exceptions = driver.map_or(&Exceptions::NONE, |driver| &driver.exceptions);
     let message = error.message.to_lowercase();
-    by_phrase(&DECISIVE_PHRASES, &message)
-        .or_else(|| by_class(&error.name))
+    by_phrase(exceptions.decisive, &message)
+        .or_else(|| by_class(&error.name, exceptions))
         .or_else(|| error.errno.and_then(by_errno))
         .or_else(|| by_phrase(&PHRASES, &message))
-        // Python's; an error number says that it was the network.
+        .or_else(|| by_phrase(exceptions.messages, &message))
+        // With an error number, it was the network.
         .or_else(|| (class(&error.name) == "TimeoutError").then_some(Category::Timeout))
         .unwrap_or(Category::Runtime)
 }
 
-/// Whether somebody answered: the network is there, and other code could fare
-/// better on it.
+/// Whether another host answered: then the network works, and other code could
+/// succeed on it.
 pub(super) fn network_answered(error: &CodeError) -> bool {
     let refused = [
         Errno::ECONNREFUSED,
@@ -39,13 +42,13 @@ pub(super) fn network_answered(error: &CodeError) -> bool {
         || error.message.to_lowercase().contains("connection refused")
 }
 
-/// Whether the limit on open files is what it is about.
+/// Whether the exception is about the limit on open files.
 pub(super) fn is_too_many_files(error: &CodeError) -> bool {
     has_number(error, &[Errno::EMFILE, Errno::ENFILE])
         || error.message.to_lowercase().contains("too many open files")
 }
 
-/// Whether a file grew beyond what it may.
+/// Whether a file exceeded the limit on its size.
 pub(super) fn is_file_too_large(error: &CodeError) -> bool {
     has_number(error, &[Errno::EFBIG]) || error.message.to_lowercase().contains("file too large")
 }
@@ -57,22 +60,14 @@ pub(super) fn is_unavailable(error: &CodeError) -> bool {
         || (error.message.to_lowercase()).contains("resource temporarily unavailable")
 }
 
-/// Whether it tells that a process or thread was to be started.
+/// Whether the code was about to start a process or thread.
 pub(super) fn is_of_a_start(error: &CodeError) -> bool {
-    let starts = |text: &str| {
-        ["fork", "spawn", "thread"]
-            .iter()
-            .any(|word| text.contains(word))
-    };
+    const WORDS: [&str; 3] = ["fork", "spawn", "thread"];
+    let starts = |text: &str| WORDS.iter().any(|word| text.contains(word));
     starts(&error.message.to_lowercase()) || error.traceback.iter().any(|line| starts(line))
 }
 
-/// Whether a shell that the code started did not find a program.
-pub(super) fn is_of_shell_without_program(error: &CodeError, stderr: &str) -> bool {
-    of_exception(error) == Category::Runtime && super::programs::missing(error, stderr).is_some()
-}
-
-/// The denied system call whose error number the exception has, if only one has it.
+/// The denied system call with the exception's error number, if there is just one.
 pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Option<&'a Denied> {
     let number = Errno::from_raw(error.errno?.saturating_abs());
     let name = format!("{number:?}");
@@ -90,165 +85,16 @@ fn class(name: &str) -> &str {
     name.rsplit(['.', '$', ':']).next().unwrap_or(name)
 }
 
-fn by_class(name: &str) -> Option<Category> {
+fn by_class(name: &str, exceptions: &Exceptions) -> Option<Category> {
     let class = class(name);
     // numpy raises `_ArrayMemoryError`, Java `OutOfMemoryError`.
     if class.ends_with("MemoryError") {
         return Some(Category::Memory);
     }
-    CLASSES
-        .iter()
-        .find(|(_, classes)| classes.contains(&class))
-        .map(|(category, _)| *category)
+    let classes = exceptions.classes.iter();
+    let mut found = classes.filter(|(_, classes)| classes.contains(&class));
+    found.next().map(|(category, _)| *category)
 }
-
-/// Classes that tell the category by themselves: of Python and its common
-/// packages, JavaScript, Java, and R's condition classes.
-const CLASSES: [(Category, &[&str]); 10] = [
-    (
-        Category::Syntax,
-        &["SyntaxError", "IndentationError", "TabError", "parseError"],
-    ),
-    (
-        Category::Name,
-        &[
-            "NameError",
-            "UnboundLocalError",
-            "AttributeError",
-            "ReferenceError",
-            "NoSuchFieldError",
-            "NoSuchFieldException",
-            "NoSuchMethodError",
-            "NoSuchMethodException",
-        ],
-    ),
-    (
-        Category::Import,
-        &[
-            "ImportError",
-            "ModuleNotFoundError",
-            "packageNotFoundError",
-            "ClassNotFoundException",
-            "NoClassDefFoundError",
-        ],
-    ),
-    (
-        Category::Type,
-        &[
-            "TypeError",
-            "UFuncTypeError",
-            "UFuncNoLoopError",
-            "DTypePromotionError",
-            "ClassCastException",
-            "ArrayStoreException",
-        ],
-    ),
-    (
-        Category::Value,
-        &[
-            "ValueError",
-            "LookupError",
-            "KeyError",
-            "IndexError",
-            "ArithmeticError",
-            "ZeroDivisionError",
-            "OverflowError",
-            "FloatingPointError",
-            "UnicodeError",
-            "UnicodeDecodeError",
-            "UnicodeEncodeError",
-            "UnicodeTranslateError",
-            "JSONDecodeError",
-            "InvalidOperation",
-            "LinAlgError",
-            "EmptyDataError",
-            "ParserError",
-            "ColumnNotFoundError",
-            "IntCastingNaNError",
-            "InvalidIndexError",
-            "MergeError",
-            "OutOfBoundsDatetime",
-            "AxisError",
-            "RangeError",
-            "URIError",
-            "ArithmeticException",
-            "IllegalArgumentException",
-            "NumberFormatException",
-            "IndexOutOfBoundsException",
-            "ArrayIndexOutOfBoundsException",
-            "StringIndexOutOfBoundsException",
-            "NegativeArraySizeException",
-            "NoSuchElementException",
-            "InputMismatchException",
-            "NullPointerException",
-            "DateTimeParseException",
-            "subscriptOutOfBoundsError",
-        ],
-    ),
-    (
-        Category::File,
-        &[
-            "FileNotFoundError",
-            "FileExistsError",
-            "IsADirectoryError",
-            "NotADirectoryError",
-            "BadZipFile",
-            "InvalidFileException",
-            "UnidentifiedImageError",
-            "UnsupportedOperation",
-            "NoSuchFileException",
-            "FileAlreadyExistsException",
-            "DirectoryNotEmptyException",
-            "NotDirectoryException",
-        ],
-    ),
-    (
-        Category::Permission,
-        &[
-            "PermissionError",
-            "AccessDeniedException",
-            "ReadOnlyFileSystemException",
-            "AccessControlException",
-        ],
-    ),
-    (
-        Category::Network,
-        &[
-            "ConnectionError",
-            "ConnectionRefusedError",
-            "ConnectionResetError",
-            "ConnectionAbortedError",
-            "gaierror",
-            "herror",
-            "URLError",
-            "MaxRetryError",
-            "NewConnectionError",
-            "NameResolutionError",
-            "ProxyError",
-            "SSLError",
-            "ConnectError",
-            "ConnectTimeout",
-            "ConnectTimeoutError",
-            "ReadTimeout",
-            "ReadTimeoutError",
-            "ClientConnectorError",
-            "ClientConnectorDNSError",
-            "ClientOSError",
-            "ServerDisconnectedError",
-            "UnknownHostException",
-            "ConnectException",
-            "NoRouteToHostException",
-            "PortUnreachableException",
-            "SocketException",
-            "SocketTimeoutException",
-            "BindException",
-            "HttpTimeoutException",
-            "HttpConnectTimeoutException",
-        ],
-    ),
-    (Category::Timeout, &["TimeoutExpired", "TimeoutException"]),
-    (Category::Processes, &["BlockingIOError"]),
-];
 
 /// Python gives error numbers as they are, Node negative ones.
 fn by_errno(number: i32) -> Option<Category> {
@@ -290,69 +136,55 @@ fn by_errno(number: i32) -> Option<Category> {
     }
 }
 
-fn by_phrase(table: &[(Category, &str)], lower_case_message: &str) -> Option<Category> {
-    table
+fn by_phrase(phrases: &[(Category, &str)], lower_case_message: &str) -> Option<Category> {
+    phrases
         .iter()
         .find(|(_, phrase)| lower_case_message.contains(phrase))
         .map(|(category, _)| *category)
 }
 
-/// Messages that say more than their class: `RuntimeError`, `OutOfMemoryError`,
-/// `RangeError` and Node's `TypeError` carry these.
-const DECISIVE_PHRASES: [(Category, &str); 5] = [
-    (Category::Processes, "can't start new thread"),
-    (Category::Processes, "unable to create native thread"),
-    (Category::Memory, "array buffer allocation failed"),
-    (Category::Runtime, "maximum call stack size exceeded"),
-    (Category::Network, "fetch failed"),
-];
-
-/// Messages of classes that say nothing, such as R's `simpleError`, Node's
-/// `Error` and Java's `IOException`.
-const PHRASES: [(Category, &str); 29] = [
+/// Messages that come from error numbers, in exceptions without a number, such as
+/// R's `simpleError`, Node's `Error` and Java's `IOException`.
+const PHRASES: [(Category, &str); 13] = [
     (Category::Disk, "no space left on device"),
     (Category::Disk, "disk quota exceeded"),
     (Category::Disk, "file too large"),
     (Category::Memory, "cannot allocate memory"),
-    (Category::Memory, "cannot allocate vector"),
-    (Category::Memory, "vector memory exhausted"),
     (Category::Processes, "resource temporarily unavailable"),
     (Category::Permission, "permission denied"),
     (Category::Permission, "operation not permitted"),
     (Category::Permission, "read-only file system"),
-    (Category::Import, "cannot find module"),
-    (Category::Import, "cannot find package"),
-    (Category::Import, "there is no package called"),
-    (Category::Network, "getaddrinfo"),
     (Category::Network, "network is unreachable"),
     (Category::Network, "connection refused"),
     (Category::Network, "could not resolve host"),
-    (Category::Network, "cannot open url"),
     (Category::File, "no such file or directory"),
-    (Category::File, "cannot open file"),
-    (Category::File, "cannot open the connection"),
     (Category::File, "too many open files"),
-    (Category::Name, "could not find function"),
-    (Category::Name, "' not found"),
-    (Category::Name, "\u{2019} not found"),
-    (Category::Type, "non-numeric argument"),
-    (Category::Type, "invalid 'type'"),
-    (Category::Value, "subscript out of bounds"),
-    (Category::Value, "undefined columns selected"),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drivers::find;
 
-    fn category(name: &str, message: &str, errno: Option<Errno>) -> Category {
-        of_exception(&CodeError {
+    fn category(language: &str, name: &str, message: &str, errno: Option<Errno>) -> Category {
+        let error = CodeError {
             name: name.into(),
             message: message.into(),
             traceback: vec![],
             line: None,
             errno: errno.map(|errno| errno as i32),
-        })
+        };
+        of_exception(&error, find(language))
+    }
+
+    /// The language with exceptions of this name.
+    fn language(name: &str) -> &str {
+        match name {
+            _ if name.starts_with("java.") => "java",
+            "simpleError" => "r",
+            "RangeError" | "Error" | "ReferenceError" => "javascript",
+            _ => "python",
+        }
     }
 
     #[test]
@@ -404,7 +236,11 @@ mod tests {
             ("OSError", Some(Errno::EIO), Category::Runtime),
             ("", None, Category::Runtime),
         ] {
-            assert_eq!(category(name, "", errno), expected, "{name} {errno:?}");
+            assert_eq!(
+                category(language(name), name, "", errno),
+                expected,
+                "{name} {errno:?}"
+            );
         }
     }
 
@@ -448,7 +284,6 @@ mod tests {
                 Category::File,
             ),
             ("Error", "Cannot find module 'lodash'", Category::Import),
-            ("TypeError", "fetch failed", Category::Network),
             ("simpleError", "object 'x' not found", Category::Name),
             (
                 "simpleError",
@@ -475,8 +310,14 @@ mod tests {
             // A class that says what it is wins over words in its message.
             ("ValueError", "permission denied", Category::Value),
         ] {
-            assert_eq!(category(name, message, None), expected, "{name}: {message}");
+            assert_eq!(
+                category(language(name), name, message, None),
+                expected,
+                "{name}: {message}"
+            );
         }
+        let of_fetch = category("javascript", "TypeError", "fetch failed", None);
+        assert_eq!(of_fetch, Category::Network);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Cancel<'a> {
 /// One piece of work for a cell.
 #[derive(Default)]
 pub struct Request<'o> {
+    /// Its number, which the driver repeats in every frame; no two have the same.
+    pub(crate) execution: u64,
     /// The driver's request; empty where the program itself is the work.
     pub(crate) message: Vec<u8>,
     /// Whether it is the cell's last. Then the driver sees the end of its requests,
@@ -55,7 +57,7 @@ pub(crate) struct Ended {
 }
 
 /// A cell that was started. Dropping it kills and reaps its processes, and removes
-/// its cgroup.
+/// its cgroup. It has no other effect on the supervisor's process, which may go on.
 #[derive(Debug)]
 pub struct Cell<'a> {
     pub(super) running: Running,
@@ -123,7 +125,7 @@ impl<'a> Cell<'a> {
             cpu_before: self.cpu_so_far(),
             output: [keep(&self.running.output[0]), keep(&self.running.output[1])],
             denials: self.denials.clone(),
-            report: DriverReport::within(request.results),
+            report: DriverReport::of(request.execution, request.results),
             ..Execution::default()
         };
         self.request = request.message;
@@ -242,7 +244,7 @@ impl<'a> Cell<'a> {
         match nix::unistd::write(to, &self.request[self.sent..]) {
             Ok(count) => self.sent += count,
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            // Nobody reads: what is left is not sent.
+            // The driver has closed it, and the rest is not sent.
             Err(_) => self.sent = self.request.len(),
         }
         self.close_if_sent();
@@ -269,7 +271,7 @@ impl<'a> Cell<'a> {
         (self.meter).cpu_used_so_far(cgroup, &mut self.seen.watched)
     }
 
-    /// Looks at what the cell uses; says which limit is exceeded.
+    /// Measures what the cell uses; returns the stop for a limit that is exceeded.
     pub(super) fn measure(&mut self, now: Instant) -> Option<Stop> {
         let cgroup = self.running.cgroup.as_ref();
         let seen = &mut self.seen;

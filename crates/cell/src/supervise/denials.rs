@@ -9,8 +9,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::turn::Turn;
 use sys::seccomp;
 
-/// Different numbers that are counted. A program can call any number, and each one
-/// counted takes memory and a line of the record.
+/// How many different numbers are counted. A program can call any number, and each
+/// takes memory and a line of the record.
 const NUMBERS: usize = 512;
 
 /// Counts denied system calls by number.
@@ -33,13 +33,13 @@ impl Denials {
         }
     }
 
-    /// Counts these apart for as long as the interpreter has not begun with the
-    /// code: it tries them by itself at every start, and does without.
+    /// Counts these apart until the interpreter begins with the code: it tries them
+    /// at every start, and does without them.
     ///
-    /// The word that the code has begun comes from the cell. The shim sends it
-    /// before it hands over to the code, so code can neither delay nor take it
-    /// back; an interpreter that never says it never ran the code. What could be
-    /// hidden that way is a call of this list, which is denied all the same.
+    /// The report that the code has begun comes from the cell. The shim sends it
+    /// before it hands over to the code, so code can neither delay nor undo it; an
+    /// interpreter that never sends it never ran the code. A call that is hidden this
+    /// way is one of this list, and is denied all the same.
     #[must_use]
     pub(crate) fn with_probes(mut self, probes: impl IntoIterator<Item = i64>) -> Self {
         self.probes.extend(probes);
@@ -61,9 +61,9 @@ impl Denials {
         self.uncounted
     }
 
-    /// Answers what is waiting, within a turn; false when there will be nothing
-    /// more. Tells `first` the number of a call that is denied to the code for the
-    /// first time. `has_begun` says whether the interpreter has begun with the code.
+    /// Answers the waiting calls, within a turn; false when no more can come. Calls
+    /// `first` with the number of a call that is denied to the code for the first
+    /// time. `has_begun` is whether the interpreter has begun with the code.
     pub(crate) fn answer(
         &mut self,
         listener: BorrowedFd<'_>,
@@ -72,9 +72,9 @@ impl Denials {
         mut first: impl FnMut(i64),
     ) -> bool {
         loop {
-            // The kernel has no answer for NOTIF_RECV other than to wait, so poll(2)
-            // is asked before each. A caller that dies in between does not make it
-            // wait: its request still counts, and the answer is ENOENT.
+            // NOTIF_RECV waits where no call does, so poll(2) comes before each. A
+            // process that dies in between does not make it wait: its request still
+            // counts, and the answer is ENOENT.
             let mut ready = [PollFd::new(listener, PollFlags::POLLIN)];
             let waiting = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
             let events = ready[0].revents().unwrap_or(PollFlags::empty());
@@ -97,7 +97,7 @@ impl Denials {
         }
     }
 
-    /// Says whether it is the code's first of its number.
+    /// Returns whether it is the code's first call of its number.
     fn count(&mut self, number: i64, has_begun: bool) -> bool {
         let is_interpreters = !has_begun && self.probes.contains(&number);
         if is_interpreters {

@@ -1,19 +1,19 @@
-//! What the cell's writable file systems had none left of.
+//! Shortage of space and inodes in the cell's writable file systems.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use nix::fcntl::AtFlags;
-use nix::sys::stat::fstatat;
+use nix::sys::stat::fstat;
 use nix::sys::statvfs::fstatvfs;
 
-use sys::beneath::{Beneath, entries};
+use record::error::{SetupError, Step};
+use sys::tree;
 
-/// Things looked at in search of a file of a certain size.
+/// The most entries that a search for a file looks at.
 const MOST_ENTRIES: usize = 4096;
-/// Directories inside each other that this search goes into.
+/// The most nested directories that it enters.
 const DEEPEST: usize = 16;
 
-/// What one file system had none left of.
+/// What ran out in one file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shortage {
     /// Blocks: no byte could be added.
@@ -31,10 +31,9 @@ pub(crate) struct Disk {
     pub ever: Shortage,
 }
 
-/// The tmpfs of a cell's own ([`crate::plan::Plan::own_scratch`], in that order), as
-/// often as someone looked. A disk that
-/// was filled and emptied between two looks was full all the same: a shortage that
-/// was not seen is not known to be none.
+/// The cell's own tmpfs ([`crate::plan::Plan::own_scratch`], in that order), as last
+/// looked at. A disk that was filled and emptied between two looks was full all the
+/// same: a shortage that was not seen may have been there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Disks(pub [Disk; 3]);
 
@@ -57,43 +56,28 @@ impl Disks {
 }
 
 /// Whether one of these directories holds a regular file of exactly this size:
-/// what a program leaves behind whose writing RLIMIT_FSIZE ended. No link is
-/// followed. Not finding one says nothing.
+/// what a program leaves when RLIMIT_FSIZE stops it. No link is followed. A file that
+/// is not found may exist all the same.
 pub(crate) fn hold_file_of(directories: &[OwnedFd], size: u64) -> bool {
+    let stop = || SetupError::new(Step::Supervise, "enough was looked at");
     let mut left = MOST_ENTRIES;
-    (directories.iter()).any(|directory| holds_file_of(directory.as_fd(), c".", size, 0, &mut left))
-}
-
-fn holds_file_of(
-    parent: BorrowedFd<'_>,
-    name: &std::ffi::CStr,
-    size: u64,
-    depth: usize,
-    left: &mut usize,
-) -> bool {
-    // A bind beneath a tmpfs is the host's.
-    let Ok(mut dir) = Beneath::new(&parent).on_one_mount().list(name) else {
-        return false;
-    };
-    let mut inner = Vec::new();
-    for entry in entries(&mut dir).flatten() {
-        let Some(fewer) = left.checked_sub(1) else {
+    directories.iter().any(|directory| {
+        let Ok(top) = fstat(directory) else {
             return false;
         };
-        *left = fewer;
-        inner.push(entry.file_name().to_owned());
-    }
-    inner.iter().any(|name| {
-        let Ok(stat) = fstatat(&dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else {
-            return false;
-        };
-        match stat.st_mode & libc::S_IFMT {
-            libc::S_IFREG => u64::try_from(stat.st_size) == Ok(size),
-            libc::S_IFDIR if depth < DEEPEST => {
-                holds_file_of(dir.as_fd(), name, size, depth + 1, left)
+        let mut found = false;
+        let _ = tree::each(directory, Step::Supervise, &mut |entry| {
+            left = left.checked_sub(1).ok_or_else(stop)?;
+            let is_file = entry.stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+            if is_file && u64::try_from(entry.stat.st_size) == Ok(size) {
+                found = true;
+                return Err(stop());
             }
-            _ => false,
-        }
+            let depth = entry.path.iter().filter(|byte| **byte == b'/').count();
+            // A bind beneath a tmpfs is the host's.
+            Ok(depth < DEEPEST && entry.stat.st_dev == top.st_dev)
+        });
+        found
     })
 }
 

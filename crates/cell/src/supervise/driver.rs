@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use super::Observer;
 use super::results::Results;
 use super::turn::Turn;
-use crate::drivers::frames::{Frame, FrameReader};
+use crate::drivers::frames::{Displayed, Frame, FrameReader};
 use crate::spec::Bytes;
 use record::CodeError;
 use sys::process::monotonic_ns;
@@ -15,6 +15,8 @@ use sys::process::monotonic_ns;
 /// What the driver reported of one execution; hostile input, capped.
 #[derive(Debug, Default)]
 pub(crate) struct DriverReport {
+    /// The execution's number.
+    execution: u64,
     /// When the interpreter began with the code (monotonic, ns).
     pub(crate) started_ns: Option<u64>,
     pub(crate) results: Results,
@@ -27,27 +29,35 @@ pub(crate) struct DriverReport {
     pub(crate) is_broken: bool,
     /// The channel ended within a frame.
     pub(crate) is_cut_short: bool,
+    /// Frames of other executions, which were dropped.
+    pub(crate) foreign: u64,
 }
 
 impl DriverReport {
-    /// A report of which results are kept up to this size.
-    pub(super) fn within(results: Bytes) -> Self {
+    /// Nothing yet. Results are kept up to this size.
+    pub(super) fn of(execution: u64, results: Bytes) -> Self {
         Self {
+            execution,
             results: Results::within(results),
             ..Self::default()
         }
     }
 
-    fn take(&mut self, frame: Frame, observer: Option<&dyn Observer>) {
+    fn take(&mut self, execution: u64, frame: Frame, observer: Option<&dyn Observer>) {
+        // A thread of an earlier execution may still report.
+        if execution != self.execution {
+            self.foreign += 1;
+            return;
+        }
         match frame {
             Frame::Started => self.started_ns = self.started_ns.or_else(|| Some(monotonic_ns())),
-            Frame::Result { item, notes, size } => {
+            Frame::Result(Displayed { item, notes, size }) => {
                 let kept = self.results.add(item, notes, size);
                 if let (Some(observer), Some(kept)) = (observer, kept) {
                     observer.result(kept);
                 }
             }
-            Frame::Update { item, notes, size } => {
+            Frame::Update(Displayed { item, notes, size }) => {
                 let kept = self.results.update(item, notes, size);
                 if let (Some(observer), Some(kept)) = (observer, kept) {
                     observer.update(kept);
@@ -67,6 +77,7 @@ impl DriverReport {
                 self.is_syntax = is_syntax;
             }
             Frame::Done => self.is_done = true,
+            Frame::Unknown => {}
         }
     }
 }
@@ -97,7 +108,7 @@ pub(super) fn read_frames(
             Ok(count) => {
                 // What follows a violation is read and left aside, so that no writer
                 // waits for ever.
-                let take = |frame| report.take(frame, observer);
+                let take = |execution, frame| report.take(execution, frame, observer);
                 report.is_broken |= reader.feed(&buffer[..count], take).is_err();
                 if observer.is_some_and(|observer| !observer.has_room()) || !turn.goes_on(count) {
                     return Channel::More;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Grace;
-use super::so_far::used_so_far;
+use super::proc::used_so_far;
 use super::verdict::Stop;
 use super::watch::{Phase, SETUP_DEADLINE, Watch};
 use crate::child::report::Command;
@@ -47,8 +47,8 @@ impl Watch<'_, '_> {
                 }
                 self.end_now();
             }
-            // All are dead but for what the kernel still frees. Killing init would not
-            // make that faster, and nobody would count what was used.
+            // All are dead, and the kernel frees what they held. Killing init would not
+            // make that faster, and their use would not be counted.
             Phase::Counting if self.cell.running.progress.are_all_killed() => {
                 self.enter(Phase::Freeing, END_DEADLINE);
             }

@@ -60,7 +60,7 @@ fn file_advice(error: &CodeError, evidence: &Evidence<'_>) -> String {
     if category::is_too_many_files(error) {
         return too_many_files(evidence);
     }
-    match programs::missing(error, &evidence.stderr) {
+    match programs::missing(error, &evidence.stderr, evidence.place.driver) {
         Some(program) => programs::advice(&program, &evidence.place),
         None => "a file is missing or not of the right kind; relative paths start in the working directory, and only files that were passed in exist".to_owned(),
     }

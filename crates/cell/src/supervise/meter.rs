@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::proc::{Process, descendants};
 use super::verdict::Stop;
 use crate::launch::Running;
 use crate::launch::cgroup::CellCgroup;
@@ -13,20 +14,21 @@ use sys::process::CpuTime;
 
 mod cpu;
 mod memory;
-mod processes;
 
 use cpu::CpuCount;
 use memory::{Found, MemoryCount};
-use processes::Process;
 
-/// How often a cell without a cgroup is looked at.
+/// How often a cell without a cgroup is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How often, while an exact figure is waited for.
+/// How often, while an exact figure is being read.
 const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// The most processes that are checked, so that a fork bomb without a
+/// limit on processes cannot keep the supervisor busy.
+const MAX_PROCESSES: usize = 4096;
 /// No CPU limit is checked more often than this.
 const CPU_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The most that was seen of a cell without a cgroup.
+/// The highest figures of a cell without a cgroup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peaks {
     /// Bytes of memory.
@@ -35,7 +37,7 @@ pub(crate) struct Peaks {
     pub processes: Option<u64>,
     /// CPU time of all.
     pub cpu: CpuTime,
-    /// CPU time of processes that nobody waited for, which is part of it.
+    /// CPU time of processes that no parent waited for, which is part of it.
     pub lost_cpu: CpuTime,
 }
 
@@ -71,8 +73,8 @@ impl Meter {
         }
     }
 
-    /// When to look next. A cgroup's CPU limit cannot be reached before its rest,
-    /// shared by all CPUs, is over; what `/proc` shows has to be seen in time.
+    /// When to check next. A CPU limit cannot be reached before all CPUs together could
+    /// use the rest of it; figures from `/proc` need a fixed interval.
     pub(crate) fn next_check(&self, now: Instant) -> Option<Instant> {
         let cpu = self
             .cpu_left
@@ -87,7 +89,7 @@ impl Meter {
             .map(|wait| now + wait)
     }
 
-    /// Looks, and says which limit is exceeded.
+    /// Checks the limits, and returns one that is exceeded.
     pub(crate) fn check(
         &mut self,
         cgroup: Option<&CellCgroup>,
@@ -95,7 +97,7 @@ impl Meter {
         peaks: &mut Peaks,
     ) -> Option<Stop> {
         let processes = if self.counts || self.memory.is_some() {
-            processes::below(self.init)
+            descendants(self.init).take(MAX_PROCESSES).collect()
         } else {
             Vec::new()
         };
@@ -135,7 +137,7 @@ impl Meter {
     ) -> Duration {
         let processes = match cgroup {
             Some(_) => Vec::new(),
-            None => processes::below(self.init),
+            None => descendants(self.init).take(MAX_PROCESSES).collect(),
         };
         self.cpu_used(cgroup, &processes, peaks)
     }

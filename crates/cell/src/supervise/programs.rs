@@ -1,19 +1,18 @@
 //! Programs that the code wants and the cell does not have.
 
-use super::modules::{base, shown_rootfs};
+use super::modules::{base, rootfs_words, shown_rootfs};
 use super::verdict::Place;
+use crate::drivers::Driver;
 use record::CodeError;
 
-/// The program that an exception says is missing, if it says so. Both come from
-/// the cell; the name is one that can stand in a command.
-pub(super) fn missing(error: &CodeError, stderr: &str) -> Option<String> {
+/// The missing program that an exception names, if it does. Everything comes from
+/// the cell; the name returned is safe in a command.
+pub(super) fn missing(error: &CodeError, stderr: &str, driver: Option<&Driver>) -> Option<String> {
     let message = error.message.as_str();
     let is_shells = message.contains("status 127") || message.contains("error in running command");
     (in_shells_words(message))
         .or_else(|| is_shells.then(|| in_shells_words(stderr)).flatten())
-        .or_else(|| spawned_by_node(message))
-        .or_else(|| between(message, "Cannot run program \"", "\""))
-        .or_else(|| executed_by_python(error))
+        .or_else(|| (driver?.missing_program)(error))
         .and_then(plain)
 }
 
@@ -33,26 +32,13 @@ pub(super) fn advice(program: &str, place: &Place<'_>) -> String {
         "there is no program `{program}` in {}",
         rootfs_words(rootfs)
     );
-    let usual = match place.language {
-        Some("python") => "python",
-        Some("javascript" | "typescript") => "node",
-        Some("r") => "r",
-        Some("java") => "java",
-        _ => "shell",
-    };
+    let usual = place.driver.map_or("shell", |driver| driver.rootfs);
     match package {
         Some(package) => format!(
             "{lacks}; do without it, or use a rootfs that has it: `cellblock rootfs add {} --apt {package}`",
             base(rootfs, usual)
         ),
         None => format!("{lacks}; do without it, or use a rootfs that has it"),
-    }
-}
-
-fn rootfs_words(rootfs: &str) -> String {
-    match rootfs.contains('/') || rootfs.is_empty() {
-        true => "the rootfs".to_owned(),
-        false => format!("the rootfs `{rootfs}`"),
     }
 }
 
@@ -72,36 +58,7 @@ fn in_shells_words(text: &str) -> Option<&str> {
     })
 }
 
-/// `spawn git ENOENT`, `spawnSync git ENOENT`.
-fn spawned_by_node(message: &str) -> Option<&str> {
-    between(message, "spawn ", " ENOENT").or_else(|| between(message, "spawnSync ", " ENOENT"))
-}
-
-/// Python names the file alone; that it was to be executed, the traceback tells.
-fn executed_by_python(error: &CodeError) -> Option<&str> {
-    let is_missing = error.errno == Some(libc::ENOENT) && error.name == "FileNotFoundError";
-    let executes = |line: &String| {
-        [
-            "_execute_child",
-            "posix_spawn",
-            "execvp",
-            "os.exec",
-            "create_subprocess",
-        ]
-        .iter()
-        .any(|call| line.contains(call))
-    };
-    (is_missing && error.traceback.iter().any(executes))
-        .then(|| between(&error.message, "No such file or directory: '", "'"))
-        .flatten()
-}
-
-fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(before)?;
-    rest.split_once(after).map(|(name, _)| name)
-}
-
-/// A name, and no path: what has a `/` in it is a file of the code's.
+/// A name and not a path: a path with a `/` leads to a file of the code's own.
 fn plain(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
@@ -141,6 +98,7 @@ const PACKAGES: [(&str, &str); 26] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drivers::find;
 
     fn error(name: &str, message: &str, errno: Option<i32>, traceback: &str) -> CodeError {
         CodeError {
@@ -157,20 +115,21 @@ mod tests {
         let none = "";
         #[rustfmt::skip]
         let rows = [
-            (error("FileNotFoundError", "[Errno 2] No such file or directory: 'git'", Some(2), "in _execute_child"), none, Some("git")),
-            (error("FileNotFoundError", "[Errno 2] No such file or directory: 'git'", Some(2), "open('git')"), none, None),
-            (error("FileNotFoundError", "[Errno 2] No such file or directory: './git'", Some(2), "in _execute_child"), none, None),
-            (error("CalledProcessError", "Command 'ffmpeg -i x' returned non-zero exit status 127.", None, none), "/bin/sh: 1: ffmpeg: not found\n", Some("ffmpeg")),
-            (error("CalledProcessError", "Command 'ffmpeg' returned non-zero exit status 1.", None, none), "/bin/sh: 1: ffmpeg: not found\n", None),
-            (error("Error", "spawn ffmpeg ENOENT", Some(-2), none), none, Some("ffmpeg")),
-            (error("Error", "spawnSync ffmpeg ENOENT", Some(-2), none), none, Some("ffmpeg")),
-            (error("Error", "Command failed: ffmpeg\n/bin/sh: 1: ffmpeg: not found\n", None, none), none, Some("ffmpeg")),
-            (error("java.io.IOException", "Cannot run program \"ffmpeg\": error=2, No such file or directory", None, none), none, Some("ffmpeg")),
-            (error("simpleError", "error in running command", None, none), "sh: 1: ffmpeg: not found\n", Some("ffmpeg")),
-            (error("ValueError", "the key was not found", None, none), none, None),
+            ("python", error("FileNotFoundError", "[Errno 2] No such file or directory: 'git'", Some(2), "in _execute_child"), none, Some("git")),
+            ("python", error("FileNotFoundError", "[Errno 2] No such file or directory: 'git'", Some(2), "open('git')"), none, None),
+            ("python", error("FileNotFoundError", "[Errno 2] No such file or directory: './git'", Some(2), "in _execute_child"), none, None),
+            ("python", error("CalledProcessError", "Command 'ffmpeg -i x' returned non-zero exit status 127.", None, none), "/bin/sh: 1: ffmpeg: not found\n", Some("ffmpeg")),
+            ("python", error("CalledProcessError", "Command 'ffmpeg' returned non-zero exit status 1.", None, none), "/bin/sh: 1: ffmpeg: not found\n", None),
+            ("javascript", error("Error", "spawn ffmpeg ENOENT", Some(-2), none), none, Some("ffmpeg")),
+            ("javascript", error("Error", "spawnSync ffmpeg ENOENT", Some(-2), none), none, Some("ffmpeg")),
+            ("javascript", error("Error", "Command failed: ffmpeg\n/bin/sh: 1: ffmpeg: not found\n", None, none), none, Some("ffmpeg")),
+            ("java", error("java.io.IOException", "Cannot run program \"ffmpeg\": error=2, No such file or directory", None, none), none, Some("ffmpeg")),
+            ("r", error("simpleError", "error in running command", None, none), "sh: 1: ffmpeg: not found\n", Some("ffmpeg")),
+            ("python", error("ValueError", "the key was not found", None, none), none, None),
         ];
-        for (error, stderr, program) in rows {
-            assert_eq!(missing(&error, stderr).as_deref(), program, "{error:?}");
+        for (language, error, stderr, program) in rows {
+            let found = missing(&error, stderr, find(language));
+            assert_eq!(found.as_deref(), program, "{error:?}");
         }
     }
 
@@ -197,7 +156,7 @@ mod tests {
     #[test]
     fn advice_names_a_package_and_no_path() {
         let place = |rootfs| Place {
-            language: Some("python"),
+            driver: find("python"),
             rootfs,
             has_network: false,
         };

@@ -58,7 +58,8 @@ impl Default for Results {
 }
 
 impl Results {
-    /// None so far, and so many bytes of them at most, as they stand in the record.
+    /// No results yet, and at most this many bytes of them, as they stand in the
+    /// record.
     pub(crate) fn within(cap: Bytes) -> Self {
         Self {
             cap: usize::try_from(cap.0).unwrap_or(usize::MAX),
@@ -70,8 +71,7 @@ impl Results {
         }
     }
 
-    /// Adds a result of about `size` bytes and its notes; gives it back when it
-    /// was kept.
+    /// Adds a result of about `size` bytes and its notes; returns it when it was kept.
     pub(crate) fn add(
         &mut self,
         item: ResultItem,
@@ -97,8 +97,8 @@ impl Results {
         self.kept.last().map(|kept| &kept.item)
     }
 
-    /// Gives the results of the item's name new forms. A name that no kept
-    /// result has is nobody's. Gives the forms back when they were kept.
+    /// Gives the results of the item's name new forms. A name that no kept result has
+    /// is ignored. Returns the forms when they were kept.
     pub(crate) fn update(
         &mut self,
         item: ResultItem,

@@ -59,15 +59,15 @@ impl BlockedSignals {
 
 /// The process that started this one.
 ///
-/// It is watched by its pidfd and not by PR_SET_PDEATHSIG, which tells of the
-/// end of the *thread* that started this process: a caller whose pool of threads
-/// shrinks is still there.
+/// It is watched by its pidfd and not by PR_SET_PDEATHSIG, which reports the end of
+/// the *thread* that started this process: a caller whose pool of threads shrinks is
+/// still there.
 #[derive(Debug)]
 pub struct Parent(OwnedFd);
 
 impl Parent {
-    /// Holds on to the parent. One that has ended before this call cannot be told
-    /// from the process that adopted this one since.
+    /// Opens the parent's pidfd. If the parent has ended before, this is the process
+    /// that has adopted this one since; the two cannot be distinguished.
     ///
     /// # Errors
     /// The parent is in another pid namespace, or the kernel refuses.
@@ -83,8 +83,8 @@ impl Parent {
                 .hint("start cellblock by a process of its own pid namespace, or leave --die-with-parent out"));
             }
             let opened = process::pidfd_open(parent);
-            // The number may have gone to another process in between; as long as
-            // it is the parent's, no other process has it.
+            // The number may have gone to another process in between, unless it is
+            // still the parent's.
             if getppid() != parent {
                 continue;
             }

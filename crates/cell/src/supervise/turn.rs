@@ -1,4 +1,4 @@
-//! How much of the supervisor's time what comes from a cell may take.
+//! How much of the supervisor's time the sources in a cell may take.
 //!
 //! Every source of events (a stream, the driver's frames, denied calls) is read
 //! within a [`Turn`], so that however much one of them has, the others, signals and
@@ -42,7 +42,7 @@ impl Turn {
 pub(crate) struct Pace {
     /// Time that is left before it is slowed down.
     prompt: Duration,
-    /// From then on, for each turn so many times its length in rest.
+    /// From then on, each turn is followed by this many times its length in rest.
     rest: u32,
     resume: Option<Instant>,
 }

@@ -301,14 +301,17 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
 /// The category of what the code reports.
 fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
     let measured = &evidence.measured;
-    match category::of_exception(error) {
+    let driver = evidence.place.driver;
+    match category::of_exception(error, driver) {
         _ if evidence.broken_syntax => Category::Syntax,
         // EAGAIN has many causes, and the limit is the one when it was reached.
         Category::Processes if measured.processes == Some(true) => Category::Processes,
         Category::Processes if measured.processes == Some(false) => Category::Runtime,
         Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
         Category::Processes if !category::is_of_a_start(error) => Category::Runtime,
-        _ if category::is_of_shell_without_program(error, &evidence.stderr) => Category::File,
+        Category::Runtime if programs::missing(error, &evidence.stderr, driver).is_some() => {
+            Category::File
+        }
         // What a filter answers can look like the network's or anything else's.
         _ if category::denial_behind(error, evidence.denied).is_some() => Category::Permission,
         category => category,

@@ -11,7 +11,7 @@
 //! | report socket | `MSG_DONTWAIT`. It may carry descriptors, so only init ever has the other end: it is close-on-exec and above the numbers that the program is given. From init's first message on it takes no more of them (`SO_PASSRIGHTS`, Linux 6.16) |
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
-//! | denials | `NOTIF_RECV` only after poll(2) said that a call waits; arguments are never read from the program's memory |
+//! | denials | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory |
 //! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
 //! | `/proc`, cgroups | reads that take no lock which a program holds for long; each look is bounded in time |
 //! | the tmpfs | fstatvfs(2) on descriptors that init sent; files are opened when all processes are gone, `O_NONBLOCK`, and never through links or mounts |
@@ -22,7 +22,7 @@
 //!
 //! What comes is bounded in memory as well: streams by their cap, results by theirs
 //! (`results.rs`), a frame on its way by what one result may hold
-//! (`drivers/frames/`), denials by the number of calls that are told apart.
+//! (`drivers/frames/`), denials by the number of different calls that are counted.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ impl Watch<'_, '_> {
         match Message::receive(self.cell.running.report.as_fd()) {
             Ok(Some(message)) => self.take_message(message),
             Err(Errno::EINTR | Errno::EAGAIN) => {}
-            // End of file: init is gone, and the pidfd says so as well.
+            // End of file: init is gone.
             Ok(None) | Err(_) => self.kill(),
         }
     }
@@ -254,7 +254,7 @@ impl Watch<'_, '_> {
         })
     }
 
-    /// Reads for one turn; says whether there may be more.
+    /// Reads for one turn; returns whether there may be more.
     fn read_output(&mut self, stream: Stream) -> bool {
         let index = stream as usize;
         let (Some(fd), Some(capture)) = (

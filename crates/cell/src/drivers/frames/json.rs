@@ -1,23 +1,23 @@
-//! Whether bytes that come in pieces are JSON.
+//! Checks whether bytes that arrive in pieces are JSON.
 
-/// Lists and objects within each other, as many as serde_json takes.
+/// Levels of lists and objects; serde_json accepts as many.
 const DEPTH: u8 = 127;
-/// Characters of a number. Readers refuse longer ones, or take long for them.
+/// Characters of a number. Readers refuse longer ones, or take long over them.
 const DIGITS: usize = 1024;
 
-/// Checks JSON text as it comes, a byte at a time and without building anything.
+/// Checks JSON text byte by byte, without building anything.
 ///
-/// It is stricter than RFC 8259 in what readers of the record could stumble over:
-/// depth, the length and size of numbers, and surrogates without a partner.
+/// It is stricter than RFC 8259 where readers of the record could fail: it bounds the
+/// depth and the length and size of numbers, and refuses lone surrogates.
 #[derive(Debug)]
 pub(super) struct Checker {
     state: State,
-    /// A bit for each level: whether it is an object.
+    /// A bit for each level: 1 for an object, 0 for a list.
     levels: u128,
     depth: u8,
-    /// The string is a key.
+    /// Whether the current string is a key.
     is_key: bool,
-    /// A high surrogate waits for its partner.
+    /// Whether the next character must be a low surrogate.
     is_high: bool,
     number: Vec<u8>,
     first: Option<u8>,
@@ -25,21 +25,23 @@ pub(super) struct Checker {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A value comes; in a list that is empty so far, its end may.
+    /// Before a value.
     Value,
+    /// Before a list's first value, or its end.
     First,
-    /// A key comes; in an object that is empty so far, its end may.
+    /// Before a key.
     Key,
+    /// Before an object's first key, or its end.
     FirstKey,
     Colon,
-    /// A value has ended.
+    /// After a value.
     After,
     String,
     Escape,
-    /// Digits of `\u` that are to come, and those that came.
+    /// Within `\u`: how many digits are missing, and the value of the others.
     Hex(u8, u16),
     Number,
-    /// What is left of `true`, `false` or `null`.
+    /// The rest of `true`, `false` or `null`.
     Word(&'static [u8]),
     Bad,
 }
@@ -57,7 +59,6 @@ impl Checker {
         }
     }
 
-    /// Takes the next bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {
@@ -65,7 +66,7 @@ impl Checker {
             match self.state {
                 State::Bad => return,
                 State::String if !self.is_high => {
-                    // Most of a long text is this.
+                    // The fast path for most bytes of a long text.
                     let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=31);
                     if special(&byte) {
                         self.state = self.next(byte);
@@ -79,7 +80,7 @@ impl Checker {
         }
     }
 
-    /// Whether all of it was one JSON value.
+    /// Whether the whole text was one JSON value.
     pub(super) fn is_json(&mut self) -> bool {
         if self.state == State::Number {
             self.state = self.end_number();
@@ -87,7 +88,7 @@ impl Checker {
         self.state == State::After && self.depth == 0
     }
 
-    /// Whether the value is an object, if it is one at all.
+    /// Whether the value, if the text was one, is an object.
     pub(super) fn is_object(&self) -> bool {
         self.first == Some(b'{')
     }
@@ -222,43 +223,13 @@ impl Checker {
         State::String
     }
 
+    /// A number as JSON writes it, and one that a double can hold.
     fn end_number(&self) -> State {
-        match is_number(&self.number) {
-            true => State::After,
-            false => State::Bad,
+        match serde_json::from_slice::<f64>(&self.number) {
+            Ok(_) => State::After,
+            Err(_) => State::Bad,
         }
     }
-}
-
-/// Whether it is a number as JSON writes it, and one that a double can hold.
-fn is_number(text: &[u8]) -> bool {
-    fn digits(text: &[u8]) -> Option<&[u8]> {
-        let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        (count > 0).then(|| &text[count..])
-    }
-    let of_grammar = || {
-        let mut rest = text.strip_prefix(b"-").unwrap_or(text);
-        rest = match rest {
-            [b'0', rest @ ..] => rest,
-            rest => digits(rest)?,
-        };
-        if let Some(fraction) = rest.strip_prefix(b".") {
-            rest = digits(fraction)?;
-        }
-        if let [b'e' | b'E', exponent @ ..] = rest {
-            let signless = match exponent {
-                [b'+' | b'-', rest @ ..] => rest,
-                rest => rest,
-            };
-            rest = digits(signless)?;
-        }
-        Some(rest.is_empty())
-    };
-    let is_finite = || {
-        let text = std::str::from_utf8(text).ok()?;
-        Some(text.parse::<f64>().ok()?.is_finite())
-    };
-    of_grammar() == Some(true) && is_finite() == Some(true)
 }
 
 #[cfg(test)]

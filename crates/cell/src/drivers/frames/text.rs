@@ -1,63 +1,66 @@
-//! Text, base64 and JSON, made of a cell's bytes as they come.
+//! Text, base64 and JSON, made from a cell's bytes as they arrive.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD as BASE64};
+use base64::write::EncoderStringWriter;
 
 use super::json::Checker;
 use record::json::length_in_json;
 
-/// Shows bytes as text. A lone surrogate becomes its escape, `\ud800`, which is how
-/// Python shows it; any other byte that is not UTF-8 becomes U+FFFD.
-#[derive(Debug, Default)]
-pub(super) struct Shown {
+/// Makes text of bytes. A lone surrogate becomes its escape, `\ud800`, as in Python;
+/// any other byte that is not UTF-8 becomes U+FFFD.
+#[derive(Debug)]
+pub(super) struct TextDecoder {
     text: String,
     /// The start of a character, at most three bytes.
     held: Vec<u8>,
+    /// Bytes that are still accepted.
+    left: usize,
     /// Bytes of the text in JSON, without its quotes.
     in_json: usize,
-    /// Something was escaped or replaced.
+    /// Whether a byte was escaped or replaced.
     is_altered: bool,
 }
 
-impl Shown {
-    /// For about so many bytes.
-    pub(super) fn with_room(bytes: usize) -> Self {
+impl TextDecoder {
+    /// Takes this many bytes and ignores the rest.
+    pub(super) fn new(most: usize) -> Self {
         Self {
-            text: String::with_capacity(bytes),
-            ..Self::default()
+            text: String::with_capacity(most),
+            held: Vec::new(),
+            left: most,
+            in_json: 0,
+            is_altered: false,
         }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(self.left)];
+        self.left -= bytes.len();
         if self.held.is_empty() {
-            return self.show(bytes, false);
+            return self.decode(bytes, false);
         }
         let mut joined = std::mem::take(&mut self.held);
         joined.extend_from_slice(bytes);
-        self.show(&joined, false);
+        self.decode(&joined, false);
     }
 
-    /// How many bytes the text takes in JSON.
-    pub(super) const fn in_json(&self) -> usize {
+    /// Bytes of the text in JSON.
+    pub(super) const fn length_in_json(&self) -> usize {
         self.in_json + 2
     }
 
-    /// How many bytes the text itself has, as JSON takes in JSON.
-    pub(super) fn length(&self) -> usize {
-        self.text.len()
-    }
-
-    /// The text, and whether it is what came, byte for byte.
+    /// The text, and whether it is byte for byte what arrived.
     pub(super) fn finish(mut self) -> (String, bool) {
         let held = std::mem::take(&mut self.held);
-        self.show(&held, true);
+        self.decode(&held, true);
         self.text.shrink_to_fit();
         (self.text, !self.is_altered)
     }
 
-    fn show(&mut self, bytes: &[u8], is_end: bool) {
+    fn decode(&mut self, bytes: &[u8], is_end: bool) {
         let before = self.text.len();
         let mut rest = bytes;
         loop {
@@ -93,112 +96,87 @@ impl Shown {
     }
 }
 
-/// The first `cap` bytes as text.
-#[derive(Debug)]
-pub(super) struct Start {
-    shown: Shown,
-    left: usize,
+/// Makes base64 of bytes.
+pub(super) struct Base64Encoder {
+    writer: EncoderStringWriter<'static, GeneralPurpose, String>,
+    length: usize,
 }
 
-impl Start {
-    pub(super) fn of(cap: usize) -> Self {
+impl Base64Encoder {
+    /// For this many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        let length = bytes.div_ceil(3) * 4;
+        let text = String::with_capacity(length);
         Self {
-            shown: Shown::default(),
-            left: cap,
+            writer: EncoderStringWriter::from_consumer(text, &BASE64),
+            length,
         }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        let within = &bytes[..bytes.len().min(self.left)];
-        self.left -= within.len();
-        self.shown.push(within);
+        // Writing to a String cannot fail.
+        let _ = self.writer.write_all(bytes);
+    }
+
+    /// Bytes that all of it will take in JSON.
+    pub(super) const fn length_in_json(&self) -> usize {
+        self.length + 2
     }
 
     pub(super) fn finish(self) -> String {
-        self.shown.finish().0
+        self.writer.into_inner()
     }
 }
 
-/// Base64 of bytes.
-#[derive(Debug, Default)]
-pub(super) struct Encoded {
-    text: String,
-    /// What does not make up three bytes yet.
-    held: Vec<u8>,
-}
-
-impl Encoded {
-    /// For so many bytes.
-    pub(super) fn with_room(bytes: usize) -> Self {
-        Self {
-            text: String::with_capacity(bytes.div_ceil(3) * 4),
-            held: Vec::new(),
-        }
-    }
-
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        if !self.held.is_empty() {
-            let wanted = (3 - self.held.len()).min(rest.len());
-            self.held.extend_from_slice(&rest[..wanted]);
-            rest = &rest[wanted..];
-            if self.held.len() < 3 {
-                return;
-            }
-            BASE64.encode_string(&self.held, &mut self.text);
-            self.held.clear();
-        }
-        let (whole, held) = rest.split_at(rest.len() / 3 * 3);
-        BASE64.encode_string(whole, &mut self.text);
-        self.held.extend_from_slice(held);
-    }
-
-    /// How many bytes the text takes in JSON, without its last ones.
-    pub(super) const fn in_json(&self) -> usize {
-        self.text.len() + 2
-    }
-
-    pub(super) fn finish(mut self) -> String {
-        BASE64.encode_string(&self.held, &mut self.text);
-        self.text
+impl fmt::Debug for Base64Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Base64Encoder({})", self.length)
     }
 }
 
-/// Text that may be JSON.
+/// Makes text of bytes, and checks whether it is JSON.
 #[derive(Debug)]
-pub(super) struct Checked {
-    pub(super) shown: Shown,
+pub(super) struct JsonDecoder {
+    text: TextDecoder,
     checker: Checker,
 }
 
-/// What it turned out to be.
-pub(super) enum Kind {
+/// What the text is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum JsonKind {
     Object,
-    Json,
-    /// Anything else.
-    Text,
+    /// Any other JSON.
+    Other,
+    /// Not JSON.
+    Invalid,
 }
 
-impl Checked {
-    pub(super) fn with_room(bytes: usize) -> Self {
+impl JsonDecoder {
+    /// For this many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
         Self {
-            shown: Shown::with_room(bytes),
+            text: TextDecoder::new(bytes),
             checker: Checker::new(),
         }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.checker.push(bytes);
-        self.shown.push(bytes);
+        self.text.push(bytes);
     }
 
-    pub(super) fn finish(mut self) -> (Kind, String) {
+    /// Bytes of the text, which is what JSON takes in JSON.
+    pub(super) fn length(&self) -> usize {
+        self.text.text.len()
+    }
+
+    pub(super) fn finish(mut self) -> (JsonKind, String) {
         let is_json = self.checker.is_json();
-        let (text, is_whole) = self.shown.finish();
-        let kind = match is_json && is_whole {
-            true if self.checker.is_object() => Kind::Object,
-            true => Kind::Json,
-            false => Kind::Text,
+        let (text, is_exact) = self.text.finish();
+        let kind = match is_json && is_exact {
+            true if self.checker.is_object() => JsonKind::Object,
+            true => JsonKind::Other,
+            false => JsonKind::Invalid,
         };
         (kind, text)
     }
@@ -206,16 +184,17 @@ impl Checked {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
     use proptest::prelude::*;
 
     use super::*;
 
     fn text(pieces: &[&[u8]]) -> String {
-        let mut shown = Shown::default();
+        let mut shown = TextDecoder::new(1 << 16);
         for piece in pieces {
             shown.push(piece);
         }
-        let in_json = shown.in_json();
+        let in_json = shown.length_in_json();
         let is_held = !shown.held.is_empty();
         let (text, _) = shown.finish();
         assert!(is_held || in_json == length_in_json(&text));
@@ -257,7 +236,7 @@ mod tests {
         fn pieces_make_what_the_whole_makes(bytes in odd_bytes(), cut in any::<prop::sample::Index>()) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
             prop_assert_eq!(text(&[head, tail]), text(&[&bytes]));
-            let mut encoded = Encoded::default();
+            let mut encoded = Base64Encoder::new(bytes.len());
             encoded.push(head);
             encoded.push(tail);
             prop_assert_eq!(encoded.finish(), BASE64.encode(&bytes));
@@ -265,9 +244,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_shown_within_the_cap(bytes: Vec<u8>, cap in 0_usize..64) {
-            let mut start = Start::of(cap);
+            let mut start = TextDecoder::new(cap);
             start.push(&bytes);
-            prop_assert!(start.finish().len() <= 3 * cap);
+            prop_assert!(start.finish().0.len() <= 3 * cap);
         }
     }
 }

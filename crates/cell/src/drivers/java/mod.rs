@@ -44,8 +44,9 @@
 //! that running out of it is an `OutOfMemoryError`. Where the machine itself
 //! gets none, its last words tell.
 
-use super::{Compiled, Delivery, Driver, DriverFile, Heap, LastWords};
-use crate::spec::Bytes;
+use super::{
+    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, SCRIPT, between, profile,
+};
 use record::Category;
 
 const SHIM: &str = "/run/cellblock/Shim.java";
@@ -63,6 +64,7 @@ pub(super) static DRIVER: Driver = Driver {
         "/usr/local/bin/java",
         "/opt/java/bin/java",
         "/opt/java/openjdk/bin/java",
+        "/usr/local/openjdk/bin/java",
     ],
     flags: &[
         "-XX:TieredStopAtLevel=1",
@@ -86,29 +88,102 @@ pub(super) static DRIVER: Driver = Driver {
     }],
     delivery: Delivery::Channel(&[]),
     heap: Some(Heap {
-        share: heap,
+        limit: heap,
         flag: Some(|mib| format!("-Xmx{mib}m")),
-        besides: Bytes::mib(64),
+        besides: 64,
     }),
+    compiled: Some(Compiled {
+        directory: DIRECTORY,
+        extension: "jar",
+        arguments: |file| vec!["-cp".to_owned(), file, "Shim".to_owned()],
+    }),
+    profile: Some(profile!("java", "profile.toml")),
+    rootfs: "java",
+    exceptions: EXCEPTIONS,
     last_words: &[
         out_of_memory("insufficient memory for the Java Runtime Environment"),
         out_of_memory("Could not reserve enough space for"),
         out_of_memory("Error occurred during initialization of VM"),
     ],
-    probes: &[],
-    compiled: Some(Compiled {
-        directory: DIRECTORY,
-        ending: "jar",
-        arguments: |stem| vec!["-cp".to_owned(), format!("{stem}.jar"), "Shim".to_owned()],
-    }),
-    rootfs: "java",
-    profile: "java",
+    missing_program: |error| between(&error.message, "Cannot run program \"", "\""),
+    ..SCRIPT
+};
+
+const EXCEPTIONS: Exceptions = Exceptions {
+    decisive: &[(Category::Processes, "unable to create native thread")],
+    classes: &[
+        (
+            Category::Name,
+            &[
+                "NoSuchFieldError",
+                "NoSuchFieldException",
+                "NoSuchMethodError",
+                "NoSuchMethodException",
+            ],
+        ),
+        (
+            Category::Import,
+            &["ClassNotFoundException", "NoClassDefFoundError"],
+        ),
+        (
+            Category::Type,
+            &["ClassCastException", "ArrayStoreException"],
+        ),
+        (
+            Category::Value,
+            &[
+                "ArithmeticException",
+                "IllegalArgumentException",
+                "NumberFormatException",
+                "IndexOutOfBoundsException",
+                "ArrayIndexOutOfBoundsException",
+                "StringIndexOutOfBoundsException",
+                "NegativeArraySizeException",
+                "NoSuchElementException",
+                "InputMismatchException",
+                "NullPointerException",
+                "DateTimeParseException",
+            ],
+        ),
+        (
+            Category::File,
+            &[
+                "NoSuchFileException",
+                "FileAlreadyExistsException",
+                "DirectoryNotEmptyException",
+                "NotDirectoryException",
+            ],
+        ),
+        (
+            Category::Permission,
+            &[
+                "AccessDeniedException",
+                "ReadOnlyFileSystemException",
+                "AccessControlException",
+            ],
+        ),
+        (
+            Category::Network,
+            &[
+                "UnknownHostException",
+                "ConnectException",
+                "NoRouteToHostException",
+                "PortUnreachableException",
+                "SocketException",
+                "SocketTimeoutException",
+                "BindException",
+                "HttpTimeoutException",
+                "HttpConnectTimeoutException",
+            ],
+        ),
+        (Category::Timeout, &["TimeoutException"]),
+    ],
+    messages: &[],
 };
 
 /// The compiler's classes, its code and some threads take 200 MB of their own.
-fn heap(limit: Bytes) -> Bytes {
-    let mib = limit.0 >> 20;
-    Bytes::mib(mib.saturating_sub(256).max(mib / 2).max(16))
+fn heap(memory: u64) -> u64 {
+    memory.saturating_sub(256).max(memory / 2).max(16)
 }
 
 /// The virtual machine exits, or aborts, with these.

@@ -50,9 +50,11 @@
 //! what the limit leaves after a share for everything else, and its last words
 //! tell the supervisor what happened.
 
-use super::{Delivery, Driver, DriverFile, Heap, LastWords, Part};
-use crate::spec::Bytes;
-use record::Category;
+use super::{
+    Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, Modules, Part, Provider, SCRIPT,
+    between, profile,
+};
+use record::{Category, CodeError};
 
 const SHIM: &str = "/run/cellblock/node.cjs";
 
@@ -89,16 +91,22 @@ const NODE: Driver = Driver {
     files: FILES,
     delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS]),
     heap: Some(Heap {
-        share: heap,
+        limit: heap,
         flag: Some(|mib| format!("--max-old-space-size={mib}")),
-        besides: Bytes::mib(32),
+        besides: 32,
     }),
-    last_words: LAST_WORDS,
     // libuv batches its waiting by it where it can.
     probes: &["io_uring_setup"],
-    compiled: None,
+    profile: Some(profile!("javascript", "profile.toml")),
     rootfs: "node",
-    profile: "javascript",
+    exceptions: EXCEPTIONS,
+    last_words: LAST_WORDS,
+    modules: Some(Modules {
+        missing: &["Cannot find module ", "Cannot find package "],
+        provider: |module, _| Some(Provider::Package("--npm", package(module)?.to_owned())),
+    }),
+    missing_program,
+    ..SCRIPT
 };
 
 /// The same interpreter and shim, with one more part.
@@ -138,11 +146,43 @@ const fn out_of_memory(phrase: &'static str) -> LastWords {
 }
 
 /// A bare process takes 50 MB outside of the heap, and buffers live there too.
-fn heap(limit: Bytes) -> Bytes {
-    let mib = limit.0 >> 20;
-    let heap = mib
-        .saturating_sub(mib / 4)
-        .min(mib.saturating_sub(64))
-        .max(16);
-    Bytes::mib(heap)
+fn heap(memory: u64) -> u64 {
+    memory
+        .saturating_sub(memory / 4)
+        .min(memory.saturating_sub(64))
+        .max(16)
+}
+
+const EXCEPTIONS: Exceptions = Exceptions {
+    decisive: &[
+        (Category::Memory, "array buffer allocation failed"),
+        (Category::Runtime, "maximum call stack size exceeded"),
+        (Category::Network, "fetch failed"),
+    ],
+    classes: &[
+        (Category::Syntax, &["SyntaxError"]),
+        (Category::Name, &["ReferenceError"]),
+        (Category::Type, &["TypeError"]),
+        (Category::Value, &["RangeError", "URIError"]),
+        (Category::Network, &["ConnectTimeoutError"]),
+    ],
+    messages: &[
+        (Category::Import, "cannot find module"),
+        (Category::Import, "cannot find package"),
+        (Category::Network, "getaddrinfo"),
+    ],
+};
+
+/// `lodash` of `lodash/fp`, `@scope/name` of `@scope/name/part`.
+fn package(module: &str) -> Option<&str> {
+    let parts = if module.starts_with('@') { 2 } else { 1 };
+    let end = module.match_indices('/').nth(parts - 1);
+    let package = end.map_or(module, |(end, _)| &module[..end]);
+    (package.matches('/').count() == parts - 1).then_some(package)
+}
+
+/// `spawn git ENOENT`, `spawnSync git ENOENT`.
+fn missing_program(error: &CodeError) -> Option<&str> {
+    let after = |call| between(&error.message, call, " ENOENT");
+    after("spawn ").or_else(|| after("spawnSync "))
 }

@@ -79,7 +79,10 @@
 //!   them. Then the streams are flushed and the process ends. `gc.freeze()`
 //!   tells what the program made from what was there before.
 
-use super::{Delivery, Driver, DriverFile, Part};
+use super::{Delivery, Driver, DriverFile, Exceptions, Modules, Part, SCRIPT, between, profile};
+use record::{Category, CodeError};
+
+mod modules;
 
 const SHIM: &str = "/run/cellblock/python.py";
 
@@ -121,10 +124,129 @@ pub(super) static DRIVER: Driver = Driver {
         content: include_str!("shim.py"),
     }],
     delivery: Delivery::Channel(PARTS),
-    heap: None,
-    last_words: &[],
-    probes: &[],
-    compiled: None,
-    profile: "python",
+    profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",
+    exceptions: EXCEPTIONS,
+    modules: Some(Modules {
+        missing: &["No module named "],
+        provider: modules::provider,
+    }),
+    missing_program,
+    ..SCRIPT
 };
+
+const EXCEPTIONS: Exceptions = Exceptions {
+    decisive: &[(Category::Processes, "can't start new thread")],
+    classes: &[
+        (
+            Category::Syntax,
+            &["SyntaxError", "IndentationError", "TabError"],
+        ),
+        (
+            Category::Name,
+            &[
+                "NameError",
+                "UnboundLocalError",
+                "AttributeError",
+                "ReferenceError",
+            ],
+        ),
+        (Category::Import, &["ImportError", "ModuleNotFoundError"]),
+        (
+            Category::Type,
+            &[
+                "TypeError",
+                "UFuncTypeError",
+                "UFuncNoLoopError",
+                "DTypePromotionError",
+            ],
+        ),
+        (
+            Category::Value,
+            &[
+                "ValueError",
+                "LookupError",
+                "KeyError",
+                "IndexError",
+                "ArithmeticError",
+                "ZeroDivisionError",
+                "OverflowError",
+                "FloatingPointError",
+                "UnicodeError",
+                "UnicodeDecodeError",
+                "UnicodeEncodeError",
+                "UnicodeTranslateError",
+                "JSONDecodeError",
+                "InvalidOperation",
+                "LinAlgError",
+                "EmptyDataError",
+                "ParserError",
+                "ColumnNotFoundError",
+                "IntCastingNaNError",
+                "InvalidIndexError",
+                "MergeError",
+                "OutOfBoundsDatetime",
+                "AxisError",
+            ],
+        ),
+        (
+            Category::File,
+            &[
+                "FileNotFoundError",
+                "FileExistsError",
+                "IsADirectoryError",
+                "NotADirectoryError",
+                "BadZipFile",
+                "InvalidFileException",
+                "UnidentifiedImageError",
+                "UnsupportedOperation",
+            ],
+        ),
+        (Category::Permission, &["PermissionError"]),
+        (
+            Category::Network,
+            &[
+                "ConnectionError",
+                "ConnectionRefusedError",
+                "ConnectionResetError",
+                "ConnectionAbortedError",
+                "gaierror",
+                "herror",
+                "URLError",
+                "MaxRetryError",
+                "NewConnectionError",
+                "NameResolutionError",
+                "ProxyError",
+                "SSLError",
+                "ConnectError",
+                "ConnectTimeout",
+                "ConnectTimeoutError",
+                "ReadTimeout",
+                "ReadTimeoutError",
+                "ClientConnectorError",
+                "ClientConnectorDNSError",
+                "ClientOSError",
+                "ServerDisconnectedError",
+            ],
+        ),
+        (Category::Timeout, &["TimeoutExpired"]),
+        (Category::Processes, &["BlockingIOError"]),
+    ],
+    messages: &[],
+};
+
+/// Python names the file alone; the traceback shows that it was to be executed.
+fn missing_program(error: &CodeError) -> Option<&str> {
+    const CALLS: [&str; 5] = [
+        "_execute_child",
+        "posix_spawn",
+        "execvp",
+        "os.exec",
+        "create_subprocess",
+    ];
+    let executes = |line: &String| CALLS.iter().any(|call| line.contains(call));
+    let is_missing = error.errno == Some(libc::ENOENT) && error.name == "FileNotFoundError";
+    (is_missing && error.traceback.iter().any(executes))
+        .then(|| between(&error.message, "No such file or directory: '", "'"))
+        .flatten()
+}

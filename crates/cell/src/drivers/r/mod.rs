@@ -31,8 +31,9 @@
 //! cgroup there always is, until the kernel kills; so the shim sets R's own
 //! limit on vectors a little below the cell's (`mem.maxVSize`).
 
-use super::{Delivery, Driver, DriverFile, Heap, LastWords};
-use crate::spec::Bytes;
+use super::{
+    Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, Modules, Provider, SCRIPT, profile,
+};
 use record::Category;
 
 const SHIM: &str = "/run/cellblock/r.R";
@@ -60,22 +61,50 @@ pub(super) static DRIVER: Driver = Driver {
     ],
     delivery: Delivery::Channel(&[]),
     heap: Some(Heap {
-        share: vectors,
+        // What the shim sets `mem.maxVSize` to.
+        limit: |memory| memory.saturating_sub(80).max(64),
         flag: None,
-        besides: Bytes::mib(32),
+        besides: 32,
     }),
+    profile: Some(profile!("r", "profile.toml")),
+    rootfs: "r",
+    exceptions: EXCEPTIONS,
     last_words: &[LastWords {
         category: Category::Memory,
         phrase: "cannot allocate",
         aborts: false,
     }],
-    probes: &[],
-    compiled: None,
-    rootfs: "r",
-    profile: "r",
+    modules: Some(Modules {
+        missing: &["there is no package called "],
+        provider: |module, _| {
+            let package = format!("r-cran-{}", module.to_lowercase());
+            Some(Provider::Package("--apt", package))
+        },
+    }),
+    ..SCRIPT
 };
 
-/// What the shim sets `mem.maxVSize` to.
-fn vectors(limit: Bytes) -> Bytes {
-    Bytes::mib((limit.0 >> 20).saturating_sub(80).max(64))
-}
+/// Most errors are of the class `simpleError`.
+const EXCEPTIONS: Exceptions = Exceptions {
+    decisive: &[],
+    classes: &[
+        (Category::Syntax, &["parseError"]),
+        (Category::Import, &["packageNotFoundError"]),
+        (Category::Value, &["subscriptOutOfBoundsError"]),
+    ],
+    messages: &[
+        (Category::Memory, "cannot allocate vector"),
+        (Category::Memory, "vector memory exhausted"),
+        (Category::Import, "there is no package called"),
+        (Category::Network, "cannot open url"),
+        (Category::File, "cannot open file"),
+        (Category::File, "cannot open the connection"),
+        (Category::Name, "could not find function"),
+        (Category::Name, "' not found"),
+        (Category::Name, "\u{2019} not found"),
+        (Category::Type, "non-numeric argument"),
+        (Category::Type, "invalid 'type'"),
+        (Category::Value, "subscript out of bounds"),
+        (Category::Value, "undefined columns selected"),
+    ],
+};

@@ -2,7 +2,7 @@
 //! other shells are not substitutes, since scripts for Bash fail in them late
 //! and oddly.
 
-use super::{Delivery, Driver, LastWords};
+use super::{Delivery, Driver, LastWords, SCRIPT, profile};
 use record::Category;
 
 /// See the module's documentation.
@@ -11,38 +11,34 @@ pub(super) static DRIVER: Driver = Driver {
     aliases: &["sh", "shell"],
     extensions: &["sh", "bash"],
     interpreters: &["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"],
-    flags: &[],
-    files: &[],
     delivery: Delivery::File("/run/cellblock/main.sh"),
-    heap: None,
-    last_words: LAST_WORDS,
-    probes: &[],
-    compiled: None,
-    profile: "shell",
+    profile: Some(profile!("shell", "profile.toml")),
     rootfs: "shell",
+    last_words: LAST_WORDS,
+    ..SCRIPT
 };
 
-/// What Bash writes, and what tools get from strerror(3).
+/// Messages of Bash, and of tools that print strerror(3).
 const LAST_WORDS: &[LastWords] = &[
-    said(
+    gives_up(
         Category::Processes,
         "fork: retry: Resource temporarily unavailable",
     ),
-    said(
+    gives_up(
         Category::Processes,
         "fork: Resource temporarily unavailable",
     ),
-    said(Category::Processes, "Cannot fork"),
-    said(Category::Memory, "xrealloc: cannot allocate"),
-    said(Category::Memory, "xmalloc: cannot allocate"),
-    said(Category::Memory, "annot allocate memory"),
-    said(Category::Memory, "memory exhausted"),
-    said(Category::Disk, "No space left on device"),
-    said(Category::Disk, "File too large"),
-    said(Category::File, "Too many open files"),
+    gives_up(Category::Processes, "Cannot fork"),
+    gives_up(Category::Memory, "xrealloc: cannot allocate"),
+    gives_up(Category::Memory, "xmalloc: cannot allocate"),
+    gives_up(Category::Memory, "annot allocate memory"),
+    gives_up(Category::Memory, "memory exhausted"),
+    gives_up(Category::Disk, "No space left on device"),
+    gives_up(Category::Disk, "File too large"),
+    gives_up(Category::File, "Too many open files"),
 ];
 
-const fn said(category: Category, phrase: &'static str) -> LastWords {
+const fn gives_up(category: Category, phrase: &'static str) -> LastWords {
     LastWords {
         category,
         phrase,

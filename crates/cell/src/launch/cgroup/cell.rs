@@ -11,24 +11,24 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, OFlag};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::mkdirat;
 
-use super::dir::Dir;
-use super::dispose::{self, dispose};
+use super::dir::{Dir, MODE, keyed};
 use super::enclosing::{Acted, Enclosing};
-use super::find::Parent;
-use super::janitor;
-use super::limits::{self, Enforced, INIT};
-use super::lock::{Claimed, claim};
-use super::{Controller, PREFIX, Request, Source, enable, parse, sweep};
+use super::find::CgroupParent;
+use super::limits::{self, INIT};
+use super::removal::{self, dispose, start_janitor};
+use super::sweep::{Claimed, claim, sweep};
+use super::{CgroupLimits, CgroupSource, Controller, PREFIX};
 use crate::spec::Bytes;
 use record::CgroupRecord;
 use record::error::{Result, SetupError, Step};
+use sys::process::CpuTime;
 use sys::survivor::Survivor;
 
 /// How long [`CellCgroup::remove`] waits for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a directory is made again that a sweep took for a stale one.
+/// How often a directory is made again after a sweep mistook it for a stale one.
 const ATTEMPTS: u32 = 16;
 
 /// A cell's cgroup. Dropping it kills what is in it and removes it.
@@ -38,39 +38,23 @@ pub struct CellCgroup {
     dir: Dir,
     name: CString,
     below: PathBuf,
-    source: Source,
+    source: CgroupSource,
     controllers: Vec<Controller>,
     /// Its own limit on CPUs.
     cpus: Option<f64>,
     enclosing: Enclosing,
-    enforced: Enforced,
+    enforced: CgroupLimits,
     unenforced: Vec<SetupError>,
     cpu_stat: File,
     /// `None` when it could not be made, and after the removal.
     janitor: Option<Survivor>,
     removed: bool,
-    /// Tells sweeps that this cell's supervisor lives.
+    /// Marks the cell's supervisor as alive for sweeps.
     _lock: Flock<File>,
 }
 
-/// CPU time of all of a cell's processes, dead ones too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuTime {
-    /// In user mode.
-    pub user: Duration,
-    /// In the kernel.
-    pub system: Duration,
-}
-
-impl CpuTime {
-    /// Both together.
-    pub fn total(self) -> Duration {
-        self.user + self.system
-    }
-}
-
-/// What a cell used. A value is `None` where the controller that counts it is
-/// not in force, or the kernel is too old.
+/// What a cell used. A value is `None` where its controller is not enabled, or the
+/// kernel is too old to count it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
     /// CPU time.
@@ -84,9 +68,9 @@ pub struct CgroupUsage {
     pub throttled_periods: Option<u64>,
     /// How long it held them back, summed over CPUs.
     pub throttled: Option<Duration>,
-    /// Processes killed for want of memory.
+    /// Processes killed because memory ran out.
     pub oom_kills: Option<u64>,
-    /// How often that killed the cell as a whole (Linux 5.17).
+    /// How often the cell was killed as a whole for that (Linux 5.17).
     pub oom_group_kills: Option<u64>,
     /// How often a fork failed at the limit on processes.
     pub forks_refused: Option<u64>,
@@ -95,28 +79,30 @@ pub struct CgroupUsage {
 }
 
 impl CellCgroup {
-    /// Makes the cell's cgroup in `parent` and sets its limits.
-    pub(super) fn create(parent: Parent, request: &Request<'_>) -> Result<Self> {
-        let Parent {
-            dir: parent,
-            below,
-            source,
-        } = parent;
-        let controllers = enable::controllers(&parent)?;
-        let name = format!("{PREFIX}{}", request.id);
+    /// Makes the cell's cgroup in `parent`, whose children have `controllers`, and
+    /// sets its limits.
+    pub(super) fn create(
+        parent: &CgroupParent,
+        controllers: &[Controller],
+        id: &str,
+        limits: &CgroupLimits,
+    ) -> Result<Self> {
+        let CgroupParent { below, source, .. } = parent;
+        let name = format!("{PREFIX}{id}");
         let below = below.join(&name);
         let c_name = CString::new(name.as_str())
-            .map_err(|_| SetupError::new(Step::Cgroup, "an id with a NUL byte").on(request.id))?;
-        // Made first, so that the directory is never without one. Where none can
-        // be had, a later sweep does its work.
-        let janitor = janitor::hire(parent.as_fd(), c_name.clone()).ok();
+            .map_err(|_| SetupError::new(Step::Cgroup, "an id with a NUL byte").on(id))?;
+        let parent = parent.dir.try_clone()?;
+        // Started first, so that the directory never exists without one. If that
+        // fails, a later sweep does its work.
+        let janitor = start_janitor(parent.as_fd(), c_name.clone()).ok();
         let (dir, lock) = make(&parent, &name)?;
         let usable =
-            habitable(&dir, &controllers).and_then(|()| dir.open_file("cpu.stat", OFlag::O_RDONLY));
+            habitable(&dir, controllers).and_then(|()| dir.open_file("cpu.stat", OFlag::O_RDONLY));
         let cpu_stat = usable.inspect_err(|_| {
             let _ = dispose(parent.as_fd(), &c_name, PATIENCE);
         })?;
-        let (held, mut unenforced) = limits::apply(&dir, &controllers, request);
+        let (held, mut unenforced) = limits::apply(&dir, controllers, limits);
         if held.cpus.is_some() {
             // Tried, and lifted until `throttle`.
             unenforced.extend(limits::set_cpus(&dir, None).err());
@@ -128,8 +114,8 @@ impl CellCgroup {
             name: c_name,
             parent,
             dir,
-            source,
-            controllers,
+            source: *source,
+            controllers: controllers.to_vec(),
             cpus: held.cpus,
             enclosing,
             enforced,
@@ -147,15 +133,14 @@ impl CellCgroup {
         self.dir.as_fd()
     }
 
-    /// Where the directory was made; for messages.
+    /// The directory's path; for messages.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Begins to limit the CPUs. Setting a cell up is the supervisor's work, and
-    /// takes longer than its deadline with a hundredth of a CPU; so this limit
-    /// begins with the program. That may already run then: the limit is a rate,
-    /// which a moment without it changes little.
+    /// Begins to limit the CPUs. With a hundredth of a CPU, setting a cell up would
+    /// miss its deadline, so this limit begins with the program. The program may run
+    /// already: the limit is a rate, which a moment without it changes little.
     ///
     /// # Errors
     /// When `cpu.max` cannot be written, as it could when the cell was made.
@@ -166,8 +151,9 @@ impl CellCgroup {
         }
     }
 
-    /// The limits that hold.
-    pub fn enforced(&self) -> Enforced {
+    /// The limits that hold: the least of the cell's own, as read back, and of those
+    /// above it. `None` where none was asked for, or the cell's own does not hold.
+    pub fn enforced(&self) -> CgroupLimits {
         self.enforced
     }
 
@@ -181,12 +167,12 @@ impl CellCgroup {
         &self.controllers
     }
 
-    /// How it was come by.
-    pub fn source(&self) -> Source {
+    /// How it was obtained.
+    pub fn source(&self) -> CgroupSource {
         self.source
     }
 
-    /// As it stands in the record.
+    /// Its entry in the record.
     pub fn record(&self) -> CgroupRecord {
         CgroupRecord {
             path: format!("/{}", self.below.display()),
@@ -204,7 +190,7 @@ impl CellCgroup {
     /// # Errors
     /// The system call's; `ENOENT` before Linux 5.14.
     pub fn kill(&self) -> io::Result<()> {
-        Ok(dispose::kill(&self.dir)?)
+        Ok(removal::kill(&self.dir)?)
     }
 
     /// CPU time so far. Cheap: one system call.
@@ -220,19 +206,19 @@ impl CellCgroup {
         let cpu = self.cpu_stat().unwrap_or_default();
         let read = |name| self.dir.read(name).unwrap_or_default();
         let memory = read("memory.events");
-        let oom_kills = parse::keyed(&memory, "oom_kill");
-        let refused = parse::keyed(&read("pids.events"), "max");
+        let oom_kills = keyed(&memory, "oom_kill");
+        let refused = keyed(&read("pids.events"), "max");
         let acted = self
             .enclosing
             .acted(&self.dir, oom_kills.unwrap_or(0), refused);
         CgroupUsage {
             cpu: cpu_time(&cpu),
-            memory_peak: parse::number(&read("memory.peak")).map(Bytes),
-            processes_peak: parse::number(&read("pids.peak")).map(|peak| peak.saturating_sub(INIT)),
-            throttled_periods: parse::keyed(&cpu, "nr_throttled"),
-            throttled: parse::keyed(&cpu, "throttled_usec").map(Duration::from_micros),
+            memory_peak: self.dir.number("memory.peak").map(Bytes),
+            processes_peak: (self.dir.number("pids.peak")).map(|peak| peak.saturating_sub(INIT)),
+            throttled_periods: keyed(&cpu, "nr_throttled"),
+            throttled: keyed(&cpu, "throttled_usec").map(Duration::from_micros),
             oom_kills,
-            oom_group_kills: parse::keyed(&memory, "oom_group_kill"),
+            oom_group_kills: keyed(&memory, "oom_group_kill"),
             forks_refused: match &acted.processes {
                 // Counted there, and for others as well: at least one.
                 Some(_) => refused.map(|count| count.max(1)),
@@ -242,9 +228,9 @@ impl CellCgroup {
         }
     }
 
-    /// Removes the cgroups beside it whose supervisors are dead, and says how many.
-    pub fn sweep_beside(&self) -> usize {
-        sweep::sweep(&self.parent)
+    /// Removes the cgroups beside it whose supervisors are dead.
+    pub(crate) fn sweep_beside(&self) {
+        sweep(&self.parent);
     }
 
     /// Kills what is left in it, waits until it is empty and removes it.
@@ -259,7 +245,7 @@ impl CellCgroup {
         self.removed = true;
         let janitor = self.janitor.take();
         dispose(self.parent.as_fd(), &self.name, PATIENCE).map_err(|errno| {
-            // It tries again when the supervisor is gone.
+            // The janitor tries again when the supervisor is gone.
             if let Some(janitor) = janitor {
                 janitor.stay();
             }
@@ -282,14 +268,14 @@ impl CellCgroup {
 impl Drop for CellCgroup {
     fn drop(&mut self) {
         if !self.removed {
-            // Nobody is left to hear of a failure; janitor and sweep try again.
+            // Nobody could handle a failure; janitor and sweep try again.
             let _ = self.dispose();
         }
     }
 }
 
 fn cpu_time(cpu_stat: &str) -> Option<CpuTime> {
-    let time = |key| parse::keyed(cpu_stat, key).map(Duration::from_micros);
+    let time = |key| keyed(cpu_stat, key).map(Duration::from_micros);
     Some(CpuTime {
         user: time("user_usec")?,
         system: time("system_usec")?,
@@ -315,9 +301,9 @@ fn habitable(dir: &Dir, controllers: &[Controller]) -> Result<()> {
 /// will remove it; then it is made again.
 fn make(parent: &Dir, name: &str) -> Result<Claimed> {
     for attempt in 0..ATTEMPTS {
-        match mkdirat(parent, name, Mode::from_bits_truncate(0o755)) {
+        match mkdirat(parent, name, MODE) {
             Ok(()) => {}
-            // Perhaps the sweep has not come to removing it.
+            // The sweep may not have removed it yet.
             Err(Errno::EEXIST) if attempt > 0 => {}
             Err(errno) => return Err(parent.error("mkdirat", name, errno)),
         }
@@ -327,9 +313,8 @@ fn make(parent: &Dir, name: &str) -> Result<Claimed> {
             None => thread::sleep(Duration::from_millis(1)),
         }
     }
-    Err(SetupError::new(
-        Step::Cgroup,
-        format!("a sweep removed it {ATTEMPTS} times over"),
+    Err(
+        SetupError::new(Step::Cgroup, format!("a sweep removed it {ATTEMPTS} times"))
+            .on(parent.path().join(name).display()),
     )
-    .on(parent.path().join(name).display()))
 }

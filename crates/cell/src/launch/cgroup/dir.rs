@@ -7,15 +7,20 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
 
+use super::{LEAF, PREFIX};
 use record::error::{Result, SetupError, Step};
+use sys::beneath::{Beneath, names};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_CLOEXEC);
+
+/// The mode of the directories that are made.
+pub(super) const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// A cgroup. The descriptor counts; the path is for messages.
 #[derive(Debug)]
@@ -78,14 +83,23 @@ impl Dir {
         Self::checked(file.into(), self.path.join("..")).ok()
     }
 
-    /// Where it was found.
+    /// Where it was opened.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Another descriptor for it.
+    pub(super) fn try_clone(&self) -> Result<Self> {
+        let file = self.file.try_clone();
+        Ok(Self {
+            file: file.map_err(|error| self.io_error("dup", "", &error))?,
+            path: self.path.clone(),
+        })
+    }
+
     /// The open directory.
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    pub(super) fn into_file(self) -> File {
+        self.file
     }
 
     /// Opens one of the cgroup's files.
@@ -95,12 +109,54 @@ impl Dir {
             .map_err(|errno| self.error("openat", name, errno))
     }
 
-    /// What the file `name` holds.
+    /// Reads the file `name`.
     pub(super) fn read(&self, name: &str) -> Result<String> {
         self.open_file(name, OFlag::O_RDONLY)
             .map(contents)?
             .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
             .map_err(|error| self.io_error("read", name, &error))
+    }
+
+    /// The number in the file `name`; `None` for `max`, which is no limit, and where
+    /// there is no such file.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.read(name).ok()?.trim().parse().ok()
+    }
+
+    /// Quota and period of `cpu.max`, in µs; `None` for no limit.
+    pub(super) fn cpu_max(&self) -> Option<(u64, u64)> {
+        let text = self.read("cpu.max").ok()?;
+        let (quota, period) = text.trim().split_once(' ')?;
+        Some((quota.parse().ok()?, period.parse().ok()?))
+    }
+
+    /// Whether it or a cgroup below it has processes.
+    pub(super) fn is_populated(&self) -> bool {
+        self.read("cgroup.events")
+            .is_ok_and(|events| events.contains("populated 1"))
+    }
+
+    /// The names of its files and child cgroups.
+    pub(super) fn names(&self) -> Vec<String> {
+        let list = Beneath::new(self).list(c".");
+        let names = list.and_then(|mut list| names(&mut list));
+        let names = names.unwrap_or_default().into_iter();
+        names.filter_map(|name| name.into_string().ok()).collect()
+    }
+
+    /// The names of the cells' cgroups in it.
+    pub(super) fn cells(&self) -> Vec<String> {
+        let mut names = self.names();
+        names.retain(|name| name.starts_with(PREFIX) && name != LEAF);
+        names
+    }
+
+    /// Opens the child cgroup `name`, which is made if it is missing.
+    pub(super) fn ensure_child(&self, name: &str) -> Result<Self> {
+        match mkdirat(self, name, MODE) {
+            Ok(()) | Err(Errno::EEXIST) => self.child(name),
+            Err(errno) => Err(self.error("mkdirat", name, errno)),
+        }
     }
 
     /// Writes `value` to the file `name`, in one call.
@@ -136,11 +192,47 @@ impl AsFd for Dir {
     }
 }
 
-/// All that a file of the kernel's holds, mostly with one read(2) and another
-/// that finds the end. [`std::fs::read`] asks for the size first, which is 0, and
+/// Reads a file of the kernel's to its end, mostly with one read(2) and another that
+/// finds the end. [`std::fs::read`] asks for the size first, which is 0, and
 /// then begins with small reads, each of which the kernel renders anew.
 pub(super) fn contents(file: File) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(8 * 1024);
     file.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The value of `key` in a file of `KEY VALUE` lines, such as `cpu.stat`.
+pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        (name == key).then(|| value.trim().parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read() {
+        let stat = "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\nnr_throttled 3\n";
+        assert_eq!(keyed(stat, "user_usec"), Some(1000));
+        assert_eq!(keyed(stat, "usec"), None);
+        assert_eq!(keyed("oom_kill x\n", "oom_kill"), None);
+        let place = tempfile::tempdir().unwrap();
+        let dir = Dir::anywhere(place.path());
+        let write = |name, text| std::fs::write(place.path().join(name), text).unwrap();
+        for (text, expected) in [("max\n", None), ("65536\n", Some(65536))] {
+            write("pids.max", text);
+            assert_eq!(dir.number("pids.max"), expected);
+        }
+        assert_eq!(dir.number("memory.max"), None);
+        for (text, expected) in [
+            ("150000 100000\n", Some((150_000, 100_000))),
+            ("max 100000\n", None),
+        ] {
+            write("cpu.max", text);
+            assert_eq!(dir.cpu_max(), expected);
+        }
+    }
 }

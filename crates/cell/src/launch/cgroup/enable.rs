@@ -1,7 +1,6 @@
 //! Makes controllers available to a cgroup's children.
 
 use nix::errno::Errno;
-use nix::sys::stat::{Mode, mkdirat};
 
 use super::dir::Dir;
 use super::{Controller, LEAF};
@@ -10,15 +9,15 @@ use record::error::{Result, SetupError, Step};
 const ENABLED: &str = "cgroup.subtree_control";
 const PROCESSES: &str = "cgroup.procs";
 
-/// Processes may fork while they are being moved: so often we start over.
+/// How often the processes are moved again: they may fork meanwhile.
 const ROUNDS: usize = 64;
 
-/// Enables what `dir` has of the controllers that cells use, and says which of
-/// them its children have now.
+/// Enables the controllers of `dir` that cells use, and returns those that its
+/// children have now.
 ///
 /// A cgroup with processes of its own cannot have controllers enabled (the root
-/// can), so these go into a leaf first. Processes are not moved when nothing
-/// needs to be enabled.
+/// can), so the processes are moved into a leaf first, but only if a controller is
+/// missing.
 pub(super) fn controllers(dir: &Dir) -> Result<Vec<Controller>> {
     let enabled = Controller::in_list(&dir.read(ENABLED)?);
     let mut missing = Controller::in_list(&dir.read("cgroup.controllers")?);
@@ -42,8 +41,8 @@ fn inhabited(dir: &Dir) -> Result<bool> {
 }
 
 /// Asks for `controllers`, for all at once and, should that fail, for each
-/// alone, so that one of them does not cost the others. Says whether processes
-/// are in the way; the caller reads back what holds.
+/// alone, so that one of them does not cost the others. Returns whether processes
+/// are in the way; the caller reads back what is enabled.
 fn blocked(dir: &Dir, controllers: &[Controller]) -> bool {
     const BUSY: Option<i32> = Some(Errno::EBUSY as i32);
     let failure = |controllers: &[Controller]| {
@@ -62,11 +61,7 @@ fn blocked(dir: &Dir, controllers: &[Controller]) -> bool {
 
 /// Moves every process of `dir` into the leaf and enables `controllers`.
 fn clear(dir: &Dir, controllers: &[Controller]) -> Result<()> {
-    match mkdirat(dir, LEAF, Mode::from_bits_truncate(0o755)) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(errno) => return Err(dir.error("mkdirat", LEAF, errno)),
-    }
-    let leaf = dir.child(LEAF)?;
+    let leaf = dir.ensure_child(LEAF)?;
     for _ in 0..ROUNDS {
         for pid in dir.read(PROCESSES)?.lines() {
             if pid == "0" {

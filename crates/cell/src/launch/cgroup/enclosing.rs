@@ -6,12 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::dir::Dir;
-use super::limits::{Enforced, INIT};
-use super::parse;
+use super::CgroupLimits;
+use super::dir::{Dir, keyed};
+use super::limits::INIT;
 use crate::spec::Bytes;
 
-/// More levels than any hierarchy has, should a walk go astray.
+/// The deepest hierarchy that is walked.
 const MOST: usize = 64;
 
 /// The limited cgroups above a cell's, nearest first.
@@ -21,7 +21,7 @@ pub(super) struct Enclosing(Vec<Level>);
 #[derive(Debug)]
 struct Level {
     dir: Dir,
-    limits: Enforced,
+    limits: CgroupLimits,
     /// When the cell was made.
     before: Counters,
 }
@@ -38,9 +38,9 @@ struct Counters {
 /// The cgroups above the cell's whose limits acted on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acted {
-    /// Whose `memory.max` it was that had processes killed.
+    /// The cgroup whose `memory.max` killed processes.
     pub memory: Option<PathBuf>,
-    /// Whose `pids.max` it was that made forks fail.
+    /// The cgroup whose `pids.max` made forks fail.
     pub processes: Option<PathBuf>,
 }
 
@@ -48,12 +48,12 @@ impl Enclosing {
     /// The limited cgroups from `parent` up to the root that is visible.
     pub(super) fn above(parent: &Dir) -> Self {
         let mut levels = Vec::new();
-        let mut next = parent.child(".").ok();
+        let mut next = parent.try_clone().ok();
         for _ in 0..MOST {
             let Some(dir) = next else { break };
             next = dir.above();
             let limits = limits(&dir);
-            if limits != Enforced::default() {
+            if limits != CgroupLimits::default() {
                 let before = Counters::read(&dir);
                 levels.push(Level {
                     dir,
@@ -65,9 +65,9 @@ impl Enclosing {
         Self(levels)
     }
 
-    /// What is left of `own` limits.
-    pub(super) fn bound(&self, own: Enforced) -> Enforced {
-        self.0.iter().fold(own, |held, level| Enforced {
+    /// The lesser of each of the cell's `own` limits and those above it.
+    pub(super) fn bound(&self, own: CgroupLimits) -> CgroupLimits {
+        self.0.iter().fold(own, |held, level| CgroupLimits {
             memory: least(held.memory, level.limits.memory),
             processes: least(held.processes, level.limits.processes),
             cpus: least(held.cpus, level.limits.cpus),
@@ -83,14 +83,14 @@ impl Enclosing {
             .then(|| counted().find(|(_, since)| since.ooms > 0))
             .flatten()
             .map(|(level, _)| level.path());
-        let limit = read(cell, "pids.max");
-        let below_own = match (read(cell, "pids.peak"), limit) {
+        let limit = cell.number("pids.max");
+        let below_own = match (cell.number("pids.peak"), limit) {
             (Some(peak), Some(limit)) => peak < limit,
             _ => refused == Some(0),
         };
-        // Before Linux 6.11 the failure is counted in the cell, whosever limit it
-        // was; since then, where the limit is, for all that are below it. There,
-        // only a limit that is narrower than the cell's own is taken for it.
+        // Before Linux 6.11 a failed fork is counted in the cell, whichever cgroup's
+        // limit it met; since then at the limit, for all cgroups below it. There, only
+        // a limit narrower than the cell's own can be the reason.
         let narrower = |level: &Level| {
             let held = level.limits.processes;
             held.is_some_and(|held| limit.is_none_or(|own| held + INIT < own))
@@ -127,7 +127,7 @@ impl Counters {
     fn read(dir: &Dir) -> Self {
         let count = |file, key| {
             let text = dir.read(file).unwrap_or_default();
-            parse::keyed(&text, key).unwrap_or(0)
+            keyed(&text, key).unwrap_or(0)
         };
         Self {
             ooms: count("memory.events.local", "oom"),
@@ -136,21 +136,20 @@ impl Counters {
     }
 }
 
-fn limits(dir: &Dir) -> Enforced {
-    let cpu = dir.read("cpu.max").unwrap_or_default();
-    Enforced {
-        memory: read(dir, "memory.max").map(Bytes),
-        processes: read(dir, "pids.max").map(|count| count.saturating_sub(INIT)),
+fn limits(dir: &Dir) -> CgroupLimits {
+    CgroupLimits {
+        memory: dir.number("memory.max").map(Bytes),
+        processes: dir
+            .number("pids.max")
+            .map(|count| count.saturating_sub(INIT)),
         #[allow(clippy::cast_precision_loss, reason = "microseconds, far below 2^52")]
-        cpus: parse::cpu_max(&cpu).map(|(quota, period)| quota as f64 / period as f64),
+        cpus: dir
+            .cpu_max()
+            .map(|(quota, period)| quota as f64 / period as f64),
     }
 }
 
-fn read(dir: &Dir, file: &str) -> Option<u64> {
-    parse::number(&dir.read(file).ok()?)
-}
-
-/// The lesser of two limits; none where the cell has none of its own.
+/// The lesser of two limits; none where the cell has no own limit.
 fn least<T: PartialOrd>(own: Option<T>, above: Option<T>) -> Option<T> {
     match (own, above) {
         (Some(own), Some(above)) if above < own => Some(above),

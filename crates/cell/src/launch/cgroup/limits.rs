@@ -1,24 +1,21 @@
 //! The limits of a cell's cgroup: set, then read back.
 //!
-//! A write that fails is no error here. What counts is what the kernel says
-//! afterwards, and each limit that does not hold comes with its reason, so that
+//! A write that fails is no error here. What counts is the value that the kernel
+//! shows afterwards, and each limit that does not hold comes with its reason, so that
 //! the launcher can fall back, or refuse under `--strict`.
 
-use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::PathBuf;
 
+use cgroups_rs::MaxValue;
 use cgroups_rs::cpu::CpuController;
 use cgroups_rs::memory::MemController;
 use cgroups_rs::pid::PidController;
-use cgroups_rs::{Cgroup, Hierarchy, MaxValue, Subsystem};
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::dir::Dir;
-use super::{Controller, Request, parse};
+use super::{CgroupLimits, Controller};
 use crate::spec::Bytes;
 use record::error::{Result, SetupError, Step};
 
@@ -30,110 +27,133 @@ const QUOTA_MIN: f64 = 1000.0;
 /// The usual period of `cpu.max`, in µs; and the longest, for small fractions.
 const PERIODS: [u32; 2] = [100_000, 1_000_000];
 
-/// What holds in the cell's cgroup: the least of its own limit, as read back, and
-/// of those above it. `None` where nothing was asked for, or where the cell's own
-/// does not hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Enforced {
-    /// `memory.max`, with swap off: the request, rounded down to whole pages.
-    pub memory: Option<Bytes>,
-    /// `pids.max` less one for the cell's init: what the program may have.
-    pub processes: Option<u64>,
-    /// `cpu.max`: quota by period.
-    pub cpus: Option<f64>,
-}
-
-/// Sets the limits of `cell`, which has `controllers`, and says what holds and
-/// why the rest does not.
+/// Sets `limits` on `cell`, which has `controllers`, and returns those that hold,
+/// and why the rest does not.
 pub(super) fn apply(
     cell: &Dir,
     controllers: &[Controller],
-    request: &Request<'_>,
-) -> (Enforced, Vec<SetupError>) {
-    let cgroup = Cgroup::load(Box::new(Opened::new(cell, controllers)), "");
+    limits: &CgroupLimits,
+) -> (CgroupLimits, Vec<SetupError>) {
+    let cell = Limited { cell, controllers };
     let mut unenforced = Vec::new();
-    // A cell has no use for cgroups of its own, and without any it can be removed.
-    unenforced.extend(cell.write("cgroup.max.descendants", "0").err());
-    unenforced.extend(refuse_huge_pages(cell));
-    let enforced = Enforced {
-        memory: held(&mut unenforced, request.memory, |bytes| {
-            memory(cell, cgroup.controller_of(), bytes)
-        }),
-        processes: held(&mut unenforced, request.processes, |count| {
-            processes(cell, cgroup.controller_of(), count)
-        }),
-        cpus: held(&mut unenforced, request.cpus, |cpus| {
-            cpu(cell, cgroup.controller_of(), cpus)
-        }),
+    // A cell needs no cgroups of its own, and without any it can be removed.
+    unenforced.extend(cell.cell.write("cgroup.max.descendants", "0").err());
+    unenforced.extend(cell.refuse_huge_pages());
+    let mut keep = |error| unenforced.push(error);
+    let held = CgroupLimits {
+        memory: (limits.memory).and_then(|bytes| cell.memory(bytes).map_err(&mut keep).ok()),
+        processes: (limits.processes)
+            .and_then(|count| cell.processes(count).map_err(&mut keep).ok()),
+        cpus: (limits.cpus).and_then(|cpus| cell.cpus(cpus).map_err(&mut keep).ok()),
     };
     if controllers.contains(&Controller::Memory) {
         // Running out kills the cell as a whole, never one process of it.
-        unenforced.extend(cell.write("memory.oom.group", "1").err());
+        unenforced.extend(cell.cell.write("memory.oom.group", "1").err());
     }
-    (enforced, unenforced)
+    (held, unenforced)
 }
 
-/// The value that holds; or `None`, and the reason among `unenforced`.
-fn held<T>(
-    unenforced: &mut Vec<SetupError>,
-    asked: Option<T>,
-    set: impl FnOnce(T) -> Result<T>,
-) -> Option<T> {
-    set(asked?).map_err(|error| unenforced.push(error)).ok()
+/// A cgroup whose limits are being set.
+struct Limited<'a> {
+    cell: &'a Dir,
+    controllers: &'a [Controller],
 }
 
-fn memory(cell: &Dir, controller: Option<&MemController>, bytes: Bytes) -> Result<Bytes> {
-    const MAX: &str = "memory.max";
-    const SWAP: &str = "memory.swap.max";
-    let controller = controller.ok_or_else(|| missing(cell, Controller::Memory))?;
-    let set = controller.set_limit(i64::try_from(bytes.0).unwrap_or(i64::MAX));
-    let page = sysconf(SysconfVar::PAGE_SIZE)
-        .ok()
-        .flatten()
-        .and_then(|size| u64::try_from(size).ok())
-        .unwrap_or(4096);
-    let held = parse::number(&cell.read(MAX)?).filter(|held| *held == bytes.0 / page * page);
-    let held = held.ok_or_else(|| refused(cell, MAX, bytes.0, set.err()))?;
-
-    // Without swap accounting the file is missing, and only a host without swap
-    // keeps the program to its limit.
-    let set = controller.set_memswap_limit(0);
-    let swapless = match cell.read(SWAP) {
-        Ok(text) => parse::number(&text) == Some(0),
-        Err(_) => fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1),
-    };
-    if !swapless {
-        return Err(refused(cell, SWAP, 0, set.err()));
+impl Limited<'_> {
+    fn memory(&self, bytes: Bytes) -> Result<Bytes> {
+        const SWAP: &str = "memory.swap.max";
+        let controller = MemController::new(self.path(Controller::Memory)?, true);
+        let page = sysconf(SysconfVar::PAGE_SIZE)
+            .ok()
+            .flatten()
+            .and_then(|size| u64::try_from(size).ok())
+            .unwrap_or(4096);
+        let rounded = bytes.0 / page * page;
+        let written = controller.set_limit(i64::try_from(bytes.0).unwrap_or(i64::MAX));
+        self.require("memory.max", &rounded.to_string(), written)?;
+        let written = controller.set_memswap_limit(0);
+        // Without swap accounting the file is missing, and only a host without swap
+        // keeps the program to its limit.
+        let has_no_swap =
+            || fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1);
+        if self.cell.read(SWAP).is_ok() || !has_no_swap() {
+            self.require(SWAP, "0", written)?;
+        }
+        Ok(Bytes(rounded))
     }
-    Ok(Bytes(held))
-}
 
-fn processes(cell: &Dir, controller: Option<&PidController>, count: u64) -> Result<u64> {
-    const MAX: &str = "pids.max";
-    let controller = controller.ok_or_else(|| missing(cell, Controller::Pids))?;
-    let wanted = count.saturating_add(INIT);
-    let set = controller.set_pid_max(MaxValue::Value(i64::try_from(wanted).unwrap_or(i64::MAX)));
-    match parse::number(&cell.read(MAX)?) {
-        Some(held) if held == wanted => Ok(held - INIT),
-        _ => Err(refused(cell, MAX, wanted, set.err())),
+    fn processes(&self, count: u64) -> Result<u64> {
+        let controller = PidController::new(self.path(Controller::Pids)?, true);
+        let wanted = count.saturating_add(INIT);
+        let value = MaxValue::Value(i64::try_from(wanted).unwrap_or(i64::MAX));
+        let written = controller.set_pid_max(value);
+        self.require("pids.max", &wanted.to_string(), written)?;
+        Ok(count)
     }
-}
 
-fn cpu(cell: &Dir, controller: Option<&CpuController>, cpus: f64) -> Result<f64> {
-    const MAX: &str = "cpu.max";
-    let controller = controller.ok_or_else(|| missing(cell, Controller::Cpu))?;
-    let (quota, period) = quota(cpus).ok_or_else(|| {
-        SetupError::new(
-            Step::Cgroup,
-            "too small a share of a CPU for the kernel, which takes 0.001 and more",
-        )
-        .on(cpus)
-    })?;
-    let set = controller.set_cfs_quota_and_period(i64::try_from(quota).ok(), Some(period));
-    match parse::cpu_max(&cell.read(MAX)?) {
+    fn cpus(&self, cpus: f64) -> Result<f64> {
+        let controller = CpuController::new(self.path(Controller::Cpu)?, true);
+        let (quota, period) = quota(cpus).ok_or_else(|| {
+            SetupError::new(
+                Step::Cgroup,
+                "too small a share of a CPU for the kernel, which takes 0.001 and more",
+            )
+            .on(cpus)
+        })?;
+        let written = controller.set_cfs_quota_and_period(i64::try_from(quota).ok(), Some(period));
+        self.require("cpu.max", &format!("{quota} {period}"), written)?;
         #[allow(clippy::cast_precision_loss, reason = "both are far below 2^52")]
-        Some(held) if held == (quota, period) => Ok(quota as f64 / period as f64),
-        _ => Err(refused(cell, MAX, format!("{quota} {period}"), set.err())),
+        Ok(quota as f64 / period as f64)
+    }
+
+    /// Takes huge pages away, which the memory controller does not count, where a
+    /// controller for them is enabled: 0 for `hugetlb.SIZE.max`, and for
+    /// reservations, so that mmap(2) fails instead of the first access.
+    fn refuse_huge_pages(&self) -> Vec<SetupError> {
+        let names = self.cell.names();
+        names
+            .iter()
+            .filter(|name| name.starts_with("hugetlb.") && name.ends_with(".max"))
+            .filter_map(|name| self.cell.write(name, "0").err())
+            .collect()
+    }
+
+    /// The path for cgroups-rs, by the open descriptor: wherever the hierarchy is
+    /// mounted, and whatever the cgroup's path leads to by now.
+    fn path(&self, controller: Controller) -> Result<PathBuf> {
+        if self.controllers.contains(&controller) {
+            return Ok(format!("/proc/self/fd/{}", self.cell.as_fd().as_raw_fd()).into());
+        }
+        let name = controller.name();
+        Err(SetupError::new(
+            Step::Cgroup,
+            format!("the {name} controller is not available here"),
+        )
+        .on(self.cell.path().display())
+        .hint(format!(
+            "have `{name}` delegated, too (systemd: Delegate=yes)"
+        )))
+    }
+
+    /// Whether `file` has the `value` that was `written` to it.
+    fn require(
+        &self,
+        file: &str,
+        value: &str,
+        written: cgroups_rs::error::Result<()>,
+    ) -> Result<()> {
+        if self.cell.read(file).is_ok_and(|held| held.trim() == value) {
+            return Ok(());
+        }
+        let cause = written.as_ref().err().and_then(std::error::Error::source);
+        let error = match cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()) {
+            Some(error) => SetupError::io(Step::Cgroup, "write", error),
+            None => SetupError::new(Step::Cgroup, "the kernel did not take the value"),
+        };
+        Err(error.on(format!(
+            "{} = {value}",
+            self.cell.path().join(file).display()
+        )))
     }
 }
 
@@ -146,24 +166,7 @@ pub(super) fn set_cpus(cell: &Dir, cpus: Option<f64>) -> Result<()> {
     cell.write("cpu.max", &value)
 }
 
-/// Takes huge pages away, which the memory controller does not count, where a
-/// controller for them is in force: 0 for `hugetlb.SIZE.max`, and for what is
-/// reserved, so that mmap(2) fails instead of the first access.
-fn refuse_huge_pages(cell: &Dir) -> Vec<SetupError> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let Ok(mut entries) = nix::dir::Dir::openat(cell, c".", flags, Mode::empty()) else {
-        return Vec::new();
-    };
-    entries
-        .iter()
-        .filter_map(std::result::Result::ok)
-        .filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok())
-        .filter(|name| name.starts_with("hugetlb.") && name.ends_with(".max"))
-        .filter_map(|name| cell.write(&name, "0").err())
-        .collect()
-}
-
-/// Quota and period, in µs, that come closest to so many CPUs.
+/// Quota and period, in µs, that come closest to `cpus`.
 fn quota(cpus: f64) -> Option<(u64, u64)> {
     PERIODS.into_iter().find_map(|period| {
         let quota = (cpus * f64::from(period)).round();
@@ -177,84 +180,6 @@ fn quota(cpus: f64) -> Option<(u64, u64)> {
             .contains(&quota)
             .then_some((quota as u64, u64::from(period)))
     })
-}
-
-fn missing(cell: &Dir, controller: Controller) -> SetupError {
-    SetupError::new(
-        Step::Cgroup,
-        format!("the {} controller is not available here", controller.name()),
-    )
-    .on(cell.path().display())
-    .hint(format!(
-        "have `{}` delegated, too (systemd: Delegate=yes)",
-        controller.name()
-    ))
-}
-
-/// A limit that was written and does not read back.
-fn refused(
-    cell: &Dir,
-    file: &str,
-    value: impl fmt::Display,
-    cause: Option<cgroups_rs::error::Error>,
-) -> SetupError {
-    let operand = format!("{} = {value}", cell.path().join(file).display());
-    cause
-        .as_ref()
-        .and_then(std::error::Error::source)
-        .and_then(|source| source.downcast_ref::<std::io::Error>())
-        .map_or_else(
-            || SetupError::new(Step::Cgroup, "the kernel did not take the value"),
-            |error| SetupError::io(Step::Cgroup, "write", error),
-        )
-        .on(operand)
-}
-
-/// A hierarchy that is just the cell's own cgroup, reached through its open
-/// descriptor: wherever it is mounted, and whatever its path leads to by now.
-#[derive(Clone, Debug)]
-struct Opened {
-    root: PathBuf,
-    controllers: Vec<Controller>,
-}
-
-impl Opened {
-    fn new(cell: &Dir, controllers: &[Controller]) -> Self {
-        Self {
-            root: format!("/proc/self/fd/{}", cell.as_fd().as_raw_fd()).into(),
-            controllers: controllers.to_vec(),
-        }
-    }
-}
-
-impl Hierarchy for Opened {
-    fn subsystems(&self) -> Vec<Subsystem> {
-        let root = || self.root.clone();
-        self.controllers
-            .iter()
-            .map(|controller| match controller {
-                Controller::Cpu => Subsystem::Cpu(CpuController::new(root(), true)),
-                Controller::Memory => Subsystem::Mem(MemController::new(root(), true)),
-                Controller::Pids => Subsystem::Pid(PidController::new(root(), true)),
-            })
-            .collect()
-    }
-
-    fn root(&self) -> PathBuf {
-        self.root.clone()
-    }
-
-    fn root_control_group(&self) -> Cgroup {
-        Cgroup::load(Box::new(self.clone()), "")
-    }
-
-    fn parent_control_group(&self, _path: &str) -> Cgroup {
-        self.root_control_group()
-    }
-
-    fn v2(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(test)]

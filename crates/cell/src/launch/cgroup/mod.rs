@@ -1,7 +1,7 @@
 //! The cell's cgroup: found or made, limited, measured, removed (cgroups(7)).
 //!
-//! [`prepare`] looks for a cgroup that cells may be made in, in this order, and
-//! says of each way that did not work why not:
+//! [`CgroupSite::find`] looks for a cgroup that cells may be made in, in this order,
+//! and records why each way that failed did:
 //!
 //! 1. the directory that the caller gave;
 //! 2. the cgroup that cellblock runs in, or the one above, when it is delegated;
@@ -20,10 +20,10 @@
 //! enable controllers for its children.
 //!
 //! A cell's directory goes with its supervisor, however that ends: it removes it
-//! itself; a janitor does it for one that was killed; and a directory whose
-//! lock (flock(2)) can be had has lost both, and the next [`sweep`] removes it.
+//! itself, or a janitor does after the supervisor was killed. A directory whose
+//! lock (flock(2)) is free has lost both, and the next sweep removes it.
 //! Where the hierarchy has no controllers, a cell's cgroup enforces nothing, and
-//! says so; it is made all the same, to kill the cell and to count its CPU time.
+//! reports that; it is made all the same, to kill the cell and to count its CPU time.
 
 use std::fmt;
 
@@ -32,28 +32,25 @@ use serde::Serialize;
 use crate::spec::{Bytes, CgroupChoice};
 use record::error::{Result, SetupError, Step};
 
-use find::{Caller, Parent, Standing};
+use find::{Caller, CgroupParent, Delegation};
 
-pub use cell::{CellCgroup, CgroupUsage, CpuTime};
+pub use cell::{CellCgroup, CgroupUsage};
 pub use enclosing::Acted;
-pub use limits::Enforced;
 
 mod cell;
 mod dir;
-mod dispose;
 mod enable;
 mod enclosing;
 mod find;
-mod janitor;
 mod limits;
-mod lock;
-mod parse;
+mod location;
+mod removal;
 mod sweep;
 mod systemd;
 
 /// The leaf for processes that were in a cgroup before cells were made there.
 const LEAF: &str = "cellblock-supervisors";
-/// What the names of cells' cgroups start with.
+/// The prefix of the names of cells' cgroups.
 const PREFIX: &str = "cellblock-";
 
 /// A controller that cells use.
@@ -81,17 +78,16 @@ impl Controller {
         }
     }
 
-    /// Those that a file such as `cgroup.controllers` lists.
+    /// The controllers that a file such as `cgroup.controllers` lists.
     fn in_list(list: &str) -> Vec<Self> {
         let listed = |controller: &Self| list.split_whitespace().any(|w| w == controller.name());
         Self::ALL.into_iter().filter(listed).collect()
     }
 }
 
-/// How a cell's cgroup was come by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
+/// How the cgroup was obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupSource {
     /// The caller gave the directory.
     Given,
     /// cellblock runs in a delegated cgroup.
@@ -104,7 +100,7 @@ pub enum Source {
     Root,
 }
 
-impl Source {
+impl CgroupSource {
     /// The name used in the record.
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,126 +113,145 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// What a cell needs.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Where the cgroup comes from.
-    pub choice: &'a CgroupChoice,
-    /// Memory of all processes together.
+/// Limits of a cgroup; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CgroupLimits {
+    /// `memory.max`, with swap off. What is enforced is rounded down to whole pages.
     pub memory: Option<Bytes>,
-    /// Processes and threads of the program; the cell's init is not counted.
+    /// `pids.max` without the cell's init: processes and threads of the program.
     pub processes: Option<u64>,
-    /// CPUs that may be busy at once.
+    /// `cpu.max`: CPUs that may be busy at once.
     pub cpus: Option<f64>,
-    /// Names the cell's cgroup; unique, of letters, digits, `-` and `_`.
-    pub id: &'a str,
 }
 
-/// A way to a cgroup that did not work, and why.
+/// A way to a cgroup that failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// Which way.
-    pub source: Source,
+    pub source: CgroupSource,
     /// What went wrong, on which file, and the way out.
     pub why: SetupError,
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, self.why)
+        write!(f, "{}: {}", self.source.name(), self.why)
     }
 }
 
-/// What [`prepare`] came to.
+/// Where this process makes the cgroups of its cells. It is found once and serves
+/// any number of cells.
 #[derive(Debug, Default)]
-pub struct Prepared {
-    /// The cell's cgroup; `None` when none is to be had, or none was wanted.
+pub struct CgroupSite {
+    parent: Option<CgroupParent>,
+    /// The controllers that cells get there.
+    controllers: Vec<Controller>,
+    /// Ways that failed before one worked, or all of them.
+    tried: Vec<Unavailable>,
+}
+
+/// The result of [`CgroupSite::cell`].
+#[derive(Debug, Default)]
+pub struct Attempt {
+    /// The cell's cgroup; `None` when there is no site for it, or none was wanted.
     pub cell: Option<CellCgroup>,
-    /// The ways that were tried before, or in vain, in order.
+    /// The ways that failed, in order.
     pub tried: Vec<Unavailable>,
 }
 
-/// Finds a place for the cell's cgroup, makes it there and sets its limits.
-///
-/// # Errors
-/// When the caller gave a directory and it does not do. Otherwise a cgroup that
-/// cannot be had is no error, see [`Prepared::tried`]; nor is a limit that does
-/// not hold, see [`CellCgroup::enforced`].
-pub fn prepare(request: &Request<'_>) -> Result<Prepared> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if request.id.is_empty() || request.id.len() > 64 || !request.id.chars().all(plain) {
-        return Err(SetupError::new(
-            Step::Cgroup,
-            "an id is 1 to 64 letters, digits, `-` and `_`",
-        )
-        .on(request.id));
+impl CgroupSite {
+    /// Looks for a cgroup that cells may be made in, and enables its controllers.
+    ///
+    /// # Errors
+    /// When the directory that the caller gave cannot be used. Otherwise a missing
+    /// cgroup is no error, see [`Attempt::tried`].
+    pub fn find(choice: &CgroupChoice) -> Result<Self> {
+        let caller = Caller::current();
+        let mut tried = Vec::new();
+        let parent = match choice {
+            CgroupChoice::None => None,
+            CgroupChoice::Path(path) => Some(find::given(path, caller)?),
+            CgroupChoice::Auto => find_automatically(caller, &mut tried),
+        };
+        let mut site = Self {
+            tried,
+            ..Self::default()
+        };
+        if let Some(parent) = parent {
+            match enable::controllers(&parent.dir) {
+                Ok(controllers) => {
+                    site.controllers = controllers;
+                    site.parent = Some(parent);
+                }
+                Err(why) => site.tried.push(parent.unavailable(why)?),
+            }
+        }
+        Ok(site)
     }
-    let caller = Caller::current();
-    let prepared = match request.choice {
-        CgroupChoice::None => Prepared::default(),
-        CgroupChoice::Path(path) => Prepared {
-            cell: Some(CellCgroup::create(find::given(path, caller)?, request)?),
-            tried: Vec::new(),
-        },
-        CgroupChoice::Auto => automatic(caller, request),
-    };
-    Ok(prepared)
+
+    /// Makes the cgroup of one cell and sets its limits. `id` names it: unique, of
+    /// letters, digits, `-` and `_`.
+    ///
+    /// # Errors
+    /// When `id` is malformed, or a cgroup cannot be made in the directory that the
+    /// caller gave. A limit that does not hold is no error, see
+    /// [`CellCgroup::enforced`].
+    pub fn cell(&self, id: &str, limits: &CgroupLimits) -> Result<Attempt> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
+            let message = "an id is 1 to 64 letters, digits, `-` and `_`";
+            return Err(SetupError::new(Step::Cgroup, message).on(id));
+        }
+        let mut attempt = Attempt {
+            cell: None,
+            tried: self.tried.clone(),
+        };
+        if let Some(parent) = &self.parent {
+            match CellCgroup::create(parent, &self.controllers, id, limits) {
+                Ok(cell) => attempt.cell = Some(cell),
+                Err(why) => attempt.tried.push(parent.unavailable(why)?),
+            }
+        }
+        Ok(attempt)
+    }
+
+    /// Removes the cgroups of cells whose supervisors are dead and left them there,
+    /// and returns their number. Bounded in time.
+    pub fn sweep(&self) -> usize {
+        let parent = self.parent.as_ref();
+        parent.map_or(0, |parent| sweep::sweep(&parent.dir))
+    }
 }
 
-/// Removes the cgroups of cells whose supervisors are dead and left them there,
-/// and says how many. Bounded in time.
-pub fn sweep(choice: &CgroupChoice) -> usize {
-    let caller = Caller::current();
-    let parent = match choice {
-        CgroupChoice::None => return 0,
-        CgroupChoice::Path(path) => find::given(path, caller),
-        CgroupChoice::Auto => find::delegated(caller).map(|standing| match standing {
-            Standing::Ours(parent) | Standing::Unclear(parent) => parent,
-        }),
-    };
-    parent.map_or(0, |parent| sweep::sweep(&parent.dir))
+impl CgroupParent {
+    /// What a failure here means: a way that did not work; or an error, when the
+    /// caller asked for this directory.
+    fn unavailable(&self, why: SetupError) -> Result<Unavailable> {
+        match self.source {
+            CgroupSource::Given => Err(why),
+            source => Ok(Unavailable { source, why }),
+        }
+    }
 }
 
 /// The first way that works, for a caller who leaves the choice to us.
-fn automatic(caller: Caller, request: &Request<'_>) -> Prepared {
-    let mut tried = Vec::new();
-    let found = match find::delegated(caller) {
-        Ok(Standing::Ours(parent)) => Some(parent),
-        Ok(Standing::Unclear(parent)) => ask_systemd(caller, Some(parent), &mut tried),
+fn find_automatically(caller: Caller, tried: &mut Vec<Unavailable>) -> Option<CgroupParent> {
+    let own = match find::delegated(caller) {
+        Ok(Delegation::Certain(own)) => return Some(own),
+        Ok(Delegation::Possible(own)) => Some(own),
         Err(why) => {
-            let source = Source::Delegated;
+            let source = CgroupSource::Delegated;
             tried.push(Unavailable { source, why });
-            ask_systemd(caller, None, &mut tried)
+            None
         }
     };
-    let cell = found.and_then(|parent| {
-        let source = parent.source;
-        CellCgroup::create(parent, request)
-            .map_err(|why| tried.push(Unavailable { source, why }))
-            .ok()
-    });
-    Prepared { cell, tried }
-}
-
-/// What systemd says is ours, or makes for us.
-fn ask_systemd(
-    caller: Caller,
-    own: Option<Parent>,
-    tried: &mut Vec<Unavailable>,
-) -> Option<Parent> {
     if !caller.systemd {
-        return None;
+        return own;
     }
     let source = if caller.uid.is_root() {
-        Source::SystemdSystem
+        CgroupSource::SystemdSystem
     } else {
-        Source::SystemdUser
+        CgroupSource::SystemdUser
     };
     systemd::obtain(caller.uid, source, own)
         .map_err(|why| tried.push(Unavailable { source, why }))

@@ -40,7 +40,7 @@ impl Events {
     /// Events to `to`, which messages call `name`, of a call that `began` then.
     ///
     /// # Errors
-    /// The system does not say what `to` is.
+    /// The system cannot tell what kind of file `to` is.
     pub fn new(to: File, name: String, began: Instant) -> Result<Self> {
         let is_terminal = to.is_terminal();
         let to = Destination::new(to)

@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 use super::super::language::choose;
 use super::super::partial::{CodeFrom, PartialBind};
-use super::super::profiles::{BUILT_IN, chain};
+use super::super::profiles::{built_in, chain};
 use super::super::quantity::Bound;
 use super::super::read::{Format, parse};
 use super::super::resolve::{Mode, Origin, resolve};
 use super::super::{
     Bytes, CgroupChoice, Command, FileSource, Layer, Network, Partial, RootfsRef, Stdin, TcpRule,
 };
-use super::{LANGUAGES, ask, resolved, shown};
+use super::{ask, resolved, shown};
 use record::bytes::RawText;
 
 fn toml(text: &str) -> Partial {
@@ -23,7 +23,7 @@ fn toml(text: &str) -> Partial {
 
 #[test]
 fn every_built_in_profile_makes_a_complete_request() {
-    for profile in BUILT_IN {
+    for profile in built_in() {
         let layers = chain(profile.name, Path::new("/"), &|_| unreachable!()).unwrap();
         for layer in &layers {
             assert_eq!(layer.faults(), [], "{}", layer.origin);
@@ -226,12 +226,12 @@ fn what_no_profile_sets_is_named() {
 }
 
 #[test]
-fn languages_are_told_by_name_ending_or_first_line() {
+fn a_language_has_names_extensions_and_interpreters() {
     for (named, file, code, wanted) in [
         (Some("python"), Some("x.sh"), "", "python"),
-        (Some("bash"), None, "", "shell"),
-        (None, Some("a/b.pyw"), "#!/bin/sh", "python"),
-        (None, Some("script"), "#!/bin/sh -e\n", "shell"),
+        (Some("shell"), None, "", "bash"),
+        (None, Some("a/b.py"), "#!/bin/sh", "python"),
+        (None, Some("script"), "#!/bin/sh -e\n", "bash"),
         (None, None, "#!/usr/bin/env python3\n", "python"),
         (
             None,
@@ -239,7 +239,7 @@ fn languages_are_told_by_name_ending_or_first_line() {
             "#!/usr/bin/env -S A=b python3.11 -I\n",
             "python",
         ),
-        (None, None, "#! /usr/local/bin/bash", "shell"),
+        (None, None, "#! /usr/local/bin/bash", "bash"),
         (None, None, "#!/usr/bin/env -Spython3 -I\n", "python"),
         (
             None,
@@ -255,7 +255,7 @@ fn languages_are_told_by_name_ending_or_first_line() {
             code_from: file.map(|file| CodeFrom::File(file.into())),
             ..Partial::default()
         };
-        let language = choose(named, &what, LANGUAGES).unwrap();
+        let language = choose(named, &what).unwrap();
         assert_eq!(language.name, wanted, "{named:?} {file:?} {code:?}");
     }
     for (named, file, code, wanted) in [
@@ -263,37 +263,37 @@ fn languages_are_told_by_name_ending_or_first_line() {
             Some("pyton"),
             None,
             "",
-            "unknown language `pyton`; did you mean `python`?\nhint: languages here: python, shell",
+            "unknown language `pyton`; did you mean `python`?\nhint: languages here: python, javascript, typescript, r, java, bash",
         ),
         (
             None,
             Some("a.rs"),
             "",
-            "nothing here runs files that end in `.rs`\nhint: name it with --lang; languages here: python, shell",
+            "no language here has files with `.rs`\nhint: name it with --lang; languages here: python, javascript, typescript, r, java, bash",
         ),
         (
             None,
             Some("a"),
             "#!/usr/bin/perl\n",
-            "nothing here runs code for `perl`\nhint: name it with --lang; languages here: python, shell",
+            "no language here has the interpreter `perl`\nhint: name it with --lang; languages here: python, javascript, typescript, r, java, bash",
         ),
         (
             None,
             None,
             "#!/usr/bin/env pyhton3\n",
-            "nothing here runs code for `pyhton3`; did you mean `python3`?\nhint: name it with --lang; languages here: python, shell",
+            "no language here has the interpreter `pyhton3`; did you mean `python3`?\nhint: name it with --lang; languages here: python, javascript, typescript, r, java, bash",
         ),
         (
             None,
             None,
             "#!\n",
-            "nothing tells which language the code is in\nhint: name it with --lang; languages here: python, shell",
+            "neither a file name nor a `#!` line shows the language\nhint: name it with --lang; languages here: python, javascript, typescript, r, java, bash",
         ),
         (
             None,
             None,
             "#!/usr/bin/env -S\n",
-            "nothing tells which language the code is in\nhint: name it with --lang; languages here: python, shell",
+            "neither a file name nor a `#!` line shows the language\nhint: name it with --lang; languages here: python, javascript, typescript, r, java, bash",
         ),
     ] {
         let what = Partial {
@@ -301,7 +301,7 @@ fn languages_are_told_by_name_ending_or_first_line() {
             code_from: file.map(|file: &str| CodeFrom::File(file.into())),
             ..Partial::default()
         };
-        let error = choose(named, &what, LANGUAGES).unwrap_err();
+        let error = choose(named, &what).unwrap_err();
         assert_eq!(
             shown(&error),
             format!("read the request: language: {wanted}")

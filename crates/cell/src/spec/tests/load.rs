@@ -72,15 +72,15 @@ fn profiles_that_cannot_be_used_say_why() {
     for (name, wanted) in [
         (
             "pyhton",
-            "there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in its path or ends in .toml",
+            "there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in its path or ends in .toml",
         ),
         (
             "zzz",
-            "there is no profile `zzz`\nhint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in its path or ends in .toml",
+            "there is no profile `zzz`\nhint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in its path or ends in .toml",
         ),
         (
             "typo.toml",
-            "/home/u/typo.toml:extends: there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, java, javascript, python, r, shell, strict; a file of your own has a `/` in its path or ends in .toml",
+            "/home/u/typo.toml:extends: there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in its path or ends in .toml",
         ),
         (
             "a.toml",

@@ -8,29 +8,13 @@ use std::path::Path;
 
 use super::profiles::chain;
 use super::resolve::{Ask, Layer, Mode, Origin, resolve};
-use super::{Language, Partial, Spec, Stdio};
+use super::{Partial, Spec, Stdio};
 use record::error::{Result, SetupError};
-
-const LANGUAGES: &[Language<'static>] = &[
-    Language {
-        name: "python",
-        aliases: &["python3", "py"],
-        extensions: &["py", "pyw"],
-        profile: "python",
-    },
-    Language {
-        name: "shell",
-        aliases: &["sh", "bash"],
-        extensions: &["sh"],
-        profile: "shell",
-    },
-];
 
 fn ask(mode: Mode) -> Ask<'static> {
     Ask {
         mode,
         cwd: Path::new("/home/u"),
-        languages: LANGUAGES,
         stdio: Stdio::Inherit,
     }
 }

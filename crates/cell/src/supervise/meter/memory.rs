@@ -1,18 +1,17 @@
 //! Memory of a cell without a cgroup.
 //!
-//! The kernel's counters are read at every look. They count a page once for each
-//! process that has it, so a sum above the limit may be too high: then a thread
-//! of its own reads the page tables, which takes time and waits for locks that
-//! the cell can hold. The watcher's loop never waits for it. A figure that does
-//! not come in time counts as above the limit.
+//! The kernel's counters are read at every look. They count a shared page once for
+//! each process, so a sum above the limit may be too high. Then a separate thread
+//! reads the page tables, which takes time and waits for locks that the cell can
+//! hold. The watcher's loop never waits for that thread. A figure that is late counts
+//! as above the limit.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use super::processes::{Held, Process};
+use super::super::proc::{Lines, Process};
 use sys::process::share_memory;
 
 /// How long an exact figure may take, by the cell's own CPU time: meanwhile it can
@@ -21,7 +20,7 @@ use sys::process::share_memory;
 const EXACT_DEADLINE: Duration = Duration::from_millis(250);
 /// The same by the clock, for a cell that sleeps on a lock.
 const EXACT_WALL_DEADLINE: Duration = Duration::from_secs(2);
-/// How long the thread gets to end with the cell.
+/// How long the thread may take to end after the cell.
 const END_DEADLINE: Duration = Duration::from_secs(1);
 const STACK: usize = 128 << 10;
 
@@ -32,7 +31,7 @@ pub(super) enum Found {
     Within(u64),
     /// More than the limit: this much at least, where that is known.
     Above(Option<u64>),
-    /// The exact figure is not there yet.
+    /// The exact figure is not known yet.
     Unknown,
 }
 
@@ -40,35 +39,29 @@ pub(super) enum Found {
 pub(super) struct MemoryCount {
     limit: u64,
     exact: Option<Exact>,
-    /// Since when an exact figure has been waited for, and the cell's CPU time then.
-    since: Option<(Instant, Duration)>,
 }
 
 impl MemoryCount {
     pub(super) const fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            exact: None,
-            since: None,
-        }
+        Self { limit, exact: None }
     }
 
-    /// Whether an exact figure is waited for.
+    /// Whether an exact figure is being read.
     pub(super) const fn waits(&self) -> bool {
-        self.since.is_some()
+        self.exact.is_some()
     }
 
-    /// `processes` begins with init, which is cellblock's own; `tmpfs` is what the
-    /// cell's files take, and `cpu` the CPU time that it has used.
+    /// `processes` begins with init, which is cellblock's own; `tmpfs` is the size of the
+    /// cell's files, and `cpu` the CPU time that it has used.
     pub(super) fn look(&mut self, processes: &[Process], tmpfs: u64, cpu: Duration) -> Found {
         let held: Vec<Of> = processes.iter().skip(1).filter_map(Of::process).collect();
         let all = Held::sum(held.iter().map(|of| of.held));
-        // What one process has, it has not counted twice.
+        // One process counts none of its pages twice.
         let largest = held.iter().map(|of| of.held.own).max().unwrap_or(0);
         let certain = largest + all.beside + tmpfs;
-        match self.exact.as_ref().and_then(Exact::answer) {
+        match self.exact.as_mut().and_then(Exact::answer) {
             Some(exact) => {
-                self.since = None;
+                self.exact = None;
                 if exact > self.limit {
                     return Found::Above(Some(exact));
                 }
@@ -79,29 +72,18 @@ impl MemoryCount {
         if all.with(tmpfs) <= self.limit {
             return Found::Within(all.with(tmpfs));
         }
-        if let Some((since, then)) = self.since {
-            let late =
-                cpu.saturating_sub(then) > EXACT_DEADLINE || since.elapsed() > EXACT_WALL_DEADLINE;
-            return if late {
-                Found::Above(None)
-            } else {
-                Found::Unknown
-            };
+        match &self.exact {
+            Some(exact) if exact.is_late(cpu) => Found::Above(None),
+            Some(_) => Found::Unknown,
+            None => {
+                self.exact = Exact::start(held, tmpfs, cpu).ok();
+                match self.exact {
+                    Some(_) => Found::Unknown,
+                    // Without a thread, the limit holds all the same.
+                    None => Found::Above(None),
+                }
+            }
         }
-        if !self.ask(held, tmpfs) {
-            // No thread can be had, and the limit holds all the same.
-            return Found::Above(None);
-        }
-        self.since = Some((Instant::now(), cpu));
-        Found::Unknown
-    }
-
-    fn ask(&mut self, held: Vec<Of>, tmpfs: u64) -> bool {
-        if self.exact.is_none() {
-            self.exact = Exact::start().ok();
-        }
-        let exact = self.exact.as_ref();
-        exact.is_some_and(|exact| exact.ask(Question { held, tmpfs }))
     }
 }
 
@@ -110,13 +92,19 @@ impl MemoryCount {
 struct Of {
     pid: Pid,
     parent: Pid,
+    /// The thread that shows it: a leader that has ended shows nothing, though the
+    /// others go on.
     thread: Pid,
     held: Held,
 }
 
 impl Of {
     fn process(process: &Process) -> Option<Self> {
-        let (thread, held) = process.memory()?;
+        let mut threads = process.threads.clone();
+        threads.sort_by_key(|thread| *thread != process.pid);
+        let (thread, held) = threads
+            .into_iter()
+            .find_map(|thread| Some((thread, Held::resident(thread)?)))?;
         Some(Self {
             pid: process.pid,
             parent: process.parent,
@@ -126,75 +114,109 @@ impl Of {
     }
 }
 
-#[derive(Debug)]
-struct Question {
-    held: Vec<Of>,
-    tmpfs: u64,
+/// Bytes that a process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    /// Private pages.
+    own: u64,
+    /// Mapped pages of tmpfs and shared memory.
+    shared: u64,
+    /// Page tables, swapped and huge pages.
+    beside: u64,
 }
 
-impl Question {
-    fn answer(self) -> u64 {
-        // Between vfork and exec, a child has its parent's memory, not a copy.
-        let own = self
-            .held
-            .iter()
-            .filter(|of| !share_memory(of.pid, of.parent));
-        Held::sum(own.map(|of| of.held.proportional(of.thread))).with(self.tmpfs)
-    }
-}
-
-/// The thread that reads page tables.
-#[derive(Debug)]
-struct Exact {
-    questions: Option<SyncSender<Question>>,
-    answers: Receiver<u64>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Exact {
-    fn start() -> std::io::Result<Self> {
-        let (questions, asked) = sync_channel::<Question>(1);
-        let (answer, answers) = sync_channel(1);
-        let thread = thread::Builder::new().stack_size(STACK).spawn(move || {
-            while let Ok(question) = asked.recv() {
-                if answer.send(question.answer()).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self {
-            questions: Some(questions),
-            answers,
-            thread: Some(thread),
+impl Held {
+    fn sum(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |sum, held| Self {
+            own: sum.own + held.own,
+            shared: sum.shared + held.shared,
+            beside: sum.beside + held.beside,
         })
     }
 
-    fn ask(&self, question: Question) -> bool {
-        let questions = self.questions.as_ref();
-        questions.is_some_and(|questions| questions.try_send(question).is_ok())
+    /// With what is in tmpfs. Files there may be among the shared pages, so the
+    /// larger of the two counts: no cell is ended for memory counted twice.
+    fn with(self, tmpfs: u64) -> u64 {
+        self.own + self.beside + self.shared.max(tmpfs)
     }
 
-    fn answer(&self) -> Option<u64> {
-        self.answers.try_recv().ok()
+    /// By the kernel's counters (proc_pid_status(5)), which take no lock. What
+    /// several processes share counts for each. A process that has ended holds
+    /// nothing, and has no such lines.
+    fn resident(thread: Pid) -> Option<Self> {
+        let status = Lines::read(format!("/proc/{thread}/status"))?;
+        let beside = ["VmPTE:", "VmSwap:", "HugetlbPages:"];
+        Some(Self {
+            own: status.bytes("RssAnon:")?,
+            shared: status.bytes("RssShmem:")?,
+            beside: beside.iter().filter_map(|name| status.bytes(name)).sum(),
+        })
+    }
+
+    /// With each shared page divided among those that share it
+    /// (proc_pid_smaps(5)). The kernel goes through the page tables, and waits for
+    /// a lock that the process may hold. A process that has ended since holds
+    /// nothing.
+    fn proportional(self, thread: Pid) -> Self {
+        let exact = Lines::read(format!("/proc/{thread}/smaps_rollup")).and_then(|rollup| {
+            Some(Self {
+                own: rollup.bytes("Pss_Anon:")?,
+                shared: rollup.bytes("Pss_Shmem:")?,
+                ..self
+            })
+        });
+        exact.or_else(|| Self::resident(thread)).unwrap_or_default()
+    }
+}
+
+/// A thread that reads page tables.
+#[derive(Debug)]
+struct Exact {
+    /// `None` once its answer was taken.
+    thread: Option<JoinHandle<u64>>,
+    since: Instant,
+    /// The cell's CPU time then.
+    cpu: Duration,
+}
+
+impl Exact {
+    fn start(held: Vec<Of>, tmpfs: u64, cpu: Duration) -> std::io::Result<Self> {
+        let thread = thread::Builder::new().stack_size(STACK).spawn(move || {
+            // Between vfork and exec, a child has its parent's memory, not a copy.
+            let own = held.iter().filter(|of| !share_memory(of.pid, of.parent));
+            Held::sum(own.map(|of| of.held.proportional(of.thread))).with(tmpfs)
+        })?;
+        Ok(Self {
+            thread: Some(thread),
+            since: Instant::now(),
+            cpu,
+        })
+    }
+
+    /// The figure, once it has been read.
+    fn answer(&mut self) -> Option<u64> {
+        let thread = self.thread.take_if(|thread| thread.is_finished())?;
+        thread.join().ok()
+    }
+
+    /// Whether it takes too long for a cell that has used `cpu` by now.
+    fn is_late(&self, cpu: Duration) -> bool {
+        cpu.saturating_sub(self.cpu) > EXACT_DEADLINE || self.since.elapsed() > EXACT_WALL_DEADLINE
     }
 }
 
 impl Drop for Exact {
     /// The next cell is started by a process with one thread. The processes are
-    /// dead by now, so that no lock of theirs is held for long.
+    /// dead by now, so no lock of theirs is held for long.
     fn drop(&mut self) {
-        self.questions = None;
         let end = Instant::now() + END_DEADLINE;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(left) {
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => break,
+        while let Some(thread) = self.thread.take() {
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else if Instant::now() < end {
+                self.thread = Some(thread);
+                thread::sleep(Duration::from_millis(1));
             }
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

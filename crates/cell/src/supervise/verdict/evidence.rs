@@ -5,6 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::super::Measured;
+use crate::drivers::Driver;
 use crate::spec::{Bytes, Limits};
 use record::error::SetupError;
 use record::{Category, CodeError, Denied};
@@ -35,11 +36,11 @@ pub(crate) struct Evidence<'a> {
     pub place: Place<'a>,
 }
 
-/// What the code found around it.
+/// Where the code ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place<'a> {
-    /// The language; `None` for a program.
-    pub language: Option<&'a str>,
+    /// The language's driver; `None` for a program.
+    pub driver: Option<&'a Driver>,
     /// The rootfs, as in the record.
     pub rootfs: &'a str,
     /// Whether there is more of a network than loopback.

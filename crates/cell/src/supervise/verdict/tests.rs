@@ -1,3 +1,4 @@
+use crate::drivers::find;
 use proptest::prelude::*;
 
 use super::super::Measured;
@@ -40,7 +41,7 @@ fn ended(end: End) -> Evidence<'static> {
         broken_syntax: false,
         limits: &LIMITS,
         place: Place {
-            language: Some("python"),
+            driver: find("python"),
             rootfs: "host",
             has_network: false,
         },
@@ -344,10 +345,17 @@ fn exceptions() {
         (message("Error", "spawn git ENOENT"), Outcome::Error, Category::File, true, "no program `git`"),
     ];
     for (error, outcome, category, is_retryable, words) in rows {
-        let verdict = judge(&Evidence {
+        let language = match error.name.as_str() {
+            "simpleError" => "r",
+            "Error" => "javascript",
+            _ => "python",
+        };
+        let mut evidence = Evidence {
             error: Some(&error),
             ..exit(1)
-        });
+        };
+        evidence.place.driver = find(language);
+        let verdict = judge(&evidence);
         let context = verdict.context.unwrap();
         assert_eq!(
             (

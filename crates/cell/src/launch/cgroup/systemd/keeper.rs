@@ -3,77 +3,80 @@
 //! systemd removes a scope when its last process has ended, and making one takes
 //! longer than a whole run. So the first run starts a keeper, which asks for the
 //! scope itself: no scope depends on a process that the caller may kill at any
-//! moment. It ends when there has been no cell for [`IDLE`], and the scope with it.
+//! moment. The keeper ends when there has been no cell for [`IDLE`], and the scope
+//! with it.
 //!
-//! The keeper is a copy of the process that found no scope, detached from it: a
-//! session of its own, no descriptors but `/dev/null`, no privileges, not
-//! dumpable, so that no other process of the user can read its memory.
+//! It is a copy of the process that found no scope, detached from it: a session of
+//! its own, no descriptors but `/dev/null`, no privileges, and not dumpable, so that
+//! no other process of the user can read its memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::{Gid, Uid, chdir, dup, getpid, pipe2, setgroups, setresgid, setresuid, setsid};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, chdir, dup, pipe2, setgroups, setresgid, setresuid, setsid};
 
 use super::super::dir::Dir;
-use super::super::find::{Location, writable};
+use super::super::find::writable;
+use super::super::location::Location;
 use super::super::{LEAF, PREFIX, enable};
-use super::UNIT;
-use super::bus::Manager;
+use super::dbus::{Failure, failure};
+use super::manager::Manager;
+use super::{AGAIN, UNIT};
 use record::error::{Result, SetupError, Step};
-use sys;
 
 /// The keeper's own cgroup in the scope.
 const KEEPER: &str = "keeper";
 /// How long the scope is kept without a cell or a supervisor in it.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// How often the keeper checks that.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long systemd gets to make the scope. Longer than any run waits for it: a
-/// keeper that ended while its request is under way would leave a scope that
-/// never becomes populated, and so never goes.
+/// How long systemd gets to make the scope. Longer than any run waits for it: if the
+/// keeper ended while its request is being carried out, the scope would never have a
+/// process, and so never be removed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the manager is asked again while an old scope is on its way out.
-const AGAIN: Duration = Duration::from_millis(20);
+/// How often the keeper checks whether systemd has moved it.
+const SOON: Duration = Duration::from_millis(2);
+const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 /// `nobody`, which owns nothing.
 const NOBODY: u32 = 65534;
 
-type Outcome = std::result::Result<(), SetupError>;
-
 /// Starts a keeper and waits until its scope is ready.
-pub(super) fn start(uid: Uid) -> Result<()> {
-    let failed = |call| move |errno| SetupError::os(Step::Cgroup, call, errno);
+pub(super) fn start(uid: Uid, deadline: Instant) -> Result<()> {
     let (report, write_end) = pipe2(OFlag::O_CLOEXEC).map_err(failed("pipe2"))?;
-    sys::cgroup::fork_apart(move || {
-        keep(uid, write_end);
-        0
-    })
-    .map_err(failed("clone3"))?;
+    sys::cgroup::spawn_detached(move || keep(uid, write_end)).map_err(failed("clone3"))?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    let mut ready = [PollFd::new(report.as_fd(), PollFlags::POLLIN)];
+    // Signals are blocked in a supervisor, so that none interrupts this.
+    if poll(&mut ready, left).map_err(failed("poll"))? == 0 {
+        return Err(failure("systemd did not answer in time").on(UNIT));
+    }
     let mut text = Vec::new();
     File::from(report)
         .read_to_end(&mut text)
-        .map_err(|error| SetupError::io(Step::Cgroup, "read", &error))?;
-    serde_json::from_slice::<Outcome>(&text).unwrap_or_else(|_| {
-        Err(SetupError::new(
-            Step::Cgroup,
-            "the process that keeps the scope died",
-        ))
-    })
+        .map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(UNIT))?;
+    serde_json::from_slice(&text)
+        .unwrap_or_else(|_| Err(failure("the process that keeps the scope died").on(UNIT)))
+}
+
+fn failed(call: &str) -> impl FnOnce(Errno) -> SetupError {
+    move |errno| SetupError::os(Step::Cgroup, call, errno).on(UNIT)
 }
 
 /// The keeper's life.
 fn keep(uid: Uid, report: OwnedFd) {
     let ready = detach(report.as_fd()).and_then(|()| ready(uid));
-    let outcome = ready.as_ref().map(drop).map_err(Clone::clone);
+    let outcome = ready.as_ref().map(drop);
     let text = serde_json::to_vec(&outcome).unwrap_or_default();
     // The run that waits may have ended meanwhile.
     let _ = File::from(report).write_all(&text);
@@ -84,9 +87,8 @@ fn keep(uid: Uid, report: OwnedFd) {
     }
 }
 
-/// Leaves everything behind that came from the process that this is a copy of.
+/// Drops everything inherited from the process that this is a copy of.
 fn detach(report: BorrowedFd<'_>) -> Result<()> {
-    let failed = |call| move |errno| SetupError::os(Step::Cgroup, call, errno);
     setsid().map_err(failed("setsid"))?;
     prctl::set_dumpable(false).map_err(failed("prctl"))?;
     let _ = prctl::set_name(c"cellblock-scope");
@@ -95,8 +97,9 @@ fn detach(report: BorrowedFd<'_>) -> Result<()> {
         .map_err(failed("sigprocmask"))?;
     sys::process::default_signal_dispositions();
     chdir("/").map_err(failed("chdir"))?;
-    // SAFETY: this copy goes from here to its end without running anybody's
-    // destructors (see `fork_apart`), and uses nothing that it did not open itself.
+    // SAFETY: this copy goes from here to its end without running any destructors of
+    // the process that it is a copy of (see `spawn_detached`), and uses nothing that it
+    // did not open itself.
     unsafe { sys::process::close_all_but(report) }.map_err(failed("close_range"))?;
     let null = open("/dev/null", OFlag::O_RDWR, Mode::empty());
     let null = null.map_err(|errno| failed("open")(errno).on("/dev/null"))?;
@@ -109,81 +112,82 @@ fn detach(report: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the scope, and in it what cells need.
+/// Makes the scope, and its cgroups for supervisors and keeper.
 fn ready(uid: Uid) -> Result<Dir> {
-    enter(uid)?;
-    let own = Location::own()?;
-    if own.name() != Some(UNIT) {
-        return Err(SetupError::new(
-            Step::Cgroup,
-            format!("systemd made {UNIT} and did not move the process there that asked"),
-        )
-        .on(own.path().display()));
-    }
-    let scope = Dir::open(own.path())?;
+    let scope = enter(uid)?;
     writable(&scope)?;
-    for name in [KEEPER, LEAF] {
-        match mkdirat(&scope, name, Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(scope.error("mkdirat", name, errno)),
-        }
-    }
-    // Away from the scope's own cgroup, which could enable no controllers else.
-    scope.child(KEEPER)?.write("cgroup.procs", "0")?;
+    scope.ensure_child(LEAF)?;
+    // The scope's own cgroup can enable no controllers while it has processes.
+    scope.ensure_child(KEEPER)?.write("cgroup.procs", "0")?;
     enable::controllers(&scope)?;
     Ok(scope)
 }
 
-/// Gets this process into the scope: a new one, or one that is there without a
-/// keeper.
-fn enter(uid: Uid) -> Result<()> {
-    let pid = getpid().as_raw() as u32;
+/// Moves this process into the scope: a new one, or one that has lost its keeper.
+fn enter(uid: Uid) -> Result<Dir> {
+    let pid = std::process::id();
     let deadline = Instant::now() + PATIENCE;
-    let mut manager = Manager::connect(uid, PATIENCE)?;
+    let mut manager = Manager::connect(uid, deadline)?;
     loop {
-        let trouble = match manager.start_scope(UNIT, pid) {
-            Ok(()) => return Ok(()),
-            Err(trouble) if trouble.is_unit_exists() => trouble,
-            Err(trouble) => {
-                // The request may be under way all the same.
-                if trouble.is_unreachable() {
-                    thread::sleep(PATIENCE);
+        match manager.start_scope(UNIT, pid) {
+            Ok(()) => break,
+            Err(Failure::Refused { name, error }) => {
+                if name != UNIT_EXISTS || Instant::now() >= deadline {
+                    return Err(error);
                 }
-                return Err(trouble.into());
+                if manager.attach(UNIT, "/", pid).is_ok() {
+                    break;
+                }
+                // The old scope is being removed, and its name free soon.
             }
-        };
-        if manager.attach(UNIT, "/", pid).is_ok() {
-            return Ok(());
-        }
-        // It is on its way out, and its name soon free.
-        if Instant::now() >= deadline {
-            return Err(trouble.into());
+            Err(Failure::Unreachable(error)) => {
+                // The request may still be carried out.
+                thread::sleep(deadline.saturating_duration_since(Instant::now()));
+                return Err(error);
+            }
         }
         thread::sleep(AGAIN);
     }
+    loop {
+        let own = Location::own()?;
+        if own.name() == Some(UNIT) {
+            return Dir::open(own.path());
+        }
+        if Instant::now() >= deadline {
+            let message = format!("systemd made {UNIT} and did not move cellblock there");
+            return Err(failure(message).on(own.path().display()));
+        }
+        thread::sleep(SOON);
+    }
 }
 
-/// Stops scopes of ours that have no process and never had one: version 0.1.0
-/// made one for each run, and left it when the run was killed early. systemd
-/// removes a scope by itself only when its last process ends.
+/// Stops scopes of ours that never had a process: version 0.1.0 made one for each
+/// run, and left it when the run was killed early. systemd removes a scope by itself
+/// only when its last process ends.
 fn remove_abandoned(uid: Uid, scope: &Dir) {
-    let Ok(mut manager) = Manager::connect(uid, PATIENCE) else {
+    let units = if uid.is_root() {
+        "/run/systemd/transient".to_owned()
+    } else {
+        format!("/run/user/{uid}/systemd/transient")
+    };
+    let beside = scope.path().parent().unwrap_or(Path::new("/"));
+    let Ok(units) = fs::read_dir(units) else {
         return;
     };
-    let units = manager.active(&format!("{PREFIX}*.scope"));
-    let beside = scope.path().parent().unwrap_or(Path::new("/"));
-    for unit in units.unwrap_or_default() {
+    let names = units
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    for unit in names.filter(|name| name.starts_with(PREFIX) && name.ends_with(".scope")) {
         // One without a cgroup has no process either.
-        let populated = Dir::open(beside.join(&unit))
-            .and_then(|dir| dir.read("cgroup.events"))
-            .is_ok_and(|events| events.contains("populated 1"));
-        if !populated {
+        if !Dir::open(beside.join(&unit)).is_ok_and(|dir| dir.is_populated())
+            && let Ok(mut manager) = Manager::connect(uid, Instant::now() + PATIENCE)
+        {
             let _ = manager.stop(&unit);
         }
     }
 }
 
-/// From here on, the keeper only reads the names in its scope.
+/// From here on, the keeper only reads files of its scope.
 fn drop_privileges(uid: Uid) {
     if uid.is_root() {
         let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
@@ -208,23 +212,6 @@ fn wait_until_idle(scope: &Dir) {
 /// Whether there is a supervisor or a cell. What cannot be read is not in use:
 /// then the scope itself is gone.
 fn in_use(scope: &Dir) -> bool {
-    let supervised = scope
-        .child(LEAF)
-        .and_then(|leaf| leaf.read("cgroup.events"))
-        .is_ok_and(|events| events.contains("populated 1"));
-    supervised || has_cells(scope)
-}
-
-fn has_cells(scope: &Dir) -> bool {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let Ok(mut entries) = dir::Dir::openat(scope, c".", flags, Mode::empty()) else {
-        return false;
-    };
-    entries
-        .iter()
-        .filter_map(std::result::Result::ok)
-        .any(|entry| {
-            let name = entry.file_name().to_bytes();
-            name.starts_with(PREFIX.as_bytes()) && name != LEAF.as_bytes()
-        })
+    let supervisors = scope.child(LEAF);
+    supervisors.is_ok_and(|leaf| leaf.is_populated()) || !scope.cells().is_empty()
 }

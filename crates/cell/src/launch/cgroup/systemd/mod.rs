@@ -11,7 +11,7 @@
 //! └── cellblock-ID           one cell, with its limits
 //! ```
 //!
-//! Being moved is one call to the manager; a scope for each run would be a unit
+//! Being moved is one call to the manager. A scope for each run would be a unit
 //! and a job for each, at several times the price, and would stay for ever when a
 //! run is killed while systemd makes it. The first run starts the [`keeper`], which
 //! asks for the scope; there is no daemon.
@@ -19,76 +19,62 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
-use serde::{Deserialize, Serialize};
 
 use super::dir::Dir;
-use super::find::{Location, Parent, writable};
-use super::{Controller, LEAF, Source};
+use super::find::{CgroupParent, writable};
+use super::location::Location;
+use super::{CgroupSource, Controller, LEAF};
 use record::error::{Result, SetupError, Step};
 
-use apart::apart;
-use bus::{Manager, Trouble};
+use dbus::Failure;
+use manager::Manager;
 
-mod apart;
-mod bus;
+mod dbus;
 mod keeper;
+mod manager;
 mod stay;
 
 /// The scope of a user's cells.
 const UNIT: &str = "cellblock.scope";
-/// How long systemd gets to answer, and how long to answer everything: a run
-/// waits for those that began before it.
+/// How long systemd gets to answer everything: a run waits for those that began
+/// before it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// For what the child does besides.
-const MARGIN: Duration = Duration::from_millis(500);
-
-/// Where cells can be made by systemd's leave.
-#[derive(Debug, Serialize, Deserialize)]
-enum Place {
-    /// In the unit that this process runs in.
-    Here,
-    /// In the user's scope, where this process is now.
-    Scope,
-}
+/// How often a lock or a manager is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// The cgroup `own`, which this process runs in and may write, if systemd has
 /// delegated it; else that of the user's scope, into which this process is moved.
-pub(super) fn obtain(uid: Uid, source: Source, own: Option<Parent>) -> Result<Parent> {
+pub(super) fn obtain(
+    uid: Uid,
+    source: CgroupSource,
+    own: Option<CgroupParent>,
+) -> Result<CgroupParent> {
     let location = Location::own()?;
     worthwhile(&location.mount)?;
     let may_leave = stay::may_leave(&location, uid);
-    if own.is_none() {
-        may_leave.clone()?;
-        if move_self(&location.mount, uid).is_ok() {
-            return moved(source);
-        }
-    }
-    let perhaps_here = own.is_some().then_some(&*location.below);
-    let pid = std::process::id();
-    let place = apart(PATIENCE + MARGIN, || {
-        if perhaps_here.is_none() && !uid.is_root() && attach_at_once(uid, pid).is_ok() {
-            return Ok(Place::Scope);
-        }
-        let mut manager = Manager::connect(uid, PATIENCE)?;
-        if perhaps_here.is_some_and(|below| is_delegated(&mut manager, below)) {
-            return Ok(Place::Here);
+    let deadline = Instant::now() + PATIENCE;
+    if let Some(own) = own {
+        let mut manager = Manager::connect(uid, deadline)?;
+        if is_delegated(&mut manager, &own.below) {
+            return Ok(own);
         }
         may_leave?;
-        enter(&mut manager, uid, pid)
-    })
-    .map_err(|error| match error.operand {
-        None => error.on(UNIT),
-        Some(_) => error,
-    })?;
-    match (place, own) {
-        (Place::Here, Some(own)) => Ok(own),
-        _ => moved(source),
+        enter(&mut manager, uid, deadline)?;
+    } else {
+        may_leave?;
+        let moved = move_self(&location.mount, uid).is_ok()
+            || (!uid.is_root() && attach_at_once(uid, deadline).is_ok());
+        if !moved {
+            enter(&mut Manager::connect(uid, deadline)?, uid, deadline)?;
+        }
     }
+    scope(source)
 }
 
 /// Moves this process into the scope without asking anybody, which root may do.
@@ -97,10 +83,10 @@ fn move_self(mount: &Path, uid: Uid) -> Result<()> {
     Dir::open(mount.join(scope).join(LEAF))?.write("cgroup.procs", "0")
 }
 
-/// Has `pid` moved into the scope by the system's manager, to which the scope is a
-/// part of the delegated unit that the user's manager runs in. The user's own
-/// would have to ask it, too, which takes longer.
-fn attach_at_once(uid: Uid, pid: u32) -> Result<()> {
+/// Has the system's manager move this process into the scope, which to that
+/// manager is a part of the delegated unit that the user's manager runs in. The
+/// user's own manager would have to ask it as well, which takes longer.
+fn attach_at_once(uid: Uid, deadline: Instant) -> Result<()> {
     let unit = format!("user@{uid}.service");
     let scope = stay::destination(uid).join(UNIT).join(LEAF);
     let below = scope
@@ -108,43 +94,41 @@ fn attach_at_once(uid: Uid, pid: u32) -> Result<()> {
         .skip_while(|part| part.as_os_str() != &*unit)
         .skip(1);
     let below = Path::new("/").join(below.collect::<PathBuf>());
-    let mut system = Manager::connect(Uid::from_raw(0), PATIENCE)?;
-    Ok(system.attach(&unit, &below.to_string_lossy(), pid)?)
+    let mut system = Manager::connect(Uid::from_raw(0), deadline)?;
+    Ok(system.attach(&unit, &below.to_string_lossy(), std::process::id())?)
 }
 
 fn is_delegated(manager: &mut Manager, below: &Path) -> bool {
     let cgroup = Path::new("/").join(below);
     cgroup
         .to_str()
-        .is_some_and(|cgroup| manager.delegates(cgroup).unwrap_or(false))
+        .is_some_and(|cgroup| manager.delegates(cgroup))
 }
 
-/// Has `pid` moved into the scope, and makes the scope first where it is missing.
-fn enter(manager: &mut Manager, uid: Uid, pid: u32) -> Result<Place> {
-    if attach(manager, pid)? {
-        return Ok(Place::Scope);
-    }
-    // Of all that find no scope, one makes it. Killed by `apart` in due course,
-    // should the lock's owner be stopped.
-    let _lock = lock(uid)?;
-    if !attach(manager, pid)? {
-        keeper::start(uid)?;
-        manager.attach(UNIT, &format!("/{LEAF}"), pid)?;
-    }
-    Ok(Place::Scope)
-}
-
-/// Whether `pid` could be moved; not without a scope that is ready.
-fn attach(manager: &mut Manager, pid: u32) -> Result<bool> {
-    match manager.attach(UNIT, &format!("/{LEAF}"), pid) {
+/// Has this process moved into the scope, which is made first where it is missing.
+fn enter(manager: &mut Manager, uid: Uid, deadline: Instant) -> Result<()> {
+    let leaf = format!("/{LEAF}");
+    let pid = std::process::id();
+    let mut attach = || match manager.attach(UNIT, &leaf, pid) {
         Ok(()) => Ok(true),
-        Err(Trouble::Refused { .. }) => Ok(false),
-        Err(unreachable) => Err(unreachable.into()),
+        // There is no scope, or it is not ready.
+        Err(Failure::Refused { .. }) => Ok(false),
+        Err(unreachable) => Err(SetupError::from(unreachable)),
+    };
+    if attach()? {
+        return Ok(());
     }
+    // Of all runs that find no scope, one makes it.
+    let _lock = lock(uid, deadline)?;
+    if attach()? {
+        return Ok(());
+    }
+    keeper::start(uid, deadline)?;
+    Ok(manager.attach(UNIT, &leaf, pid)?)
 }
 
 /// The lock on making the scope.
-fn lock(uid: Uid) -> Result<Flock<File>> {
+fn lock(uid: Uid, deadline: Instant) -> Result<Flock<File>> {
     let path = if uid.is_root() {
         PathBuf::from("/run/cellblock.lock")
     } else {
@@ -152,7 +136,7 @@ fn lock(uid: Uid) -> Result<Flock<File>> {
     };
     let failed =
         |call, error: &std::io::Error| SetupError::io(Step::Cgroup, call, error).on(path.display());
-    let file = File::options()
+    let mut file = File::options()
         .write(true)
         .create(true)
         .truncate(false)
@@ -160,18 +144,19 @@ fn lock(uid: Uid) -> Result<Flock<File>> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
         .map_err(|error| failed("open", &error))?;
-    let mut file = file;
     loop {
-        match Flock::lock(file, FlockArg::LockExclusive) {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
-            Err((back, Errno::EINTR)) => file = back,
+            // Its holder may be stopped.
+            Err((back, Errno::EAGAIN | Errno::EINTR)) if Instant::now() < deadline => file = back,
             Err((_, errno)) => return Err(failed("flock", &errno.into())),
         }
+        thread::sleep(AGAIN);
     }
 }
 
 /// The cgroup of the scope, which this process must be in by now.
-fn moved(source: Source) -> Result<Parent> {
+fn scope(source: CgroupSource) -> Result<CgroupParent> {
     let own = Location::own()?;
     let scope = own
         .parent()
@@ -186,7 +171,7 @@ fn moved(source: Source) -> Result<Parent> {
     };
     let dir = Dir::open(scope.path())?;
     writable(&dir)?;
-    Ok(Parent {
+    Ok(CgroupParent {
         dir,
         below: scope.below,
         source,

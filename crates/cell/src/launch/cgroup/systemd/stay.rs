@@ -1,19 +1,19 @@
 //! Whether a process may leave its cgroup for a scope.
 //!
-//! What an administrator set on the unit that cellblock runs in would no longer
-//! hold for a cell in a scope of its own: not its limits, and not its end with the
-//! unit. There is no property of a unit that ties a scope to another unit's limits.
+//! What an administrator set on the unit that cellblock runs in would not apply to a
+//! cell in a scope of its own: neither the unit's limits, nor the end with the unit.
+//! No property of a scope ties it to another unit's limits.
 
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
 use super::super::dir::Dir;
-use super::super::find::Location;
+use super::super::location::Location;
 use record::error::{Result, SetupError, Step};
 
-/// Files that hold a limit which someone set. `pids.max` is not among them:
-/// systemd gives one to every unit.
+/// Files with limits that are only there when they were asked for. `pids.max` is not
+/// among them: systemd sets it for every unit.
 const LIMITS: [&str; 4] = ["memory.max", "memory.high", "memory.swap.max", "cpu.max"];
 
 const WAY_OUT: &str = "add `Delegate=yes` to the unit, so that cells are made inside of it";
@@ -22,7 +22,7 @@ const WAY_OUT: &str = "add `Delegate=yes` to the unit, so that cells are made in
 /// makes this user's scopes.
 ///
 /// # Errors
-/// What of the unit would no longer hold, and the way out.
+/// Which property of the unit would be escaped, and the way out.
 pub(super) fn may_leave(own: &Location, uid: Uid) -> Result<()> {
     let destination = destination(uid);
     let refuse = |message: &str, on: &Path| {
@@ -31,10 +31,7 @@ pub(super) fn may_leave(own: &Location, uid: Uid) -> Result<()> {
             .hint(WAY_OUT))
     };
     if !is_managed(&own.below) {
-        return refuse(
-            "the cgroup's place among systemd's units cannot be told from here",
-            &own.path(),
-        );
+        return refuse("the cgroup's unit is not visible from here", &own.path());
     }
     let left: Vec<&Path> = (own.below.ancestors())
         .filter(|cgroup| !destination.starts_with(cgroup))
@@ -57,8 +54,8 @@ pub(super) fn may_leave(own: &Location, uid: Uid) -> Result<()> {
     Ok(())
 }
 
-/// Whether `below` is a path as systemd makes them. Seen from a cgroup namespace
-/// of a service, the service is the root and has no name.
+/// Whether `below` is a path that systemd makes. In a service's cgroup namespace, the
+/// service is the root and has no name.
 fn is_managed(below: &Path) -> bool {
     let first = below.components().next();
     first.is_some_and(|name| {
@@ -67,7 +64,7 @@ fn is_managed(below: &Path) -> bool {
     })
 }
 
-/// Whether `cgroup` is a service's. A user's manager does not count as one.
+/// Whether `cgroup` is a service's other than a user's manager.
 fn is_service(cgroup: &Path) -> bool {
     let name = cgroup.file_name().map(std::ffi::OsStr::as_encoded_bytes);
     name.is_some_and(|name| name.ends_with(b".service") && !name.starts_with(b"user@"))

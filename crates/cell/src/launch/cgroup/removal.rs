@@ -1,9 +1,15 @@
-//! Ends everything in a cell's cgroup and removes it.
+//! Kills the processes in a cell's cgroup and removes it.
 //!
-//! Nothing here allocates memory: a process that was forked for this, and may
-//! have no other working part of the program left, uses it too.
+//! The janitor does so when the supervisor was killed. It is a child of the
+//! supervisor, made before the cgroup is. It has two descriptors: one for the
+//! supervisor, which becomes readable when that is dead, and one for the cgroup's
+//! parent. (A pipe that ends with the supervisor would depend on every other child
+//! closing its copy in time.) A supervisor that has removed the cgroup itself ends
+//! the janitor and waits for it, so that no caller inherits a zombie.
+//!
+//! Nothing here allocates memory, since the janitor shares the supervisor's.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -14,17 +20,30 @@ use nix::sys::stat::Mode;
 use nix::sys::uio::pread;
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
+use sys::survivor::Survivor;
+
+/// How long the janitor waits for killed processes to be gone. Nothing waits for it.
+const JANITOR_PATIENCE: Duration = Duration::from_secs(30);
+
 /// How long to sleep, in ms, where the kernel gives no event to wait for.
 const NAP: u16 = 1;
-/// After so many ms an event that should have come is looked for.
+/// How long to wait for an event, in ms, before looking without one.
 const DISTRUST: u16 = 50;
 
-/// Kills all processes of the cgroup `name` below `parent` and removes it. That
-/// it is gone already is success.
+/// Starts a janitor for the cgroup `name` below `parent`, which need not exist yet.
+pub(super) fn start_janitor(parent: BorrowedFd<'_>, name: CString) -> Result<Survivor, Errno> {
+    Survivor::start(parent, name, |parent, name| {
+        // Nobody could handle a failure; a sweep tries again.
+        let _ = dispose(parent, name, JANITOR_PATIENCE);
+    })
+}
+
+/// Kills all processes of the cgroup `name` below `parent` and removes it. One that
+/// is gone already is a success.
 ///
 /// # Errors
-/// `ETIMEDOUT` when processes are still there after `patience`, such as one
-/// that sleeps uninterruptibly in the kernel.
+/// `ETIMEDOUT` when a process is still there after `patience`, for example because
+/// it sleeps uninterruptibly in the kernel.
 pub(super) fn dispose(
     parent: BorrowedFd<'_>,
     name: &CStr,
@@ -65,7 +84,7 @@ pub(super) fn kill(cell: impl AsFd) -> Result<(), Errno> {
     write(file, b"1").map(drop)
 }
 
-/// Waits until `cell` has no processes, or the deadline is over.
+/// Waits until `cell` has no processes, or until the deadline.
 fn empty(cell: impl AsFd, deadline: Instant) -> Result<(), Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let events = match openat(cell, c"cgroup.events", flags, Mode::empty()) {
@@ -82,8 +101,7 @@ fn empty(cell: impl AsFd, deadline: Instant) -> Result<(), Errno> {
             .windows(b"populated 1".len())
             .any(|window| window == b"populated 1");
         if !populated {
-            // Removing it comes next; should that be too early, then not again
-            // at once.
+            // Its directory may still be busy for a moment.
             return wait(&mut [], NAP);
         }
         wait(

@@ -1,0 +1,126 @@
+//! Python's modules, and what provides them.
+
+use crate::drivers::Provider;
+
+pub(super) fn provider(module: &str, rootfs: &str) -> Option<Provider> {
+    let top = module.split('.').next()?;
+    if NOT_IN_CELLS.contains(&top) {
+        return Some(Provider::Nothing("window, sound or other system"));
+    }
+    if let Some((_, distribution)) = DISTRIBUTIONS.iter().find(|(module, _)| *module == top) {
+        return Some(Provider::Package("--pip", (*distribution).to_owned()));
+    }
+    if PYTHON_DATA.contains(&top) && rootfs != "python-data" {
+        return Some(Provider::Rootfs("python-data"));
+    }
+    // The name of a module has no other characters. Most distributions have the name
+    // of their module.
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    (top.chars().all(is_name)).then(|| Provider::Package("--pip", top.to_owned()))
+}
+
+/// Modules of the standard library, or of other systems, that no cell has.
+const NOT_IN_CELLS: [&str; 8] = [
+    "_tkinter", "idlelib", "msvcrt", "tkinter", "turtle", "win32api", "winreg", "winsound",
+];
+
+/// Modules of the recipe `python-data`.
+const PYTHON_DATA: [&str; 35] = [
+    "PIL",
+    "aiohttp",
+    "attr",
+    "attrs",
+    "bs4",
+    "certifi",
+    "charset_normalizer",
+    "contourpy",
+    "cycler",
+    "dateutil",
+    "et_xmlfile",
+    "fontTools",
+    "idna",
+    "joblib",
+    "kiwisolver",
+    "lxml",
+    "matplotlib",
+    "mpl_toolkits",
+    "mpmath",
+    "multidict",
+    "networkx",
+    "numpy",
+    "openpyxl",
+    "packaging",
+    "pandas",
+    "pylab",
+    "pyparsing",
+    "requests",
+    "scipy",
+    "seaborn",
+    "sklearn",
+    "sympy",
+    "urllib3",
+    "yaml",
+    "yarl",
+];
+
+/// Modules whose distribution has a different name.
+const DISTRIBUTIONS: [(&str, &str); 42] = [
+    ("Bio", "biopython"),
+    ("Crypto", "pycryptodome"),
+    ("Levenshtein", "python-Levenshtein"),
+    ("MySQLdb", "mysqlclient"),
+    ("OpenSSL", "pyOpenSSL"),
+    ("attrdict", "attrdict3"),
+    ("binance", "python-binance"),
+    ("community", "python-louvain"),
+    ("cv2", "opencv-python-headless"),
+    ("discord", "discord.py"),
+    ("docx", "python-docx"),
+    ("dotenv", "python-dotenv"),
+    ("faiss", "faiss-cpu"),
+    ("fitz", "PyMuPDF"),
+    ("flask_cors", "Flask-Cors"),
+    ("gi", "PyGObject"),
+    ("git", "GitPython"),
+    ("googleapiclient", "google-api-python-client"),
+    ("igraph", "python-igraph"),
+    ("jose", "python-jose"),
+    ("jwt", "PyJWT"),
+    ("kafka", "kafka-python"),
+    ("ldap", "python-ldap"),
+    ("magic", "python-magic"),
+    ("markdown", "Markdown"),
+    ("mpl_finance", "mplfinance"),
+    ("multipart", "python-multipart"),
+    ("mysql", "mysql-connector-python"),
+    ("nacl", "PyNaCl"),
+    ("osgeo", "GDAL"),
+    ("pkg_resources", "setuptools"),
+    ("pptx", "python-pptx"),
+    ("psycopg2", "psycopg2-binary"),
+    ("pymupdf", "PyMuPDF"),
+    ("serial", "pyserial"),
+    ("skimage", "scikit-image"),
+    ("slugify", "python-slugify"),
+    ("snappy", "python-snappy"),
+    ("speech_recognition", "SpeechRecognition"),
+    ("talib", "TA-Lib"),
+    ("websocket", "websocket-client"),
+    ("zmq", "pyzmq"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_in_order() {
+        assert!(PYTHON_DATA.is_sorted() && NOT_IN_CELLS.is_sorted());
+        assert!(DISTRIBUTIONS.is_sorted());
+        assert!(
+            DISTRIBUTIONS
+                .iter()
+                .all(|(module, _)| !PYTHON_DATA.contains(module))
+        );
+    }
+}

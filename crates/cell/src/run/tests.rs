@@ -1,0 +1,249 @@
+//! Cells with more than one execution, which no command has yet, and warnings.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, fstat};
+
+use super::{fallback_warning, hold_limits, resolve_on};
+use crate::child::Content;
+use crate::drivers::frames::Request as DriverRequest;
+use crate::launch::Launch;
+use crate::launch::tests::alone;
+use crate::plan::{Fallback, Plan};
+use crate::probe::HostFacts;
+use crate::spec::{self, Ask, Bytes, Mode as SpecMode, Partial, Stdin, Stdio};
+use crate::supervise::{Cancel, Cell, Denials, Execution, Request};
+use record::error::Step;
+
+/// Runs pieces of Python in one process, as a driver does.
+const DRIVER: &str = r#"
+import os, struct, sys
+def take(count):
+    data = b''
+    while len(data) < count:
+        more = os.read(3, count - len(data))
+        if not more:
+            sys.exit(int(state.get('status', 0)))
+        data += more
+    return data
+def request():
+    body, fields = take(struct.unpack('>I', take(4))[0]), {}
+    while body:
+        key, value = struct.unpack('>BI', body[1:6])
+        fields[body[6:6 + key]] = body[6 + key:6 + key + value]
+        body = body[6 + key + value:]
+    return fields
+def field(key, value):
+    return b't' + struct.pack('>BI', len(key), len(value)) + key + value
+def send(kind, execution):
+    body = field(b'kind', kind) + field(b'execution', execution)
+    os.write(4, struct.pack('>I', len(body)) + body)
+state = {}
+while True:
+    fields = request()
+    execution = fields.get(b'execution', b'1')
+    send(b'started', execution)
+    state['send'] = send
+    exec(fields[b'code'], state)
+    sys.stdout.flush()
+    send(b'done', execution)
+"#;
+
+fn plan() -> Result<Plan, Box<dyn Error>> {
+    let ask = Ask {
+        mode: SpecMode::Exec,
+        cwd: Path::new("/"),
+        stdio: Stdio::Capture,
+    };
+    let argv = ["/usr/bin/python3", "-c", DRIVER].map(Into::into);
+    let partial = Partial {
+        argv: Some(argv.into()),
+        ..Partial::default()
+    };
+    let mut spec = spec::load(&ask, None, partial)?;
+    spec.stdin = Stdin::Null;
+    let mut plan = resolve_on(&spec, HostFacts::gather()?)?.plan;
+    plan.program.channel = true;
+    Ok(plan)
+}
+
+fn start(plan: &Plan) -> Result<Cell<'_>, Box<dyn Error>> {
+    let launch = Launch {
+        plan,
+        filter: None,
+        content: Content::default(),
+        cgroup: None,
+        fallback: Fallback::default(),
+        until: Step::Exec,
+    };
+    Ok(Cell::start(launch, Denials::default(), Cancel::default())?)
+}
+
+fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>, Box<dyn Error>> {
+    let message = DriverRequest {
+        execution,
+        code: &code.into(),
+        name: "code",
+        directory: Path::new("/workspace"),
+        args: &[],
+        memory: None,
+        parts: &[],
+    };
+    Ok(Request {
+        execution,
+        message: message.encode()?,
+        is_last,
+        results: Bytes(1 << 20),
+        observer: None,
+    })
+}
+
+fn stdout(execution: Execution) -> String {
+    let [stdout, _] = execution.output;
+    stdout.map_or_else(String::new, |stdout| stdout.finish().text.to_string())
+}
+
+#[test]
+fn executions_share_variables_and_have_outputs_of_their_own() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start(&plan)?;
+        let first = cell.execute(request(1, "x = 20; print('first')", false)?)?;
+        assert!(first.report.is_done && first.began_ns > 0 && first.ended_ns >= first.began_ns);
+        let first_ended = first.ended_ns;
+        assert_eq!(stdout(first), "first\n");
+        let late = "send(b'error', b'1'); print(x + 1)";
+        let second = cell.execute(request(2, late, false)?)?;
+        assert_eq!(
+            (second.report.foreign, second.report.error.is_none()),
+            (1, true)
+        );
+        assert!(second.began_ns >= first_ended);
+        assert!(second.cpu_before > Duration::ZERO);
+        assert_eq!(stdout(second), "21\n");
+        let last = cell.execute(request(3, "status = 7; print('last')", true)?)?;
+        assert_eq!(stdout(last), "last\n");
+        let observed = cell.end()?.observed;
+        assert_eq!(
+            observed.status.map(|status| libc::WEXITSTATUS(status)),
+            Some(7)
+        );
+        assert_eq!((observed.failure, observed.stopped), (None, None));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_living_cell_is_ended_and_counted() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start(&plan)?;
+        let execution = cell.execute(request(1, "print('only')", false)?)?;
+        assert_eq!(stdout(execution), "only\n");
+        let observed = cell.end()?.observed;
+        assert_eq!(
+            observed.status.map(|status| libc::WTERMSIG(status)),
+            Some(libc::SIGKILL)
+        );
+        assert!(observed.reaped.is_some() && !observed.unkillable);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_program_is_interrupted_and_goes_on() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start(&plan)?;
+        let prepare = "import signal, time; hits = []
+signal.signal(signal.SIGINT, lambda *_: hits.append(1))";
+        cell.execute(request(1, prepare, false)?)?;
+        assert!(cell.interrupt());
+        let wait = "while not hits: time.sleep(0.01)
+print(len(hits))";
+        assert_eq!(stdout(cell.execute(request(2, wait, false)?)?), "1\n");
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_changes_while_a_cell_is_frozen() {
+    alone(|| {
+        let plan = plan()?;
+        let at = plan
+            .own_scratch()
+            .position(|s| s.name.path() == "/workspace");
+        let at = at.ok_or("no workspace of its own")?;
+        let mut cell = start(&plan)?;
+        let write = "import threading, itertools
+file = open('/workspace/file', 'w', buffering=1)
+threading.Thread(target=lambda: [print(n, file=file) for n in itertools.count()], daemon=True).start()";
+        cell.execute(request(1, write, false)?)?;
+        let size = |scratch: &[std::os::fd::OwnedFd]| -> Result<i64, Errno> {
+            let file = openat(&scratch[at], "file", OFlag::O_RDONLY, Mode::empty())?;
+            Ok(fstat(&file)?.st_size)
+        };
+        let frozen = cell.freeze()?;
+        std::thread::sleep(Duration::from_millis(20));
+        let before = size(frozen.scratch())?;
+        std::thread::sleep(Duration::from_millis(100));
+        let after = size(frozen.scratch())?;
+        assert_eq!(before, after);
+        drop(frozen);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while size(cell.freeze()?.scratch())? == after {
+            assert!(Instant::now() < deadline, "it stays frozen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
+    alone(|| {
+        let plan = plan()?;
+        let (cgroup, fallback) = hold_limits(&plan, &mut Vec::new())?;
+        let directory = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+        let launch = Launch {
+            plan: &plan,
+            filter: None,
+            content: Content::default(),
+            cgroup,
+            fallback,
+            until: Step::Exec,
+        };
+        let mut cell = Cell::start(launch, Denials::default(), Cancel::default())?;
+        cell.execute(request(1, "import os; os.fork()", false)?)?;
+        drop(cell);
+        // Not even one that is to be reaped.
+        assert_eq!(sys::process::reap(false), Err(Errno::ECHILD));
+        match directory {
+            Some(directory) => assert!(!directory.exists(), "{}", directory.display()),
+            None => eprintln!("skip: no cgroup on this host"),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn only_a_limit_without_its_cgroup_is_worth_a_warning() {
+    let reasons = [
+        "delegated: EACCES".to_owned(),
+        "systemd-user: ENOENT".to_owned(),
+    ];
+    // Another way gave a cgroup that holds everything.
+    assert_eq!(fallback_warning(&[], &reasons), None);
+    // `--cgroup none`.
+    assert_eq!(fallback_warning(&["memory"], &[]), None);
+    assert_eq!(
+        fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
+        Some(
+            "no cgroup limits memory, cpus, so a fallback does: systemd-user: ENOENT; `cellblock doctor` says how to get one"
+        )
+    );
+}

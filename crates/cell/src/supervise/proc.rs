@@ -1,0 +1,188 @@
+//! A cell's processes as `/proc` shows them. Nothing here waits for a lock that
+//! the cell can hold.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+use sys::process::{ChildUsage, CpuTime, ProcessCount};
+
+/// USER_HZ is 100 wherever Linux runs (time(7)).
+const TICK: Duration = Duration::from_millis(10);
+/// How long [`used_so_far`] looks, however many processes there are.
+const TIME: Duration = Duration::from_millis(5);
+
+/// A process of the cell.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) parent: Pid,
+    /// Its threads, the leader among them, also when that has ended.
+    pub(super) threads: Vec<Pid>,
+}
+
+/// Init and all that descends from it, parents before children. Orphans become
+/// init's children, so no process of the cell is missing.
+pub(super) fn descendants(init: Pid) -> impl Iterator<Item = Process> {
+    let mut found = VecDeque::from([Process::new(init, init)]);
+    std::iter::from_fn(move || {
+        let process = found.pop_front()?;
+        found.extend(process.children());
+        Some(process)
+    })
+}
+
+impl Process {
+    fn new(pid: Pid, parent: Pid) -> Self {
+        let threads = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|task| task.file_name().to_str()?.parse().ok())
+            .map(Pid::from_raw)
+            .collect();
+        Self {
+            pid,
+            parent,
+            threads,
+        }
+    }
+
+    /// Children of all threads (proc_pid_task_children(5)).
+    fn children(&self) -> Vec<Self> {
+        let list = |thread: &Pid| {
+            fs::read_to_string(format!("/proc/{}/task/{thread}/children", self.pid)).ok()
+        };
+        let lists: Vec<String> = self.threads.iter().filter_map(list).collect();
+        lists
+            .iter()
+            .flat_map(|list| list.split_ascii_whitespace())
+            .filter_map(|pid| pid.parse().ok())
+            .map(|pid| Self::new(Pid::from_raw(pid), self.pid))
+            .collect()
+    }
+}
+
+/// CPU time that a process has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    /// When it started, which distinguishes two processes of one pid.
+    pub(super) started: u64,
+    pub(super) own: CpuTime,
+    /// Of the children that it waited for, and theirs.
+    pub(super) waited: CpuTime,
+}
+
+impl Times {
+    /// From proc_pid_stat(5).
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        // The name, in parentheses, may hold anything.
+        let (_, fields) = stat.rsplit_once(')')?;
+        // Fields are counted from 1, and the first of these is the third.
+        let mut fields = fields.split_ascii_whitespace().skip(14 - 3);
+        let mut time = || {
+            let ticks: u64 = fields.next()?.parse().ok()?;
+            Some(TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX)))
+        };
+        let mut times = || {
+            Some(CpuTime {
+                user: time()?,
+                system: time()?,
+            })
+        };
+        let (own, waited) = (times()?, times()?);
+        Some(Self {
+            started: fields.nth(22 - 18)?.parse().ok()?,
+            own,
+            waited,
+        })
+    }
+}
+
+/// A file of lines that give KiB.
+pub(super) struct Lines(String);
+
+impl Lines {
+    pub(super) fn read(path: impl AsRef<Path>) -> Option<Self> {
+        fs::read_to_string(path).ok().map(Self)
+    }
+
+    pub(super) fn bytes(&self, name: &str) -> Option<u64> {
+        let line = self.0.lines().find(|line| line.starts_with(name))?;
+        let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        kib.checked_mul(1024)
+    }
+}
+
+/// The use of init's descendants, dead or alive, for when init may report it too
+/// late: init's figures are exact, but it reaps a process only after the kernel has
+/// freed its memory, which takes seconds for gigabytes.
+pub(super) fn used_so_far(init: Pid) -> Option<ChildUsage> {
+    let until = Instant::now() + TIME;
+    // Init's own time is the set-up's; that of what it reaped is the program's.
+    let mut cpu = Times::of(init)?.waited;
+    let mut max_rss = 0;
+    let others = descendants(init).skip(1);
+    for process in others.take_while(|_| Instant::now() < until) {
+        if let Some(times) = Times::of(process.pid) {
+            cpu = cpu + times.own + times.waited;
+        }
+        // Absent once a process has freed its memory.
+        let peak = Lines::read(format!("/proc/{}/status", process.pid))
+            .and_then(|status| status.bytes("VmHWM:"));
+        max_rss = max_rss.max(peak.unwrap_or(0));
+    }
+    Some(ChildUsage {
+        user: cpu.user,
+        system: cpu.system,
+        max_rss,
+        count: ProcessCount::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_read_whatever_the_name() {
+        let stat = "7 (a) b 1 2 (x)) S 1 7 7 0 -1 0 0 0 0 0 11 12 13 14 20 0 1 0 99 4096";
+        let times = Times::parse(stat).unwrap();
+        let cpu = |user, system| CpuTime {
+            user: TICK * user,
+            system: TICK * system,
+        };
+        assert_eq!((times.own, times.waited), (cpu(11, 12), cpu(13, 14)));
+        assert_eq!(times.started, 99);
+        assert_eq!(Times::parse("7 (a) S 1"), None);
+        assert!(Times::of(Pid::this()).is_some());
+    }
+
+    #[test]
+    fn a_child_that_works_is_counted_before_it_has_ended() {
+        let script = "i=0; while :; do i=$((i+1)); done";
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", script])
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let used = loop {
+            let used = used_so_far(nix::unistd::getpid()).unwrap();
+            if used.user >= Duration::from_millis(50) || Instant::now() > deadline {
+                break used;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(used.user >= Duration::from_millis(50), "{used:?}");
+        assert!(used.max_rss > 0, "{used:?}");
+    }
+}
