@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 /// keeps the order between crates. A new module gets its line where the flow has it.
 const FLOW: &[&str] = &[
     "spec",
-    "stage",
     "probe",
     "rootfs",
     "plan",
+    "workspace",
     "hints",
     "drivers",
     "child",
@@ -25,9 +25,9 @@ const FLOW: &[&str] = &[
 /// All that these may use, whatever stands below them.
 const CONFINED: &[(&str, &[&str])] = &[
     ("spec", &[]),
-    ("stage", &["spec"]),
+    ("workspace", &["plan", "spec"]),
     // What runs inside knows the prepared plan and the types that it is made of.
-    ("child", &["plan", "rootfs", "spec", "stage"]),
+    ("child", &["plan", "rootfs", "spec", "workspace"]),
     // A plan is pure: it holds facts about the host, and asks for none.
     ("plan", &["probe", "rootfs", "spec"]),
 ];

@@ -1,4 +1,4 @@
-//! Compressed archives, told by their first bytes.
+//! Decompression, chosen by the first bytes.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,19 +7,17 @@ use std::rc::Rc;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Archives of files shrink to a twentieth at best. What grows more than this is
-/// made to fill a disk.
+/// The largest ratio of decompressed to compressed bytes. Archives of files shrink to a
+/// twentieth at best; what grows more than this is made to fill a disk.
 const MOST_GROWTH: u64 = 300;
 
-/// Nor does a small one do harm: so much may come out of anything.
+/// Decompressed bytes that any archive may have, whatever the ratio.
 const HARMLESS: u64 = 64 << 20;
 
-/// The largest window that a zstd stream may ask memory for: that of `zstd
-/// --ultra -22`.
+/// The largest window of a zstd stream, which takes memory: that of `zstd --ultra -22`.
 const LARGEST_WINDOW: u64 = 128 << 20;
 
-/// The first bytes of compressions, and their names; `None` for those that are
-/// read.
+/// The first bytes of compression formats, and the names of those that are not supported.
 const KNOWN: [(&[u8], Option<&str>); 5] = [
     (b"\x1f\x8b", None),
     (b"\x28\xb5\x2f\xfd", None),
@@ -28,17 +26,15 @@ const KNOWN: [(&[u8], Option<&str>); 5] = [
     (b"PK\x03\x04", Some("zip")),
 ];
 
-/// Whether what begins with these bytes is compressed, in a way that is read
-/// here or not.
+/// Whether these are the first bytes of a compression format, supported or not.
 pub fn is_compressed(start: &[u8]) -> bool {
     KNOWN.iter().any(|(magic, _)| start.starts_with(magic))
 }
 
-/// The content of what `reader` delivers: decompressed if it is gzip or zstd,
-/// as it is otherwise.
+/// Decompresses what `reader` gives if it is gzip or zstd, and passes it on otherwise.
 ///
 /// # Errors
-/// It cannot be read, or is compressed in another way.
+/// It cannot be read, or has another compression format.
 pub fn decompress<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let read = Rc::new(Cell::new(0));
     let counted = Counted {
@@ -66,7 +62,7 @@ pub fn decompress<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> 
     }))
 }
 
-/// The first bytes, which stay.
+/// The first bytes, which are not consumed.
 fn peek(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     loop {
         match reader.fill_buf() {
@@ -91,7 +87,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Compares what comes out with what went in.
+/// Limits the ratio of decompressed to compressed bytes.
 struct Growth<'a> {
     content: Box<dyn Read + 'a>,
     delivered: u64,
@@ -112,7 +108,7 @@ impl Read for Growth<'_> {
     }
 }
 
-/// All frames of a zstd stream, one after the other.
+/// Reads all frames of a zstd stream.
 struct Zstd<R: BufRead> {
     source: R,
     decoder: FrameDecoder,
@@ -138,7 +134,7 @@ impl<R: BufRead> Zstd<R> {
             }
             match self.decoder.init(&mut self.source) {
                 Ok(()) => self.is_in_frame = true,
-                // Notes for other programs, such as an index of the layer.
+                // Data of other programs, such as an index of the layer.
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
                     length,
                     ..

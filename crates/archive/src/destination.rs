@@ -1,7 +1,7 @@
 //! The directory that an archive is unpacked into.
 
 use std::cell::RefCell;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,6 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
-use super::names;
 use super::sink::Refusal;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
@@ -23,16 +22,15 @@ pub struct Destination {
     top: OwnedFd,
     path: PathBuf,
     step: Step,
-    /// The directory that was asked for last, since entries of one come
-    /// together.
+    /// The directory that was opened last: entries of one follow each other.
     last: RefCell<Option<(Vec<u8>, Rc<OwnedFd>)>>,
 }
 
 impl Destination {
-    /// Opens an existing directory. `step` names what fails if something does.
+    /// Opens an existing directory. `step` is the one that errors name.
     ///
     /// # Errors
-    /// It cannot be opened, or is no directory.
+    /// It cannot be opened, or is not a directory.
     pub fn open(path: &Path, step: Step) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let top = openat(AT_FDCWD, path, flags, Mode::empty())
@@ -57,7 +55,7 @@ impl Destination {
         Ok((found.st_dev, found.st_ino))
     }
 
-    /// The directory at the clean path `path`, made where it is missing.
+    /// The directory at the clean path `path`, created if it is missing.
     pub(super) fn directory(&self, path: &[u8], links: bool) -> Result<Rc<OwnedFd>, Refusal> {
         if let Some((last, dir)) = &*self.last.borrow()
             && last == path
@@ -66,7 +64,7 @@ impl Destination {
         }
         let mode = Mode::from_bits_truncate(0o755);
         let dir = (self.beneath(links)).make_directories(Path::new(OsStr::from_bytes(path)), mode);
-        let dir = Rc::new(dir.map_err(|e| self.refusal("openat2", e, path))?);
+        let dir = Rc::new(dir.map_err(self.refusing("openat2", path))?);
         *self.last.borrow_mut() = Some((path.to_vec(), Rc::clone(&dir)));
         Ok(dir)
     }
@@ -84,44 +82,36 @@ impl Destination {
         }
     }
 
-    /// What the clean path `path` is, a link itself; `None` when nothing.
-    pub(super) fn find(&self, path: &[u8], links: bool) -> nix::Result<Option<FileStat>> {
-        let (above, name) = names::split(path);
-        let found = self
-            .open_directory(above, links)
-            .and_then(|dir| stat(&dir, name));
-        match found {
-            Ok(found) => Ok(found),
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
-            Err(errno) => Err(errno),
-        }
-    }
-
     /// To be called whenever a directory may have been removed or replaced.
     pub(super) fn forget(&self) {
         *self.last.borrow_mut() = None;
     }
 
-    /// Whether a failed call concerns one name only, or all that follow too.
-    pub(super) fn refusal(&self, call: &str, errno: Errno, path: &[u8]) -> Refusal {
-        match errno {
+    /// Makes a refusal of an error number: the entry is left out if its name is at fault,
+    /// and the call fails if other entries would fail too.
+    pub(super) fn refusing<'a>(
+        &'a self,
+        call: &'a str,
+        path: &'a [u8],
+    ) -> impl FnOnce(Errno) -> Refusal + use<'a> {
+        move |errno| match errno {
             Errno::ELOOP => "has a link in its path".into(),
             Errno::ENOTDIR => "has something other than a directory in its path".into(),
-            Errno::ENOENT => "has a link without an end in its path".into(),
+            Errno::ENOENT => "has a dangling link in its path".into(),
             Errno::EXDEV => "has a path that leads outside".into(),
             Errno::ENAMETOOLONG => "has a name that is too long".into(),
-            Errno::EINVAL | Errno::EILSEQ => "has a name that the file system does not take".into(),
-            Errno::EMLINK => "has more hard links than the file system takes".into(),
+            Errno::EINVAL | Errno::EILSEQ => "has a name that the file system refuses".into(),
+            Errno::EMLINK => "has more hard links than the file system allows".into(),
             errno => Refusal::Fail(self.failed(call, errno, path)),
         }
     }
 
     pub(super) fn failed(&self, call: &str, errno: Errno, path: &[u8]) -> SetupError {
-        let place = self.path.join(PathBuf::from(lossy(path)));
-        let error = SetupError::os(self.step, call, errno).on(place.display());
+        let target = self.path.join(OsStr::from_bytes(path));
+        let error = SetupError::os(self.step, call, errno).on(target.display());
         match errno {
             Errno::ENOSPC | Errno::EDQUOT => error.hint(format!(
-                "make room on the file system of {}, or choose a place on another",
+                "make room on the file system of {}, or choose a directory on another",
                 self.path.display()
             )),
             _ => error,
@@ -129,21 +119,12 @@ impl Destination {
     }
 }
 
-fn lossy(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
-}
-
-/// What `name` in `dir` is, a link itself; `None` when nothing.
+/// The metadata of `name` in `dir`, if there is something of that name; a link is not
+/// followed.
 pub(super) fn stat<P: ?Sized + NixPath>(dir: &OwnedFd, name: &P) -> nix::Result<Option<FileStat>> {
     match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(found)),
         Err(Errno::ENOENT) => Ok(None),
         Err(errno) => Err(errno),
     }
-}
-
-/// A name for a call that wants it with its final NUL. A clean name has no
-/// other.
-pub(super) fn c_name(name: &[u8]) -> CString {
-    CString::new(name).unwrap_or_default()
 }

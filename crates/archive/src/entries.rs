@@ -1,15 +1,14 @@
-//! The entries of a tar archive, one after the other.
+//! Reads the entries of a tar archive, one after the other.
 
 use std::cell::Cell;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 
 use tar::{Archive, Entries, Entry, EntryType};
 
-use super::meter::{Meter, is_too_much};
 use super::sink::{Meta, Sink, What};
 use super::sparse::Expanded;
-use super::{Member, MemberKind, Report, Stream, damaged};
+use super::{Report, Stream, damaged};
 use record::error::{Result, SetupError, Step};
 
 /// Bytes that the headers of one entry may have, with long names and maps of
@@ -34,15 +33,43 @@ pub(super) fn unpack(
         tick(to.report())?;
         let mut entry = entry.map_err(|e| unreadable(&e))?;
         place(to, &mut entry, &unreadable)?;
-        // To the end of its data, which the next header's allowance is not for.
+        // Its remaining data would count against the next header's allowance.
         io::copy(&mut entry, &mut io::sink()).map_err(|e| unreadable(&e))?;
     }
     Ok(())
 }
 
-/// Lists plain tar without unpacking it, up to the first name that `until`
-/// accepts; `None` when there was such a one.
-pub(super) fn members(
+/// An entry of a listed archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name there, as it is.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: MemberKind,
+}
+
+/// What a [`Member`] is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberKind {
+    /// A file: the position of its content, and its size in bytes.
+    File {
+        /// From the archive's beginning.
+        at: u64,
+        /// In bytes.
+        size: u64,
+    },
+    /// A symbolic link and its text.
+    Link(Vec<u8>),
+    /// Anything else.
+    Other,
+}
+
+/// Lists the plain tar archive `reader` without unpacking it; `None` as soon as `until`
+/// accepts a name.
+///
+/// # Errors
+/// The archive is damaged, or too large.
+pub fn members(
     reader: impl Read + Seek,
     step: Step,
     until: &dyn Fn(&[u8]) -> bool,
@@ -84,7 +111,7 @@ pub(super) fn members(
     Ok(Some(members))
 }
 
-/// The next entry; its header reads no more than it may.
+/// The next entry; its header may read [`LARGEST_HEADER`] bytes.
 fn next<'a, R: Read>(
     entries: &mut Entries<'a, R>,
     allowance: &Rc<Cell<u64>>,
@@ -114,7 +141,9 @@ fn place(
     let header = entry.header();
     let meta = Meta {
         mode: header.mode().unwrap_or(0),
-        mtime: header.mtime().unwrap_or(0),
+        mtime: (header.mtime().ok())
+            .and_then(|time| i64::try_from(time).ok())
+            .unwrap_or(0),
     };
     let link = entry.link_name_bytes().unwrap_or_default().into_owned();
     let size = entry.size();
@@ -133,7 +162,7 @@ fn place(
         },
         EntryType::Char | EntryType::Block => What::Nothing("is a device node"),
         EntryType::Fifo => What::Nothing("is a named pipe"),
-        _ => What::Nothing("is of a kind that has no place in a tree"),
+        _ => What::Nothing("is of an unsupported kind"),
     };
     to.put(&name, meta, what, unreadable)
 }
@@ -156,13 +185,13 @@ fn unreadable(stream: &Stream<'_>, error: &io::Error) -> SetupError {
     }
 }
 
-/// How a file's holes are written down.
+/// How a file's holes are encoded.
 enum Sparse {
-    /// In no extension; the tar reader knows the older way in headers.
+    /// By no extension; the tar reader knows the older encoding in headers.
     No,
     /// A map before the data; the header has a made-up name and size.
     File { name: Vec<u8>, size: u64 },
-    /// In a form that only GNU tar 1.14 and 1.15 wrote.
+    /// In a format that only GNU tar 1.14 and 1.15 wrote.
     Unknown,
 }
 
@@ -190,4 +219,66 @@ fn gnu_sparse(entry: &mut Entry<'_, impl Read>) -> io::Result<Sparse> {
         (true, Some(b"1"), Some(name), Some(size)) => Ok(Sparse::File { name, size }),
         _ => Ok(Sparse::Unknown),
     }
+}
+
+/// A reader that gives no more bytes than it is allowed to.
+struct Meter<R> {
+    inner: R,
+    allowance: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Meter<R> {
+    /// The reader, and the number of bytes that it may still give.
+    fn new(inner: R, allowed: u64) -> (Self, Rc<Cell<u64>>) {
+        let allowance = Rc::new(Cell::new(allowed));
+        let meter = Self {
+            inner,
+            allowance: Rc::clone(&allowance),
+        };
+        (meter, allowance)
+    }
+}
+
+impl<R: Read> Read for Meter<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.allowance.get();
+        let most = usize::try_from(left).map_or(buffer.len(), |left| buffer.len().min(left));
+        if most == 0 && !buffer.is_empty() {
+            return Err(io::Error::other(TooMuch));
+        }
+        let length = self.inner.read(&mut buffer[..most])?;
+        self.allowance.set(left - length as u64);
+        Ok(length)
+    }
+}
+
+impl<R: Seek> Seek for Meter<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.inner.seek(to)
+    }
+}
+
+/// The allowance is used up.
+#[derive(Debug, thiserror::Error)]
+#[error("it is larger than it may be")]
+struct TooMuch;
+
+/// Whether reading failed for that reason.
+fn is_too_much(error: &io::Error) -> bool {
+    let mut source = error
+        .get_ref()
+        .map(|error| error as &(dyn std::error::Error + 'static));
+    while let Some(error) = source {
+        if error.is::<TooMuch>() {
+            return true;
+        }
+        let inner = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        source = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    false
 }

@@ -1,4 +1,4 @@
-//! A directory, as if it were an archive.
+//! Reads a directory as if it were an archive.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,17 +6,20 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use nix::fcntl::readlinkat;
-use nix::sys::stat::fstat;
+use nix::sys::stat::{SFlag, fstat};
 
 use super::Report;
 use super::sink::{Meta, Sink, What};
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
-use sys::tree::{each, shown};
+use sys::tree::{each, kind_of, shown};
 
-/// Copies the directory `top`, with links as links and hard links as such, but
-/// not the directory with the identity `except`. `from` is its path, for errors.
-pub(super) fn copy(
+/// Passes the content of the open directory `top` to `to`, symbolic and hard links as such,
+/// but not the directory with the device and inode `except`. `from` is its path, for errors.
+///
+/// # Errors
+/// Something cannot be read; those of `to` and `tick`.
+pub fn feed_directory(
     top: &OwnedFd,
     from: &Path,
     step: Step,
@@ -25,19 +28,19 @@ pub(super) fn copy(
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<()> {
     let own = fstat(top).map_err(|e| SetupError::os(step, "fstat", e).on(from.display()))?;
-    // By device and inode: the path that the first of several names got.
+    // The first path of each file with several names, by device and inode.
     let mut linked: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
     each(top, step, &mut |entry| {
         tick(to.report())?;
         let stat = &entry.stat;
         let identity = (stat.st_dev, stat.st_ino);
-        // The store may be in what is imported.
+        // The store may be inside the directory that is imported.
         if except == Some(identity) {
             return Ok(false);
         }
         let meta = Meta {
             mode: stat.st_mode,
-            mtime: u64::try_from(stat.st_mtime).unwrap_or(0),
+            mtime: stat.st_mtime,
         };
         let failed = |call: &str, e: &io::Error| {
             SetupError::io(step, call, e).on(from.join(shown(entry.path)).display())
@@ -46,7 +49,7 @@ pub(super) fn copy(
             io::ErrorKind::UnexpectedEof => {
                 SetupError::new(step, "the file changed while it was copied")
                     .on(from.join(shown(entry.path)).display())
-                    .hint("name a directory that nobody writes to")
+                    .hint("name a directory that no program writes to")
             }
             _ => failed("read", e),
         };
@@ -55,14 +58,14 @@ pub(super) fn copy(
             put(What::Nothing("is on another file system"))?;
             return Ok(false);
         }
-        match stat.st_mode & libc::S_IFMT {
-            libc::S_IFDIR => put(What::Directory)?,
-            libc::S_IFLNK => {
+        match kind_of(stat) {
+            SFlag::S_IFDIR => put(What::Directory)?,
+            SFlag::S_IFLNK => {
                 let text =
                     readlinkat(entry.dir, entry.name).map_err(|e| failed("readlink", &e.into()))?;
                 put(What::Link(text.as_encoded_bytes()))?;
             }
-            libc::S_IFREG => match linked.get(&identity) {
+            SFlag::S_IFREG => match linked.get(&identity) {
                 Some(first) => put(What::HardLink(first))?,
                 None => {
                     let file = Beneath::new(&entry.dir).read(entry.name);
@@ -76,8 +79,8 @@ pub(super) fn copy(
                     }
                 }
             },
-            libc::S_IFCHR | libc::S_IFBLK => put(What::Nothing("is a device node"))?,
-            libc::S_IFIFO => put(What::Nothing("is a named pipe"))?,
+            SFlag::S_IFCHR | SFlag::S_IFBLK => put(What::Nothing("is a device node"))?,
+            SFlag::S_IFIFO => put(What::Nothing("is a named pipe"))?,
             _ => put(What::Nothing("is a socket"))?,
         }
         Ok(true)

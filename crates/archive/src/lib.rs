@@ -1,23 +1,21 @@
-//! Unpacks archives that nobody should trust.
+//! Unpacks untrusted archives.
 //!
-//! [`unpack`] reads a tar archive, plain or compressed, into a [`Destination`].
-//! Nothing in the archive leads outside of it: every path is opened beneath the
-//! destination by the kernel (openat2(2)), following no link, whatever earlier
-//! entries have put there. What must not or cannot be unpacked is left out and
-//! [reported](Report::skipped) by name and reason; what would exhaust the disk
-//! or memory ends the call. Owners, extended attributes, and the bits that give
-//! rights away are not restored.
+//! [`unpack`] reads a tar archive, plain or compressed, into a [`Destination`]. Nothing in
+//! the archive leads outside of it: the kernel opens every path beneath the destination
+//! (openat2(2)) and follows no link, whatever earlier entries put there. What must not or
+//! cannot be unpacked is left out and [reported](Report::skipped) by name and reason; what
+//! would exhaust the disk or memory ends the call. Owners, extended attributes, and
+//! set-user-ID, set-group-ID and sticky bits are not restored.
 #![forbid(unsafe_code)]
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::{Read, Seek};
-use std::os::fd::OwnedFd;
+use std::io::Read;
 use std::path::Path;
 
-use put::Putter;
 use serde::Serialize;
 
+use put::Unpacker;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::tree::open_top;
@@ -26,7 +24,6 @@ mod compression;
 mod destination;
 mod entries;
 mod folder;
-mod meter;
 mod names;
 mod put;
 mod sink;
@@ -34,10 +31,12 @@ mod sparse;
 
 pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
-pub use names::{check_link, clean};
+pub use entries::{Member, MemberKind, members};
+pub use folder::feed_directory;
+pub use names::{NOT_EMPTY, check_link, clean};
 pub use sink::{Meta, Refusal, Sink, What};
 
-/// What an archive may do, and what it is.
+/// Limits for an archive, and how it is unpacked.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Bytes that it may unpack to, holes included.
@@ -46,13 +45,12 @@ pub struct Options {
     pub max_entries: u64,
     /// Directories inside each other.
     pub max_depth: usize,
-    /// Whether it is a layer of an image, in which `.wh.` names remove what
-    /// lower layers have, and what is no directory takes a directory's place.
+    /// Whether it is a layer of an image, in which `.wh.` names remove what lower layers
+    /// have, and a file may replace a directory.
     pub is_layer: bool,
-    /// Whether links to directories that are there already may be in the paths
-    /// of entries: they lead where they would in a cell, with the destination as
-    /// the root. Debian's packages want it on a merged `/usr`. An entry for a
-    /// directory leaves a link to one in its place.
+    /// Whether the paths of entries may lead through existing links to directories. Links
+    /// are followed as in a cell, with the destination as the root. Debian's packages need
+    /// this on a merged `/usr`. An entry for a directory does not replace a link to one.
     pub through_links: bool,
 }
 
@@ -68,7 +66,7 @@ impl Default for Options {
     }
 }
 
-/// What an archive had.
+/// What was unpacked, and what was left out.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Entries read, skipped ones included.
@@ -77,9 +75,9 @@ pub struct Report {
     pub bytes: u64,
     /// Files and directories that lost set-user-ID, set-group-ID or sticky bits.
     pub stripped: u64,
-    /// What was left out; the first [`Report::MOST_SKIPPED`].
+    /// The first [`Report::MOST_SKIPPED`] entries that were left out.
     pub skipped: Vec<Skipped>,
-    /// How many were left out in all.
+    /// The number of entries left out.
     pub skipped_in_all: u64,
 }
 
@@ -88,12 +86,12 @@ pub struct Report {
 pub struct Skipped {
     /// Its name in the archive.
     pub path: RawText,
-    /// Why; as the end of a sentence that begins with the name.
+    /// Why, as the end of a sentence that begins with the name.
     pub reason: String,
 }
 
 impl Report {
-    /// More names than this are only counted.
+    /// Further names are only counted.
     pub const MOST_SKIPPED: usize = 1000;
 
     pub(crate) fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
@@ -107,7 +105,7 @@ impl Report {
         }
     }
 
-    /// This and what another archive had.
+    /// Adds the report of another archive.
     pub fn add(&mut self, other: Self) {
         self.entries += other.entries;
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -118,9 +116,8 @@ impl Report {
     }
 }
 
-/// Unpacks the archive that `reader` delivers: plain tar, or that in gzip or
-/// zstd. `tick` is called before each entry with what was done so far; its error
-/// ends the call.
+/// Unpacks the archive that `reader` gives: tar, plain or compressed by gzip or zstd.
+/// `tick` is called before each entry with the report so far; its error ends the call.
 ///
 /// What was unpacked before an error stays: the caller removes the destination.
 ///
@@ -137,22 +134,22 @@ pub fn unpack(
         max_bytes: options.max_bytes,
         hint: TOO_LARGE,
     };
-    let mut putter = Putter::new(to, options);
-    feed(reader, &mut putter, &stream, tick)?;
-    Ok(putter.report)
+    let mut unpacker = Unpacker::new(to, options);
+    feed(reader, &mut unpacker, &stream, tick)?;
+    Ok(unpacker.report)
 }
 
 /// How an archive is read.
 pub struct Stream<'a> {
     /// The step that errors name.
     pub step: Step,
-    /// Bytes that it may have when it is no longer compressed.
+    /// Bytes that it may have when decompressed.
     pub max_bytes: u64,
     /// The way out when it has more.
     pub hint: &'a str,
 }
 
-/// Gives `to` what [`unpack`] would unpack.
+/// Passes the entries of the archive that `reader` gives to `to`.
 ///
 /// # Errors
 /// The archive is damaged or too large; those of `to`.
@@ -166,17 +163,8 @@ pub fn feed(
     entries::unpack(plain, to, stream, tick)
 }
 
-/// Gives `to` what [`copy_directory`] would copy of the open directory `top`,
-/// whose path is `from`.
-///
-/// # Errors
-/// Something cannot be read; those of `to`.
-pub fn feed_directory(top: &OwnedFd, from: &Path, step: Step, to: &mut dyn Sink) -> Result<()> {
-    folder::copy(top, from, step, None, to, &mut |_| Ok(()))
-}
-
-/// Copies the directory `from` as an archive of it would be unpacked. What is on
-/// other file systems is left out.
+/// Copies the directory `from` as an archive of it would be unpacked. Other file systems
+/// in it are left out.
 ///
 /// # Errors
 /// Something cannot be read or written, or exceeds `options`.
@@ -189,54 +177,16 @@ pub fn copy_directory(
     let step = to.step();
     let top = open_top(from, step)?;
     let except = Some(to.identity()?);
-    let mut putter = Putter::new(to, options);
-    folder::copy(&top, from, step, except, &mut putter, tick)?;
-    Ok(putter.report)
+    let mut unpacker = Unpacker::new(to, options);
+    feed_directory(&top, from, step, except, &mut unpacker, tick)?;
+    Ok(unpacker.report)
 }
 
-/// An entry of an archive that is listed only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name there, as it is.
-    pub name: Vec<u8>,
-    /// What it is.
-    pub kind: MemberKind,
-}
-
-/// What a [`Member`] is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemberKind {
-    /// A file: the position of its content, and its size in bytes.
-    File {
-        /// From the archive's beginning.
-        at: u64,
-        /// In bytes.
-        size: u64,
-    },
-    /// A symbolic link and its text.
-    Link(Vec<u8>),
-    /// Anything else.
-    Other,
-}
-
-/// Lists the plain tar archive `reader` without unpacking it; `None` as soon as
-/// there is a name that `until` accepts.
-///
-/// # Errors
-/// The archive is damaged, or has no end.
-pub fn members(
-    reader: impl Read + Seek,
-    step: Step,
-    until: &dyn Fn(&[u8]) -> bool,
-) -> Result<Option<Vec<Member>>> {
-    entries::members(reader, step, until)
-}
-
-/// The way out for what exceeds its bounds.
+/// The hint for what exceeds its limits.
 const TOO_LARGE: &str =
     "if it is meant to be that large, unpack it yourself and name the directory instead";
 
-/// An archive that cannot be read on.
+/// The error of an archive that cannot be read.
 fn damaged(step: Step, error: &std::io::Error) -> SetupError {
     match error.raw_os_error() {
         Some(_) => SetupError::io(step, "read", error).on("archive"),

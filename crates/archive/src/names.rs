@@ -1,4 +1,4 @@
-//! Names in an archive: where they lead, judged by their text alone.
+//! Checks of names in an archive, by their text alone.
 
 /// The kernel takes no longer path (PATH_MAX without the final NUL).
 pub(super) const LONGEST_PATH: usize = 4095;
@@ -6,11 +6,14 @@ pub(super) const LONGEST_PATH: usize = 4095;
 /// Nor a longer name (NAME_MAX).
 const LONGEST_NAME: usize = 255;
 
-/// The path of an entry relative to the destination, without `.`, doubled or
-/// leading slashes; empty for the destination itself.
+/// Why a directory stays that something else would replace.
+pub const NOT_EMPTY: &str = "would replace a directory that is not empty";
+
+/// The path of an entry relative to the destination, without `.`, doubled or leading
+/// slashes; empty for the destination itself.
 ///
 /// # Errors
-/// Why there can be no such path beneath it.
+/// Why no such path can be below it.
 pub fn clean(path: &[u8], max_depth: usize) -> Result<Vec<u8>, String> {
     if path.contains(&0) {
         return Err("has a NUL byte in its name".to_owned());
@@ -36,14 +39,14 @@ pub fn clean(path: &[u8], max_depth: usize) -> Result<Vec<u8>, String> {
     Ok(clean)
 }
 
-/// Whether a symbolic link at the clean `path` may have this text. An absolute
-/// one leads to the root of the cell.
+/// Checks the text of a symbolic link at the clean `path`. An absolute one starts at the
+/// root of the cell.
 ///
 /// # Errors
-/// Why it may not.
+/// Why it is refused.
 pub fn check_link(path: &[u8], text: &[u8]) -> Result<(), String> {
     if text.is_empty() || text.contains(&0) || text.len() > LONGEST_PATH {
-        return Err("is a link without a usable text".to_owned());
+        return Err("is a link without a usable target".to_owned());
     }
     if text.starts_with(b"/") {
         return Ok(());
@@ -74,15 +77,15 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 /// What an entry of a layer removes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Whiteout<'a> {
-    /// Everything that lower layers have in its directory.
+    /// Everything of lower layers in its directory.
     Directory,
-    /// The thing of this name beside it.
+    /// What has this name in its directory.
     Name(&'a [u8]),
-    /// Nothing: it is a note that a storage driver made for itself, or a trick.
+    /// Nothing: it is a storage driver's own note, or a trick.
     Nothing,
 }
 
-/// What the entry with this name removes; `None` when it is an ordinary one.
+/// What an entry of this name removes, if it is a whiteout.
 pub(super) fn whiteout(name: &[u8]) -> Option<Whiteout<'_>> {
     match name.strip_prefix(b".wh.")? {
         b".wh..opq" => Some(Whiteout::Directory),

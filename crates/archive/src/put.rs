@@ -1,33 +1,34 @@
-//! Puts one thing after the other into a destination.
+//! Unpacks entries into a destination.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, mkdirat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
-use super::destination::{Destination, c_name, stat};
-use super::names::{Whiteout, check_link, clean, split, whiteout};
+use super::destination::{Destination, stat};
+use super::names::{NOT_EMPTY, Whiteout, check_link, clean, split, whiteout};
 use super::sink::{Meta, Refusal, Sink, What};
-use super::sparse::{CopyError, copy};
+use super::sparse::copy;
 use super::{Options, Report};
 use record::error::{Result, SetupError};
 use sys::beneath::{Beneath, names};
-use sys::tree::{erase, set_mtime};
+use sys::tree::{erase, kind_of, set_mtime};
 
-pub(super) struct Putter<'a> {
+pub(super) struct Unpacker<'a> {
     to: &'a Destination,
     options: &'a Options,
     pub(super) report: Report,
-    /// What this layer has made: its whiteouts are for lower layers.
+    /// Paths of this layer, which its whiteouts do not remove.
     own: BTreeSet<Vec<u8>>,
 }
 
-impl<'a> Putter<'a> {
+impl<'a> Unpacker<'a> {
     pub(super) fn new(to: &'a Destination, options: &'a Options) -> Self {
         Self {
             to,
@@ -38,73 +39,62 @@ impl<'a> Putter<'a> {
     }
 
     fn directory(&mut self, path: &[u8], meta: Meta) -> Result<(), Refusal> {
+        let refuse = |call| self.to.refusing(call, path);
         let (dir, name) = self.parent(path)?;
-        match stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))? {
-            Some(found) if is(&found, libc::S_IFDIR) => {}
+        match stat(&dir, name).map_err(refuse("stat"))? {
+            Some(found) if kind_of(&found) == SFlag::S_IFDIR => {}
             Some(found)
                 if self.options.through_links
-                    && is(&found, libc::S_IFLNK)
+                    && kind_of(&found) == SFlag::S_IFLNK
                     && self.to.open_directory(path, true).is_ok() =>
             {
                 return Ok(());
             }
-            found => {
-                self.make_way(&dir, name, path, found)?;
-                mkdirat(&*dir, name, Mode::S_IRWXU)
-                    .map_err(|e| self.to.refusal("mkdir", e, path))?;
+            _ => {
+                self.free_name(path)?;
+                mkdirat(&*dir, name, Mode::S_IRWXU).map_err(self.to.refusing("mkdir", path))?;
             }
         }
-        // Whoever unpacks must be able to fill it.
+        // Later entries must be able to go into it.
         let mode = Mode::from_bits_truncate(self.mode(meta) | 0o700);
         fchmodat(&*dir, name, mode, FchmodatFlags::NoFollowSymlink)
-            .map_err(|e| self.to.refusal("chmod", e, path))
+            .map_err(self.to.refusing("chmod", path))
     }
 
     fn file(
         &mut self,
         path: &[u8],
         meta: Meta,
-        mut content: &mut dyn Read,
+        content: &mut dyn Read,
         size: u64,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
     ) -> Result<(), Refusal> {
         let all = self.report.bytes.saturating_add(size);
         if all > self.options.max_bytes {
             let error = self.too_much("bytes", self.options.max_bytes);
             return Err(Refusal::Fail(error));
         }
-        let (dir, name) = self.parent(path)?;
-        let found = stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))?;
-        self.make_way(&dir, name, path, found)?;
+        let (dir, name) = self.free_name(path)?;
+        let refuse = |call| self.to.refusing(call, path);
         let file = Beneath::new(&dir).create(name, Mode::S_IRUSR | Mode::S_IWUSR);
-        let mut file = file.map_err(|e| self.to.refusal("openat2", e, path))?;
-        let copied = copy(&mut content, &mut file).map_err(|error| {
-            Refusal::Fail(match error {
-                CopyError::Read(e) => unreadable(&e),
-                CopyError::Write(e) => {
-                    let errno = e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-                    self.to.failed("write", errno, path)
-                }
-            })
+        let mut file = file.map_err(refuse("openat2"))?;
+        let copied = copy(content, &mut file, &|error| {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Refusal::Fail(self.to.failed("write", errno, path))
         })?;
         if copied != size {
-            let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(Refusal::Fail(unreadable(&error)));
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        self.report.bytes = all;
         // Python compares the time with that in compiled modules.
-        let time = i64::try_from(meta.mtime).unwrap_or(i64::MAX);
-        set_mtime(&file, time).map_err(|e| self.to.refusal("utimensat", e, path))?;
-        fchmod(&file, Mode::from_bits_truncate(self.mode(meta)))
-            .map_err(|e| self.to.refusal("fchmod", e, path))
+        set_mtime(&file, meta.mtime).map_err(refuse("utimensat"))?;
+        self.report.bytes = all;
+        let mode = Mode::from_bits_truncate(self.mode(meta));
+        fchmod(&file, mode).map_err(self.to.refusing("fchmod", path))
     }
 
     fn symbolic_link(&mut self, path: &[u8], text: &[u8]) -> Result<(), Refusal> {
         check_link(path, text)?;
-        let (dir, name) = self.parent(path)?;
-        let found = stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))?;
-        self.make_way(&dir, name, path, found)?;
-        symlinkat(text, &*dir, name).map_err(|e| self.to.refusal("symlink", e, path))
+        let (dir, name) = self.free_name(path)?;
+        symlinkat(text, &*dir, name).map_err(self.to.refusing("symlink", path))
     }
 
     fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Refusal> {
@@ -113,37 +103,35 @@ impl<'a> Putter<'a> {
         if target == path {
             return Err("is a hard link to itself".into());
         }
-        let links = self.options.through_links;
-        let there = self.to.find(&target, links);
-        match there.map_err(|e| self.to.refusal("stat", e, &target))? {
-            Some(found) if is(&found, libc::S_IFREG) || is(&found, libc::S_IFLNK) => {}
-            _ => return Err("is a hard link to no earlier file".into()),
-        }
-        let (dir, name) = self.parent(path)?;
-        let found = stat(&dir, name).map_err(|e| self.to.refusal("stat", e, path))?;
-        self.make_way(&dir, name, path, found)?;
+        let missing = || "is a hard link to no earlier file".into();
         let (above, target_name) = split(&target);
-        let from = self
-            .to
-            .open_directory(above, links)
-            .map_err(|e| self.to.refusal("openat2", e, &target))?;
+        let from = match self.to.open_directory(above, self.options.through_links) {
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Err(missing()),
+            other => other.map_err(self.to.refusing("openat2", &target))?,
+        };
+        let found = stat(&from, target_name).map_err(self.to.refusing("stat", &target))?;
+        match found.map(|found| kind_of(&found)) {
+            Some(SFlag::S_IFREG | SFlag::S_IFLNK) => {}
+            _ => return Err(missing()),
+        }
+        let (dir, name) = self.free_name(path)?;
         linkat(&from, target_name, &*dir, name, AtFlags::empty())
-            .map_err(|e| self.to.refusal("link", e, path))
+            .map_err(self.to.refusing("link", path))
     }
 
-    /// What a layer's whiteout says is removed, but nothing of the layer itself.
+    /// Removes what a whiteout names, but nothing of its own layer.
     fn white_out(&mut self, path: &[u8], whiteout: &Whiteout<'_>) -> Result<(), Refusal> {
         let (above, _) = split(path);
         let dir = match self.to.open_directory(above, false) {
             Err(Errno::ENOENT) => return Ok(()),
-            other => other.map_err(|e| self.to.refusal("openat2", e, path))?,
+            other => other.map_err(self.to.refusing("openat2", path))?,
         };
         match whiteout {
             Whiteout::Nothing => Err("is a whiteout of nothing".into()),
             Whiteout::Directory => self.clear(&dir, above),
             Whiteout::Name(name) => {
                 let target = join(above, name);
-                match stat(&dir, *name).map_err(|e| self.to.refusal("stat", e, &target))? {
+                match stat(&dir, *name).map_err(self.to.refusing("stat", &target))? {
                     None => Ok(()),
                     Some(found) => self.remove_lower(&dir, name, &target, &found),
                 }
@@ -151,16 +139,16 @@ impl<'a> Putter<'a> {
         }
     }
 
-    /// Removes everything in `dir` that lower layers have there.
+    /// Removes everything in `dir` that is of lower layers.
     fn clear(&mut self, dir: &OwnedFd, path: &[u8]) -> Result<(), Refusal> {
         let listed = Beneath::new(dir)
             .list("")
             .and_then(|mut dir| names(&mut dir));
-        let listed = listed.map_err(|e| self.to.refusal("readdir", e, path))?;
+        let listed = listed.map_err(self.to.refusing("readdir", path))?;
         for name in listed {
             let inner = join(path, name.as_bytes());
             let found = stat(dir, name.as_c_str());
-            if let Some(found) = found.map_err(|e| self.to.refusal("stat", e, path))? {
+            if let Some(found) = found.map_err(self.to.refusing("stat", path))? {
                 self.remove_lower(dir, name.as_bytes(), &inner, &found)?;
             }
         }
@@ -178,40 +166,39 @@ impl<'a> Putter<'a> {
         let mut below = self.own.range(beneath.clone()..);
         let holds_own = below.next().is_some_and(|own| own.starts_with(&beneath));
         if holds_own || self.own.contains(path) {
-            if !is(found, libc::S_IFDIR) {
+            if kind_of(found) != SFlag::S_IFDIR {
                 return Ok(());
             }
             let inner = self.to.open_directory(path, false);
-            let inner = inner.map_err(|e| self.to.refusal("openat2", e, path))?;
+            let inner = inner.map_err(self.to.refusing("openat2", path))?;
             return self.clear(&inner, path);
         }
         self.to.forget();
-        erase(dir, &c_name(name)).map_err(|e| self.to.refusal("unlink", e, path))
+        // A clean name has no NUL byte.
+        let name = CString::new(name).unwrap_or_default();
+        erase(dir, &name).map_err(self.to.refusing("unlink", path))
     }
 
-    /// Removes what is in the place of a new entry.
-    fn make_way(
-        &mut self,
-        dir: &OwnedFd,
-        name: &[u8],
-        path: &[u8],
-        found: Option<FileStat>,
-    ) -> Result<(), Refusal> {
-        let Some(found) = found else { return Ok(()) };
-        if !is(&found, libc::S_IFDIR) {
-            return unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)
-                .map_err(|e| self.to.refusal("unlink", e, path));
+    /// The directory of a new entry, and its name there. What has that name is removed.
+    fn free_name<'p>(&mut self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
+        let (dir, name) = self.parent(path)?;
+        let refuse = |call| self.to.refusing(call, path);
+        let Some(found) = stat(&dir, name).map_err(refuse("stat"))? else {
+            return Ok((dir, name));
+        };
+        if kind_of(&found) != SFlag::S_IFDIR {
+            let removed = unlinkat(&*dir, name, UnlinkatFlags::NoRemoveDir);
+            removed.map_err(refuse("unlink"))?;
+            return Ok((dir, name));
         }
         if self.options.is_layer {
-            self.remove_lower(dir, name, path, &found)?;
+            self.remove_lower(&dir, name, path, &found)?;
         }
         self.to.forget();
-        match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(Errno::ENOTEMPTY | Errno::EEXIST) => {
-                Err("would take the place of a directory with content".into())
-            }
-            Err(errno) => Err(self.to.refusal("rmdir", errno, path)),
+        match unlinkat(&*dir, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok((dir, name)),
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => Err(NOT_EMPTY.into()),
+            Err(errno) => Err(self.to.refusing("rmdir", path)(errno)),
         }
     }
 
@@ -222,7 +209,7 @@ impl<'a> Putter<'a> {
         Ok((dir, name))
     }
 
-    /// Mode bits without those that give rights away.
+    /// Mode bits without set-user-ID, set-group-ID, sticky, and write access for others.
     fn mode(&mut self, meta: Meta) -> u32 {
         if meta.mode & 0o7000 != 0 {
             self.report.stripped += 1;
@@ -236,14 +223,8 @@ impl<'a> Putter<'a> {
     }
 }
 
-impl Sink for Putter<'_> {
-    fn place(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<(), Refusal> {
+impl Sink for Unpacker<'_> {
+    fn place(&mut self, name: &[u8], meta: Meta, what: What<'_>) -> Result<(), Refusal> {
         let path = clean(name, self.options.max_depth)?;
         if self.options.is_layer
             && let Some(whiteout) = whiteout(split(&path).1)
@@ -253,9 +234,9 @@ impl Sink for Putter<'_> {
         match what {
             What::Nothing(reason) => Err(reason.into()),
             What::Directory if path.is_empty() => Ok(()),
-            _ if path.is_empty() => Err("would take the place of the whole tree".into()),
+            _ if path.is_empty() => Err("would replace the whole tree".into()),
             What::Directory => self.directory(&path, meta),
-            What::File(content, size) => self.file(&path, meta, content, size, unreadable),
+            What::File(content, size) => self.file(&path, meta, content, size),
             What::Link(text) => self.symbolic_link(&path, text),
             What::HardLink(target) => self.hard_link(&path, target),
         }?;
@@ -272,17 +253,9 @@ impl Sink for Putter<'_> {
         }
     }
 
-    fn report(&self) -> &Report {
-        &self.report
-    }
-
-    fn report_mut(&mut self) -> &mut Report {
+    fn report(&mut self) -> &mut Report {
         &mut self.report
     }
-}
-
-fn is(found: &FileStat, kind: u32) -> bool {
-    found.st_mode & libc::S_IFMT == kind
 }
 
 fn join(above: &[u8], name: &[u8]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! What entries are given to, whether they end on a disk or in memory.
+//! What the entries of an archive are passed to: a destination on disk, or memory.
 
 use std::io::{self, Read};
 
@@ -13,19 +13,19 @@ pub enum What<'a> {
     File(&'a mut dyn Read, u64),
     /// A symbolic link's text.
     Link(&'a [u8]),
-    /// The path of something that was put there before.
+    /// The path of an earlier entry.
     HardLink(&'a [u8]),
     /// Nothing, for this reason.
     Nothing(&'static str),
 }
 
-/// What else there is to say of it.
+/// An entry's metadata.
 #[derive(Clone, Copy)]
 pub struct Meta {
     /// All mode bits.
     pub mode: u32,
     /// Seconds since 1970.
-    pub mtime: u64,
+    pub mtime: i64,
 }
 
 /// Why an entry is not put.
@@ -33,8 +33,10 @@ pub struct Meta {
 pub enum Refusal {
     /// It is left out, for this reason.
     Skip(String),
-    /// The call ends.
+    /// The call ends with this error.
     Fail(SetupError),
+    /// The call ends: the content cannot be read.
+    Unreadable(io::Error),
 }
 
 impl From<String> for Refusal {
@@ -55,37 +57,34 @@ impl From<SetupError> for Refusal {
     }
 }
 
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
 /// Takes the entries of an archive or a directory, one after the other.
 pub trait Sink {
-    /// Puts `what` at `name`. A failure to read a file's content is what
-    /// `unreadable` makes of it.
+    /// Puts `what` at `name`.
     ///
     /// # Errors
-    /// Why not.
-    fn place(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<(), Refusal>;
+    /// Why that was not done.
+    fn place(&mut self, name: &[u8], meta: Meta, what: What<'_>) -> Result<(), Refusal>;
 
-    /// Whether there may be so many entries.
+    /// Checks the number of entries.
     ///
     /// # Errors
-    /// There may not.
+    /// It is too large.
     fn admit(&self, entries: u64) -> Result<()>;
 
     /// What was done so far.
-    fn report(&self) -> &Report;
+    fn report(&mut self) -> &mut Report;
 
-    /// The same, to be added to.
-    fn report_mut(&mut self) -> &mut Report;
-
-    /// Puts `what` at `name`, or reports why not.
+    /// Puts `what` at `name`, or reports why that was not done. `unreadable` makes the
+    /// error of content that cannot be read.
     ///
     /// # Errors
-    /// What concerns more than this name.
+    /// A failure that affects more than this name.
     fn put(
         &mut self,
         name: &[u8],
@@ -93,13 +92,16 @@ pub trait Sink {
         what: What<'_>,
         unreadable: &dyn Fn(&io::Error) -> SetupError,
     ) -> Result<()> {
-        self.report_mut().entries += 1;
-        self.admit(self.report().entries)?;
-        match self.place(name, meta, what, unreadable) {
+        let report = self.report();
+        report.entries += 1;
+        let entries = report.entries;
+        self.admit(entries)?;
+        match self.place(name, meta, what) {
             Ok(()) => Ok(()),
             Err(Refusal::Fail(error)) => Err(error),
+            Err(Refusal::Unreadable(error)) => Err(unreadable(&error)),
             Err(Refusal::Skip(reason)) => {
-                self.report_mut().skip(name, reason);
+                self.report().skip(name, reason);
                 Ok(())
             }
         }

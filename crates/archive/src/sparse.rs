@@ -3,67 +3,53 @@
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 
-/// Pieces that a file is written in; one of zeros becomes a hole.
-const PIECE: usize = 64 << 10;
+use super::sink::Refusal;
 
-/// The most that a map of holes may have: its pieces are read into memory.
+/// Bytes written at once. So many zeros become a hole.
+const PIECE: u64 = 64 << 10;
+
+/// The most pieces that a map of holes may have, since it is read into memory.
 const MOST_PIECES: u64 = 1 << 16;
 
-/// Copies `from` to `to` and returns the number of bytes. Runs of zeros are left
-/// out, so that neither an archive's holes nor its zeros fill the disk.
-pub(super) fn copy(from: &mut impl Read, to: &mut File) -> Result<u64, CopyError> {
-    let mut buffer = vec![0; PIECE];
+/// Copies `from` to `to` and returns the number of bytes. Runs of zeros become holes, so
+/// that neither an archive's holes nor its zeros fill the disk. `failed` makes the error of
+/// a write.
+pub(super) fn copy(
+    mut from: &mut dyn Read,
+    to: &mut File,
+    failed: &dyn Fn(io::Error) -> Refusal,
+) -> Result<u64, Refusal> {
+    let mut piece = Vec::new();
     let mut length = 0;
     let mut hole = 0;
     loop {
-        let got = fill(from, &mut buffer).map_err(CopyError::Read)?;
+        piece.clear();
+        let got = (&mut from).take(PIECE).read_to_end(&mut piece)? as u64;
         if got == 0 {
             break;
         }
-        let piece = &buffer[..got];
-        length += got as u64;
+        length += got;
         if got == PIECE && piece.iter().all(|byte| *byte == 0) {
-            hole += got as i64;
+            hole += PIECE as i64;
             continue;
         }
         if hole > 0 {
-            to.seek(SeekFrom::Current(hole)).map_err(CopyError::Write)?;
+            to.seek(SeekFrom::Current(hole)).map_err(failed)?;
             hole = 0;
         }
-        to.write_all(piece).map_err(CopyError::Write)?;
+        to.write_all(&piece).map_err(failed)?;
     }
     if hole > 0 {
-        to.set_len(length).map_err(CopyError::Write)?;
+        to.set_len(length).map_err(failed)?;
     }
     Ok(length)
 }
 
-/// Which side of a copy failed.
-#[derive(Debug)]
-pub(super) enum CopyError {
-    Read(io::Error),
-    Write(io::Error),
-}
-
-/// Reads until the buffer is full or there is no more.
-fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(length) => filled += length,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(filled)
-}
-
-/// The content of a file in the form that GNU tar calls sparse 1.0: a map in
-/// decimal lines, filled up to 512 bytes, then the data between the holes.
+/// The content of a file in GNU tar's sparse format 1.0: a map in decimal lines, padded
+/// to 512 bytes, then the data between the holes.
 pub(super) struct Expanded<R> {
     data: R,
-    /// Offsets and lengths that are yet to come, the last first.
+    /// Offsets and lengths of the remaining pieces, the last first.
     pieces: Vec<(u64, u64)>,
     at: u64,
     end: u64,
@@ -72,7 +58,6 @@ pub(super) struct Expanded<R> {
 impl<R: Read> Expanded<R> {
     /// Reads the map. `end` is the file's length.
     pub(super) fn new(mut data: R, end: u64) -> io::Result<Self> {
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a sparse file's map is wrong");
         let mut read = 0;
         let count = number(&mut data, &mut read)?;
         if count > MOST_PIECES {
@@ -90,8 +75,8 @@ impl<R: Read> Expanded<R> {
             at = behind.ok_or_else(wrong)?;
             pieces.push((offset, length));
         }
-        let filling = (512 - read % 512) % 512;
-        io::copy(&mut (&mut data).take(filling), &mut io::sink())?;
+        let padding = (512 - read % 512) % 512;
+        io::copy(&mut (&mut data).take(padding), &mut io::sink())?;
         pieces.reverse();
         Ok(Self {
             data,
@@ -102,9 +87,12 @@ impl<R: Read> Expanded<R> {
     }
 }
 
+fn wrong() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a sparse file's map is wrong")
+}
+
 /// A decimal number and the end of its line.
 fn number(from: &mut impl Read, read: &mut u64) -> io::Result<u64> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a sparse file's map is wrong");
     let mut value: u64 = 0;
     loop {
         let mut byte = [0];

@@ -261,10 +261,10 @@ fn what_has_no_place_in_a_tree_is_left_out_by_name() {
         "self is a hard link to itself",
         "loop/x has a link in its path",
         "up is a link that leads outside",
-        "empty is a link without a usable text",
-        "d would take the place of a directory with content",
+        "empty is a link without a usable target",
+        "d would replace a directory that is not empty",
         "d/x/y has something other than a directory in its path",
-        "/ would take the place of the whole tree",
+        "/ would replace the whole tree",
     ];
     assert_eq!(shown, wanted);
 }

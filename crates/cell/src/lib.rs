@@ -23,8 +23,8 @@
 //! caller's code) and the *program* (pid 2 and its children).
 //!
 //! Beside it, [`import`] and [`rootfs`] prepare the directory trees that cells
-//! see, from sources that are unpacked by [`archive`]; [`stage`] reads what a
-//! workspace begins with.
+//! see, from sources that are unpacked by [`archive`]; `workspace` reads what a
+//! workspace starts with and collects what is left in it.
 //!
 //! Dependencies point down this list only; `tests/architecture.rs` checks it.
 
@@ -41,8 +41,8 @@ pub mod probe;
 pub mod rootfs;
 pub mod run;
 pub mod spec;
-mod stage;
 mod supervise;
+mod workspace;
 
 pub use hints::explain;
 pub use launch::cgroup;

@@ -110,6 +110,11 @@ impl<'de> Deserialize<'de> for RawText {
     }
 }
 
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The bytes of base64 text.
 ///
 /// # Errors

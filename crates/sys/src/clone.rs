@@ -71,8 +71,7 @@ pub unsafe fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Resu
         let flags = (flags::PIDFD as usize) | libc::SIGCHLD as usize;
         // SAFETY: the third argument is where the kernel stores the pidfd; without
         // CLONE_VM the child has its own copy of this stack.
-        let pid =
-            unsafe { super::syscall(libc::SYS_clone, [flags, 0, &raw mut pidfd as usize, 0, 0]) }?;
+        let pid = unsafe { super::syscall(libc::SYS_clone, [flags, 0, &raw mut pidfd as usize]) }?;
         return Ok(sides(pid, pidfd));
     }
     let args = CloneArgs {
@@ -87,7 +86,7 @@ pub unsafe fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Resu
     let pid = unsafe {
         super::syscall(
             libc::SYS_clone3,
-            [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0],
+            [&raw const args as usize, size_of::<CloneArgs>()],
         )
     }?;
     Ok(sides(pid, pidfd))

@@ -16,6 +16,6 @@ pub fn abi() -> u32 {
 pub fn query() -> Result<u32, Errno> {
     const VERSION: usize = 1;
     // SAFETY: with the version flag the kernel takes no pointer.
-    unsafe { super::syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0]) }
+    unsafe { super::syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION]) }
         .map(|abi| abi as u32)
 }

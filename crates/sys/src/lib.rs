@@ -25,16 +25,34 @@ pub mod trial;
 
 pub use lock::flock;
 
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+
 use nix::errno::Errno;
 
-/// Runs a raw system call and turns `-1` into the error number.
+/// Runs a raw system call and turns `-1` into the error number. Arguments that are
+/// left out are 0.
 ///
 /// # Safety
 /// The arguments must be what the system call with this number expects, and
 /// any pointer among them valid for as long as the kernel uses it.
-unsafe fn syscall(number: libc::c_long, args: [usize; 5]) -> Result<usize, Errno> {
-    let [a, b, c, d, e] = args;
+unsafe fn syscall<const N: usize>(number: libc::c_long, args: [usize; N]) -> Result<usize, Errno> {
+    let argument = |index: usize| args.get(index).copied().unwrap_or(0);
+    let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(argument);
     // SAFETY: the caller vouches for number and arguments.
     let result = unsafe { libc::syscall(number, a, b, c, d, e) };
     Errno::result(result).map(|value| value as usize)
+}
+
+/// The same for a system call that returns a new descriptor.
+///
+/// # Safety
+/// As for [`syscall`]; the call's result must be a descriptor.
+unsafe fn syscall_fd<const N: usize>(
+    number: libc::c_long,
+    args: [usize; N],
+) -> Result<OwnedFd, Errno> {
+    // SAFETY: the caller vouches for number and arguments.
+    let fd = unsafe { syscall(number, args) }?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }

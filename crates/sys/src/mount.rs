@@ -1,7 +1,7 @@
 //! The mount API of Linux 5.2 and later.
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
@@ -23,7 +23,6 @@ const AT_RECURSIVE: usize = 0x8000;
 const OPEN_TREE_CLONE: usize = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: usize = 0x4;
 const MOVE_MOUNT_T_EMPTY_PATH: usize = 0x40;
-const FSCONFIG_SET_FLAG: usize = 0;
 const FSCONFIG_SET_STRING: usize = 1;
 const FSCONFIG_CMD_CREATE: usize = 6;
 
@@ -32,13 +31,6 @@ const EMPTY: &CStr = c"";
 
 fn raw(fd: BorrowedFd<'_>) -> usize {
     fd.as_raw_fd() as usize
-}
-
-/// # Safety
-/// `fd` must have just been returned by the kernel.
-unsafe fn owned(fd: usize) -> OwnedFd {
-    // SAFETY: the caller got it from the kernel; nobody else owns it.
-    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
 
 /// A file system being configured (fsopen(2), Linux 5.2).
@@ -52,9 +44,7 @@ impl FsContext {
     /// The error number of fsopen(2).
     pub fn open(name: &CStr) -> Result<Self, Errno> {
         // SAFETY: `name` is a C string; 1 is FSOPEN_CLOEXEC.
-        let fd = unsafe { super::syscall(libc::SYS_fsopen, [name.as_ptr() as usize, 1, 0, 0, 0]) }?;
-        // SAFETY: just returned.
-        Ok(Self(unsafe { owned(fd) }))
+        unsafe { super::syscall_fd(libc::SYS_fsopen, [name.as_ptr() as usize, 1]) }.map(Self)
     }
 
     fn config(
@@ -68,32 +58,18 @@ impl FsContext {
         unsafe {
             super::syscall(
                 libc::SYS_fsconfig,
-                [
-                    raw(std::os::fd::AsFd::as_fd(&self.0)),
-                    command,
-                    pointer(key),
-                    pointer(value),
-                    0,
-                ],
+                [raw(self.0.as_fd()), command, pointer(key), pointer(value)],
             )
         }
         .map(drop)
     }
 
-    /// Sets a parameter that has a value.
+    /// Sets a parameter.
     ///
     /// # Errors
     /// The error number of fsconfig(2).
     pub fn set(&self, key: &CStr, value: &CStr) -> Result<(), Errno> {
         self.config(FSCONFIG_SET_STRING, Some(key), Some(value))
-    }
-
-    /// Sets a parameter that has none.
-    ///
-    /// # Errors
-    /// The error number of fsconfig(2).
-    pub fn set_flag(&self, key: &CStr) -> Result<(), Errno> {
-        self.config(FSCONFIG_SET_FLAG, Some(key), None)
     }
 
     /// Creates the file system and a detached mount of it with `attributes`.
@@ -102,11 +78,9 @@ impl FsContext {
     /// The error number of fsconfig(2) or fsmount(2).
     pub fn mount(self, attributes: u64) -> Result<OwnedFd, Errno> {
         self.config(FSCONFIG_CMD_CREATE, None, None)?;
-        let fs = raw(std::os::fd::AsFd::as_fd(&self.0));
+        let fs = raw(self.0.as_fd());
         // SAFETY: no pointers; 1 is FSMOUNT_CLOEXEC.
-        let fd = unsafe { super::syscall(libc::SYS_fsmount, [fs, 1, attributes as usize, 0, 0]) }?;
-        // SAFETY: just returned.
-        Ok(unsafe { owned(fd) })
+        unsafe { super::syscall_fd(libc::SYS_fsmount, [fs, 1, attributes as usize]) }
     }
 }
 
@@ -121,15 +95,9 @@ pub fn clone_tree(dir: RawFd, path: &CStr) -> Result<OwnedFd, Errno> {
     if path.is_empty() {
         flags |= libc::AT_EMPTY_PATH as usize;
     }
+    let args = [dir as usize, path.as_ptr() as usize, flags];
     // SAFETY: `path` is a C string.
-    let fd = unsafe {
-        super::syscall(
-            libc::SYS_open_tree,
-            [dir as usize, path.as_ptr() as usize, flags, 0, 0],
-        )
-    }?;
-    // SAFETY: just returned.
-    Ok(unsafe { owned(fd) })
+    unsafe { super::syscall_fd(libc::SYS_open_tree, args) }
 }
 
 /// Sets `attributes` on `mount` and, if `recursive`, on all beneath it
@@ -273,7 +241,7 @@ pub fn pivot_to_cwd() -> Result<(), Errno> {
     unsafe {
         super::syscall(
             libc::SYS_pivot_root,
-            [here.as_ptr() as usize, here.as_ptr() as usize, 0, 0, 0],
+            [here.as_ptr() as usize, here.as_ptr() as usize],
         )
     }?;
     // SAFETY: the path is a C string.

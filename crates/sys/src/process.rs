@@ -29,7 +29,7 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
     unsafe {
         super::syscall(
             libc::SYS_pidfd_send_signal,
-            [pidfd.as_raw_fd() as usize, signal as usize, 0, 0, 0],
+            [pidfd.as_raw_fd() as usize, signal as usize],
         )
     }
     .map(drop)
@@ -42,9 +42,7 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
 /// The call's error number; ESRCH when there is no such process.
 pub fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers.
-    let fd = unsafe { super::syscall(libc::SYS_pidfd_open, [pid.as_raw() as usize, 0, 0, 0, 0]) }?;
-    // SAFETY: the kernel has just made the descriptor, which is close-on-exec.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    unsafe { super::syscall_fd(libc::SYS_pidfd_open, [pid.as_raw() as usize]) }
 }
 
 /// Whether this process ignores `signal` (sigaction(2)).
@@ -67,7 +65,7 @@ pub fn cloexec_range(first: RawFd, last: u32) -> Result<(), Errno> {
     unsafe {
         super::syscall(
             libc::SYS_close_range,
-            [first as usize, last as usize, CLOEXEC, 0, 0],
+            [first as usize, last as usize, CLOEXEC],
         )
     }
     .map(drop)
@@ -85,7 +83,7 @@ pub unsafe fn close_all_but(keep: BorrowedFd<'_>) -> Result<(), Errno> {
     let keep = keep.as_raw_fd() as usize;
     let close = |first: usize, last: usize| {
         // SAFETY: the caller gave up all owners of these descriptors.
-        unsafe { super::syscall(libc::SYS_close_range, [first, last, 0, 0, 0]) }.map(drop)
+        unsafe { super::syscall(libc::SYS_close_range, [first, last]) }.map(drop)
     };
     if keep > 0 {
         close(0, keep - 1)?;
@@ -206,13 +204,7 @@ pub fn share_memory(one: Pid, other: Pid) -> bool {
     let order = unsafe {
         super::syscall(
             libc::SYS_kcmp,
-            [
-                one.as_raw() as usize,
-                other.as_raw() as usize,
-                KCMP_VM,
-                0,
-                0,
-            ],
+            [one.as_raw() as usize, other.as_raw() as usize, KCMP_VM],
         )
     };
     order == Ok(0)
@@ -422,7 +414,7 @@ pub fn empty_capability_sets() -> Result<(), Errno> {
     unsafe {
         super::syscall(
             libc::SYS_capset,
-            [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize, 0, 0, 0],
+            [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize],
         )
     }
     .map(drop)

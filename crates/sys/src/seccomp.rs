@@ -38,7 +38,7 @@ fn load(filter: &[Instruction], flags: usize) -> Result<usize, Errno> {
     unsafe {
         super::syscall(
             libc::SYS_seccomp,
-            [SET_MODE_FILTER, flags, &raw const program as usize, 0, 0],
+            [SET_MODE_FILTER, flags, &raw const program as usize],
         )
     }
 }

@@ -11,7 +11,7 @@ use record::error::Step;
 /// the supervisor reads it, also after init's silent death. The program never
 /// sees it: its memory is its own from execve(2) on.
 #[derive(Debug)]
-pub struct Progress(NonNull<Page>);
+pub struct Progress(Shared<Page>);
 
 #[repr(C)]
 #[derive(Debug)]
@@ -33,28 +33,12 @@ impl Progress {
     /// # Errors
     /// The error number of mmap(2).
     pub fn new() -> Result<Self, Errno> {
-        // SAFETY: an anonymous mapping at an address of the kernel's choice
-        // touches no memory in use.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Page>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        NonNull::new(page.cast()).map(Self).ok_or(Errno::ENOMEM)
+        // SAFETY: a zeroed Page is valid, and consists of atomics.
+        unsafe { Shared::zeroed() }.map(Self)
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: the mapping lives as long as `self`, is zeroed, which is a
-        // valid Page, and is only accessed through atomics.
-        unsafe { self.0.as_ref() }
+        self.0.get()
     }
 
     /// Notes that `step` begins now, or goes on.
@@ -100,9 +84,46 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+/// Zeroed memory that is shared with processes forked from here on.
+#[derive(Debug)]
+pub(crate) struct Shared<T>(NonNull<T>);
+
+impl<T> Shared<T> {
+    /// Maps it.
+    ///
+    /// # Safety
+    /// Zeroes must be a valid `T`, and `T` must consist of atomics.
+    ///
+    /// # Errors
+    /// The error number of mmap(2).
+    pub(crate) unsafe fn zeroed() -> Result<Self, Errno> {
+        // SAFETY: an anonymous mapping at an address of the kernel's choice
+        // touches no memory in use.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<T>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        NonNull::new(page.cast()).map(Self).ok_or(Errno::ENOMEM)
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        // SAFETY: the mapping lives as long as `self`, and `zeroed` has made it valid.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing refers to it any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Page>()) };
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<T>()) };
     }
 }

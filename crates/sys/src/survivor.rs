@@ -11,9 +11,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::getpid;
 
 use super::bare::bare;
-use super::process::pidfd_send_signal;
+use super::process::{pidfd_open, pidfd_send_signal};
 
 /// Its stack; most of it is never touched.
 const STACK: usize = 64 * 1024;
@@ -47,7 +48,7 @@ impl Survivor {
     /// # Errors
     /// The error number of pidfd_open(2) (Linux 5.3) or clone(2).
     pub fn start(dir: BorrowedFd<'_>, name: CString, after: After) -> Result<Self, Errno> {
-        let parent_pidfd = pidfd_of_self()?;
+        let parent_pidfd = pidfd_open(getpid())?;
         let task = Box::new(Task {
             parent_pidfd: parent_pidfd.as_raw_fd(),
             dir: dir.as_raw_fd(),
@@ -94,15 +95,6 @@ impl Drop for Survivor {
         let how = WaitPidFlag::WEXITED | WaitPidFlag::__WALL;
         while waitid(Id::PIDFd(self.pidfd.as_fd()), how) == Err(Errno::EINTR) {}
     }
-}
-
-/// A descriptor for this process, close-on-exec.
-fn pidfd_of_self() -> Result<OwnedFd, Errno> {
-    let pid = std::process::id() as usize;
-    // SAFETY: no pointers.
-    let fd = unsafe { super::syscall(libc::SYS_pidfd_open, [pid, 0, 0, 0, 0]) }?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// The survivor's life.

@@ -1,11 +1,10 @@
-//! System calls tried in a process that is thrown away: what a filter around
-//! this process (seccomp(2)) does about each.
+//! System calls tried in a process that is thrown away, to learn which of them a
+//! filter around this process (seccomp(2)) denies.
 //!
-//! Every call gets arguments that the kernel refuses or that change nothing, so
-//! what it answers without a filter is known. Calls whose privileges the kernel
-//! checks before the arguments come last, in namespaces of the child's own.
+//! Every call gets arguments that the kernel refuses or that change nothing, so its
+//! answer without a filter is known. Calls whose privileges the kernel checks before
+//! the arguments come last, in namespaces of the child's own.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use nix::errno::Errno;
@@ -13,6 +12,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::clone::flags::{NEWNS, NEWUSER, NEWUTS};
+use super::shared::Shared;
 
 /// A call and its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct Trial {
     args: [usize; 5],
 }
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call returned this error number; 0 when it succeeded.
@@ -34,13 +34,13 @@ pub enum Answer {
     Untried,
 }
 
-/// What came of all trials.
+/// The outcomes of all trials.
 #[derive(Clone, Debug)]
 pub struct Answers {
     /// One for each of [`TRIALS`].
     pub list: Vec<(&'static str, Answer)>,
-    /// Whether the last ones were tried with the capabilities of an own user
-    /// namespace; without them, their EPERM may be the kernel's.
+    /// Whether the privileged ones were tried with the capabilities of a user
+    /// namespace; without these, their EPERM may be the kernel's.
     pub had_power: bool,
 }
 
@@ -51,7 +51,7 @@ const fn trial(name: &'static str, number: libc::c_long, args: [usize; 5]) -> Tr
     Trial { name, number, args }
 }
 
-/// Where the trials begin that need the capabilities of an own user namespace.
+/// The first of the trials that need the capabilities of a user namespace.
 pub const FIRST_PRIVILEGED: usize = TRIALS.len() - 7;
 /// Creating the namespaces for them is tried before.
 const UNSHARE: usize = 0;
@@ -103,7 +103,7 @@ pub const TRIALS: [Trial; 39] = [
         libc::SYS_landlock_restrict_self,
         [NONE, 0, 0, 0, 0],
     ),
-    // What one option of a service manager's denies by its arguments.
+    // Each denied, by its arguments, by one option of a service manager.
     trial(SETNS_TO_ANY, libc::SYS_setns, [NONE, 0, 0, 0, 0]),
     trial(SET_USER_ID_BIT, libc::SYS_fchmod, [NONE, 0o4000, 0, 0, 0]),
     trial(
@@ -161,28 +161,9 @@ pub fn is_filtered() -> bool {
 /// # Errors
 /// The error number of mmap(2), fork(2) or waitpid(2).
 pub fn try_all() -> Result<Answers, Errno> {
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches
-    // no memory in use.
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            size_of::<Page>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return Err(Errno::last());
-    }
-    let page = NonNull::new(page.cast::<Page>()).ok_or(Errno::ENOMEM)?;
-    // SAFETY: the mapping is zeroed, which is a valid Page, is accessed through
-    // atomics only, and is unmapped behind the last use.
-    let answers = collect(unsafe { page.as_ref() });
-    // SAFETY: the mapping is ours, and nothing refers to it any more.
-    unsafe { libc::munmap(page.as_ptr().cast(), size_of::<Page>()) };
-    answers
+    // SAFETY: a zeroed Page is valid, and consists of atomics.
+    let page = unsafe { Shared::zeroed() }?;
+    collect(page.get())
 }
 
 fn collect(page: &Page) -> Result<Answers, Errno> {

@@ -14,6 +14,7 @@ use sha2::{Sha256, Sha512};
 use super::broken;
 use crate::errors::failed;
 use archive::{Member, MemberKind};
+use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::tree::open_top;
@@ -192,8 +193,7 @@ impl<R: Read> Read for Checked<R> {
         let got = self.inner.read(buffer)?;
         self.hasher.update(&buffer[..got]);
         if got == 0 && !buffer.is_empty() && !self.wanted.is_empty() {
-            let found = self.hasher.finalize_reset();
-            let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+            let found = hex(&self.hasher.finalize_reset());
             // Readers may read the end again.
             let wanted = std::mem::take(&mut self.wanted);
             if found != wanted {

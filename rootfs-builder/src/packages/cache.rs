@@ -22,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 use super::Download;
 use crate::errors::failed;
 use crate::files::{give_to, make_directory, set_mode};
+use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 
 /// The cache's directory.
@@ -178,12 +179,12 @@ fn digest(path: &Path) -> Result<String> {
     }
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher).map_err(failed("read", path))?;
-    Ok(format!("{:x}", hasher.finalize()))
+    Ok(hex(&hasher.finalize()))
 }
 
 /// The SHA-256 of some bytes, in hexadecimal.
 pub(crate) fn digest_of(bytes: &[u8]) -> String {
-    format!("{:x}", Sha256::digest(bytes))
+    hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

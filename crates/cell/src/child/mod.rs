@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use nix::fcntl::OFlag;
 
 use crate::plan::Plan;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 use sys::shared::Progress;
 
 mod confine;

@@ -11,7 +11,7 @@ use nix::unistd::symlinkat;
 use super::fail::{At, Call, CallSite, Fail};
 use super::mounts::{Root, open_in};
 use super::report::Reporter;
-use crate::stage::{Entry, Kind, Piece, Stage};
+use crate::workspace::{Entry, Kind, Piece, Stage};
 use record::error::Step;
 use sys::beneath::Beneath;
 use sys::tree::set_mtime;
@@ -21,7 +21,7 @@ use sys::tree::set_mtime;
 pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::CopyIn);
     let site = |call| CallSite::new(Step::CopyIn, call);
-    let top = open_in(root, Path::new(stage.place().path())).at(site(Call::Openat2))?;
+    let top = open_in(root, Path::new(stage.scratch().path())).at(site(Call::Openat2))?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -73,7 +73,7 @@ fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(),
                 send(content, *piece, &file).at(site(Call::Sendfile))?;
             }
             // Of use for make(1) and compiled modules; a file without is as good.
-            let _ = set_mtime(&file, i64::try_from(entry.mtime).unwrap_or(0));
+            let _ = set_mtime(&file, entry.mtime);
             Ok(())
         }
     }
@@ -82,7 +82,7 @@ fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(),
 fn send(content: BorrowedFd<'_>, piece: Piece, to: impl AsFd) -> Result<(), Errno> {
     const CHUNK: u64 = 1 << 30;
     let mut at = i64::try_from(piece.at).map_err(|_| Errno::EOVERFLOW)?;
-    let mut left = piece.size;
+    let mut left = piece.digest.size;
     while left > 0 {
         let wanted = usize::try_from(left.min(CHUNK)).map_err(|_| Errno::EOVERFLOW)?;
         match sendfile(&to, content, Some(&mut at), wanted)? as u64 {

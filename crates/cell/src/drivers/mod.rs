@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use record::bytes::RawText;
+use record::bytes::{RawText, hex};
 use record::{Category, CodeError};
 
 pub mod frames;
@@ -293,10 +293,7 @@ impl Driver {
         } = self.compiled?;
         let source = self.files.first()?.content;
         let digest = Sha256::digest(source.as_bytes());
-        let digest: String = digest[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = hex(&digest[..8]);
         Some(format!("{directory}/{digest}.{extension}"))
     }
 

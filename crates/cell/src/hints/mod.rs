@@ -163,7 +163,7 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
             "name a path that exists on the host, as SRC in --ro SRC[:DST] or --rw SRC[:DST]"
         }
         (Step::Mount, E::ENOENT | E::EROFS) => {
-            "the rootfs or bind that should hold this target lacks it, and cellblock creates nothing there: choose a target below /mnt, /workspace or a new top-level directory"
+            "there is no such path in the rootfs or bind that holds the target, and cellblock creates none there: choose a target below /mnt, /workspace or a new top-level directory"
         }
         (Step::Mount, E::ELOOP) => {
             "a symbolic link is on the path, and none is followed below a rootfs: name the real path"

@@ -15,9 +15,9 @@ use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
 use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
 use crate::supervise::capture::{Capture, Captured};
-use crate::supervise::outputs::Outputs;
 use crate::supervise::verdict::{End, Evidence, Place, Stop, Verdict, judge};
 use crate::supervise::{Execution, Measured, Observed};
+use crate::workspace::Outputs;
 use record::error::SetupError;
 use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 

@@ -71,17 +71,14 @@ impl Policy {
     /// Answers what the policy denies with the error number that it names, and
     /// counts `probes` apart while they are the interpreter's.
     pub(crate) fn denials(&self, probes: &[&str]) -> Denials {
-        let is_probe = |name: &str| probes.contains(&name);
-        let probes = (self.compiled.denials.iter())
-            .filter(|denial| is_probe(denial.name))
-            .map(|denial| i64::from(denial.number));
+        let denials = self.compiled.denials.iter();
+        let probes = denials
+            .clone()
+            .filter(|denial| probes.contains(&denial.name));
         Denials::answering(
-            self.compiled
-                .denials
-                .iter()
-                .map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
+            denials.map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
+            probes.map(|denial| i64::from(denial.number)),
         )
-        .with_probes(probes)
     }
 
     /// The program as the kernel takes it.

@@ -228,7 +228,7 @@ impl Evidence<'_> {
 
     /// Sizes as the file systems themselves state them.
     fn tmpfs(&self) -> impl Iterator<Item = Row> {
-        let own = self.observed.own_scratch(self.plan);
+        let own = self.plan.own_scratch().zip(&self.observed.scratch);
         own.flat_map(|(scratch, directory)| {
             let fs = fstatvfs(directory).ok();
             let size = fs.map(|fs| fs.blocks() as f64 * fs.fragment_size() as f64);

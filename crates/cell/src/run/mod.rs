@@ -11,8 +11,9 @@ use crate::launch::{Launch, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
 use crate::spec::{Command, Spec};
-use crate::supervise::outputs::OutDir;
 use crate::supervise::{BlockedSignals, Cancel, Cell, Denials, Ended, Observer, Parent, Request};
+use crate::workspace::inputs::{self, Staged};
+use crate::workspace::{OutDir, outputs};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, Record};
@@ -21,11 +22,9 @@ mod assemble;
 mod events;
 mod evidence;
 mod filter;
-mod inputs;
 mod isolation;
 mod limits;
 mod measures;
-mod outputs;
 mod resolve;
 mod sockets;
 #[cfg(test)]
@@ -35,7 +34,6 @@ use events::EventEmitter;
 pub use events::Events;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
-use inputs::Trees;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
@@ -79,14 +77,14 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         lease: _lease,
         ..
     } = resolved;
-    let Trees {
+    let Staged {
         stages,
         kept,
         warnings: left_out,
-    } = Trees::read(&plan)?;
+    } = Staged::read(&plan)?;
     let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
-    let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
+    let (inputs, mut baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
     // Hints name the service, which this process may leave for a cgroup.
@@ -141,16 +139,16 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
             emitter.file(file);
         }
     };
-    let began = execution.began_ns;
-    let outputs = outputs::gather(
-        &plan,
-        &observed,
-        began,
-        &baseline,
-        out.as_ref(),
-        &kept,
-        &on_file,
-    );
+    let collection = outputs::Collection {
+        plan: &plan,
+        scratch: &observed.scratch,
+        began_ns: execution.began_ns,
+        was_set_up: observed.failure.is_none(),
+        out: out.as_ref(),
+        kept: &kept,
+        report: &on_file,
+    };
+    let outputs = outputs::gather(&collection, &mut baseline);
     if let Some(trouble) = caller.events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,37 +14,43 @@ use sys::seccomp;
 /// takes memory and a line of the record.
 const NUMBERS: usize = 512;
 
-/// Counts denied system calls by number.
+/// Answers denied system calls, and counts them by number. A clone shares the
+/// answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Denials {
-    errnos: BTreeMap<i64, Errno>,
-    probes: BTreeSet<i64>,
+    answers: Arc<Answers>,
     counts: BTreeMap<i64, u64>,
     interpreters: BTreeMap<i64, u64>,
     uncounted: u64,
 }
 
+#[derive(Debug, Default)]
+struct Answers {
+    errnos: BTreeMap<i64, Errno>,
+    probes: BTreeSet<i64>,
+}
+
 impl Denials {
     /// Answers each of these system calls with its own error number, and every
     /// other with EPERM.
-    pub(crate) fn answering(errnos: impl IntoIterator<Item = (i64, Errno)>) -> Self {
+    ///
+    /// `probes` are counted apart until the interpreter begins with the code: it tries
+    /// them at every start, and does without them. The report that the code has begun
+    /// comes from the cell. The shim sends it before it hands over to the code, so code
+    /// can neither delay nor undo it; an interpreter that never sends it never ran the
+    /// code. A call that is hidden this way is one of this list, and is denied all the
+    /// same.
+    pub(crate) fn answering(
+        errnos: impl IntoIterator<Item = (i64, Errno)>,
+        probes: impl IntoIterator<Item = i64>,
+    ) -> Self {
         Self {
-            errnos: errnos.into_iter().collect(),
+            answers: Arc::new(Answers {
+                errnos: errnos.into_iter().collect(),
+                probes: probes.into_iter().collect(),
+            }),
             ..Self::default()
         }
-    }
-
-    /// Counts these apart until the interpreter begins with the code: it tries them
-    /// at every start, and does without them.
-    ///
-    /// The report that the code has begun comes from the cell. The shim sends it
-    /// before it hands over to the code, so code can neither delay nor undo it; an
-    /// interpreter that never sends it never ran the code. A call that is hidden this
-    /// way is one of this list, and is denied all the same.
-    #[must_use]
-    pub(crate) fn with_probes(mut self, probes: impl IntoIterator<Item = i64>) -> Self {
-        self.probes.extend(probes);
-        self
     }
 
     /// How often each system call was denied to the code.
@@ -81,7 +88,8 @@ impl Denials {
             if !waiting || !events.contains(PollFlags::POLLIN) {
                 return !events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
             }
-            let errno_of = |number| self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
+            let errnos = &self.answers.errnos;
+            let errno_of = |number| errnos.get(&number).copied().unwrap_or(Errno::EPERM);
             match seccomp::deny_next(listener, errno_of) {
                 Ok(number) => {
                     if self.count(number, has_begun) {
@@ -99,7 +107,7 @@ impl Denials {
 
     /// Returns whether it is the code's first call of its number.
     fn count(&mut self, number: i64, has_begun: bool) -> bool {
-        let is_interpreters = !has_begun && self.probes.contains(&number);
+        let is_interpreters = !has_begun && self.answers.probes.contains(&number);
         if is_interpreters {
             *self.interpreters.entry(number).or_default() += 1;
             return false;
@@ -120,7 +128,7 @@ mod tests {
 
     #[test]
     fn probes_are_the_interpreters_until_the_code_begins() {
-        let mut denials = Denials::default().with_probes([425]);
+        let mut denials = Denials::answering([], [425]);
         let calls = [
             (425, false),
             (101, false),

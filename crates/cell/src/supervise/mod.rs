@@ -10,7 +10,6 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::plan::{Plan, ScratchDir};
 use record::error::SetupError;
 use record::{CodeError, ResultItem};
 use sys::process::ChildUsage;
@@ -26,7 +25,6 @@ mod explain;
 mod measured;
 mod meter;
 mod modules;
-pub(crate) mod outputs;
 mod poll_set;
 mod proc;
 mod programs;
@@ -149,15 +147,4 @@ pub(crate) struct Grace {
     pub(crate) began_ns: u64,
     /// Whether it had not ended when its time was up.
     pub(crate) used_up: bool,
-}
-
-impl Observed {
-    /// The places that are tmpfs of the cell's own, with their descriptors. A bind
-    /// never is among them: asking a network file system may take for ever.
-    pub(crate) fn own_scratch<'a>(
-        &'a self,
-        plan: &'a Plan,
-    ) -> impl Iterator<Item = (&'a ScratchDir, &'a OwnedFd)> {
-        plan.own_scratch().zip(&self.scratch)
-    }
 }

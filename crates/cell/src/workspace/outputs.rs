@@ -1,18 +1,17 @@
-//! What comes out of the workspace when the cell has ended.
+//! Collects files when the cell has ended.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::{Baseline, Caps, KeptDir, OutDir, Outputs, Tree, collect};
 use crate::plan::{Plan, Storage};
 use crate::spec::Scratch;
-use crate::supervise::Observed;
-use crate::supervise::outputs::{Baseline, Caps, Kept, OutDir, Outputs, Tree, collect};
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, FileSkipped};
 use sys::process::monotonic_ns;
 
-/// Files copied out beside the kept ones would come in with the next run.
-pub(super) fn refuse_same(out: Option<&OutDir>, kept: &[Kept]) -> Result<()> {
+/// Refuses `--out` in a kept directory: the next run would read the copies.
+pub(crate) fn refuse_same(out: Option<&OutDir>, kept: &[KeptDir]) -> Result<()> {
     let Some(out) = out else {
         return Ok(());
     };
@@ -23,7 +22,7 @@ pub(super) fn refuse_same(out: Option<&OutDir>, kept: &[Kept]) -> Result<()> {
             Ok(true) => {
                 let message = format!("--out and {option} name the same directory");
                 return Err(SetupError::new(Step::Inputs, message).hint(format!(
-                    "leave --out away: what the run changes is written back by {option}"
+                    "omit --out: what the run changes is written back by {option}"
                 )));
             }
             Err(errno) => return Err(SetupError::os(Step::Inputs, "fstat", errno)),
@@ -34,49 +33,46 @@ pub(super) fn refuse_same(out: Option<&OutDir>, kept: &[Kept]) -> Result<()> {
 
 /// A call ends within a second of its limit on real time, its files included.
 const AFTER_WALL: Duration = Duration::from_millis(600);
-/// But for an end that took long already, there is this much for them.
+/// Files get at least this much time, even if the end took long already.
 const AT_LEAST: Duration = Duration::from_millis(200);
 
-/// When to stop collecting files.
-fn until(plan: &Plan, began_ns: u64) -> Option<Instant> {
-    let now = Instant::now();
-    let ran = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
-    let left = (plan.watch.wall?.saturating_add(AFTER_WALL)).saturating_sub(ran);
-    now.checked_add(left.max(AT_LEAST))
+/// The files to collect, and where they go.
+pub(crate) struct Collection<'a> {
+    pub(crate) plan: &'a Plan,
+    /// The plan's own directories, in its order.
+    pub(crate) scratch: &'a [OwnedFd],
+    /// When the execution started, on the monotonic clock.
+    pub(crate) began_ns: u64,
+    /// Whether the cell was set up: otherwise there is nothing to keep.
+    pub(crate) was_set_up: bool,
+    pub(crate) out: Option<&'a OutDir>,
+    pub(crate) kept: &'a [KeptDir],
+    /// Called with each change as soon as it is known.
+    pub(crate) report: &'a dyn Fn(&FileChange),
 }
 
-/// Lists what changed and tells of it meanwhile, copies it out, and writes kept
-/// places back. Binds are the host's: nothing of theirs is looked at.
-pub(super) fn gather(
-    plan: &Plan,
-    observed: &Observed,
-    began_ns: u64,
-    baseline: &Baseline,
-    out: Option<&OutDir>,
-    kept: &[Kept],
-    tell: &dyn Fn(&FileChange),
-) -> Outputs {
+/// Lists what changed, copies it out, and writes kept directories back. Binds are the
+/// host's: nothing in them is looked at.
+pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs {
     let mut outputs = Outputs::default();
-    let until = until(plan, began_ns);
-    for (scratch, directory) in observed.own_scratch(plan) {
+    let until = from.deadline();
+    for (scratch, directory) in from.plan.own_scratch().zip(from.scratch) {
         let caps = Caps {
-            inline_bytes: plan.watch.inline_files,
+            inline_bytes: from.plan.watch.inline_files,
             until,
             ..Caps::of(scratch.limit)
         };
-        let kept = kept
-            .iter()
-            .find(|kept| scratch.kept_in() == Some(kept.path()));
+        let mut kept = from.kept.iter();
+        let kept = kept.find(|kept| scratch.kept_in() == Some(kept.path()));
         let tree = Tree {
             dir: directory.as_fd(),
             covered: &scratch.covered,
-            keeps_links: kept.is_some() && out.is_none(),
+            keeps_links: kept.is_some() && from.out.is_none(),
         };
         if scratch.name == Scratch::Workspace {
-            outputs = collect(tree, baseline, out, &caps, tell);
+            outputs = collect(tree, baseline, from.out, &caps, from.report);
         }
-        // A cell that was not set up has nothing to keep.
-        if let Some(kept) = kept.filter(|_| observed.failure.is_none()) {
+        if let Some(kept) = kept.filter(|_| from.was_set_up) {
             let mut written = kept.write_back(tree, &caps);
             if let Ok(skipped) = &mut written
                 && scratch.name != Scratch::Workspace
@@ -89,6 +85,15 @@ pub(super) fn gather(
     outputs
 }
 
+impl Collection<'_> {
+    /// When to stop collecting files.
+    fn deadline(&self) -> Option<Instant> {
+        let ran = Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns));
+        let end = self.plan.watch.wall?.saturating_add(AFTER_WALL);
+        Instant::now().checked_add(end.saturating_sub(ran).max(AT_LEAST))
+    }
+}
+
 /// Paths in the record are relative to the workspace; others are absolute.
 fn name_in_full(skipped: &mut [FileSkipped], place: Scratch) {
     for skipped in skipped {
@@ -98,7 +103,7 @@ fn name_in_full(skipped: &mut [FileSkipped], place: Scratch) {
 }
 
 /// Says why changes in a workspace are not listed.
-pub(super) fn not_listed(plan: &Plan) -> Option<String> {
+pub(crate) fn not_listed(plan: &Plan) -> Option<String> {
     match &plan.workspace()?.storage {
         Storage::Bind {
             source,

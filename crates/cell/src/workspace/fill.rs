@@ -8,55 +8,54 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use sha2::{Digest as _, Sha256};
 
-use super::{Entry, Kind, Piece, Stage, more_bytes, too_large, too_many};
+use super::Digest;
+use super::stage::{Entry, Kind, Piece, Stage, more_bytes, too_large, too_many};
+use super::walk::{DEEPEST, LONGEST_PATH};
 use crate::spec::{Bytes, TmpfsLimit};
-use archive::{Meta, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory};
+use archive::{
+    Meta, NOT_EMPTY, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory,
+};
 use record::error::{Result, SetupError, Step};
 
-/// As deep as changed files are looked for when the program has ended.
-const DEEPEST: usize = 64;
-/// As long as the paths of files that come out.
-const LONGEST_PATH: usize = 1024;
-/// Bytes that an archive spends on an entry, besides its content: its header,
-/// one for a long name, and what fills up their last blocks.
+/// Bytes that an entry takes in an archive besides its content: its header, one for a long
+/// name, and padding.
 const OVERHEAD: u64 = 8 << 10;
 /// MFD_NOEXEC_SEAL (Linux 6.3), without which a host may refuse.
 const NOEXEC_SEAL: u32 = 0x8;
 
-/// What is read.
-pub(crate) enum Source<'a> {
+/// What a stage is filled from.
+pub(crate) enum Origin<'a> {
     /// An open directory, and its path.
     Directory(&'a OwnedFd, &'a Path),
-    /// The same, with what an earlier cell left there: its links mean something in
-    /// a cell only, so they are taken as they are.
+    /// The same, with what an earlier cell left there. Its links are taken as they are,
+    /// since they lead somewhere only in a cell.
     Kept(&'a OwnedFd, &'a Path),
     /// A tar archive, plain or compressed, and its name.
     Archive(&'a mut dyn Read, &'a str),
 }
 
 impl Stage {
-    /// Puts in what `source` holds, over what is there. No more is read than a
-    /// workspace with this limit could hold.
+    /// Adds the content of `origin` on top of what is there. No more is read than a
+    /// workspace with this limit has room for.
     ///
     /// # Errors
     /// It cannot be read, is damaged or too large.
-    pub(crate) fn fill(&mut self, source: Source<'_>, limit: TmpfsLimit) -> Result<Report> {
-        let more = more_bytes(self.place);
+    pub(crate) fn fill(&mut self, origin: Origin<'_>, limit: TmpfsLimit) -> Result<Report> {
+        let more = more_bytes(self.scratch());
         let mut filling = Filling {
             stage: self,
             limit,
-            takes_all_links: matches!(source, Source::Kept(..)),
+            takes_all_links: matches!(origin, Origin::Kept(..)),
             report: Report::default(),
         };
-        let name = match source {
-            Source::Directory(top, path) | Source::Kept(top, path) => {
-                feed_directory(top, path, Step::Inputs, &mut filling)
+        let name = match origin {
+            Origin::Directory(top, path) | Origin::Kept(top, path) => {
+                feed_directory(top, path, Step::Inputs, None, &mut filling, &mut |_| Ok(()))
                     .map_err(|error| named(error, &path.display().to_string()))?;
                 return Ok(filling.report);
             }
-            Source::Archive(reader, name) => {
+            Origin::Archive(reader, name) => {
                 let overhead = limit.inodes.saturating_mul(OVERHEAD);
                 let stream = Stream {
                     step: Step::Inputs,
@@ -76,7 +75,7 @@ impl Stage {
     }
 }
 
-/// Errors about the whole name it.
+/// Names the directory or archive in errors about it as a whole.
 fn named(mut error: SetupError, name: &str) -> SetupError {
     match error.operand.as_deref() {
         None | Some("archive") => error.operand = Some(name.to_owned()),
@@ -88,19 +87,13 @@ fn named(mut error: SetupError, name: &str) -> SetupError {
 struct Filling<'a> {
     stage: &'a mut Stage,
     limit: TmpfsLimit,
-    /// Whether links are taken that lead outside.
+    /// Whether links that lead outside are taken too.
     takes_all_links: bool,
     report: Report,
 }
 
 impl Sink for Filling<'_> {
-    fn place(
-        &mut self,
-        name: &[u8],
-        meta: Meta,
-        what: What<'_>,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<(), Refusal> {
+    fn place(&mut self, name: &[u8], meta: Meta, what: What<'_>) -> Result<(), Refusal> {
         let path = clean(name, DEEPEST + 1)?;
         if path.len() > LONGEST_PATH {
             return Err(format!("has a path of more than {LONGEST_PATH} bytes").into());
@@ -108,7 +101,7 @@ impl Sink for Filling<'_> {
         if path.is_empty() {
             return match what {
                 What::Directory => Ok(()),
-                _ => Err("would take the place of the whole workspace".into()),
+                _ => Err("would replace the whole workspace".into()),
             };
         }
         if let What::Nothing(reason) = what {
@@ -121,11 +114,11 @@ impl Sink for Filling<'_> {
             && !is_directory
             && self.stage.has_content(&path)
         {
-            return Err("would take the place of a directory with content".into());
+            return Err(NOT_EMPTY.into());
         }
         let kind = match what {
             What::Nothing(_) | What::Directory => Kind::Directory,
-            What::File(content, size) => Kind::File(self.content(content, size, unreadable)?),
+            What::File(content, size) => Kind::File(self.content(content, size)?),
             What::Link(text) if self.takes_all_links => Kind::Link(text.to_vec()),
             What::Link(text) => {
                 check_link(&path, text)?;
@@ -144,7 +137,7 @@ impl Sink for Filling<'_> {
             }
         };
         let mode = match kind {
-            // Whoever owns it can fill it, and empty it.
+            // Its owner can fill it and empty it.
             Kind::Directory => meta.mode & 0o777 | 0o700,
             _ => meta.mode & 0o777,
         };
@@ -153,27 +146,23 @@ impl Sink for Filling<'_> {
 
     fn admit(&self, entries: u64) -> Result<()> {
         match self.limit.inodes {
-            most if entries > most => Err(too_many(self.stage.place, most)),
+            most if entries > most => Err(too_many(self.stage.scratch(), most)),
             _ => Ok(()),
         }
     }
 
-    fn report(&self) -> &Report {
-        &self.report
-    }
-
-    fn report_mut(&mut self) -> &mut Report {
+    fn report(&mut self) -> &mut Report {
         &mut self.report
     }
 }
 
 impl Filling<'_> {
-    fn insert(&mut self, path: Vec<u8>, kind: Kind, mode: u32, mtime: u64) -> Result<(), Refusal> {
+    fn insert(&mut self, path: Vec<u8>, kind: Kind, mode: u32, mtime: i64) -> Result<(), Refusal> {
         let entry = Entry { kind, mode, mtime };
         self.stage.entries.insert(path, entry);
         // Directories that an archive does not list count as well.
         match self.stage.entries.len() as u64 > self.limit.inodes {
-            true => Err(too_many(self.stage.place, self.limit.inodes).into()),
+            true => Err(too_many(self.stage.scratch(), self.limit.inodes).into()),
             false => Ok(()),
         }
     }
@@ -194,76 +183,57 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Copies a file's content; runs of zeros cost no memory here.
-    fn content(
-        &mut self,
-        from: &mut dyn Read,
-        size: u64,
-        unreadable: &dyn Fn(&io::Error) -> SetupError,
-    ) -> Result<Piece, Refusal> {
+    /// Copies a file's content. Runs of zeros take no memory.
+    fn content(&mut self, from: &mut dyn Read, size: u64) -> Result<Piece, Refusal> {
+        let stage = &mut *self.stage;
         let all = self.report.bytes.saturating_add(size);
         if all > self.limit.size.0 {
             let what = "the files put in have";
-            return Err(too_large(self.stage.place, self.limit.size, what, Bytes(all)).into());
+            return Err(too_large(stage.scratch(), self.limit.size, what, Bytes(all)).into());
         }
         self.report.bytes = all;
-        let at = self.stage.end;
-        let mut hasher = Sha256::new();
-        let mut from = from.take(size);
-        let mut buffer = vec![0; usize::try_from(size.clamp(1, 128 << 10)).unwrap_or(1)];
-        let mut copied = 0;
-        loop {
-            let got = match from.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(got) => got,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(unreadable(&error).into()),
-            };
-            let bytes = &buffer[..got];
-            hasher.update(bytes);
-            if bytes.iter().any(|byte| *byte != 0) {
-                self.write(bytes, at + copied)?;
+        let at = stage.end;
+        let mut end = at;
+        let digest = Digest::of(from.take(size), |piece| {
+            if piece.iter().any(|byte| *byte != 0) {
+                let written = stage.memory()?.write_all_at(piece, end);
+                written.map_err(|e| memory_error("write", &e))?;
             }
-            copied += got as u64;
-        }
-        if copied != size {
-            return Err(unreadable(&io::ErrorKind::UnexpectedEof.into()).into());
+            end += piece.len() as u64;
+            Ok::<_, Refusal>(())
+        })?;
+        if digest.size != size {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         if size > 0 {
-            let file = self.file()?;
             // Zeros at the end have a length only.
-            file.set_len(at + size)
-                .map_err(|e| memory_error("ftruncate", &e))?;
+            let set = stage.memory()?.set_len(end);
+            set.map_err(|e| memory_error("ftruncate", &e))?;
         }
-        self.stage.end = at + size;
-        Ok(Piece {
-            at,
-            size,
-            sha256: hasher.finalize().into(),
-        })
+        stage.end = end;
+        Ok(Piece { at, digest })
     }
+}
 
-    fn write(&mut self, bytes: &[u8], at: u64) -> Result<()> {
-        self.file()?
-            .write_all_at(bytes, at)
-            .map_err(|e| memory_error("write", &e))
-    }
-
-    fn file(&mut self) -> Result<&File> {
-        if self.stage.content.is_none() {
-            let sealed = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(NOEXEC_SEAL);
-            let made = match memfd_create(c"cellblock-stage", sealed) {
-                Err(Errno::EINVAL) => memfd_create(c"cellblock-stage", MFdFlags::MFD_CLOEXEC),
-                other => other,
-            };
-            let made = made.map_err(|e| SetupError::os(Step::Inputs, "memfd_create", e))?;
-            self.stage.content = Some(made.into());
+impl Stage {
+    /// The file in memory that the content goes to.
+    fn memory(&mut self) -> Result<&File> {
+        match self.content {
+            Some(ref file) => Ok(file),
+            None => Ok(self.content.insert(new_memory_file()?)),
         }
-        self.stage
-            .content
-            .as_ref()
-            .ok_or_else(|| SetupError::os(Step::Inputs, "memfd_create", Errno::ENOMEM))
     }
+}
+
+fn new_memory_file() -> Result<File> {
+    let name = c"cellblock-stage";
+    let sealed = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(NOEXEC_SEAL);
+    let made = match memfd_create(name, sealed) {
+        Err(Errno::EINVAL) => memfd_create(name, MFdFlags::MFD_CLOEXEC),
+        other => other,
+    };
+    let made = made.map_err(|e| SetupError::os(Step::Inputs, "memfd_create", e))?;
+    Ok(made.into())
 }
 
 fn memory_error(call: &str, error: &io::Error) -> SetupError {

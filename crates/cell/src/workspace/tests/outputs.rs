@@ -1,7 +1,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -17,9 +18,13 @@ use nix::unistd::{geteuid, mkfifo};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::*;
-use crate::spec::Scratch;
-use crate::stage::{Source, Stage};
+use super::super::baseline::Original;
+use super::super::fill::Origin;
+use super::super::*;
+use super::owned;
+use crate::spec::{Bytes, Scratch, TmpfsLimit};
+use record::error::Result;
+use record::{Change, FileChange, FileSkipped, Truncation};
 
 const CAPS: Caps = Caps {
     listed: 100,
@@ -55,7 +60,7 @@ impl Fixture {
 
     fn put_in(&mut self, path: &str, content: &[u8]) {
         self.write(path, content);
-        self.baseline.insert(path, Content::of(content).unwrap());
+        self.baseline.insert(path, original(content));
     }
 
     fn in_workspace(&self, path: &str) -> std::path::PathBuf {
@@ -63,26 +68,23 @@ impl Fixture {
     }
 
     fn collect(&self, caps: &Caps) -> Outputs {
-        let workspace = File::open(self.workspace.path()).unwrap();
-        collect(
-            Tree::whole(workspace.as_fd()),
-            &self.baseline,
-            None,
-            caps,
-            &|_| {},
-        )
+        self.collect_to(None, caps, &|_| {})
     }
 
     fn collect_out(&self) -> Outputs {
-        let workspace = File::open(self.workspace.path()).unwrap();
         let out = OutDir::open(self.out.path()).unwrap();
-        collect(
-            Tree::whole(workspace.as_fd()),
-            &self.baseline,
-            Some(&out),
-            &CAPS,
-            &|_| {},
-        )
+        self.collect_to(Some(&out), &CAPS, &|_| {})
+    }
+
+    fn collect_to(
+        &self,
+        out: Option<&OutDir>,
+        caps: &Caps,
+        report: &dyn Fn(&FileChange),
+    ) -> Outputs {
+        let workspace = File::open(self.workspace.path()).unwrap();
+        let mut baseline = self.baseline.clone();
+        collect(whole(&workspace), &mut baseline, out, caps, report)
     }
 
     fn out_names(&self) -> BTreeSet<String> {
@@ -91,6 +93,19 @@ impl Fixture {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect()
     }
+}
+
+/// A tmpfs without binds in it, whose links are reported.
+fn whole(dir: &File) -> Tree<'_> {
+    Tree {
+        dir: dir.as_fd(),
+        covered: &[],
+        keeps_links: false,
+    }
+}
+
+fn original(content: &[u8]) -> Original {
+    Original::File(Digest::of(content, |_| io::Result::Ok(())).unwrap())
 }
 
 fn changes(outputs: &Outputs) -> Vec<(String, Change)> {
@@ -110,7 +125,7 @@ fn reasons(outputs: &Outputs) -> Vec<(String, &str)> {
 }
 
 #[test]
-fn created_modified_and_deleted_files_are_told_apart() {
+fn created_modified_and_deleted_files_are_distinguished() {
     let mut fixture = Fixture::new();
     for name in [
         "same",
@@ -156,6 +171,36 @@ fn created_modified_and_deleted_files_are_told_apart() {
     );
     assert_eq!(outputs.files[0].sha256, None);
     assert!(outputs.skipped.is_empty() && outputs.truncated.is_empty() && outputs.error.is_none());
+}
+
+#[test]
+fn the_next_execution_starts_from_what_was_reported() {
+    let mut fixture = Fixture::new();
+    fixture.put_in("gone", b"before");
+    fixture.put_in("same", b"before");
+    fs::remove_file(fixture.in_workspace("gone")).unwrap();
+    for name in ["a", "b", "c"] {
+        fixture.write(name, "new");
+    }
+    let workspace = File::open(fixture.workspace.path()).unwrap();
+    let mut baseline = fixture.baseline.clone();
+    let mut after = |listed| {
+        let caps = Caps { listed, ..CAPS };
+        let outputs = collect(whole(&workspace), &mut baseline, None, &caps, &|_| {});
+        changes(&outputs)
+    };
+    let created = |name: &str| (name.to_owned(), Change::Created);
+    assert_eq!(after(2), [created("a"), created("b")]);
+    fixture.write("a", "newer");
+    assert_eq!(
+        after(100),
+        [
+            ("a".into(), Change::Modified),
+            created("c"),
+            ("gone".into(), Change::Deleted),
+        ]
+    );
+    assert_eq!(after(100), []);
 }
 
 #[test]
@@ -347,38 +392,31 @@ fn lists_are_capped_and_say_so() {
 }
 
 #[test]
-fn each_change_is_told_before_the_next_is_collected() {
+fn each_change_is_reported_before_the_next_is_collected() {
     let mut fixture = Fixture::new();
     fixture.put_in("gone", b"before");
     fs::remove_file(fixture.in_workspace("gone")).unwrap();
     for index in 0..20 {
         fixture.write(&format!("new-{index}"), [b'x'; 1000]);
     }
-    let workspace = File::open(fixture.workspace.path()).unwrap();
     let out = OutDir::open(fixture.out.path()).unwrap();
-    let told = RefCell::new(Vec::new());
-    let tell = |change: &FileChange| {
-        told.borrow_mut().push(change.path.to_string());
+    let reported = RefCell::new(Vec::new());
+    let report = |change: &FileChange| {
+        reported.borrow_mut().push(change.path.to_string());
         let copied = fixture.out_names();
-        assert_eq!(copied.len(), told.borrow().len().min(20), "{copied:?}");
+        assert_eq!(copied.len(), reported.borrow().len().min(20), "{copied:?}");
         assert!(copied.contains(&change.path.to_string()) || change.change == Change::Deleted);
     };
-    let outputs = collect(
-        Tree::whole(workspace.as_fd()),
-        &fixture.baseline,
-        Some(&out),
-        &CAPS,
-        &tell,
-    );
-    let mut told = told.into_inner();
-    assert_eq!(told.last().map(String::as_str), Some("gone"));
-    told.sort();
+    let outputs = fixture.collect_to(Some(&out), &CAPS, &report);
+    let mut reported = reported.into_inner();
+    assert_eq!(reported.last().map(String::as_str), Some("gone"));
+    reported.sort();
     let listed: Vec<String> = changes(&outputs)
         .into_iter()
         .map(|(path, _)| path)
         .collect();
-    assert_eq!(told, listed);
-    assert_eq!(told.len(), 21);
+    assert_eq!(reported, listed);
+    assert_eq!(reported.len(), 21);
 }
 
 #[test]
@@ -435,7 +473,7 @@ fn links_in_the_target_are_not_followed() {
     assert!(
         reasons[0]
             .1
-            .contains("not copied out: copy results out: open(")
+            .contains("not copied out: copy results out: openat2(")
             && reasons[0].1.contains("dir/file"),
         "{reasons:?}"
     );
@@ -453,7 +491,7 @@ fn rerun(command: &mut Command, test: &str) {
         .args([
             "--exact",
             "--nocapture",
-            &format!("supervise::outputs::tests::{test}"),
+            &format!("workspace::tests::outputs::{test}"),
         ])
         .env("CELLBLOCK_TEST_RERUN", "1")
         .output()
@@ -607,8 +645,10 @@ fn links_that_were_put_in_are_not_listed() {
     for (name, text) in [("same", "x"), ("turned", "x"), ("new", "x")] {
         symlink(text, fixture.in_workspace(name)).unwrap();
     }
-    fixture.baseline.insert_link("same", b"x".to_vec());
-    fixture.baseline.insert_link("turned", b"y".to_vec());
+    for (path, text) in [("same", b"x"), ("turned", b"y")] {
+        let text = text.to_vec();
+        fixture.baseline.insert(path, Original::Link { text });
+    }
     let outputs = fixture.collect(&CAPS);
     assert_eq!(
         reasons(&outputs),
@@ -643,34 +683,27 @@ fn tree(top: &Path) -> Vec<(String, String)> {
     found
 }
 
-fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs
-        .iter()
-        .map(|(a, b)| ((*a).into(), (*b).into()))
-        .collect()
-}
-
 /// Takes the directory `out` as a kept workspace, as far as it is copied in.
-fn take(fixture: &Fixture) -> Kept {
+fn take(fixture: &Fixture) -> KeptDir {
     let mut kept = open_kept(fixture).unwrap();
     let limit = TmpfsLimit {
         size: CAPS.total_bytes,
         inodes: CAPS.entries,
     };
     let mut stage = Stage::new(Scratch::Workspace);
-    let source = Source::Directory(kept.dir(), fixture.out.path());
+    let source = Origin::Directory(kept.dir(), fixture.out.path());
     stage.fill(source, limit).unwrap();
     kept.note(&stage);
     kept
 }
 
-fn open_kept(fixture: &Fixture) -> Result<Kept, SetupError> {
-    Kept::open(fixture.out.path(), "--workspace", &[], Some(Duration::ZERO))
+fn open_kept(fixture: &Fixture) -> Result<KeptDir> {
+    KeptDir::open(fixture.out.path(), "--workspace", &[], Some(Duration::ZERO))
 }
 
-fn write_back(fixture: &Fixture, kept: &Kept) -> Result<Vec<FileSkipped>, SetupError> {
+fn write_back(fixture: &Fixture, kept: &KeptDir) -> Result<Vec<FileSkipped>> {
     let workspace = File::open(fixture.workspace.path()).unwrap();
-    kept.write_back(Tree::whole(workspace.as_fd()), &CAPS)
+    kept.write_back(whole(&workspace), &CAPS)
 }
 
 #[test]
@@ -881,7 +914,7 @@ proptest! {
     ) {
         let mut fixture = Fixture::new();
         for (path, content) in &before {
-            fixture.baseline.insert(path.as_str(), Content::of(content.as_bytes()).unwrap());
+            fixture.baseline.insert(path.as_str(), original(content.as_bytes()));
         }
         for (path, content) in &after {
             fixture.write(path, content);

@@ -1,37 +1,40 @@
 //! Walks a hostile directory tree without following anything.
 
-use std::cmp::Ordering;
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::vec;
 
-use nix::NixPath;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat};
+use nix::fcntl::{AtFlags, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 
 use super::{Caps, Tree};
 use record::bytes::RawText;
+use sys::beneath::{Beneath, entries};
+use sys::tree::{kind_of, set_mode};
 
 /// A thousand names in the record must not make it a hundred megabytes.
-const LONGEST_PATH: usize = 1024;
+pub(super) const LONGEST_PATH: usize = 1024;
+
+/// As many directories inside each other are looked at.
+pub(super) const DEEPEST: usize = 64;
 
 /// Why links are left out.
 pub(super) const IS_LINK: &str = "it is a symbolic link";
 
 /// One thing in the tree.
 pub(super) enum Found {
-    /// A directory; what is in it follows.
+    /// A directory; its content follows.
     Directory {
         path: RawText,
         /// Permission bits.
         mode: u32,
     },
-    /// A symbolic link, and its text.
+    /// A symbolic link and its text.
     Link { path: RawText, text: Vec<u8> },
     /// A regular file, open for reading.
     File {
@@ -49,14 +52,14 @@ pub(super) enum Found {
     Skipped { path: RawText, reason: String },
 }
 
-/// Gives what is in the tree in the byte order of the paths.
+/// Gives the content of the tree in the byte order of the paths.
 pub(super) struct Walk<'a> {
-    /// From the root to where the walk is. With a stack of its own, and names
-    /// relative to open directories, no depth and no length of a path breaks it.
+    /// From the root to where the walk is. With a stack of its own, and names relative to
+    /// open directories, the walk works at any depth and length of path.
     stack: Vec<Level>,
     entries_left: u64,
     depth_cap: usize,
-    /// What is not the cell's own: left out without a word.
+    /// Mount points, left out silently.
     covered: &'a [PathBuf],
 }
 
@@ -80,12 +83,12 @@ struct Entry {
 impl<'a> Walk<'a> {
     pub(super) fn new(tree: Tree<'a>, caps: &Caps) -> nix::Result<Self> {
         // Even `.` cannot be opened in a directory that its owner may not enter.
-        let mode = permissions(&fstat(tree.dir)?);
+        let mode = Mode::from_bits_truncate(fstat(tree.dir)?.st_mode);
         if !mode.contains(Mode::S_IRWXU) {
             fchmod(tree.dir, mode | Mode::S_IRWXU)?;
         }
         let mut entries_left = caps.entries;
-        let root = Level::open(tree.dir, c".", Vec::new(), &mut entries_left)?;
+        let root = Level::open(&tree.dir, c".", Vec::new(), &mut entries_left)?;
         Ok(Self {
             stack: vec![root],
             entries_left,
@@ -110,18 +113,15 @@ impl Iterator for Walk<'_> {
                 continue;
             };
             let path = [&level.prefix, entry.name.as_bytes()].concat();
-            if self
-                .covered
-                .iter()
-                .any(|covered| covered.as_os_str().as_bytes() == path)
-            {
+            let mut covered = self.covered.iter();
+            if covered.any(|covered| covered.as_os_str().as_bytes() == path) {
                 continue;
             }
             if path.len() > LONGEST_PATH {
                 return Some(skipped(path, "its path is too long"));
             }
             if entry.kind != SFlag::S_IFDIR {
-                return Some(open_file(&level.dir, &entry, path));
+                return Some(open_entry(&level.dir, &entry, path));
             }
             if self.stack.len() > self.depth_cap {
                 return Some(skipped(path, "it is nested too deep"));
@@ -143,46 +143,40 @@ impl Iterator for Walk<'_> {
 impl Level {
     /// Opens a directory and lists it.
     fn open(
-        parent: impl AsFd,
+        parent: &impl AsFd,
         name: &CStr,
         prefix: Vec<u8>,
         entries_left: &mut u64,
     ) -> nix::Result<Self> {
-        let fd = open_readable(&parent, name, OFlag::O_DIRECTORY)?;
-        // Listing it took the read bit; opening what is in it takes the others.
-        let mode = permissions(&fstat(&fd)?);
+        let mut dir = readable(parent, name, |beneath| beneath.list(name))?;
+        // Listing it took the read bit; opening its content takes the others.
+        let mode = Mode::from_bits_truncate(fstat(&dir)?.st_mode);
         if !mode.contains(Mode::S_IRWXU) {
-            fchmod(&fd, mode | Mode::S_IRWXU)?;
+            fchmod(&dir, mode | Mode::S_IRWXU)?;
         }
-        let mut dir = Dir::from_fd(fd)?;
         let mut names = Vec::new();
         let mut is_cut = false;
-        for entry in dir.iter() {
+        for entry in entries(&mut dir) {
             let entry = entry?;
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
             if *entries_left == 0 {
                 is_cut = true;
                 break;
             }
             *entries_left -= 1;
-            names.push((name.to_owned(), entry.file_type()));
+            names.push((entry.file_name().to_owned(), entry.file_type()));
         }
         let mut entries = Vec::with_capacity(names.len());
         for (name, kind) in names {
             let kind = match kind {
                 Some(kind) => kind_of_entry(kind),
-                None => kind_of(&fstatat(
-                    &dir,
-                    name.as_c_str(),
-                    AtFlags::AT_SYMLINK_NOFOLLOW,
-                )?),
+                None => {
+                    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+                    kind_of(&fstatat(&dir, name.as_c_str(), flags)?)
+                }
             };
             entries.push(Entry { name, kind });
         }
-        entries.sort_by(Entry::cmp_paths);
+        entries.sort_by(|a, b| a.sort_key().cmp(b.sort_key()));
         Ok(Self {
             dir,
             prefix,
@@ -194,17 +188,12 @@ impl Level {
 }
 
 impl Entry {
-    /// Orders entries so that whole paths come in the order of their bytes: a
-    /// directory sorts by the slash behind its name.
-    fn cmp_paths(&self, other: &Self) -> Ordering {
-        self.sort_key().cmp(other.sort_key())
-    }
-
+    /// Orders entries so that whole paths come in the order of their bytes: a directory
+    /// sorts by the slash behind its name.
     fn sort_key(&self) -> impl Iterator<Item = &u8> {
-        let slash: &[u8] = if self.kind == SFlag::S_IFDIR {
-            b"/"
-        } else {
-            b""
+        let slash: &[u8] = match self.kind {
+            SFlag::S_IFDIR => b"/",
+            _ => b"",
         };
         self.name.as_bytes().iter().chain(slash)
     }
@@ -220,13 +209,15 @@ pub(super) fn is_file(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<bool>
     }
 }
 
-/// What `path` below `root` is, a link itself.
+/// The kind of `path` below `root`, a link not followed.
 pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag> {
-    let fd = open_beneath(root, path.as_path(), OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
-    Ok(kind_of(&fstat(&fd)?))
+    let found = Beneath::new(&root)
+        .on_one_mount()
+        .find_link(path.as_path())?;
+    Ok(kind_of(&fstat(&found)?))
 }
 
-fn open_file(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
+fn open_entry(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
     if entry.kind == SFlag::S_IFLNK
         && let Ok(text) = readlinkat(dir, entry.name.as_c_str())
     {
@@ -236,12 +227,10 @@ fn open_file(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
     if entry.kind != SFlag::S_IFREG {
         return skipped(path, kind_reason(entry.kind));
     }
-    let opened = open_readable(dir, &entry.name, OFlag::empty())
-        .and_then(|fd| fstat(&fd).map(|stat| (fd, stat)));
-    match opened {
-        Ok((fd, stat)) if kind_of(&stat) == SFlag::S_IFREG => Found::File {
+    match open_file(dir, &entry.name) {
+        Ok((file, stat)) => Found::File {
             path: path.into(),
-            file: fd.into(),
+            file,
             size: u64::try_from(stat.st_size).unwrap_or(0),
             allocated: u64::try_from(stat.st_blocks)
                 .unwrap_or(0)
@@ -249,61 +238,49 @@ fn open_file(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
             mode: stat.st_mode & 0o777,
             mtime: stat.st_mtime,
         },
-        Ok((_, stat)) => skipped(path, kind_reason(kind_of(&stat))),
         Err(errno) => skipped(path, refusal(errno)),
     }
 }
 
-/// Opens for reading. What its owner may not read is made readable first: the
-/// cell's outer uid is the supervisor's own, or the supervisor is root.
-pub(super) fn open_readable(dir: impl AsFd, name: &CStr, flags: OFlag) -> nix::Result<OwnedFd> {
-    let flags = flags | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    match open_beneath(&dir, name, flags) {
-        Err(Errno::EACCES) => {
-            make_readable(&dir, name)?;
-            open_beneath(&dir, name, flags)
-        }
-        result => result,
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// That of openat2(2); EINVAL if it is of another kind.
+pub(super) fn open_file(dir: &impl AsFd, path: &CStr) -> nix::Result<(File, FileStat)> {
+    let file = readable(dir, path, |beneath| beneath.read(path))?;
+    let stat = fstat(&file)?;
+    match kind_of(&stat) {
+        SFlag::S_IFREG => Ok((file, stat)),
+        _ => Err(Errno::EINVAL),
     }
 }
 
-fn make_readable(dir: impl AsFd, name: &CStr) -> nix::Result<()> {
-    let fd = open_beneath(dir, name, OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
-    let stat = fstat(&fd)?;
-    let mode = permissions(&stat)
-        | match kind_of(&stat) {
-            SFlag::S_IFREG => Mode::S_IRUSR,
-            SFlag::S_IFDIR => Mode::S_IRWXU,
-            _ => return Err(Errno::EACCES),
-        };
-    // fchmod(2) refuses a descriptor opened with O_PATH; its name in /proc does
-    // not lead through the tree again.
-    let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    fchmodat(AT_FDCWD, name.as_str(), mode, FchmodatFlags::FollowSymlink)
+/// Opens `path` by `open`. What its owner may not read is made readable first: the cell's
+/// outer uid is the supervisor's own, or the supervisor is root.
+fn readable<T>(
+    dir: &impl AsFd,
+    path: &CStr,
+    open: impl Fn(Beneath<'_>) -> nix::Result<T>,
+) -> nix::Result<T> {
+    let beneath = Beneath::new(dir).on_one_mount();
+    match open(beneath) {
+        Err(Errno::EACCES) => {
+            make_readable(beneath, path)?;
+            open(beneath)
+        }
+        opened => opened,
+    }
 }
 
-/// Opens without leaving `dir`, by links or by mounts.
-pub(super) fn open_beneath<P: ?Sized + NixPath>(
-    dir: impl AsFd,
-    path: &P,
-    flags: OFlag,
-) -> nix::Result<OwnedFd> {
-    let resolve = ResolveFlag::RESOLVE_BENEATH
-        | ResolveFlag::RESOLVE_NO_SYMLINKS
-        | ResolveFlag::RESOLVE_NO_MAGICLINKS
-        | ResolveFlag::RESOLVE_NO_XDEV;
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC)
-        .resolve(resolve);
-    openat2(dir, path, how)
-}
-
-pub(super) fn kind_of(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
-}
-
-fn permissions(stat: &FileStat) -> Mode {
-    Mode::from_bits_truncate(stat.st_mode)
+fn make_readable(beneath: Beneath<'_>, path: &CStr) -> nix::Result<()> {
+    let found = beneath.find(path)?;
+    let stat = fstat(&found)?;
+    let missing = match kind_of(&stat) {
+        SFlag::S_IFREG => Mode::S_IRUSR,
+        SFlag::S_IFDIR => Mode::S_IRWXU,
+        _ => return Err(Errno::EACCES),
+    };
+    set_mode(&found, Mode::from_bits_truncate(stat.st_mode) | missing)
 }
 
 fn kind_of_entry(kind: Type) -> SFlag {
@@ -331,7 +308,7 @@ fn kind_reason(kind: SFlag) -> &'static str {
 fn refusal(errno: Errno) -> String {
     match errno {
         Errno::EXDEV => "it is a mount of another file system".to_owned(),
-        Errno::ELOOP => kind_reason(SFlag::S_IFLNK).to_owned(),
+        Errno::ELOOP => IS_LINK.to_owned(),
         _ => format!(
             "it cannot be opened: {errno:?} ({})",
             errno.desc().to_lowercase()

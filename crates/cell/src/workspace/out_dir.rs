@@ -1,32 +1,29 @@
-//! Puts files into a directory of the caller's, wholly or not at all.
+//! Copies files into a directory of the caller's, wholly or not at all.
 //!
-//! A copy has no name until it is complete (O_TMPFILE, Linux 3.11), so that a killed
-//! cellblock leaves nothing. Two kinds of copies have a name of cellblock's own for some
-//! time: one that replaces a file, between linkat(2) and rename(2), and one on a file
-//! system without O_TMPFILE. They lie at the top of the directory, locked; the next run
-//! removes those that nobody has locked.
+//! A copy has no name until it is complete (`O_TMPFILE`), so that a killed cellblock
+//! leaves nothing. Two kinds of copies have a temporary name for some time: one that
+//! replaces a file, between linkat(2) and rename(2), and one on a file system without
+//! `O_TMPFILE`. They lie at the top of the directory, locked; the next run removes those
+//! that are not.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::hash::BuildHasher;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{
-    AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2, renameat,
-};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use nix::fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{UnlinkatFlags, close, linkat, unlinkat};
 
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::{Beneath, entries};
 
-/// The caller's directory for what a run leaves behind, held open: what its
-/// path leads to later does not matter.
+/// The directory of `--out`, held open: where its path leads later does not matter.
 #[derive(Debug)]
 pub(crate) struct OutDir {
     dir: OwnedFd,
@@ -34,10 +31,10 @@ pub(crate) struct OutDir {
 }
 
 impl OutDir {
-    /// Opens the directory, and makes it when it is missing.
+    /// Opens the directory, and creates it if it is missing.
     ///
     /// # Errors
-    /// It cannot be made, opened, or is no directory.
+    /// It cannot be created or opened, or is not a directory.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let fail = |call, error: &io::Error| {
             SetupError::io(Step::Outputs, call, error)
@@ -46,7 +43,7 @@ impl OutDir {
         };
         fs::create_dir_all(path).map_err(|error| fail("mkdir", &error))?;
         let dir = OwnedFd::from(File::open(path).map_err(|error| fail("open", &error))?);
-        // What cannot be removed harms nothing.
+        // A leftover that cannot be removed does no harm.
         let _ = remove_leftovers(&dir);
         Ok(Self {
             dir,
@@ -55,52 +52,41 @@ impl OutDir {
     }
 
     /// The open directory.
-    pub(crate) fn dir(&self) -> &OwnedFd {
+    pub(super) fn dir(&self) -> &OwnedFd {
         &self.dir
     }
 
     /// Begins the copy of a file, with the directories above it.
     ///
-    /// Directories and the file are made as the caller's umask says, the file
-    /// never executable: what comes out of a cell is data.
+    /// The caller's umask decides on modes, and the file is never executable: what comes
+    /// out of a cell is data.
     pub(super) fn begin(&self, path: &RawText) -> Result<Copy> {
-        let fail = |call, errno: Errno| self.error(call, &errno.into(), path);
-        let mut names: Vec<CString> = path
-            .as_bytes()
-            .split(|byte| *byte == b'/')
-            .map(|name| CString::new(name).map_err(|_| fail("open", Errno::EINVAL)))
-            .collect::<Result<_>>()?;
-        let name = names.pop().unwrap_or_default();
-        let mut dir = self
-            .dir
-            .try_clone()
-            .map_err(|error| self.error("dup", &error, path))?;
-        for parent in names {
-            match mkdirat(&dir, parent.as_c_str(), Mode::from_bits_truncate(0o777)) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(errno) => return Err(fail("mkdir", errno)),
-            }
-            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-            dir = open_beneath(&dir, &parent, flags).map_err(|errno| fail("open", errno))?;
-        }
-        let aside = self.aside(&dir);
-        let aside = aside.map_err(|error| self.error("dup", &error, path))?;
+        let fail = |call, error: io::Error| self.error(call, &error, path);
+        let name = path.as_path().file_name().unwrap_or_default();
+        let name = CString::new(name.as_encoded_bytes()).map_err(|e| fail("open", e.into()))?;
+        let parent = path.as_path().parent().unwrap_or(Path::new(""));
+        let dir = Beneath::new(&self.dir)
+            .make_directories(parent, Mode::from_bits_truncate(0o777))
+            .map_err(|e| fail("openat2", e.into()))?;
+        let aside = self.aside(&dir).map_err(|e| fail("dup", e))?;
         let (file, temporary) = match create_unnamed(&dir) {
-            // NFS and FUSE have no files without a name; some say so by EISDIR.
+            // NFS and FUSE have no files without a name; some report that by EISDIR.
             Err(Errno::EOPNOTSUPP | Errno::EISDIR | Errno::ENOENT | Errno::EINVAL) => {
                 let temporary = new_name();
-                let file = create_named(&aside, &temporary).map_err(|e| fail("create", e))?;
-                (file, Some(temporary))
+                let mode = Mode::from_bits_truncate(0o666);
+                let file = Beneath::new(&aside).create(temporary.as_c_str(), mode);
+                (file.map_err(|e| fail("create", e.into()))?, Some(temporary))
             }
-            other => (other.map_err(|e| fail("create", e))?, None),
+            other => (other.map_err(|e| fail("create", e.into()))?, None),
         };
-        // Others see by it that this copy is no leftover. Where there are no locks,
-        // nothing is removed either.
+        // The lock tells other runs that this copy is no leftover. Where there are no
+        // locks, they remove nothing either.
         let lock = file.try_clone().ok();
         let lock = lock.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
         Ok(Copy {
             file,
-            place: Place {
+            write_error: None,
+            target: Target {
                 dir,
                 name,
                 aside,
@@ -110,8 +96,8 @@ impl OutDir {
         })
     }
 
-    /// Where names of cellblock's own go: at the top, where they are looked for, unless
-    /// `dir` is on another file system.
+    /// Where temporary names go: at the top, where leftovers are looked for, unless `dir`
+    /// is on another file system.
     fn aside(&self, dir: &OwnedFd) -> io::Result<OwnedFd> {
         let is_same = fstat(&self.dir)?.st_dev == fstat(dir)?.st_dev;
         if is_same { &self.dir } else { dir }.try_clone()
@@ -133,8 +119,8 @@ impl OutDir {
     }
 }
 
-/// Whether a failure concerns one file's name, so that others can do better.
-pub(super) fn concerns_one_name(error: &SetupError) -> bool {
+/// Whether a failure concerns one file's name only, and other files may still succeed.
+pub(super) fn affects_one_name(error: &SetupError) -> bool {
     [
         Errno::ELOOP,
         Errno::ENOTDIR,
@@ -148,34 +134,55 @@ pub(super) fn concerns_one_name(error: &SetupError) -> bool {
     .any(|errno| error.errno == Some(*errno as i32))
 }
 
-/// A copy in progress: it has its name only once it is complete.
+/// A copy in progress: it gets its name when it is complete.
 pub(super) struct Copy {
-    pub(super) file: File,
-    place: Place,
+    file: File,
+    write_error: Option<io::Error>,
+    target: Target,
 }
 
-/// Where a copy goes, and the name that it has meanwhile.
-struct Place {
+/// The name that a copy gets, and the one it has meanwhile.
+struct Target {
     dir: OwnedFd,
     name: CString,
+    /// Holds the temporary name.
     aside: OwnedFd,
     temporary: Option<CString>,
     _lock: Option<Flock<File>>,
 }
 
 impl Copy {
-    /// Gives the copy its name. What had that name is replaced; a symbolic link
-    /// is replaced itself and never followed.
-    pub(super) fn commit(self) -> io::Result<()> {
-        let Self { file, mut place } = self;
+    /// Writes the next piece. After a failure, which [`Copy::commit`] returns, it does
+    /// nothing.
+    pub(super) fn write(&mut self, piece: &[u8]) {
+        if self.write_error.is_none() {
+            self.write_error = self.file.write_all(piece).err();
+        }
+    }
+
+    /// Gives the copy its name. What had that name is replaced; a symbolic link is
+    /// replaced itself and never followed.
+    ///
+    /// # Errors
+    /// The call that failed, and its error.
+    pub(super) fn commit(self) -> Result<(), (&'static str, io::Error)> {
+        let Self {
+            file,
+            write_error,
+            mut target,
+        } = self;
+        if let Some(error) = write_error {
+            return Err(("write", error));
+        }
         // Network file systems report a full disk only when a file is closed.
-        close(file.try_clone()?)?;
-        place.take(&file).map_err(Into::into)
+        let closed = file.try_clone().and_then(|file| Ok(close(file)?));
+        closed.map_err(|error| ("close", error))?;
+        target.name(&file).map_err(|errno| ("rename", errno.into()))
     }
 }
 
-impl Place {
-    fn take(&mut self, file: &File) -> nix::Result<()> {
+impl Target {
+    fn name(&mut self, file: &File) -> nix::Result<()> {
         let name = self.name.as_c_str();
         if self.temporary.is_none() {
             match link(file, &self.dir, name) {
@@ -195,54 +202,49 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Target {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            let _ = unlinkat(
-                &self.aside,
-                temporary.as_c_str(),
-                UnlinkatFlags::NoRemoveDir,
-            );
+            let flags = UnlinkatFlags::NoRemoveDir;
+            let _ = unlinkat(&self.aside, temporary.as_c_str(), flags);
         }
     }
 }
 
-/// What names of cellblock's own begin with.
-const OWN: &[u8] = b".cellblock-";
+/// What temporary names begin with.
+const PREFIX: &[u8] = b".cellblock-";
 /// Hexadecimal digits after it.
 const DIGITS: usize = 16;
 
 /// A name that code in a cell could not have guessed.
 fn new_name() -> CString {
     let random = RandomState::new().hash_one(());
-    let name = format!("{}{random:0DIGITS$x}", String::from_utf8_lossy(OWN));
+    let name = format!("{}{random:0DIGITS$x}", String::from_utf8_lossy(PREFIX));
     CString::new(name).unwrap_or_default()
 }
 
 /// Whether a file of this name at the top of the directory would be taken for a
 /// leftover.
 pub(super) fn is_reserved(path: &[u8]) -> bool {
-    path.strip_prefix(OWN)
+    path.strip_prefix(PREFIX)
         .is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Removes what runs left that were killed. A run that lives has its copies locked.
+/// Removes what killed runs left. Those that live have their copies locked.
 fn remove_leftovers(dir: &OwnedFd) -> nix::Result<()> {
+    let beneath = Beneath::new(dir);
     let mut names = Vec::new();
-    for entry in Dir::openat(dir, c".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?.iter() {
+    for entry in entries(&mut beneath.list("")?) {
         let name = entry?.file_name().to_owned();
         if is_reserved(name.as_bytes()) {
             names.push(name);
         }
     }
     for name in names {
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
-        let Ok(file) = open_beneath(dir, &name, flags) else {
+        let Ok(file) = beneath.read(name.as_c_str()) else {
             continue;
         };
-        let is_file = fstat(&file).is_ok_and(|stat| {
-            SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
-        });
+        let is_file = file.metadata().is_ok_and(|found| found.is_file());
         if is_file && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
             let _ = unlinkat(dir, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
         }
@@ -251,15 +253,8 @@ fn remove_leftovers(dir: &OwnedFd) -> nix::Result<()> {
 }
 
 fn create_unnamed(dir: &OwnedFd) -> nix::Result<File> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC)
-        .mode(Mode::from_bits_truncate(0o666));
-    openat2(dir, c".", how).map(File::from)
-}
-
-fn create_named(dir: &OwnedFd, name: &CString) -> nix::Result<File> {
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-    open_beneath(dir, name, flags).map(File::from)
+    let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    openat(dir, c".", flags, Mode::from_bits_truncate(0o666)).map(File::from)
 }
 
 /// Gives an unnamed file a name. AT_EMPTY_PATH would want CAP_DAC_READ_SEARCH before
@@ -273,17 +268,4 @@ fn link(file: &File, dir: &OwnedFd, name: &CStr) -> nix::Result<()> {
         name,
         AtFlags::AT_SYMLINK_FOLLOW,
     )
-}
-
-fn open_beneath(dir: &OwnedFd, name: &CString, flags: OFlag) -> nix::Result<OwnedFd> {
-    let resolve = ResolveFlag::RESOLVE_BENEATH
-        | ResolveFlag::RESOLVE_NO_SYMLINKS
-        | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let mut how = OpenHow::new()
-        .flags(flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-        .resolve(resolve);
-    if flags.contains(OFlag::O_CREAT) {
-        how = how.mode(Mode::from_bits_truncate(0o666));
-    }
-    openat2(dir, name.as_c_str(), how)
 }

@@ -1,22 +1,22 @@
-//! Writes a place back to the directory that keeps it.
+//! Writes a workspace back to the directory that keeps it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, renameat};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
+use nix::fcntl::renameat;
+use nix::sys::stat::{Mode, fchmod, mkdirat};
 use nix::unistd::{UnlinkatFlags, close, symlinkat, unlinkat};
 
-use super::copy_out::concerns_one_name;
-use super::keep::{Before, Kept, PENDING};
-use super::walk::{Found, Walk, kind_at, kind_of, open_beneath, open_readable};
+use super::baseline::Original;
+use super::kept::{KeptDir, PENDING};
+use super::out_dir::affects_one_name;
+use super::walk::{Found, Walk, kind_at, open_file};
 use super::{Caps, Tree};
 use record::FileSkipped;
 use record::bytes::RawText;
@@ -26,20 +26,27 @@ use sys::tree::{erase, set_mtime};
 /// A file or link that differs from the directory's.
 struct Changed {
     path: RawText,
-    content: Content,
-    /// How much more the directory holds with it.
+    to: NewContent,
+    /// How much larger the directory gets by it.
     growth: i128,
 }
 
-enum Content {
-    File { size: u64, mode: u32, mtime: i64 },
+enum NewContent {
+    File(Attributes),
     Link { text: Vec<u8> },
 }
 
-impl Content {
+#[derive(Clone, Copy)]
+struct Attributes {
+    size: u64,
+    mode: u32,
+    mtime: i64,
+}
+
+impl NewContent {
     fn size(&self) -> u64 {
         match self {
-            Self::File { size, .. } => *size,
+            Self::File(file) => file.size,
             Self::Link { .. } => 0,
         }
     }
@@ -48,36 +55,39 @@ impl Content {
 /// Directories and their permission bits, by path.
 type Directories = BTreeMap<RawText, u32>;
 
-/// Something of the directory's that the workspace no longer has.
-struct Gone<'a> {
+/// Something in the directory that the workspace no longer has.
+struct Removed<'a> {
     path: &'a RawText,
-    was: &'a Before,
-    /// Whether something else is in its way, so that it goes first.
+    was: &'a Original,
+    /// Whether the workspace has something of another kind there, so that this is removed
+    /// first.
     is_replaced: bool,
 }
 
-impl Kept {
-    /// Makes the directory hold what `tree` does; returns what it does not.
+impl KeptDir {
+    /// Gives the directory the content of `tree`; returns what was left out.
     ///
     /// # Errors
-    /// A failure that concerns more than one name. If it came before names were
-    /// exchanged, the directory is as it was.
-    pub(crate) fn write_back(&self, tree: Tree<'_>, caps: &Caps) -> Result<Vec<FileSkipped>> {
+    /// A failure that affects more than one name. If it came before names were exchanged,
+    /// the directory is as it was.
+    pub(super) fn write_back(&self, tree: Tree<'_>, caps: &Caps) -> Result<Vec<FileSkipped>> {
         let mut skipped = Vec::new();
         let (directories, mut changed) = self.compare(tree, caps, &mut skipped)?;
-        let gone = self.gone(tree.dir);
-        self.leave_out_too_large(&mut changed, &gone, caps, &mut skipped);
-        let has = |(path, mode): (&RawText, &u32)| {
-            self.before.get(path) == Some(&Before::Directory { mode: *mode })
-        };
-        if changed.is_empty() && gone.is_empty() && directories.iter().all(has) {
+        let removed = self.removed(tree.dir);
+        self.leave_out_too_large(&mut changed, &removed, caps, &mut skipped);
+        if changed.is_empty()
+            && removed.is_empty()
+            && !directories
+                .iter()
+                .any(|(path, mode)| self.differs(path, *mode))
+        {
             return Ok(skipped);
         }
         let pending = self.begin()?;
         let written = self
             .copy(tree.dir, &changed, &pending, caps)
-            .and_then(|()| self.exchange(&directories, &changed, &gone, &pending, &mut skipped));
-        let erased = erase(&*self.dir, PENDING);
+            .and_then(|()| self.exchange(&directories, &changed, &removed, &pending, &mut skipped));
+        let erased = erase(self.dir(), PENDING);
         written?;
         erased.map_err(|e| self.error("unlink", &e.into(), Path::new("")))?;
         Ok(skipped)
@@ -96,7 +106,7 @@ impl Kept {
             Walk::new(tree, caps).map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
         for found in walk {
             self.require_time(caps)?;
-            let (path, content) = match found {
+            let (path, to) = match found {
                 Found::Directory { path, .. }
                 | Found::File { path, .. }
                 | Found::Link { path, .. }
@@ -120,26 +130,23 @@ impl Kept {
                     mtime,
                     ..
                 } if !self.has(&path, &file, size, mode) => {
-                    (path, Content::File { size, mode, mtime })
+                    (path, NewContent::File(Attributes { size, mode, mtime }))
                 }
                 Found::Link { path, text } if !self.has_link(&path, &text) => {
-                    (path, Content::Link { text })
+                    (path, NewContent::Link { text })
                 }
-                // What is left out of the workspace is in its list already.
+                // Skipped files are in the workspace's own list.
                 Found::File { .. } | Found::Link { .. } | Found::Skipped { .. } => continue,
             };
-            let growth = i128::from(content.size()) - self.size_before(&path);
-            changed.push(Changed {
-                path,
-                content,
-                growth,
-            });
+            let before = self.before.get(&path).map_or(0, Original::size);
+            let growth = i128::from(to.size()) - i128::from(before);
+            changed.push(Changed { path, to, growth });
         }
         self.leave_out_ways_to_binds(tree.covered, &mut directories, &changed);
         Ok((directories, changed))
     }
 
-    /// Directories that were made for binds only are not the program's.
+    /// Leaves out directories that exist only as the way to a mount point.
     fn leave_out_ways_to_binds(
         &self,
         covered: &[PathBuf],
@@ -155,14 +162,13 @@ impl Kept {
             .collect();
         directories.retain(|path, _| {
             let own = path.as_path();
-            self.before.contains_key(path)
+            self.before.get(path).is_some()
                 || !leads_to_bind(own)
                 || others.iter().any(|other| other.starts_with(own))
         });
     }
 
-    /// All that changed is written back or nothing: a part of it could lack what
-    /// another part refers to.
+    /// Either all changes are written back or none: some could lack what they refer to.
     fn require_time(&self, caps: &Caps) -> Result<()> {
         if caps.is_in_time() {
             return Ok(());
@@ -175,52 +181,38 @@ impl Kept {
         .hint("a call ends at most a second after its limit on real time: raise --wall, or have the code end before it"))
     }
 
-    fn size_before(&self, path: &RawText) -> i128 {
-        match self.before.get(path) {
-            Some(Before::File { size }) => i128::from(*size),
-            _ => 0,
-        }
-    }
-
-    /// What the workspace no longer has. A cap may have hidden things from the
-    /// walk, so each is looked up by its name.
-    fn gone(&self, workspace: BorrowedFd<'_>) -> Vec<Gone<'_>> {
-        let mut gone = Vec::new();
-        for (path, was) in &self.before {
+    /// What the workspace no longer has. A cap may have hidden things from the walk, so
+    /// each is looked up by its name.
+    fn removed(&self, workspace: BorrowedFd<'_>) -> Vec<Removed<'_>> {
+        let mut removed = Vec::new();
+        for (path, was) in self.before.iter() {
             let is_replaced = match kind_at(workspace, path) {
                 Ok(kind) if kind == was.kind() => continue,
                 Ok(_) | Err(Errno::ENOTDIR | Errno::ELOOP) => true,
                 Err(Errno::ENOENT) => false,
                 Err(_) => continue,
             };
-            gone.push(Gone {
+            removed.push(Removed {
                 path,
                 was,
                 is_replaced,
             });
         }
-        gone
+        removed
     }
 
-    /// Holes and hard links make files look larger than the workspace is; they
-    /// must not make the directory larger.
+    /// Holes and hard links make files look larger than the workspace is; they must not
+    /// make the directory larger.
     fn leave_out_too_large(
         &self,
         changed: &mut Vec<Changed>,
-        gone: &[Gone<'_>],
+        removed: &[Removed<'_>],
         caps: &Caps,
         skipped: &mut Vec<FileSkipped>,
     ) {
-        let sum = |sizes: &mut dyn Iterator<Item = &Before>| -> i128 {
-            let size = |was: &Before| match was {
-                Before::File { size } => i128::from(*size),
-                _ => 0,
-            };
-            sizes.map(size).sum()
-        };
-        let before = sum(&mut self.before.values());
-        let freed = sum(&mut gone.iter().map(|gone| gone.was));
-        let mut room = i128::from(caps.total_bytes.0) - before + freed;
+        let before: u64 = self.before.iter().map(|(_, was)| was.size()).sum();
+        let freed: u64 = removed.iter().map(|removed| removed.was.size()).sum();
+        let mut room = i128::from(caps.total_bytes.0) - i128::from(before) + i128::from(freed);
         // What shrinks makes room for what grows.
         changed.sort_by_key(|changed| changed.growth);
         changed.retain(|changed| {
@@ -230,7 +222,7 @@ impl Kept {
             } else {
                 let reason = format!(
                     "not written back: with its {} bytes the kept directory would be over its limit of {}",
-                    changed.content.size(),
+                    changed.to.size(),
                     caps.total_bytes
                 );
                 skipped.push(left_out(changed.path.clone(), reason));
@@ -241,9 +233,9 @@ impl Kept {
 
     fn begin(&self) -> Result<OwnedFd> {
         let fail = |call: &str, errno: Errno| self.error(call, &errno.into(), Path::new(""));
-        mkdirat(&*self.dir, PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
-        open_beneath(&*self.dir, PENDING, OFlag::O_PATH | OFlag::O_DIRECTORY)
-            .map_err(|e| fail("open", e))
+        mkdirat(self.dir(), PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
+        let pending = self.beneath().directory(PENDING);
+        pending.map_err(|e| fail("openat2", e))
     }
 
     /// Copies each changed file and link to a number in `pending`.
@@ -257,13 +249,12 @@ impl Kept {
         for (number, changed) in changed.iter().enumerate() {
             self.require_time(caps)?;
             let number = number.to_string();
-            let copied = match &changed.content {
-                // Its text alone: where it leads is not looked at.
-                Content::Link { text } => symlinkat(text.as_slice(), pending, number.as_str())
+            let copied = match &changed.to {
+                // Only its text: where it leads does not matter.
+                NewContent::Link { text } => symlinkat(text.as_slice(), pending, number.as_str())
                     .map_err(|errno| ("symlink", errno.into())),
-                Content::File { size, mode, mtime } => {
-                    let attributes = (*size, *mode, *mtime);
-                    self.copy_file(workspace, &changed.path, attributes, (pending, &number))
+                NewContent::File(attributes) => {
+                    self.copy_file(workspace, &changed.path, *attributes, (pending, &number))
                 }
             };
             copied.map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
@@ -275,35 +266,30 @@ impl Kept {
         &self,
         workspace: BorrowedFd<'_>,
         path: &RawText,
-        (size, mode, mtime): (u64, u32, i64),
+        attributes: Attributes,
         (pending, number): (&OwnedFd, &str),
     ) -> Result<(), (&'static str, io::Error)> {
         let on = |call: &'static str| move |errno: Errno| (call, io::Error::from(errno));
-        let name = CString::new(path.as_bytes()).map_err(|e| ("open", e.into()))?;
-        let from = open_readable(workspace, &name, OFlag::empty()).map_err(on("openat2"))?;
-        let is_file = fstat(&from).is_ok_and(|stat| kind_of(&stat) == SFlag::S_IFREG);
-        if !is_file {
-            return Err(("openat2", Errno::EINVAL.into()));
-        }
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let name = CString::new(path.as_bytes()).map_err(|e| ("openat2", e.into()))?;
+        let (from, _) = open_file(&workspace, &name).map_err(on("openat2"))?;
         let owners = Mode::S_IRUSR | Mode::S_IWUSR;
-        let to = openat(pending, number, flags, owners).map_err(on("create"))?;
-        let mut to = File::from(to);
-        io::copy(&mut File::from(from).take(size), &mut to).map_err(|e| ("write", e))?;
-        set_mtime(&to, mtime).map_err(on("utimensat"))?;
-        let mode = std::fs::Permissions::from_mode(self.mode(mode));
+        let to = sys::beneath::Beneath::new(pending).create(number, owners);
+        let mut to = to.map_err(on("create"))?;
+        io::copy(&mut from.take(attributes.size), &mut to).map_err(|e| ("write", e))?;
+        set_mtime(&to, attributes.mtime).map_err(on("utimensat"))?;
+        let mode = std::fs::Permissions::from_mode(self.mode(attributes.mode));
         to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
         // Network file systems report a full disk only here.
         close(to).map_err(on("close"))
     }
 
-    /// Gives everything its name. What goes, goes last, so that a file which was
-    /// moved is never missing; but what is in the way of something goes first.
+    /// Gives everything its name. Removals come last, so that a file which was moved is
+    /// never missing; but what is in the way of something is removed first.
     fn exchange(
         &self,
         directories: &Directories,
         changed: &[Changed],
-        gone: &[Gone<'_>],
+        removed: &[Removed<'_>],
         pending: &OwnedFd,
         skipped: &mut Vec<FileSkipped>,
     ) -> Result<()> {
@@ -311,21 +297,20 @@ impl Kept {
             Ok(()) => Ok(()),
             Err((call, errno)) => {
                 let error = self.error(call, &errno.into(), path.as_path());
-                if !concerns_one_name(&error) {
+                if !affects_one_name(&error) {
                     return Err(error);
                 }
                 skipped.push(left_out(path.clone(), format!("not written back: {error}")));
                 Ok(())
             }
         };
-        // What is in a directory comes behind it in the list.
-        let (first, last): (Vec<_>, Vec<_>) = gone.iter().rev().partition(|gone| gone.is_replaced);
-        for gone in first {
-            note(gone.path, self.remove(gone))?;
+        // A directory comes after its content, the list being reversed.
+        let (first, last): (Vec<_>, Vec<_>) =
+            (removed.iter().rev()).partition(|removed| removed.is_replaced);
+        for removed in first {
+            note(removed.path, self.remove(removed))?;
         }
-        let differ = |(path, mode): &(&RawText, &u32)| {
-            self.before.get(*path) != Some(&Before::Directory { mode: **mode })
-        };
+        let differ = |(path, mode): &(&RawText, &u32)| self.differs(path, **mode);
         for (path, _) in directories.iter().filter(differ) {
             let made = self.in_parent(path, |dir, name| match mkdirat(dir, name, Mode::S_IRWXU) {
                 Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -340,10 +325,10 @@ impl Kept {
             });
             note(&changed.path, renamed.map_err(|errno| ("rename", errno)))?;
         }
-        for gone in last {
-            note(gone.path, self.remove(gone))?;
+        for removed in last {
+            note(removed.path, self.remove(removed))?;
         }
-        // What is in a directory comes first: this may take rights that lead there.
+        // From the inside out: a new mode may take the rights that lead to the content.
         for (path, mode) in directories.iter().rev().filter(differ) {
             let set = self.set_directory_mode(path, *mode);
             note(path, set.map_err(|errno| ("fchmod", errno)))?;
@@ -351,23 +336,27 @@ impl Kept {
         Ok(())
     }
 
+    /// Whether the directory had no directory at `path`, or one with another mode.
+    fn differs(&self, path: &RawText, mode: u32) -> bool {
+        self.before.get(path) != Some(&Original::Directory { mode })
+    }
+
     fn set_directory_mode(&self, path: &RawText, mode: u32) -> nix::Result<()> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-        let dir = match open_beneath(&*self.dir, path.as_path(), flags) {
-            // Something of the caller's is in its place; that was noted.
+        let dir = match self.beneath().list(path.as_path()) {
+            // Something of the caller's is in its place, which was noted.
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::ENOENT) => return Ok(()),
             other => other?,
         };
         fchmod(&dir, Mode::from_bits_truncate(self.directory_mode(mode)))
     }
 
-    fn remove(&self, gone: &Gone<'_>) -> Result<(), (&'static str, Errno)> {
-        let (flag, call) = match gone.was {
-            Before::Directory { .. } => (UnlinkatFlags::RemoveDir, "rmdir"),
+    fn remove(&self, removed: &Removed<'_>) -> Result<(), (&'static str, Errno)> {
+        let (flag, call) = match removed.was {
+            Original::Directory { .. } => (UnlinkatFlags::RemoveDir, "rmdir"),
             _ => (UnlinkatFlags::NoRemoveDir, "unlink"),
         };
-        match self.in_parent(gone.path, |dir, name| unlinkat(dir, name, flag)) {
-            // Somebody was faster; or it holds what was left out of the run.
+        match self.in_parent(removed.path, |dir, name| unlinkat(dir, name, flag)) {
+            // It was removed meanwhile, or contains what was left out of the run.
             Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(()),
             Err(errno) => Err((call, errno)),
         }
@@ -380,17 +369,12 @@ impl Kept {
         act: impl FnOnce(BorrowedFd<'_>, &Path) -> nix::Result<()>,
     ) -> nix::Result<()> {
         let path = path.as_path();
-        let name = Path::new(path.file_name().unwrap_or_default());
-        match path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-        {
-            None => act(self.dir.as_fd(), name),
-            Some(parent) => {
-                let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-                act(open_beneath(&*self.dir, parent, flags)?.as_fd(), name)
-            }
-        }
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let parent = self.beneath().directory(parent)?;
+        act(
+            parent.as_fd(),
+            Path::new(path.file_name().unwrap_or_default()),
+        )
     }
 }
 

@@ -1,78 +1,61 @@
-//! A workspace, or `/tmp`, that is kept in a directory of the caller's between runs.
+//! A directory of the caller's in which a workspace, or `/tmp`, is kept between runs.
 //!
-//! The directory may hold anything the caller put there, and what goes back into
-//! it is a hostile program's: nothing in either is followed. Files come back
-//! whole, in two steps. First all that changed is copied beside the directory's
-//! own files, and as long as that can fail these stay as they were; then names
-//! are exchanged. Each file is thus the old or the new one, whenever this process
-//! ends.
+//! The directory may contain anything the caller put there, and what goes back into it is
+//! a hostile program's: nothing in either is followed. Files come back whole, in two
+//! steps. First all that changed is copied to a directory of cellblock's own inside it,
+//! and as long as that can fail the files stay as they were; then names are exchanged.
+//! So each file is the old or the new one, whenever this process ends.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, readlinkat};
-use nix::sys::stat::{Mode, SFlag, fstat, umask};
+use nix::fcntl::{AtFlags, Flock, FlockArg, readlinkat};
+use nix::sys::stat::{Mode, fstat, umask};
 use nix::unistd::{AccessFlags, faccessat};
 
-use super::walk::{kind_of, open_beneath};
-use crate::stage::{Kind, Stage};
+use super::{Baseline, Stage};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::tree::erase;
 
-/// What waits in the directory until it gets its name. A killed run may leave
-/// it; the next one removes it.
+/// Holds copies in the directory until they get their names. A killed run may leave it;
+/// the next one removes it.
 pub(super) const PENDING: &std::ffi::CStr = c".cellblock-pending";
 
-/// Between two attempts to lock a directory that another run has.
+/// Between two attempts to lock a directory that another run has locked.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The directory of a kept place, open and locked.
+/// Bytes compared at once.
+const PIECE: u64 = 64 << 10;
+
+/// The directory, open and locked.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub(super) dir: Flock<OwnedFd>,
+pub(crate) struct KeptDir {
+    dir: Flock<OwnedFd>,
     pub(super) path: PathBuf,
     /// The option that named it.
     option: &'static str,
-    /// What was copied in, by path.
-    pub(super) before: BTreeMap<RawText, Before>,
+    /// What it contained when it was read: nothing else is removed from it.
+    pub(super) before: Baseline,
     /// What the caller's umask takes from new files.
-    pub(super) mask: u32,
+    mask: u32,
 }
 
-/// What something was before the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Before {
-    Directory { mode: u32 },
-    Link { text: Vec<u8> },
-    File { size: u64 },
-}
-
-impl Before {
-    pub(super) fn kind(&self) -> SFlag {
-        match self {
-            Self::Directory { .. } => SFlag::S_IFDIR,
-            Self::Link { .. } => SFlag::S_IFLNK,
-            Self::File { .. } => SFlag::S_IFREG,
-        }
-    }
-}
-
-impl Kept {
-    /// Opens the directory that `option` names for one run alone, and makes it when it
-    /// is missing. While another run has it, it is waited for, for as long as `wait`
-    /// says; `others` are those that this run has already.
+impl KeptDir {
+    /// Opens the directory that `option` names for one run alone, and creates it if it is
+    /// missing. While another run has locked it, this waits, for at most `wait`. `others`
+    /// are the ones that this run has opened already.
     ///
     /// # Errors
-    /// It cannot be made, opened, written to, or is in use.
-    pub(crate) fn open(
+    /// It cannot be created, opened, or written to, or is in use.
+    pub(super) fn open(
         path: &Path,
         option: &'static str,
         others: &[Self],
@@ -111,52 +94,47 @@ impl Kept {
             dir,
             path: path.to_owned(),
             option,
-            before: BTreeMap::new(),
+            before: Baseline::default(),
             mask: usual.bits(),
         })
     }
 
     /// Its path, as it was named.
-    pub(crate) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The option that named it.
-    pub(crate) fn option(&self) -> &'static str {
+    pub(super) fn option(&self) -> &'static str {
         self.option
     }
 
     /// The open directory.
-    pub(crate) fn dir(&self) -> &OwnedFd {
+    pub(super) fn dir(&self) -> &OwnedFd {
         &self.dir
+    }
+
+    /// Its files, without those of other file systems.
+    pub(super) fn beneath(&self) -> Beneath<'_> {
+        Beneath::new(&*self.dir).on_one_mount()
     }
 
     /// Whether `other` is the same directory.
     ///
     /// # Errors
     /// That of fstat(2).
-    pub(crate) fn is(&self, other: impl AsFd) -> nix::Result<bool> {
+    pub(super) fn is(&self, other: impl AsFd) -> nix::Result<bool> {
         let (own, other) = (fstat(&*self.dir)?, fstat(other)?);
         Ok((own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    /// Notes what was read of the directory: this alone may be removed from it.
-    pub(crate) fn note(&mut self, stage: &Stage) {
-        self.before = stage
-            .entries()
-            .map(|(path, entry)| {
-                let before = match &entry.kind {
-                    Kind::Directory => Before::Directory { mode: entry.mode },
-                    Kind::Link(text) => Before::Link { text: text.clone() },
-                    Kind::File(piece) => Before::File { size: piece.size },
-                };
-                (path.to_vec().into(), before)
-            })
-            .collect();
+    /// Remembers what was read of the directory.
+    pub(super) fn note(&mut self, stage: &Stage) {
+        self.before = Baseline::of(stage);
     }
 
-    /// The permissions that a file of the cell's gets outside: its own, less what the
-    /// caller's umask takes. The next run must be able to read it.
+    /// The permissions that a file of the cell's gets in the directory: its own, without
+    /// those that the caller's umask takes. The next run must be able to read it.
     pub(super) fn mode(&self, inside: u32) -> u32 {
         inside & 0o777 & !self.mask | 0o400
     }
@@ -168,26 +146,22 @@ impl Kept {
 
     /// Whether the directory has this symbolic link as the cell does.
     pub(super) fn has_link(&self, path: &RawText, text: &[u8]) -> bool {
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
-        open_beneath(&*self.dir, path.as_path(), flags)
-            .and_then(|link| readlinkat(&link, c""))
+        let link = self.beneath().find_link(path.as_path());
+        link.and_then(|link| readlinkat(&link, c""))
             .is_ok_and(|own| own.as_encoded_bytes() == text)
     }
 
     /// Whether the directory has this file as the cell does.
     pub(super) fn has(&self, path: &RawText, file: &File, size: u64, mode: u32) -> bool {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let Ok(own) = open_beneath(&*self.dir, path.as_path(), flags) else {
+        let Ok(own) = self.beneath().read(path.as_path()) else {
             return false;
         };
-        let is_file = fstat(&own).is_ok_and(|stat| kind_of(&stat) == SFlag::S_IFREG);
-        let own = File::from(own);
-        is_file
-            && own.metadata().is_ok_and(|own| {
-                let own_mode = own.mode() & 0o777;
-                own.len() == size && (own_mode == mode || own_mode == self.mode(mode))
-            })
-            && same(&own, file).unwrap_or(false)
+        own.metadata().is_ok_and(|found| {
+            let own_mode = found.mode() & 0o777;
+            found.is_file()
+                && found.len() == size
+                && (own_mode == mode || own_mode == self.mode(mode))
+        }) && same(&own, file).unwrap_or(false)
     }
 
     /// A failure to write `path` back.
@@ -201,8 +175,8 @@ impl Kept {
     }
 }
 
-/// Locks `dir`. flock(2) has no deadline, and a signal that ended the wait would be the
-/// caller's, so a lock that is taken is tried again.
+/// Locks `dir`. flock(2) has no timeout, and a signal that ended the wait would be the
+/// caller's, so the lock is tried again after a pause.
 fn lock(mut dir: OwnedFd, wait: Option<Duration>) -> nix::Result<Flock<OwnedFd>> {
     let began = Instant::now();
     let mut pause = SHORTEST_PAUSE;
@@ -224,8 +198,8 @@ fn lock(mut dir: OwnedFd, wait: Option<Duration>) -> nix::Result<Flock<OwnedFd>>
     }
 }
 
-/// Another run has the directory. Later it may not: a call that does not wait is
-/// worth repeating ([`SetupError::is_busy`]).
+/// Another run has locked the directory. A call that does not wait may succeed later
+/// ([`SetupError::is_busy`]).
 fn busy(path: &Path, wait: Option<Duration>) -> SetupError {
     let hint = match wait {
         Some(Duration::ZERO) => {
@@ -243,29 +217,19 @@ fn busy(path: &Path, wait: Option<Duration>) -> SetupError {
     .hint(hint)
 }
 
-fn same(mut one: &File, mut other: &File) -> io::Result<bool> {
-    let mut buffers = [vec![0; 64 << 10], vec![0; 64 << 10]];
+/// Whether two files have the same content.
+fn same(one: &File, other: &File) -> io::Result<bool> {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
     loop {
-        let [a, b] = &mut buffers;
-        let got = fill(&mut one, a)?;
-        if fill(&mut other, b)? != got || a[..got] != b[..got] {
+        a.clear();
+        b.clear();
+        one.take(PIECE).read_to_end(&mut a)?;
+        other.take(PIECE).read_to_end(&mut b)?;
+        if a != b {
             return Ok(false);
         }
-        if got == 0 {
+        if a.is_empty() {
             return Ok(true);
         }
     }
-}
-
-fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(got) => filled += got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }

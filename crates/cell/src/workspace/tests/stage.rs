@@ -7,8 +7,12 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use super::*;
+use super::super::fill::Origin;
+use super::super::{Kind, Piece, Stage};
+use super::owned;
+use crate::spec::{Bytes, Scratch, TmpfsLimit};
 use archive::Report;
+use record::error::{Result, SetupError};
 
 const LIMIT: TmpfsLimit = TmpfsLimit {
     size: Bytes::mib(1),
@@ -50,17 +54,20 @@ fn archive(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn fill(stage: &mut Stage, bytes: &[u8]) -> Result<Report> {
-    stage.fill(Source::Archive(&mut &bytes[..], "a.tar"), LIMIT)
+    stage.fill(Origin::Archive(&mut &bytes[..], "a.tar"), LIMIT)
 }
 
 /// Paths with content, `/`, or a link's text.
 fn shown(stage: &Stage) -> Vec<(String, String)> {
     let content = |piece: &Piece| {
-        let mut bytes = vec![0; piece.size as usize];
+        let mut bytes = vec![0; piece.digest.size as usize];
         if let Some(file) = &stage.content {
             file.read_exact_at(&mut bytes, piece.at).unwrap();
         }
-        assert_eq!(piece.sha256, <[u8; 32]>::from(Sha256::digest(&bytes)));
+        assert_eq!(
+            piece.digest.sha256,
+            <[u8; 32]>::from(Sha256::digest(&bytes))
+        );
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let entries = stage.entries().map(|(path, entry)| {
@@ -72,13 +79,6 @@ fn shown(stage: &Stage) -> Vec<(String, String)> {
         (String::from_utf8_lossy(path).into_owned(), shown)
     });
     entries.collect()
-}
-
-fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs
-        .iter()
-        .map(|(a, b)| ((*a).into(), (*b).into()))
-        .collect()
 }
 
 fn left_out(report: &Report) -> Vec<(String, &str)> {
@@ -141,8 +141,8 @@ fn hostile_entries_are_left_out_by_name() {
         ("null", "is a device node"),
         ("disk", "is a device node"),
         ("pipe", "is a named pipe"),
-        ("dir", "would take the place of a directory with content"),
-        (".", "would take the place of the whole workspace"),
+        ("dir", "would replace a directory that is not empty"),
+        (".", "would replace the whole workspace"),
     ];
     assert_eq!(left_out(&report), wanted.map(|(a, b)| (a.to_owned(), b)));
     let modes: Vec<u32> = stage.entries().map(|(_, entry)| entry.mode).collect();
@@ -253,7 +253,7 @@ fn a_directory_is_taken_as_it_is() {
     let top = OwnedFd::from(fs::File::open(dir.path()).unwrap());
     let mut stage = Stage::new(Scratch::Workspace);
     let report = stage
-        .fill(Source::Directory(&top, dir.path()), LIMIT)
+        .fill(Origin::Directory(&top, dir.path()), LIMIT)
         .unwrap();
     let names: Vec<String> = shown(&stage).into_iter().map(|(name, _)| name).collect();
     assert_eq!(

@@ -1,55 +1,52 @@
-//! Files that go in: read, opened and digested before anything is started.
+//! Reads, opens and digests the files that go in, before anything is started.
 
 use std::fs::File;
-use std::io::Seek as _;
+use std::io::{self, Seek as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use super::baseline::{Baseline, Original};
+use super::fill::Origin;
+use super::{Digest, KeptDir, Stage};
 use crate::plan::{FileCopy, Plan, ScratchDir};
 use crate::spec::{FileSource, FilesFrom, Scratch, TmpfsLimit};
-use crate::stage::{Kind, Source, Stage};
-use crate::supervise::outputs::{Baseline, Content, Kept};
 use archive::Report;
-use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
-/// Names of things left out that a record's warnings tell; the rest is counted.
+/// Names of left-out files in a record's warnings; the rest is counted.
 const MOST_NAMED: usize = 20;
 
-/// The way out when `--files-from` names something else.
+/// The hint when `--files-from` names something else.
 const TAKES: &str = "--files-from takes a directory or a tar archive that you may read, or - for \
                      one on standard input";
 
-/// What the cell's own places begin with, besides the plan's files.
+/// What the cell's own directories start with, besides the plan's files.
 #[derive(Default)]
-pub(super) struct Trees {
-    pub(super) stages: Vec<Stage>,
-    /// The directories that places are kept in.
-    pub(super) kept: Vec<Kept>,
+pub(crate) struct Staged {
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) kept: Vec<KeptDir>,
     /// What was left out of the stages.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
-impl Trees {
-    /// Reads the kept directories, and on top of the workspace's what `--files-from`
-    /// names.
+impl Staged {
+    /// Reads the kept directories and, on top of the workspace's, what `--files-from` names.
     ///
-    /// This may wait for standard input or for another run, so it is done while the
-    /// caller's signals still end this process: there is nothing to undo yet.
-    pub(super) fn read(plan: &Plan) -> Result<Self> {
-        let mut trees = Self::default();
+    /// This may wait for standard input or for another run, so it is done while signals
+    /// still end this process: there is nothing to undo yet.
+    pub(crate) fn read(plan: &Plan) -> Result<Self> {
+        let mut staged = Self::default();
         for scratch in plan.own_scratch() {
             let from = match scratch.name {
                 Scratch::Workspace => plan.files_from.as_ref(),
                 Scratch::Tmp | Scratch::Shm => None,
             };
             if scratch.kept_in().is_some() || from.is_some() {
-                trees.read_one(plan, scratch, from)?;
+                staged.read_one(plan, scratch, from)?;
             }
         }
-        Ok(trees)
+        Ok(staged)
     }
 
     fn read_one(
@@ -63,8 +60,8 @@ impl Trees {
         let kept = match scratch.kept_in() {
             Some(path) => {
                 let option = keeping(scratch.name);
-                let mut kept = Kept::open(path, option, &self.kept, plan.watch.kept_wait)?;
-                let report = stage.fill(Source::Kept(kept.dir(), path), limit)?;
+                let mut kept = KeptDir::open(path, option, &self.kept, plan.watch.kept_wait)?;
+                let report = stage.fill(Origin::Kept(kept.dir(), path), limit)?;
                 self.warn(option, &report);
                 self.leave_to_binds(option, &mut stage, scratch);
                 kept.note(&stage);
@@ -88,16 +85,15 @@ impl Trees {
         Ok(())
     }
 
-    /// Nothing is copied into the host's directories.
+    /// Leaves out what would be copied into the host's directories.
     fn leave_to_binds(&mut self, option: &str, stage: &mut Stage, scratch: &ScratchDir) {
-        let taken_out = stage.give_way_to_binds(&scratch.covered);
-        for path in taken_out.iter().take(MOST_NAMED) {
+        let removed = stage.give_way_to_binds(&scratch.covered);
+        for path in removed.iter().take(MOST_NAMED) {
             let path = path.display();
-            self.warnings.push(format!(
-                "{option}: {path} is left out: a bind is in its place"
-            ));
+            self.warnings
+                .push(format!("{option}: {path} is left out: a bind covers it"));
         }
-        self.count_more(option, taken_out.len() as u64);
+        self.count_more(option, removed.len() as u64);
     }
 
     fn warn(&mut self, option: &str, report: &Report) {
@@ -118,7 +114,7 @@ impl Trees {
     }
 }
 
-/// The option that keeps a place.
+/// The option that keeps a directory.
 fn keeping(name: Scratch) -> &'static str {
     match name {
         Scratch::Workspace => "--workspace",
@@ -130,11 +126,11 @@ fn files_from(stage: &mut Stage, from: &FilesFrom, limit: TmpfsLimit) -> Result<
     let path = match from {
         FilesFrom::Stdin => {
             let mut input = std::io::stdin().lock();
-            return stage.fill(Source::Archive(&mut input, "standard input"), limit);
+            return stage.fill(Origin::Archive(&mut input, "standard input"), limit);
         }
         FilesFrom::Path(path) => path,
     };
-    let failed = |call: &str, e: &std::io::Error| {
+    let failed = |call: &str, e: &io::Error| {
         SetupError::io(Step::Inputs, call, e)
             .on(path.display())
             .hint(TAKES)
@@ -151,63 +147,47 @@ fn files_from(stage: &mut Stage, from: &FilesFrom, limit: TmpfsLimit) -> Result<
     }
     let mut file = File::open(path).map_err(|e| failed("open", &e))?;
     if kind.is_dir() {
-        return stage.fill(Source::Directory(&OwnedFd::from(file), path), limit);
+        return stage.fill(Origin::Directory(&OwnedFd::from(file), path), limit);
     }
     let name = path.display().to_string();
-    stage.fill(Source::Archive(&mut file, &name), limit)
+    stage.fill(Origin::Archive(&mut file, &name), limit)
 }
 
-/// Opens every input file, and notes what the workspace will begin with.
-pub(super) fn open(
+/// Opens every input file, and returns what the workspace will start with.
+pub(crate) fn open(
     files: &[FileCopy],
     stages: &[Stage],
 ) -> Result<(Vec<Option<OwnedFd>>, Baseline)> {
     let mut open = Vec::with_capacity(files.len());
-    let mut baseline = staged(stages);
+    let mut stages = stages.iter();
+    let workspace = stages.find(|stage| stage.scratch() == Scratch::Workspace);
+    let mut baseline = workspace.map(Baseline::of).unwrap_or_default();
     for file in files {
-        let (content, fd) = match &file.source {
-            FileSource::Inline(bytes) => (Content::of(bytes.as_bytes()), None),
+        let failed =
+            |e: io::Error| SetupError::io(Step::Inputs, "read", &e).on(file.target.display());
+        let (digest, fd) = match &file.source {
+            FileSource::Inline(bytes) => (Digest::of(bytes.as_bytes(), |_| Ok(())), None),
             FileSource::Host(path) => {
                 let mut source = regular_file(path)?;
-                let content =
-                    Content::of(&source).and_then(|content| source.rewind().map(|()| content));
-                (content, Some(source.into()))
+                let digest = Digest::of(&source, |_| Ok(()));
+                source.rewind().map_err(failed)?;
+                (digest, Some(source.into()))
             }
         };
-        let content = content
-            .map_err(|e| SetupError::io(Step::Inputs, "read", &e).on(file.target.display()))?;
-        baseline.insert(file.target.as_os_str().as_bytes().to_vec(), content);
+        let original = Original::File(digest.map_err(failed)?);
+        baseline.insert(file.target.as_path(), original);
         open.push(fd);
     }
     Ok((open, baseline))
 }
 
-fn staged(stages: &[Stage]) -> Baseline {
-    let mut baseline = Baseline::default();
-    let workspace = stages
-        .iter()
-        .filter(|stage| stage.place() == Scratch::Workspace);
-    for (path, entry) in workspace.flat_map(Stage::entries) {
-        let path = RawText::from(path.to_vec());
-        match &entry.kind {
-            Kind::Directory => {}
-            Kind::Link(text) => baseline.insert_link(path, text.clone()),
-            Kind::File(piece) => {
-                let (size, sha256) = (piece.size, piece.sha256);
-                baseline.insert(path, Content { size, sha256 });
-            }
-        }
-    }
-    baseline
-}
-
 fn regular_file(path: &Path) -> Result<File> {
-    let failed = |call: &str, e: &std::io::Error| {
+    let failed = |call: &str, e: &io::Error| {
         SetupError::io(Step::Inputs, call, e)
             .on(path.display())
             .hint("name a regular file that you may read")
     };
-    // Not blocking, for a FIFO that nobody writes to.
+    // A FIFO without a writer would block the call.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)

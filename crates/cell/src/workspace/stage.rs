@@ -1,10 +1,9 @@
-//! What a workspace begins with, read before anything is started.
+//! What a workspace starts with, read before anything is started.
 //!
-//! A directory or an archive that the caller names is read by the supervisor,
-//! with the caller's ids: names into a list, content into one file in memory.
-//! Init makes the workspace of these (`child/tree.rs`), and so neither parses
-//! what nobody should trust nor opens anything of the host's. What was digested
-//! is what is put in, whatever becomes of the source.
+//! The supervisor reads the directory or archive that the caller names, with the caller's
+//! ids: names into a list, content into one file in memory. Init makes the workspace of
+//! these (`child/tree.rs`), so it neither parses untrusted data nor opens files of the
+//! host's. What was digested is what is put in, even if the source changes meanwhile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,37 +15,31 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{SysconfVar, sysconf};
 
+use super::Digest;
 use crate::spec::{Bytes, Scratch, TmpfsLimit};
 use record::error::{Result, SetupError, Step};
 
-mod fill;
-#[cfg(test)]
-mod tests;
-
-pub(crate) use fill::Source;
-
-/// Files, directories and links for one of the places that a program writes to.
+/// Files, directories and links for one of the directories that a program writes to.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    place: Scratch,
-    /// By path; whatever leads to an entry is one itself, a directory.
-    entries: BTreeMap<Vec<u8>, Entry>,
-    /// The content of all files, one after the other. No file with content, no
-    /// memory.
-    content: Option<File>,
+    scratch: Scratch,
+    /// By path. The directories that lead to an entry are entries themselves.
+    pub(super) entries: BTreeMap<Vec<u8>, Entry>,
+    /// The content of all files, one after the other, if any has content.
+    pub(super) content: Option<File>,
     /// Where the next file's content goes.
-    end: u64,
+    pub(super) end: u64,
 }
 
 /// One thing in a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// What it is.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Permission bits, none of those that give rights away.
-    pub mode: u32,
+    pub(crate) mode: u32,
     /// Seconds since 1970.
-    pub mtime: u64,
+    pub(crate) mtime: i64,
 }
 
 /// What an [`Entry`] is.
@@ -63,19 +56,16 @@ pub(crate) enum Kind {
 /// A file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Where it begins in [`Stage::content`].
-    pub at: u64,
-    /// Size in bytes.
-    pub size: u64,
-    /// SHA-256 of the content.
-    pub sha256: [u8; 32],
+    /// Where it starts in [`Stage::content`].
+    pub(crate) at: u64,
+    pub(crate) digest: Digest,
 }
 
 impl Stage {
-    /// Nothing yet, for `place`.
-    pub(crate) fn new(place: Scratch) -> Self {
+    /// Nothing yet, for `scratch`.
+    pub(crate) fn new(scratch: Scratch) -> Self {
         Self {
-            place,
+            scratch,
             entries: BTreeMap::new(),
             content: None,
             end: 0,
@@ -83,11 +73,11 @@ impl Stage {
     }
 
     /// Where all of it goes.
-    pub(crate) fn place(&self) -> Scratch {
-        self.place
+    pub(crate) fn scratch(&self) -> Scratch {
+        self.scratch
     }
 
-    /// Takes out what lies at or below one of `targets`, where binds go, and what is
+    /// Removes what is at or below one of `targets`, the mount points of binds, and what is
     /// in the way of the directories that lead there. Returns the paths.
     pub(crate) fn give_way_to_binds(&mut self, targets: &[PathBuf]) -> Vec<PathBuf> {
         let is_in_the_way = |path: &[u8], entry: &Entry| {
@@ -97,32 +87,32 @@ impl Stage {
                     || (target.starts_with(path) && entry.kind != Kind::Directory)
             })
         };
-        let mut taken_out = Vec::new();
+        let mut removed = Vec::new();
         self.entries.retain(|path, entry| {
             let goes = is_in_the_way(path, entry);
             if goes {
-                taken_out.push(OsStr::from_bytes(path).into());
+                removed.push(OsStr::from_bytes(path).into());
             }
             !goes
         });
-        taken_out
+        removed
     }
 
-    /// Everything, each directory before what is in it.
+    /// Everything, each directory before its content.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
         let entries = self.entries.iter();
         entries.map(|(path, entry)| (path.as_slice(), entry))
     }
 
-    /// Holds the content of all files; `None` when there is none.
+    /// The content of all files, if any has content.
     pub(crate) fn content(&self) -> Option<BorrowedFd<'_>> {
         self.content.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
-    /// Makes way for a file that is put in on top of these.
+    /// Makes way for a file that is put in afterwards.
     ///
     /// # Errors
-    /// A directory is in its place, or something else in its path.
+    /// There is a directory of its name, or its path leads through something else.
     pub(crate) fn give_way(&mut self, target: &Path) -> Result<()> {
         let refused = |message: &str| {
             SetupError::new(Step::Inputs, message)
@@ -152,22 +142,21 @@ impl Stage {
         }
     }
 
-    /// Whether a tmpfs with this limit has room for all of it, and a cell with
-    /// this much memory, which a tmpfs takes from.
+    /// Checks that a tmpfs with this limit has room for all of it, and so has a cell with
+    /// this much memory, which includes its tmpfs.
     ///
     /// # Errors
-    /// It has not.
+    /// There is too little room.
     pub(crate) fn check(&self, limit: TmpfsLimit, memory: Option<Bytes>) -> Result<()> {
         let page = page_size();
-        let bytes = |kind: &Kind| match kind {
-            Kind::File(piece) => piece.size.div_ceil(page).saturating_mul(page),
+        let bytes = |entry: &Entry| match &entry.kind {
+            Kind::File(piece) => piece.digest.size.div_ceil(page).saturating_mul(page),
             _ => 0,
         };
-        let all = (self.entries.values())
-            .fold(0_u64, |all, entry| all.saturating_add(bytes(&entry.kind)));
+        let all = (self.entries.values().map(bytes)).fold(0, u64::saturating_add);
         if all > limit.size.0 {
             return Err(too_large(
-                self.place,
+                self.scratch,
                 limit.size,
                 "what is put in takes",
                 Bytes(all),
@@ -177,17 +166,18 @@ impl Stage {
             let message = format!("what is put in takes {all} bytes, but the cell has {memory}");
             return Err(SetupError::new(Step::Inputs, message).hint(format!(
                 "raise --memory (`limits.memory`), which {} is part of",
-                self.place.path()
+                self.scratch.path()
             )));
         }
-        // The workspace itself is one.
+        // The root directory takes an inode too.
         if self.entries.len() as u64 >= limit.inodes {
-            return Err(too_many(self.place, limit.inodes));
+            return Err(too_many(self.scratch, limit.inodes));
         }
         Ok(())
     }
 
-    fn has_content(&self, directory: &[u8]) -> bool {
+    /// Whether there is anything in a directory.
+    pub(super) fn has_content(&self, directory: &[u8]) -> bool {
         let beneath = [directory, b"/"].concat();
         let behind = (Excluded(beneath.clone()), Unbounded);
         let mut below = self.entries.range::<Vec<u8>, _>(behind);
@@ -203,23 +193,23 @@ fn page_size() -> u64 {
         .unwrap_or(4096)
 }
 
-fn too_large(place: Scratch, limit: Bytes, what: &str, bytes: Bytes) -> SetupError {
+pub(super) fn too_large(scratch: Scratch, limit: Bytes, what: &str, bytes: Bytes) -> SetupError {
     let message = format!(
         "{what} {} bytes, but {} holds {limit}",
         bytes.0,
-        place.path()
+        scratch.path()
     );
-    SetupError::new(Step::Inputs, message).hint(more_bytes(place))
+    SetupError::new(Step::Inputs, message).hint(more_bytes(scratch))
 }
 
-/// The way out of a tmpfs that is too small.
-fn more_bytes(place: Scratch) -> String {
-    let name = place.name();
+/// The hint for a tmpfs that is too small.
+pub(super) fn more_bytes(scratch: Scratch) -> String {
+    let name = scratch.name();
     format!("raise --{name}-size (`limits.{name}.size`), or put less in")
 }
 
-fn too_many(place: Scratch, limit: u64) -> SetupError {
-    let (path, name) = (place.path(), place.name());
+pub(super) fn too_many(scratch: Scratch, limit: u64) -> SetupError {
+    let (path, name) = (scratch.path(), scratch.name());
     SetupError::new(
         Step::Inputs,
         format!("there are more files and directories than the {limit} that {path} holds"),

@@ -1,0 +1,393 @@
+//! What an execution left in its workspace: listed, digested, and copied out.
+//!
+//! Directories are not listed: one that matters has a file in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::os::fd::BorrowedFd;
+
+use record::bytes::{RawText, hex};
+use record::error::{SetupError, Step};
+use record::stream::{Base64, Kept, Text};
+use record::{Change, FileChange, FileSkipped, Truncation};
+
+use super::baseline::{Baseline, Original};
+use super::out_dir::{Copy, OutDir, affects_one_name, is_reserved};
+use super::walk::{self, Found, Walk};
+use super::{Caps, Digest, Tree, media};
+use crate::spec::Bytes;
+
+/// Why a file was not reached.
+const NO_TIME: &str = "the time for collecting files was over: a call ends at most a second after its limit on real time";
+
+/// What an execution left in its workspace, in the record's form.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    /// Files created, modified and deleted, sorted by path.
+    pub(crate) files: Vec<FileChange>,
+    /// What was not listed or not copied out, and why, sorted by path.
+    pub(crate) skipped: Vec<FileSkipped>,
+    /// For the record's `truncated`: `files` and `files_skipped`, if there are more than
+    /// were listed (what is not listed is not copied out), and `inline_files`, if not all
+    /// that are listed have their content.
+    pub(crate) truncated: BTreeMap<String, Truncation>,
+    /// What stopped the collection or the copying out.
+    pub(crate) error: Option<SetupError>,
+}
+
+impl Outputs {
+    /// Adds the result of writing a kept directory back.
+    pub(super) fn add(&mut self, written: Result<Vec<FileSkipped>, SetupError>, caps: &Caps) {
+        let skipped = match written {
+            Ok(skipped) => skipped,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
+        let cut = self.truncated.get("files_skipped");
+        let known = cut.map_or(self.skipped.len() as u64, |cut| cut.total);
+        let total = known + skipped.len() as u64;
+        self.skipped.extend(skipped);
+        self.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        self.skipped.truncate(caps.listed);
+        self.note_cut("files_skipped", "head", total, self.skipped.len() as u64);
+    }
+
+    fn note_cut(&mut self, list: &str, part: &str, total: u64, kept: u64) {
+        if total > kept {
+            let cut = Truncation {
+                total,
+                kept,
+                part: part.to_owned(),
+                head: None,
+            };
+            self.truncated.insert(list.to_owned(), cut);
+        }
+    }
+}
+
+/// Compares a workspace with its baseline, and copies created and modified files to
+/// `out`. Each change is passed to `report` as soon as it is known and its file copied:
+/// in the order of the walk, deletions last. The baseline becomes that of the next
+/// execution; a change that was not listed is one of the next execution's.
+///
+/// Files and directories that their owner may not read are made readable.
+pub(crate) fn collect(
+    workspace: Tree<'_>,
+    baseline: &mut Baseline,
+    out: Option<&OutDir>,
+    caps: &Caps,
+    report: &dyn Fn(&FileChange),
+) -> Outputs {
+    let mut collector = Collector {
+        baseline,
+        keeps_links: workspace.keeps_links,
+        out,
+        caps,
+        report,
+        budget: caps.total_bytes.0,
+        present: BTreeSet::new(),
+        inline: caps.inline_bytes.map(|left| Inline { left, held: 0 }),
+        changes: 0,
+        skips: 0,
+        outputs: Outputs::default(),
+    };
+    match Walk::new(workspace, caps) {
+        Ok(walk) => {
+            for found in walk {
+                collector.take(found);
+                // No time is left, and no room in the list to say so of each file.
+                if !caps.is_in_time() && collector.skips > caps.listed as u64 {
+                    collector.skip(RawText::from("."), NO_TIME.to_owned());
+                    break;
+                }
+            }
+        }
+        Err(errno) => {
+            let error = SetupError::os(Step::Outputs, "openat2", errno).on("/workspace");
+            collector.outputs.error = Some(error);
+            return collector.outputs;
+        }
+    }
+    collector.deletions(workspace.dir);
+    collector.finish()
+}
+
+struct Collector<'a> {
+    baseline: &'a mut Baseline,
+    keeps_links: bool,
+    out: Option<&'a OutDir>,
+    caps: &'a Caps,
+    report: &'a dyn Fn(&FileChange),
+    /// Bytes that may still be digested.
+    budget: u64,
+    /// Files of the baseline that the walk met as files.
+    present: BTreeSet<RawText>,
+    inline: Option<Inline>,
+    changes: u64,
+    skips: u64,
+    outputs: Outputs,
+}
+
+/// The content of files in the list.
+struct Inline {
+    /// Bytes that there is room for.
+    left: Bytes,
+    /// Files whose content it has.
+    held: u64,
+}
+
+/// One pass over a file's content.
+struct Contents {
+    digest: Digest,
+    /// Its first bytes, for the media type.
+    start: Vec<u8>,
+    /// All of them, if there was room.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Collector<'_> {
+    fn take(&mut self, found: Found) {
+        match found {
+            Found::Skipped { path, reason } => self.skip(path, reason),
+            Found::Directory { .. } => {}
+            Found::Link { path, text } => {
+                let link = Original::Link { text };
+                if !self.keeps_links && self.baseline.get(&path) != Some(&link) {
+                    self.skip(path, walk::IS_LINK.to_owned());
+                }
+            }
+            Found::File {
+                path,
+                mut file,
+                size,
+                allocated,
+                ..
+            } => {
+                let taken = self.file(&path, &mut file, size, allocated);
+                if let Err(reason) = taken {
+                    self.skip(path, reason);
+                }
+            }
+        }
+    }
+
+    /// Compares, lists and copies one file.
+    ///
+    /// # Errors
+    /// Why that cannot be done.
+    fn file(
+        &mut self,
+        path: &RawText,
+        file: &mut File,
+        size: u64,
+        allocated: u64,
+    ) -> Result<(), String> {
+        let before = self.baseline.file(path);
+        if before.is_some() {
+            self.present.insert(path.clone());
+        }
+        let is_listed = self.changes < self.caps.listed as u64;
+        if before.is_none() && !is_listed {
+            self.changes += 1;
+            return Ok(());
+        }
+        self.spend(size, allocated)?;
+        if let Some(before) = before.filter(|before| before.size == size) {
+            if self.read(file, None, None)?.digest == before {
+                return Ok(());
+            }
+            file.rewind().map_err(unreadable)?;
+        }
+        self.changes += 1;
+        if !is_listed {
+            return Ok(());
+        }
+        let room = self.inline.as_ref().map(|inline| inline.left.0);
+        let room = room.filter(|room| size <= *room);
+        let mut copy = self.begin_copy(path);
+        let copy_to = copy.as_mut().ok().and_then(Option::as_mut);
+        let contents = self.read(file, copy_to, room)?;
+        let copied = copy.and_then(|copy| self.finish_copy(copy, path));
+        let (content, content_base64) = self.inline(contents.bytes);
+        let digest = contents.digest;
+        self.baseline.insert(path.clone(), Original::File(digest));
+        self.list(FileChange {
+            path: path.clone(),
+            change: match before {
+                Some(_) => Change::Modified,
+                None => Change::Created,
+            },
+            size: Some(digest.size),
+            sha256: Some(hex(&digest.sha256)),
+            media_type: Some(media::type_of(path.as_bytes(), &contents.start).to_owned()),
+            content,
+            content_base64,
+        });
+        copied
+    }
+
+    fn list(&mut self, change: FileChange) {
+        (self.report)(&change);
+        self.outputs.files.push(change);
+    }
+
+    /// A file's content in the list's form: text, or else base64.
+    fn inline(&mut self, bytes: Option<Vec<u8>>) -> (Option<Text>, Option<Base64>) {
+        let (Some(bytes), Some(inline)) = (bytes, self.inline.as_mut()) else {
+            return (None, None);
+        };
+        inline.left.0 = inline.left.0.saturating_sub(bytes.len() as u64);
+        inline.held += 1;
+        match Kept::whole(bytes, Vec::new()).forms() {
+            (text, None) => (Some(text), None),
+            (_, base64) => (None, base64),
+        }
+    }
+
+    /// Takes a file's bytes out of the budget.
+    fn spend(&mut self, size: u64, allocated: u64) -> Result<(), String> {
+        let cap = self.caps.file_bytes;
+        if size > cap.0 {
+            return Err(format!(
+                "its size of {size} bytes is over the cap of {cap} ({allocated} bytes of it are not holes)"
+            ));
+        }
+        self.budget = self.budget.checked_sub(size).ok_or_else(|| {
+            format!(
+                "with its {size} bytes, all files together are over the cap of {}",
+                self.caps.total_bytes
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Reads a file once: into the digest, its copy, and memory if it is no larger than
+    /// `room`.
+    fn read(
+        &self,
+        file: &File,
+        mut copy: Option<&mut Copy>,
+        room: Option<u64>,
+    ) -> Result<Contents, String> {
+        let mut start = Vec::new();
+        let mut bytes = room.map(|_| Vec::new());
+        let mut size = 0;
+        let digest = Digest::of(file, |piece| {
+            if !self.caps.is_in_time() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if size == 0 {
+                start.extend_from_slice(&piece[..piece.len().min(media::START)]);
+            }
+            size += piece.len() as u64;
+            bytes.take_if(|_| room.is_some_and(|room| size > room));
+            if let Some(bytes) = &mut bytes {
+                bytes.extend_from_slice(piece);
+            }
+            if let Some(copy) = &mut copy {
+                copy.write(piece);
+            }
+            Ok(())
+        });
+        let digest = digest.map_err(unreadable)?;
+        Ok(Contents {
+            digest,
+            start,
+            bytes,
+        })
+    }
+
+    /// Begins the copy of a file, if files are copied out.
+    fn begin_copy(&mut self, path: &RawText) -> Result<Option<Copy>, String> {
+        let Some(out) = self.out else {
+            return Ok(None);
+        };
+        if self.outputs.error.is_some() {
+            return Err("not copied out: an earlier failure ended the copying".to_owned());
+        }
+        if is_reserved(path.as_bytes()) {
+            return Err(
+                "not copied out: its name is cellblock's own in the directory of --out".to_owned(),
+            );
+        }
+        out.begin(path).map(Some).map_err(|e| self.not_copied(e))
+    }
+
+    fn finish_copy(&mut self, copy: Option<Copy>, path: &RawText) -> Result<(), String> {
+        let (Some(copy), Some(out)) = (copy, self.out) else {
+            return Ok(());
+        };
+        let committed = copy.commit();
+        committed.map_err(|(call, error)| self.not_copied(out.error(call, &error, path)))
+    }
+
+    /// The reason; a failure that other files will meet too ends the copying.
+    fn not_copied(&mut self, error: SetupError) -> String {
+        let reason = format!("not copied out: {error}");
+        if !affects_one_name(&error) {
+            self.outputs.error = Some(error);
+        }
+        reason
+    }
+
+    fn skip(&mut self, path: RawText, reason: String) {
+        self.skips += 1;
+        if self.outputs.skipped.len() < self.caps.listed {
+            self.outputs.skipped.push(FileSkipped { path, reason });
+        }
+    }
+
+    /// Lists the files of the baseline that are gone. A cap may have hidden some from the
+    /// walk, so each is looked up by its name.
+    fn deletions(&mut self, workspace: BorrowedFd<'_>) {
+        let files = (self.baseline.iter()).filter(|(_, was)| matches!(was, Original::File(_)));
+        let missing = files.map(|(path, _)| path.clone());
+        let missing: Vec<RawText> = missing
+            .filter(|path| !self.present.contains(path))
+            .collect();
+        for path in missing {
+            if walk::is_file(workspace, &path) != Ok(false) {
+                continue;
+            }
+            self.changes += 1;
+            if self.outputs.files.len() < self.caps.listed {
+                self.baseline.remove(&path);
+                self.list(FileChange {
+                    path,
+                    change: Change::Deleted,
+                    size: None,
+                    sha256: None,
+                    media_type: None,
+                    content: None,
+                    content_base64: None,
+                });
+            }
+        }
+    }
+
+    fn finish(self) -> Outputs {
+        let mut outputs = self.outputs;
+        let listed = outputs.files.len() as u64;
+        outputs.note_cut("files", "head", self.changes, listed);
+        let skipped = outputs.skipped.len() as u64;
+        outputs.note_cut("files_skipped", "head", self.skips, skipped);
+        if let Some(inline) = self.inline {
+            let files = outputs.files.iter();
+            let with_content = files.filter(|file| file.change != Change::Deleted).count();
+            outputs.note_cut("inline_files", "whole", with_content as u64, inline.held);
+        }
+        outputs.files.sort_by(|a, b| a.path.cmp(&b.path));
+        outputs.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        outputs
+    }
+}
+
+fn unreadable(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => NO_TIME.to_owned(),
+        _ => format!("reading it failed: {error}"),
+    }
+}

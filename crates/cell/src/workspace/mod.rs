@@ -1,0 +1,90 @@
+//! The directories that a program writes to: what goes in before it starts, and what
+//! comes out when it has ended.
+//!
+//! In: [`inputs`] reads files, directories and archives with the caller's ids, into a
+//! [`Stage`] (names, and their content in memory) that init makes the workspace of. What
+//! was put in is the [`Baseline`].
+//!
+//! Out: [`collect`] walks the workspace, compares it with the baseline, and copies what
+//! changed to `--out` ([`OutDir`]); [`KeptDir`] gets everything back that the workspace
+//! contains. The workspace is a tmpfs that a hostile program filled: nothing in it is
+//! followed, only regular files are read, and entries, depth and bytes are limited.
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crate::spec::{Bytes, TmpfsLimit};
+
+mod baseline;
+mod collect;
+mod digest;
+mod fill;
+pub(crate) mod inputs;
+mod kept;
+mod media;
+mod out_dir;
+pub(crate) mod outputs;
+mod stage;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod write_back;
+
+pub(crate) use baseline::Baseline;
+pub(crate) use collect::{Outputs, collect};
+pub(crate) use digest::Digest;
+pub(crate) use kept::KeptDir;
+pub(crate) use out_dir::OutDir;
+pub(crate) use stage::{Entry, Kind, Piece, Stage};
+
+/// A tmpfs of the cell's, when no process can change it any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree<'a> {
+    /// Its root, open for reading.
+    pub(crate) dir: BorrowedFd<'a>,
+    /// Mount points of binds, relative to it: neither listed nor copied.
+    pub(crate) covered: &'a [PathBuf],
+    /// Whether its symbolic links are kept, so that none is reported as left out.
+    pub(crate) keeps_links: bool,
+}
+
+/// How much is looked at, listed and copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caps {
+    /// Changes listed, and entries listed as skipped.
+    pub(crate) listed: usize,
+    /// Directory entries looked at.
+    pub(crate) entries: u64,
+    /// Directories within directories.
+    pub(crate) depth: usize,
+    /// Size of one file.
+    pub(crate) file_bytes: Bytes,
+    /// Bytes digested, all files together.
+    pub(crate) total_bytes: Bytes,
+    /// Bytes of changed files whose content is put into the list, if any is.
+    pub(crate) inline_bytes: Option<Bytes>,
+    /// When to stop: what is not reached by then is listed as skipped.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Caps {
+    /// The caps for a tmpfs with this limit. Plain files within the limit pass all of
+    /// them; sparse files and hard links, which look larger than they are, may not.
+    pub(crate) fn of(limit: TmpfsLimit) -> Self {
+        Self {
+            listed: 1000,
+            entries: limit.inodes,
+            depth: walk::DEEPEST,
+            file_bytes: limit.size,
+            total_bytes: limit.size,
+            inline_bytes: None,
+            until: None,
+        }
+    }
+
+    /// Whether there is time for more.
+    pub(crate) fn is_in_time(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
+}
