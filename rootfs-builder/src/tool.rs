@@ -201,6 +201,25 @@ pub(crate) fn cell_uid() -> Result<u32> {
     Ok(run::resolve(&spec)?.plan.ids.outer_uid)
 }
 
+/// Messages of tools about a full disk.
+const DISK: [&str; 3] = ["No space left on device", "ENOSPC", "not enough free space"];
+
+/// Messages of tools about the network.
+const NETWORK: [&str; 12] = [
+    "Temporary failure resolving",
+    "Could not resolve",
+    "Could not connect",
+    "Failed to establish a new connection",
+    "NewConnectionError",
+    "NameResolutionError",
+    "Connection timed out",
+    "Connection failed",
+    "Network is unreachable",
+    "ReadTimeoutError",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+];
+
 /// Why a tool did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -222,27 +241,6 @@ impl Failure {
         self.mentions(&["404  Not Found", "404 Not Found"])
     }
 
-    fn is_network(&self) -> bool {
-        self.mentions(&[
-            "Temporary failure resolving",
-            "Could not resolve",
-            "Could not connect",
-            "Failed to establish a new connection",
-            "NewConnectionError",
-            "NameResolutionError",
-            "Connection timed out",
-            "Connection failed",
-            "Network is unreachable",
-            "ReadTimeoutError",
-            "ENOTFOUND",
-            "EAI_AGAIN",
-        ])
-    }
-
-    fn is_disk(&self) -> bool {
-        self.mentions(&["No space left on device", "ENOSPC", "not enough free space"])
-    }
-
     fn mentions(&self, signs: &[&str]) -> bool {
         match self {
             Self::Setup(_) => false,
@@ -259,7 +257,8 @@ impl From<SetupError> for Failure {
 
 impl From<Failure> for SetupError {
     fn from(failure: Failure) -> Self {
-        let (is_disk, is_network) = (failure.is_disk(), failure.is_network());
+        let is_disk = failure.mentions(&DISK);
+        let is_network = failure.mentions(&NETWORK);
         let error = match failure {
             Failure::Setup(error) => return error,
             Failure::Program { name, message, .. } => Self::new(Step::Store, message).on(name),
@@ -288,15 +287,15 @@ fn output(name: String, record: Record) -> Result<(String, String), Failure> {
         (Outcome::Signal, Some(signal)) => format!("ended by {signal}"),
         (outcome, _) => record.context.unwrap_or_else(|| format!("{outcome:?}")),
     };
-    let said = if stderr.trim().is_empty() {
+    let printed = if stderr.trim().is_empty() {
         &stdout
     } else {
         &stderr
     };
-    let separator = if said.trim().is_empty() { "" } else { ": " };
+    let separator = if printed.trim().is_empty() { "" } else { ": " };
     Err(Failure::Program {
         name,
-        message: format!("{how}{separator}{}", last_lines(said)),
+        message: format!("{how}{separator}{}", last_lines(printed)),
         output: format!("{stdout}\n{stderr}"),
     })
 }
