@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cell::spec::RemoteRequest;
 use cellblock::show::{self, Style};
 use proptest::prelude::*;
 use record::bytes::RawText;
@@ -48,6 +49,8 @@ fn the_published_schemas_are_current() {
     assert_is_current("docs/record.schema.json", &(schema + "\n")).unwrap();
     let schema = serde_json::to_string_pretty(&record::schema::of::<Event<'_>>()).unwrap();
     assert_is_current("docs/event.schema.json", &(schema + "\n")).unwrap();
+    let schema = serde_json::to_string_pretty(&RemoteRequest::json_schema_document()).unwrap();
+    assert_is_current("docs/request.schema.json", &(schema + "\n")).unwrap();
 }
 
 #[test]

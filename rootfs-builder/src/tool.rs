@@ -14,7 +14,7 @@ use crate::job::interrupted;
 use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
-use cell::spec::units::{Bytes, Span};
+use cell::spec::units::Bytes;
 use cell::spec::{self, Ask, Mode, Network, Partial, RootfsRef, Spec, Stdin, Stdio};
 use record::error::{Result, SetupError, Step};
 use record::stream::Text;
@@ -54,7 +54,7 @@ impl Tool {
         // dpkg-deb some hundred times.
         tool.partial.cgroup = Some("none".to_owned());
         tool.partial.limits = PartialLimits {
-            wall: Some(Bound(Some(Span(Duration::from_secs(3600))))),
+            wall: Some(Bound(Some(Duration::from_secs(3600)))),
             cpu_time: Some(Bound(None)),
             cpus: Some(Bound(None)),
             memory: Some(Bound(None)),
@@ -87,7 +87,7 @@ impl Tool {
     ) -> Self {
         let limits = PartialLimits {
             // Programs and modules may come from a cold disk.
-            wall: Some(Bound(Some(Span(Duration::from_secs(120))))),
+            wall: Some(Bound(Some(Duration::from_secs(120)))),
             // Without a cgroup, reserved address space counts, of which V8 takes
             // much.
             memory: Some(Bound(Some(Bytes::mib(2048)))),
@@ -112,7 +112,7 @@ impl Tool {
     }
 
     pub(crate) fn timeout(mut self, wall: Duration) -> Self {
-        self.partial.limits.wall = Some(Bound(Some(Span(wall))));
+        self.partial.limits.wall = Some(Bound(Some(wall)));
         self
     }
 

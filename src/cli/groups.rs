@@ -2,22 +2,28 @@
 //! their help. Defaults are those of the profile `default`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::format::Shaped;
 use super::values::{
-    OutputTo, PathPair, PortList, Variable, layer, output_to, path_pair, variable,
+    OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
 };
 use cell::spec::quantity::Bound;
-use cell::spec::units::{Bytes, Span};
-use cell::spec::{Layer, Network, OnOutput};
+use cell::spec::{Bytes, Layer, Network, OnOutput, PartialLimits, limits, profiles};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {
     /// Their long names; a test compares them with the declarations.
     const NAMES: &[&str];
+
+    /// Whether it has an option with this long name.
+    fn has(name: &str) -> bool {
+        Self::NAMES.contains(&name)
+    }
 }
 
 /// What a call reads and writes besides.
@@ -27,6 +33,11 @@ pub(super) struct Call {
     /// flags win over it
     #[arg(long, value_name = "FILE|-", help_heading = "Request")]
     pub spec: Option<PathBuf>,
+    /// Take what runs from a JSON request of somebody else, in a file or on standard
+    /// input (-); all that it does not say stays as the options have it, and host
+    /// paths, higher limits and weaker layers are refused (cellblock-request(5))
+    #[arg(long, value_name = "FILE|-", help_heading = "Request")]
+    pub request: Option<PathBuf>,
     /// Profile that the request builds on: the name of a built-in one (see
     /// `cellblock policy list`), or a path with a `/` or ending in .toml
     /// [default: for run, the one of its language; otherwise default]
@@ -61,6 +72,7 @@ pub(super) struct Call {
 impl Group for Call {
     const NAMES: &[&str] = &[
         "spec",
+        "request",
         "policy",
         "die-with-parent",
         "record",
@@ -134,7 +146,7 @@ pub struct Files {
     /// Wait this long for a directory of --workspace or --keep-tmp that another
     /// run is using, or none for as long as it takes [default: no wait]
     #[arg(long, value_name = "DUR")]
-    pub workspace_wait: Option<Bound<Span>>,
+    pub workspace_wait: Option<Bound<Duration>>,
     /// Working directory inside [default: /workspace]
     #[arg(long, value_name = "PATH")]
     pub cwd: Option<PathBuf>,
@@ -185,7 +197,7 @@ pub struct Networking {
     /// [default: none]
     #[arg(
         long, value_name = "none|host",
-        value_parser = PossibleValuesParser::new(["none", "host"]).map(network)
+        value_parser = PossibleValuesParser::new(["none", "host"]).try_map(named::<Network>)
     )]
     pub net: Option<Network>,
     /// TCP ports that may be connected to, by Landlock (Linux 6.7), or none;
@@ -202,91 +214,95 @@ impl Group for Networking {
     const NAMES: &[&str] = &["net", "tcp-connect", "tcp-bind"];
 }
 
-/// Bounds on resources.
+/// Bounds on resources. clap leaves a group without members where a field is flattened,
+/// so each option names its group.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Limits")]
 pub struct Limits {
-    /// Real time until the program is ended, such as 500ms, 2s or 1m 30s; a
-    /// bare number is seconds; none for no limit [default: 30s]
-    #[arg(long, visible_alias = "timeout", value_name = "DUR")]
-    pub wall: Option<Bound<Span>>,
-    /// Real time, on top of --wall, in which the program may see to its end
-    /// itself: its process group first gets SIGTERM, or the signal that cancels
-    /// the run; only then everything is killed. Or none [default: none]
-    #[arg(long, value_name = "DUR")]
-    pub grace: Option<Bound<Span>>,
-    /// CPU time of all processes together, user and system, or none [default:
-    /// 1m]
-    #[arg(long, value_name = "DUR")]
-    pub cpu_time: Option<Bound<Span>>,
-    /// CPUs that may be busy at once, such as 1 or 0.5, or none [default: 1]
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<Bound<f64>>,
-    /// Memory of all processes together in bytes, or with K, M, G or T (powers
-    /// of 1024), at least 4M, or none [default: 512M]
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<Bound<Bytes>>,
-    /// Processes and threads alive at once, or none [default: 64]
-    #[arg(long, value_name = "N")]
-    pub processes: Option<Bound<u64>>,
-    /// Open descriptors of each process, at least 8, or none [default: 256]
-    #[arg(long, value_name = "N")]
-    pub open_files: Option<Bound<u64>>,
-    /// Size of any one file that is written, or none [default: 256M]
-    #[arg(long, value_name = "SIZE")]
-    pub file_size: Option<Bound<Bytes>>,
-    /// Bytes kept of each of stdout and stderr, at most 1G [default: 1M]
-    #[arg(long, value_name = "SIZE")]
-    pub output: Option<Bytes>,
+    /// Those of the table of limits.
+    #[command(flatten)]
+    pub bounds: Bounds,
     /// What happens beyond --output: truncate keeps head and tail and counts
     /// the rest, kill ends the cell [default: truncate]
     #[arg(
-        long, value_name = "truncate|kill",
-        value_parser = PossibleValuesParser::new(["truncate", "kill"]).map(on_output)
+        long, group = "Limits", value_name = "truncate|kill",
+        value_parser = PossibleValuesParser::new(["truncate", "kill"]).try_map(named::<OnOutput>)
     )]
     pub on_output: Option<OnOutput>,
-    /// Bytes kept of all results together, at most 1G; what is beyond is counted
-    /// [default: 8M]
-    #[arg(long, value_name = "SIZE")]
-    pub results: Option<Bytes>,
-    /// Size of the tmpfs on /tmp, at least 64K [default: 64M]
-    #[arg(long, value_name = "SIZE")]
-    pub tmp_size: Option<Bytes>,
-    /// Size of the tmpfs on /workspace, at least 64K [default: 256M]
-    #[arg(long, value_name = "SIZE")]
-    pub workspace_size: Option<Bytes>,
-    /// Size of the tmpfs on /dev/shm, at least 64K [default: 64M]
-    #[arg(long, value_name = "SIZE")]
-    pub shm_size: Option<Bytes>,
     /// Cgroup for the limits: auto for the first that works, none for fallbacks
     /// only, or the path of a delegated directory [default: auto]
-    #[arg(long, value_name = "auto|none|PATH")]
+    #[arg(long, group = "Limits", value_name = "auto|none|PATH")]
     pub cgroup: Option<String>,
     /// Refuse to run when a limit would need a fallback
-    #[arg(long)]
+    #[arg(long, group = "Limits")]
     pub strict: bool,
 }
 
 impl Group for Limits {
-    const NAMES: &[&str] = &[
-        "wall",
-        "grace",
-        "cpu-time",
-        "cpus",
-        "memory",
-        "processes",
-        "open-files",
-        "file-size",
-        "output",
-        "on-output",
-        "results",
-        "tmp-size",
-        "workspace-size",
-        "shm-size",
-        "cgroup",
-        "strict",
-        "timeout",
-    ];
+    const NAMES: &[&str] = &["on-output", "cgroup", "strict"];
+
+    fn has(name: &str) -> bool {
+        Self::NAMES.contains(&name) || limits::table().any(|limit| limit.flags.contains(&name))
+    }
+}
+
+/// The options that [`limits::table`] declares.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds(pub PartialLimits);
+
+impl Args for Bounds {
+    fn augment_args(command: Command) -> Command {
+        let defaults = profiles::base_limits().unwrap_or_default();
+        limits::table().fold(command, |command, limit| {
+            let [flag, aliases @ ..] = limit.flags else {
+                return command;
+            };
+            let default = limit.given(&defaults).map(|default| default.text);
+            let read = |text: &str| {
+                limit.read(text, &mut PartialLimits::default())?;
+                Ok::<_, String>(text.to_owned())
+            };
+            command.arg(
+                Arg::new(*flag)
+                    .group("Limits")
+                    .long(*flag)
+                    .visible_aliases(aliases)
+                    .value_name(limit.value_name)
+                    .value_parser(read)
+                    .help(match default {
+                        Some(default) => format!("{} [default: {default}]", limit.help()),
+                        None => limit.help(),
+                    }),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Bounds {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut bounds = Self::default();
+        bounds.update_from_arg_matches(matches)?;
+        Ok(bounds)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for limit in limits::table() {
+            let text = limit
+                .flags
+                .first()
+                .map(|flag| matches.get_one::<String>(flag));
+            if let Some(text) = text.flatten() {
+                limit
+                    .read(text, &mut self.0)
+                    .map_err(|why| clap::Error::raw(ErrorKind::ValueValidation, why))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Layers of the cell.
@@ -298,7 +314,7 @@ pub struct Security {
     #[arg(
         long, value_name = "LAYER",
         value_parser = PossibleValuesParser::new(Layer::ALL.map(Layer::name))
-            .try_map(|name| layer(&name))
+            .try_map(named::<Layer>)
     )]
     pub without: Vec<Layer>,
     /// System call policy: the name of a built-in one, or the path of a JSON
@@ -327,18 +343,4 @@ impl Group for Security {
         "landlock-max-abi",
         "outer-uid",
     ];
-}
-
-fn network(name: String) -> Network {
-    match name.as_str() {
-        "host" => Network::Host,
-        _ => Network::None,
-    }
-}
-
-fn on_output(name: String) -> OnOutput {
-    match name.as_str() {
-        "kill" => OnOutput::Kill,
-        _ => OnOutput::Truncate,
-    }
 }

@@ -97,7 +97,7 @@ pub struct Run {
 #[command(override_usage = "cellblock exec [OPTIONS] -- PROG [ARGS]...")]
 pub struct Program {
     /// Program inside the cell, and its arguments
-    #[arg(value_names = ["PROG", "ARGS"], last = true, num_args = 1.., required_unless_present = "spec")]
+    #[arg(value_names = ["PROG", "ARGS"], last = true, num_args = 1.., required_unless_present_any = ["spec", "request"])]
     pub argv: Vec<OsString>,
 }
 

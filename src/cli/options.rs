@@ -10,9 +10,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
 use super::values::PathPair;
-use cell::spec::partial::{
-    Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialTmpfs,
-};
+use cell::spec::partial::{Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits};
 use cell::spec::tcp::{PartialTcp, TcpPorts};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -22,6 +20,8 @@ use record::error::{Result, SetupError, Step};
 pub struct Options {
     /// The spec file.
     pub spec: Option<PathBuf>,
+    /// The request of somebody else.
+    pub request: Option<PathBuf>,
     /// The profile to build on.
     pub policy: Option<String>,
     /// Where record and events go.
@@ -61,19 +61,19 @@ impl Needed {
 
     /// Takes note of the option with this long name; false when there is none.
     pub(super) fn note(&mut self, name: &str) -> bool {
-        for (group, needed) in [
-            (Files::NAMES, &mut self.files),
-            (Environment::NAMES, &mut self.environment),
-            (Networking::NAMES, &mut self.network),
-            (Limits::NAMES, &mut self.limits),
-            (Security::NAMES, &mut self.security),
+        for (has, needed) in [
+            (Files::has as fn(&str) -> bool, &mut self.files),
+            (Environment::has, &mut self.environment),
+            (Networking::has, &mut self.network),
+            (Limits::has, &mut self.limits),
+            (Security::has, &mut self.security),
         ] {
-            if group.contains(&name) {
+            if has(name) {
                 *needed = true;
                 return true;
             }
         }
-        Call::NAMES.contains(&name)
+        Call::has(name)
     }
 }
 
@@ -105,6 +105,7 @@ impl Options {
     pub(super) fn read(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
         let Call {
             spec,
+            request,
             policy,
             record,
             json,
@@ -115,6 +116,7 @@ impl Options {
         let outputs = Outputs::new(json, shaped.format(), record, events)?;
         Ok(Self {
             spec,
+            request,
             policy,
             outputs,
             die_with_parent,
@@ -178,22 +180,10 @@ impl Options {
     }
 
     fn limits(&self) -> PartialLimits {
-        let tmpfs = |size| PartialTmpfs { size, inodes: None };
+        let bounds = self.limits.bounds.0.clone();
         PartialLimits {
-            wall: self.limits.wall,
-            grace: self.limits.grace,
-            cpu_time: self.limits.cpu_time,
-            cpus: self.limits.cpus,
-            memory: self.limits.memory,
-            processes: self.limits.processes,
-            open_files: self.limits.open_files,
-            file_size: self.limits.file_size,
-            output: self.limits.output,
             on_output: self.limits.on_output,
-            results: self.limits.results,
-            tmp: tmpfs(self.limits.tmp_size),
-            workspace: tmpfs(self.limits.workspace_size),
-            shm: tmpfs(self.limits.shm_size),
+            ..bounds
         }
     }
 

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cell::spec::Layer;
+use serde::de::value::Error as ValueError;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 /// `SRC[:DST]`. The last colon counts, so a source with a colon in its name
 /// needs its destination spelled out.
@@ -112,8 +113,7 @@ pub(super) fn output_to(text: OsString) -> Result<OutputTo, String> {
     }
 }
 
-/// Reads the name of a layer that `--without` gives up.
-pub(super) fn layer(text: &str) -> Result<Layer, String> {
-    let known = Layer::ALL.into_iter().find(|layer| layer.name() == text);
-    known.ok_or_else(|| format!("`{text}` is no layer that can be given up"))
+/// Reads a name as files write it.
+pub(super) fn named<T: DeserializeOwned>(name: String) -> Result<T, ValueError> {
+    T::deserialize(name.into_deserializer())
 }

@@ -2,7 +2,6 @@
 //! they say, and whether one of the caller's own is sound.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
 use toml::{Table, Value};
@@ -47,10 +46,7 @@ pub(super) fn run(action: &PolicyAction) -> Result<u8> {
             (report(path, &problems), status)
         }
     };
-    let text = terminal::for_stdout(text);
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on("standard output"))?;
+    super::print(terminal::for_stdout(text).as_bytes())?;
     Ok(status)
 }
 

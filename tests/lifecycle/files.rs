@@ -188,8 +188,8 @@ fn from_standard_input(stage: &Stage) -> Check {
     let error = run.record.setup_error.ok_or_else(|| fail("it ran"))?;
     assert_eq!(
         error.to_string(),
-        "read the request: standard input: both the code (`-`) and the files (`files_from = \"-\"`, \
-         --files-from -) are to come from standard input, but only one can"
+        "read the request: standard input: the code (`-`) and the files (`files_from = \"-\"`, \
+         --files-from -) both read standard input, but only one can"
     );
     Ok(())
 }

@@ -45,6 +45,11 @@ pub(crate) const SUITE: Suite = Suite {
             run: of_two_readers_of_standard_input,
         },
         Scene {
+            name: "of-what-a-request-may-not-ask-for",
+            needs: &[],
+            run: of_what_a_request_may_not_ask_for,
+        },
+        Scene {
             name: "of-caps-on-what-is-not-captured",
             needs: &[],
             run: of_caps_on_what_is_not_captured,
@@ -248,24 +253,55 @@ fn when_one_destination_cannot_be_opened(stage: &Stage) -> Check {
     Ok(())
 }
 
+fn of_what_a_request_may_not_ask_for(stage: &Stage) -> Check {
+    let cell = |request: &str| {
+        let cell = stage.exec(["/bin/cat"]);
+        cell.option(["--request", "-", "--memory", "64M"])
+            .stdin(request)
+    };
+    let run = cell(r#"{"stdin": "given", "limits": {"memory": "32M"}}"#).run()?;
+    assert_eq!(run.stdout(), "given");
+    assert_eq!(run.record.limits["memory"].requested, 33_554_432.0);
+    let cases = [
+        (
+            r#"{"limits": {"memory": "65M"}}"#,
+            "request:limits.memory: is 65M, but the caller allows at most 64M",
+        ),
+        (
+            r#"{"binds": [{"source": "/etc"}]}"#,
+            "request:binds: there is no such field",
+        ),
+        (
+            r#"{"argv": ["/bin/sh"]}"#,
+            "request:argv: the caller says what runs, so a request cannot",
+        ),
+    ];
+    for (request, wanted) in cases {
+        let run = cell(request).run()?.ended(Outcome::Setup)?;
+        let error = run.record.setup_error.map(|error| error.to_string());
+        assert!(error.unwrap_or_default().contains(wanted), "{wanted}");
+    }
+    Ok(())
+}
+
 fn of_two_readers_of_standard_input(stage: &Stage) -> Check {
     let cases: [(Cell<'_>, &str); 3] = [
         (
             stage.python("1").option(["--spec", "-"]),
-            "both the request (`--spec -`) and the code",
+            "the spec file (`--spec -`) and the code",
         ),
         (
             stage
                 .exec(["/bin/true"])
                 .option(["--spec", "-", "--files-from", "-"]),
-            "both the request (`--spec -`) and the files",
+            "the spec file (`--spec -`) and the files",
         ),
         (
             stage
                 .exec(["/bin/true"])
                 .option(["--spec", "-"])
                 .stdin("{\"files_from\": \"-\"}"),
-            "both the request (`--spec -`) and the files",
+            "the spec file (`--spec -`) and the files",
         ),
     ];
     for (cell, piece) in cases {

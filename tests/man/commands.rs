@@ -132,10 +132,10 @@ fn behind(name: &str) -> String {
     let also = match name {
         "cellblock" => "cellblock-policy(5), cellblock-record(5), cellblock-events(5)",
         "cellblock-run" => {
-            "cellblock(1), cellblock-exec(1), cellblock-plan(1), cellblock-policy(5), cellblock-record(5), cellblock-events(5)"
+            "cellblock(1), cellblock-exec(1), cellblock-plan(1), cellblock-policy(5), cellblock-request(5), cellblock-record(5), cellblock-events(5)"
         }
         "cellblock-exec" => {
-            "cellblock(1), cellblock-run(1), cellblock-plan(1), cellblock-policy(5), cellblock-record(5), cellblock-events(5)"
+            "cellblock(1), cellblock-run(1), cellblock-plan(1), cellblock-policy(5), cellblock-request(5), cellblock-record(5), cellblock-events(5)"
         }
         "cellblock-show" => "cellblock(1), cellblock-run(1), cellblock-record(5)",
         "cellblock-rootfs-add" | "cellblock-rootfs-build" | "cellblock-rootfs-recipes" => {

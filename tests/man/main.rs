@@ -28,6 +28,7 @@ fn all_pages() -> BTreeMap<String, String> {
     let mut pages = commands::pages();
     pages.insert("cellblock-recipe.5".to_owned(), recipe_format());
     pages.insert("cellblock-policy.5".to_owned(), policy_format());
+    pages.insert("cellblock-request.5".to_owned(), request_format());
     pages.insert("cellblock-record.5".to_owned(), record_format());
     pages.insert("cellblock-events.5".to_owned(), events_format());
     pages
@@ -67,6 +68,36 @@ fn policy_format() -> String {
     words(
         &mut roff,
         "cellblock(1), cellblock-policy(1), cellblock-run(1), cellblock-exec(1), cellblock-record(5)",
+    );
+    roff.render()
+}
+
+fn request_format() -> String {
+    let mut roff = title("cellblock-request", "5");
+    roff.control("SH", ["NAME"]);
+    words(
+        &mut roff,
+        "cellblock-request - what somebody else may ask cellblock to run",
+    );
+    roff.control("SH", ["DESCRIPTION"]);
+    paragraphs(&mut roff, include_str!("request.txt"));
+    let schema = cell::spec::RemoteRequest::json_schema_document().to_value();
+    let style = reference::Style {
+        root: "FIELDS",
+        defaults: None,
+        own_words: &[
+            ("RawText", "text, or {\"base64\": …}"),
+            ("PartialLimits", "table, as limits of cellblock-policy(5)"),
+        ],
+        sections: &[],
+    };
+    reference::sections(&mut roff, &schema, &style);
+    roff.control("SH", ["EXAMPLE"]);
+    paragraphs(&mut roff, include_str!("request-example.txt"));
+    roff.control("SH", ["SEE ALSO"]);
+    words(
+        &mut roff,
+        "cellblock(1), cellblock-run(1), cellblock-exec(1), cellblock-policy(5), cellblock-record(5)",
     );
     roff.render()
 }

@@ -13,9 +13,9 @@
 use std::io::Read;
 use std::path::Path;
 
+use put::Unpacker;
 use serde::Serialize;
 
-use put::Unpacker;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::tree::open_top;

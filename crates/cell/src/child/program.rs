@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::resource::{getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
@@ -15,7 +15,7 @@ use super::Prepared;
 use super::fail::{At, Call, CallSite, Fail};
 use super::report::Reporter;
 use crate::drivers::CHANNEL_FD;
-use crate::plan::{Program, Rlimit, RlimitKind};
+use crate::plan::{Program, Rlimit};
 use record::bytes::RawText;
 use record::error::Step;
 use sys;
@@ -105,11 +105,11 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
     let fallback = [
         cell.fallback
             .memory
-            .map(|memory| Rlimit::fixed(RlimitKind::Data, memory.0)),
+            .map(|memory| Rlimit::fixed(Resource::RLIMIT_DATA, memory.0)),
         // Init counts as well.
         cell.fallback
             .processes
-            .map(|count| Rlimit::fixed(RlimitKind::Nproc, count + 1)),
+            .map(|count| Rlimit::fixed(Resource::RLIMIT_NPROC, count + 1)),
     ];
     for (index, limit) in cell
         .plan
@@ -118,7 +118,7 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
         .chain(fallback.iter().flatten())
         .enumerate()
     {
-        let resource = limit.resource.number();
+        let resource = limit.resource;
         let set = || {
             let (_, hard) = getrlimit(resource)?;
             let limit = limit.within(hard);

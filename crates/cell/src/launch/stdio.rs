@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::pipe2;
@@ -33,9 +34,10 @@ impl Streams {
     /// # Errors
     /// When a stream of the caller's would lead out of the cell.
     pub(super) fn new(plan: &Plan) -> Result<Self> {
-        let stdin = match plan.program.stdin {
+        let stdin = match &plan.program.stdin {
             Stdin::Inherit => None,
             Stdin::Null => Some(open_null()?),
+            Stdin::Inline(text) => Some(filled_pipe(text.as_bytes())?),
         };
         let (output, program) = if plan.watch.stdio == Stdio::Inherit {
             ([None, None], [stdin, None, None])
@@ -112,6 +114,27 @@ fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
     // (pipe(7), pipe-user-pages-soft) the kernel refuses, and the usual size does.
     let _ = fcntl(&read, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE));
     Ok((read, write))
+}
+
+/// The read end of a pipe that holds `text` and nothing more. A file in memory could be
+/// executed, and the program, as its owner, could let itself write to it.
+fn filled_pipe(text: &[u8]) -> Result<OwnedFd> {
+    let failed = |call, errno| {
+        SetupError::os(Step::Stdio, call, errno)
+            .on(NAMES[0])
+            .hint("give less standard input: the kernel grants this user no pipe that holds it")
+    };
+    let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed("pipe2", e))?;
+    set_nonblocking(&write)?;
+    let size = i32::try_from(text.len()).unwrap_or(i32::MAX);
+    if size > 0 {
+        fcntl(&write, FcntlArg::F_SETPIPE_SZ(size)).map_err(|e| failed("fcntl", e))?;
+    }
+    let written = nix::unistd::write(&write, text).map_err(|e| failed("write", e))?;
+    if written < text.len() {
+        return Err(failed("write", Errno::EAGAIN));
+    }
+    Ok(read)
 }
 
 /// The stream's name, for messages.

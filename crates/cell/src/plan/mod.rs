@@ -1,7 +1,6 @@
 //! A spec resolved against this host: pure data that says everything a launch
 //! will do.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,9 +9,8 @@ use serde::Serialize;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
 use crate::spec::{
-    Bytes, CgroupChoice, FileSource, FilesFrom, Layer, Limits, Network, Scratch, Spec, Stdio,
+    Bytes, CgroupChoice, FilesFrom, InputFile, Layer, Limits, Network, Scratch, Spec, Stdio,
 };
-use record::bytes::RawText;
 use record::error::Result;
 
 mod ids;
@@ -27,7 +25,7 @@ pub use ids::Ids;
 pub use landlock::{Access, LandlockPlan, LandlockRule};
 pub use mounts::{Mount, MountKind, Seal, Source};
 pub use program::{Program, Request as ProgramRequest};
-pub use rlimits::{Rlimit, RlimitKind};
+pub use rlimits::Rlimit;
 pub use scratch::{ScratchDir, Storage};
 
 /// Everything that a launch will do.
@@ -46,11 +44,14 @@ pub struct Plan {
     /// What the places are that the program writes to.
     pub scratch: Vec<ScratchDir>,
     /// Files copied into `/workspace`.
-    pub files: Vec<FileCopy>,
+    pub files: Vec<InputFile>,
     /// What `/workspace` begins with besides.
     pub files_from: Option<FilesFrom>,
-    /// What is asked of a cgroup.
-    pub cgroup: CgroupPlan,
+    /// Bounds on resources. A cgroup holds memory, processes and CPUs where there is
+    /// one; the supervisor watches times and output.
+    pub limits: Limits,
+    /// Where the cgroup comes from.
+    pub cgroup: CgroupChoice,
     /// Limits set by setrlimit(2) in any case.
     pub rlimits: Vec<Rlimit>,
     /// Limits set only where no cgroup holds them.
@@ -65,17 +66,10 @@ pub struct Plan {
     pub program: Program,
     /// What the supervisor watches for.
     pub watch: Watch,
-    /// For the record: the rootfs.
+    /// What the rootfs is called in the record.
     pub rootfs: String,
-    /// For the record: the policy profile.
-    pub profile: String,
-    /// Layers that the caller gives up.
-    pub given_up: Vec<Layer>,
     /// Refuse to run when a limit would need a fallback.
     pub strict: bool,
-    /// What the caller asked for, for the record.
-    #[serde(skip)]
-    pub limits: Limits,
 }
 
 /// A kind of namespace (namespaces(7)).
@@ -98,43 +92,6 @@ pub enum Namespace {
     Cgroup,
 }
 
-impl Namespace {
-    /// Its name in `/proc/PID/ns`, apart from `mnt`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Pid => "pid",
-            Self::Mount => "mount",
-            Self::Net => "net",
-            Self::Ipc => "ipc",
-            Self::Uts => "uts",
-            Self::Cgroup => "cgroup",
-        }
-    }
-}
-
-/// A file copied into `/workspace`.
-#[derive(Clone, Debug, Serialize)]
-pub struct FileCopy {
-    /// Where its content comes from.
-    pub source: FileSource,
-    /// Path below `/workspace`.
-    pub target: PathBuf,
-}
-
-/// What is asked of a cgroup.
-#[derive(Clone, Debug, Serialize)]
-pub struct CgroupPlan {
-    /// Where it comes from.
-    pub choice: CgroupChoice,
-    /// `memory.max`, with swap off.
-    pub memory: Option<Bytes>,
-    /// `pids.max`, the cell's init not counted.
-    pub processes: Option<u64>,
-    /// `cpu.max`, in CPUs.
-    pub cpus: Option<f64>,
-}
-
 /// Mechanisms for limits that no cgroup holds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Fallback {
@@ -147,6 +104,15 @@ pub struct Fallback {
 }
 
 impl Fallback {
+    /// For a cell without any cgroup.
+    fn of(limits: &Limits) -> Self {
+        Self {
+            memory: limits.memory,
+            processes: limits.processes,
+            cpus: limits.cpus.map(|cpus| cpus.ceil() as usize),
+        }
+    }
+
     /// The limits in whose place the seccomp policy refuses calls.
     pub const fn unheld(&self) -> seccomp::Unheld {
         seccomp::Unheld {
@@ -159,16 +125,6 @@ impl Fallback {
 /// What the supervisor watches for.
 #[derive(Clone, Debug, Serialize)]
 pub struct Watch {
-    /// Real time.
-    pub wall: Option<Duration>,
-    /// Real time between the warning of the end and the end.
-    pub grace: Option<Duration>,
-    /// CPU time of all processes together.
-    pub cpu_time: Option<Duration>,
-    /// Bytes kept of each stream.
-    pub output: Bytes,
-    /// Whether exceeding `output` ends the cell.
-    pub kill_on_output: bool,
     /// Whether stdout and stderr are captured.
     pub stdio: Stdio,
     /// Where changed files go.
@@ -178,9 +134,6 @@ pub struct Watch {
     pub kept_wait: Option<Duration>,
     /// Bytes of changed files that the record holds.
     pub inline_files: Option<Bytes>,
-    /// The environment's names, for the record's readers.
-    #[serde(skip)]
-    pub env: BTreeMap<String, RawText>,
 }
 
 impl Plan {
@@ -194,7 +147,6 @@ impl Plan {
         tree: &Tree,
         program: program::Request,
     ) -> Result<Self> {
-        let limits = spec.limits.clone();
         let scratch = scratch::choose(spec)?;
         Ok(Self {
             id: new_id(host),
@@ -203,48 +155,24 @@ impl Plan {
             hostname: spec.hostname.clone(),
             mounts: mounts::plan(spec, tree, &program.files, &scratch),
             scratch,
-            files: spec
-                .files
-                .iter()
-                .map(|f| FileCopy {
-                    source: f.source.clone(),
-                    target: f.target.clone(),
-                })
-                .collect(),
+            files: spec.files.clone(),
             files_from: spec.files_from.clone(),
-            cgroup: CgroupPlan {
-                choice: spec.cgroup.clone(),
-                memory: limits.memory,
-                processes: limits.processes,
-                cpus: limits.cpus,
-            },
-            rlimits: rlimits::plan(&limits),
-            fallback: Fallback {
-                memory: limits.memory,
-                processes: limits.processes,
-                cpus: limits.cpus.map(|cpus| cpus.ceil() as usize),
-            },
+            cgroup: spec.cgroup.clone(),
+            rlimits: rlimits::plan(&spec.limits),
+            fallback: Fallback::of(&spec.limits),
+            limits: spec.limits.clone(),
             userns_limit: !spec.without.contains(&Layer::UsernsLimit),
             landlock: landlock::plan(spec, host, tree)?,
             seccomp: seccomp_policy(spec),
             program: Program::new(spec, host, program),
             watch: Watch {
-                wall: limits.wall,
-                grace: limits.grace,
-                cpu_time: limits.cpu_time,
-                output: limits.output,
-                kill_on_output: limits.on_output == crate::spec::OnOutput::Kill,
                 stdio: spec.stdio,
                 out: spec.out.clone(),
                 kept_wait: spec.workspace_wait,
                 inline_files: spec.inline_files,
-                env: spec.env.clone(),
             },
             rootfs: tree.label.clone(),
-            profile: spec.profile.clone(),
-            given_up: spec.without.iter().copied().collect(),
             strict: spec.strict,
-            limits,
         })
     }
 

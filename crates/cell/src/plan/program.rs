@@ -22,7 +22,7 @@ pub struct Program {
     pub cwd: PathBuf,
     /// Whether it has a driver's channel, from [`crate::drivers::CHANNEL_FD`] on.
     pub channel: bool,
-    /// Whether stdin is the caller's, or empty.
+    /// Where standard input comes from.
     pub stdin: Stdin,
 }
 
@@ -69,7 +69,7 @@ impl Program {
             env,
             cwd: spec.cwd.clone(),
             channel: request.channel,
-            stdin: spec.stdin,
+            stdin: spec.stdin.clone(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Limits set by setrlimit(2) in every cell.
 
 use nix::sys::resource::Resource;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::spec::{Bytes, Limits};
 
@@ -9,7 +9,8 @@ use crate::spec::{Bytes, Limits};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rlimit {
     /// Which.
-    pub resource: RlimitKind,
+    #[serde(serialize_with = "by_name")]
+    pub resource: Resource,
     /// What holds.
     pub soft: u64,
     /// How far the program may raise it.
@@ -18,7 +19,7 @@ pub struct Rlimit {
 
 impl Rlimit {
     /// A limit that the program cannot raise.
-    pub const fn fixed(resource: RlimitKind, value: u64) -> Self {
+    pub const fn fixed(resource: Resource, value: u64) -> Self {
         Self {
             resource,
             soft: value,
@@ -26,8 +27,8 @@ impl Rlimit {
         }
     }
 
-    /// What a process gets whose own hard limit is `hard`: nobody in a cell may
-    /// raise one.
+    /// What a process gets whose own hard limit is `hard`: no process in a cell may
+    /// raise it.
     #[must_use]
     pub fn within(self, hard: u64) -> Self {
         let hard = self.hard.min(hard);
@@ -39,54 +40,8 @@ impl Rlimit {
     }
 }
 
-/// The resources that cellblock limits (getrlimit(2)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum RlimitKind {
-    /// Bytes of a core file.
-    Core,
-    /// Seconds of CPU time of one process.
-    Cpu,
-    /// Bytes of private writable memory of one process.
-    Data,
-    /// Bytes of one file.
-    Fsize,
-    /// Bytes of memory that one process locks.
-    Memlock,
-    /// Bytes in POSIX message queues of the user namespace.
-    Msgqueue,
-    /// 20 minus the lowest nice value.
-    Nice,
-    /// Descriptors of one process.
-    Nofile,
-    /// Processes and threads in the user namespace.
-    Nproc,
-    /// The highest real-time priority.
-    Rtprio,
-    /// Queued signals of the user namespace.
-    Sigpending,
-    /// Bytes of a process's main stack.
-    Stack,
-}
-
-impl RlimitKind {
-    /// Its number, as setrlimit(2) takes it.
-    pub const fn number(self) -> Resource {
-        match self {
-            Self::Core => Resource::RLIMIT_CORE,
-            Self::Cpu => Resource::RLIMIT_CPU,
-            Self::Data => Resource::RLIMIT_DATA,
-            Self::Fsize => Resource::RLIMIT_FSIZE,
-            Self::Memlock => Resource::RLIMIT_MEMLOCK,
-            Self::Msgqueue => Resource::RLIMIT_MSGQUEUE,
-            Self::Nice => Resource::RLIMIT_NICE,
-            Self::Nofile => Resource::RLIMIT_NOFILE,
-            Self::Nproc => Resource::RLIMIT_NPROC,
-            Self::Rtprio => Resource::RLIMIT_RTPRIO,
-            Self::Sigpending => Resource::RLIMIT_SIGPENDING,
-            Self::Stack => Resource::RLIMIT_STACK,
-        }
-    }
+fn by_name<S: Serializer>(resource: &Resource, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{resource:?}"))
 }
 
 /// With 0, the kernel still runs the host's core handler where `core_pattern`
@@ -105,21 +60,26 @@ const STACK: u64 = Bytes::MIB * 8;
 
 /// The limits of every process in the cell.
 pub(super) fn plan(limits: &Limits) -> Vec<Rlimit> {
-    use RlimitKind as Kind;
     let asked = [
         // One second above: the supervisor's own count, which covers all
         // processes, is meant to bind first.
-        limits.cpu_time.map(|t| (Kind::Cpu, t.as_secs() + 2)),
-        limits.file_size.map(|size| (Kind::Fsize, size.0)),
-        limits.open_files.map(|count| (Kind::Nofile, count)),
+        limits
+            .cpu_time
+            .map(|t| (Resource::RLIMIT_CPU, t.as_secs() + 2)),
+        limits
+            .file_size
+            .map(|size| (Resource::RLIMIT_FSIZE, size.0)),
+        limits
+            .open_files
+            .map(|count| (Resource::RLIMIT_NOFILE, count)),
     ];
     let fixed = [
-        (Kind::Core, CORE),
-        (Kind::Memlock, MEMLOCK),
-        (Kind::Msgqueue, MSGQUEUE),
-        (Kind::Nice, 0),
-        (Kind::Rtprio, 0),
-        (Kind::Sigpending, SIGPENDING),
+        (Resource::RLIMIT_CORE, CORE),
+        (Resource::RLIMIT_MEMLOCK, MEMLOCK),
+        (Resource::RLIMIT_MSGQUEUE, MSGQUEUE),
+        (Resource::RLIMIT_NICE, 0),
+        (Resource::RLIMIT_RTPRIO, 0),
+        (Resource::RLIMIT_SIGPENDING, SIGPENDING),
     ];
     let all = fixed.into_iter().chain(asked.into_iter().flatten());
     all.map(|(resource, value)| Rlimit::fixed(resource, value))
@@ -131,7 +91,7 @@ pub(super) fn plan(limits: &Limits) -> Vec<Rlimit> {
 fn stack(limits: &Limits) -> Rlimit {
     let memory = limits.memory.map_or(libc::RLIM_INFINITY, |memory| memory.0);
     Rlimit {
-        resource: RlimitKind::Stack,
+        resource: Resource::RLIMIT_STACK,
         soft: STACK,
         hard: memory.max(STACK),
     }

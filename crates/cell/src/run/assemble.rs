@@ -13,10 +13,10 @@ use crate::drivers::Driver;
 use crate::launch::Running;
 use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
-use crate::spec::{Command, Limits, Network, Spec, TmpfsLimit};
+use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
-use crate::supervise::verdict::{End, Evidence, Place, Stop, Verdict, judge};
-use crate::supervise::{Execution, Measured, Observed};
+use crate::supervise::verdict::{self, End, Evidence, Place, Stop, Verdict, judge};
+use crate::supervise::{Execution, Observed};
 use crate::workspace::Outputs;
 use record::error::SetupError;
 use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
@@ -135,7 +135,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         denied_to_interpreter,
         usage,
         limits,
-        isolation: Some(isolation(plan, filter, cgroup.map(|c| c.record))),
+        isolation: Some(isolation(spec, plan, filter, cgroup.map(|c| c.record))),
         timing,
         warnings,
         ..outline(Some(spec), verdict, stdout, stderr, plan.id.clone())
@@ -144,19 +144,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
 
 /// The record of a call whose cell was never launched.
 pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
-    let limits = spec.map_or_else(unlimited, |spec| spec.limits.clone());
-    let verdict = judge(&Evidence {
-        end: End::NotStarted(error.clone()),
-        stopped: None,
-        measured: Measured::default(),
-        last_words: None,
-        stderr: String::new(),
-        denied: &[],
-        error: None,
-        broken_syntax: false,
-        limits: &limits,
-        place: Place::default(),
-    });
+    let verdict = verdict::not_set_up(&error);
     Record {
         setup_error: Some(error),
         ..outline(spec, verdict, None, None, String::new())
@@ -168,29 +156,6 @@ fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'
         driver,
         rootfs: &plan.rootfs,
         has_network: spec.network != Network::None,
-    }
-}
-
-fn unlimited() -> Limits {
-    let none = TmpfsLimit {
-        size: crate::spec::Bytes(0),
-        inodes: 0,
-    };
-    Limits {
-        wall: None,
-        grace: None,
-        cpu_time: None,
-        cpus: None,
-        memory: None,
-        processes: None,
-        open_files: None,
-        file_size: None,
-        output: crate::spec::Bytes(0),
-        on_output: crate::spec::OnOutput::Truncate,
-        results: crate::spec::Bytes(0),
-        tmp: none,
-        workspace: none,
-        shm: none,
     }
 }
 

@@ -4,12 +4,13 @@ use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
 use crate::plan::{Namespace, Plan, Rlimit};
-use crate::spec::Layer;
+use crate::spec::{Layer, Spec};
 use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
 /// for a program that ran, all of them did.
 pub(super) fn isolation(
+    spec: &Spec,
     plan: &Plan,
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
@@ -31,12 +32,12 @@ pub(super) fn isolation(
             .map(|(name, _)| (*name).to_owned())
             .collect()
     });
-    let own_proc = !plan.given_up.contains(&Layer::Proc);
+    let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
             .namespaces
             .iter()
-            .map(|namespace| namespace.name().to_owned())
+            .map(|namespace| format!("{namespace:?}").to_lowercase())
             .collect(),
         uid: IdRecord {
             inside: plan.ids.inner_uid,
@@ -61,10 +62,10 @@ pub(super) fn isolation(
         .to_owned(),
         proc: if own_proc { "own" } else { "host" }.to_owned(),
         rootfs: plan.rootfs.clone(),
-        profile: plan.profile.clone(),
+        profile: spec.profile.clone(),
         cgroup,
-        given_up: plan
-            .given_up
+        given_up: spec
+            .without
             .iter()
             .map(|layer| layer.name().to_owned())
             .collect(),
@@ -73,13 +74,13 @@ pub(super) fn isolation(
 
 /// What the program has: init inherits the caller's hard limits.
 fn rlimit(limit: &Rlimit) -> RlimitRecord {
-    let limit = match getrlimit(limit.resource.number()) {
+    let limit = match getrlimit(limit.resource) {
         Ok((_, hard)) => limit.within(hard),
         Err(_) => *limit,
     };
     let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
     RlimitRecord {
-        resource: format!("{:?}", limit.resource.number()),
+        resource: format!("{:?}", limit.resource),
         soft: bound(limit.soft),
         hard: bound(limit.hard),
     }

@@ -217,13 +217,12 @@ fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCg
 
 /// The cell's cgroup, and why it holds fewer limits or does not exist.
 fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
-    let wanted = &plan.cgroup;
     let limits = CgroupLimits {
-        memory: wanted.memory,
-        processes: wanted.processes,
-        cpus: wanted.cpus,
+        memory: plan.limits.memory,
+        processes: plan.limits.processes,
+        cpus: plan.limits.cpus,
     };
-    let attempt = CgroupSite::find(&wanted.choice)?.cell(&plan.id, &limits)?;
+    let attempt = CgroupSite::find(&plan.cgroup)?.cell(&plan.id, &limits)?;
     let mut reasons: Vec<String> = attempt.tried.iter().map(ToString::to_string).collect();
     if let Some(cell) = &attempt.cell {
         reasons.extend(cell.unenforced().iter().map(ToString::to_string));

@@ -1,5 +1,6 @@
 //! The one place of this module that reads files: profiles, spec files, code.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -9,7 +10,7 @@ use super::partial::{CodeFrom, Partial, is_stdin};
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
 use super::resolve::{Ask, Layer, Mode, Origin, resolve};
-use super::{Bytes, Spec, Stdin, Stdio};
+use super::{Bytes, RemoteRequest, Spec, Stdin, Stdio, request};
 use record::error::{Result, SetupError, Step};
 
 /// Larger profiles, spec files and programs are refused.
@@ -25,21 +26,43 @@ const LARGEST: Bytes = Bytes::mib(64);
 /// A file that cannot be read, or a value that is not allowed; each names its
 /// file and field.
 pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<Spec> {
+    load_with_request(ask, spec_file, None, flags)
+}
+
+/// The same for a request from somebody else, on top of what the caller says. The
+/// request `-` is standard input.
+///
+/// # Errors
+/// Those of [`load`], and a field or value of the request that the caller does not
+/// allow.
+pub fn load_with_request(
+    ask: &Ask<'_>,
+    spec_file: Option<&Path>,
+    request: Option<&Path>,
+    flags: Partial,
+) -> Result<Spec> {
+    let documents = [
+        ("the spec file (`--spec -`)", spec_file),
+        ("the request (`--request -`)", request),
+    ];
+    // What the flags want of standard input is known before it is read.
+    refuse_two_on_stdin(documents, &[&flags])?;
     let mut upper = Vec::new();
     if let Some(path) = spec_file {
-        // What the flags want of standard input is known before it is read.
-        refuse_two_on_stdin(spec_file, &[&flags])?;
         upper.push(spec_layer(path, ask.cwd)?);
     }
     upper.push(Layer {
         origin: Origin::Flags,
         partial: flags,
     });
+    if let Some(path) = request {
+        upper.push(request_layer(path, ask.cwd)?);
+    }
     for layer in &mut upper {
         layer.partial.root_at(ask.cwd);
     }
     let partials: Vec<&Partial> = upper.iter().map(|layer| &layer.partial).collect();
-    refuse_two_on_stdin(spec_file, &partials)?;
+    refuse_two_on_stdin(documents, &partials)?;
     refuse_caps_without_capture(&upper, ask)?;
     // Only the last layer that says what runs is heard, so only its file, or
     // the caller's standard input, is read.
@@ -70,34 +93,48 @@ pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<S
     }
     layers.append(&mut upper);
     let mut spec = resolve(layers, profile, ask)?;
-    if spec_file.is_some_and(is_stdin) {
+    if spec_file.is_some_and(is_stdin) && matches!(spec.stdin, Stdin::Inherit) {
         spec.stdin = Stdin::Null;
     }
     Ok(spec)
 }
 
 fn spec_layer(path: &Path, cwd: &Path) -> Result<Layer> {
-    let (origin, text) = if is_stdin(path) {
-        let bytes = read_all(std::io::stdin().lock(), "standard input")?;
-        (Origin::Stdin, as_text(bytes, "standard input")?)
-    } else {
-        let path = cwd.join(path);
-        let text = read_text(&path)?;
-        (Origin::File(path), text)
+    let origin = match is_stdin(path) {
+        true => Origin::Stdin,
+        false => Origin::File(cwd.join(path)),
     };
+    let text = as_text(read_document(path, cwd, LARGEST)?, &origin)?;
     let format = Format::of(&origin.to_string(), &text);
     let partial = parse(&text, format).map_err(|error| located(error, &origin))?;
     Ok(Layer { origin, partial })
 }
 
+fn request_layer(path: &Path, cwd: &Path) -> Result<Layer> {
+    let origin = Origin::Request;
+    let bytes = read_document(path, cwd, request::LARGEST)?;
+    let text = as_text(bytes, &origin)?;
+    let request: RemoteRequest =
+        parse(&text, Format::Json).map_err(|error| located(error, &origin))?;
+    if let Some(fault) = request.faults().into_iter().next() {
+        return Err(origin.fault(fault));
+    }
+    let partial = request.into_partial();
+    Ok(Layer { origin, partial })
+}
+
 /// Standard input has one reader. The later one of `layers` wins.
-fn refuse_two_on_stdin(spec_file: Option<&Path>, layers: &[&Partial]) -> Result<()> {
+fn refuse_two_on_stdin(
+    [spec_file, request]: [(&str, Option<&Path>); 2],
+    layers: &[&Partial],
+) -> Result<()> {
     let layers = || layers.iter().rev();
     let code = layers().find(|layer| layer.names_command());
     let code = code.and_then(|layer| layer.code_file.as_deref());
     let files = layers().find_map(|layer| layer.files_from.as_deref());
     let claims = [
-        ("the request (`--spec -`)", spec_file),
+        spec_file,
+        request,
         ("the code (`-`)", code),
         ("the files (`files_from = \"-\"`, --files-from -)", files),
     ];
@@ -107,11 +144,10 @@ fn refuse_two_on_stdin(spec_file: Option<&Path>, layers: &[&Partial]) -> Result<
     let (Some((first, _)), Some((second, _))) = (claims.next(), claims.next()) else {
         return Ok(());
     };
-    let message =
-        format!("both {first} and {second} are to come from standard input, but only one can");
+    let message = format!("{first} and {second} both read standard input, but only one can");
     Err(SetupError::new(Step::Spec, message)
         .on("standard input")
-        .hint("give the request as a file, the code as FILE or with -c, or the files as a directory or an archive's path"))
+        .hint("give the document as a file, the code as FILE or with -c, or the files as a directory or an archive's path"))
 }
 
 /// What a call says about captured output means nothing where none is captured. A
@@ -147,14 +183,11 @@ fn read_code(what: &mut Partial, cwd: &Path) -> Result<()> {
     let Some(file) = what.code_file.take() else {
         return Ok(());
     };
-    let (bytes, from) = if is_stdin(&file) {
-        let bytes = read_all(std::io::stdin().lock(), "standard input")?;
-        (bytes, CodeFrom::Stdin)
-    } else {
-        (read_file(&cwd.join(&file))?, CodeFrom::File(file))
-    };
-    what.code = Some(bytes.into());
-    what.code_from = Some(from);
+    what.code = Some(read_document(&file, cwd, LARGEST)?.into());
+    what.code_from = Some(match is_stdin(&file) {
+        true => CodeFrom::Stdin,
+        false => CodeFrom::File(file),
+    });
     Ok(())
 }
 
@@ -184,34 +217,42 @@ fn usual_profile(upper: &[Layer], ask: &Ask<'_>) -> &'static str {
 /// # Errors
 /// It cannot be opened or read, is too large, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    as_text(read_file(path)?, path.display())
+    as_text(read_file(path, LARGEST)?, path.display())
 }
 
-fn as_text(bytes: Vec<u8>, name: impl std::fmt::Display) -> Result<String> {
+fn as_text(bytes: Vec<u8>, name: impl Display) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         SetupError::new(Step::Spec, format!("is not UTF-8 text at byte {at}")).on(name)
     })
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>> {
+/// Reads a file, or standard input when `path` is `-`.
+fn read_document(path: &Path, cwd: &Path, most: Bytes) -> Result<Vec<u8>> {
+    match is_stdin(path) {
+        true => read_all(std::io::stdin().lock(), "standard input", most),
+        false => read_file(&cwd.join(path), most),
+    }
+}
+
+fn read_file(path: &Path, most: Bytes) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(|error| {
         let failure = SetupError::io(Step::Spec, "open", &error).on(path.display());
         match error.kind() {
-            ErrorKind::NotFound => failure.hint("name a file of the host's that exists"),
+            ErrorKind::NotFound => failure.hint("name a file that exists on the host"),
             ErrorKind::PermissionDenied => failure.hint("name a file that you may read"),
             _ => failure,
         }
     })?;
-    read_all(file, path.display())
+    read_all(file, path.display(), most)
 }
 
-fn read_all(input: impl Read, name: impl std::fmt::Display) -> Result<Vec<u8>> {
+fn read_all(input: impl Read, name: impl Display, most: Bytes) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    match input.take(LARGEST.0 + 1).read_to_end(&mut bytes) {
+    match input.take(most.0 + 1).read_to_end(&mut bytes) {
         Err(error) => Err(SetupError::io(Step::Spec, "read", &error).on(name)),
-        Ok(_) if bytes.len() as u64 > LARGEST.0 => {
-            let message = format!("is larger than {LARGEST}");
+        Ok(_) if bytes.len() as u64 > most.0 => {
+            let message = format!("is larger than {most}");
             Err(SetupError::new(Step::Spec, message).on(name))
         }
         Ok(_) => Ok(bytes),

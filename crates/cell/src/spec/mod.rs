@@ -10,20 +10,24 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use load::load;
+pub use limits::{Limits, PartialLimits, TmpfsLimit};
+pub use load::{load, load_with_request};
 pub use partial::Partial;
+pub use request::{RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
 pub use units::Bytes;
 
 use record::bytes::RawText;
 
 pub(crate) mod language;
+pub mod limits;
 pub mod load;
 mod node;
 pub mod partial;
 pub mod profiles;
 pub mod quantity;
 pub mod read;
+mod request;
 pub mod resolve;
 pub mod tcp;
 pub mod units;
@@ -64,17 +68,6 @@ impl Scratch {
             Self::Workspace => "workspace",
             Self::Tmp => "tmp",
             Self::Shm => "shm",
-        }
-    }
-}
-
-impl Limits {
-    /// The bounds of this tmpfs.
-    pub const fn of(&self, scratch: Scratch) -> TmpfsLimit {
-        match scratch {
-            Scratch::Workspace => self.workspace,
-            Scratch::Tmp => self.tmp,
-            Scratch::Shm => self.shm,
         }
     }
 }
@@ -223,49 +216,6 @@ pub enum Network {
     Host,
 }
 
-/// Bounds on resources. `None` means no bound.
-#[derive(Clone, Debug, Serialize)]
-pub struct Limits {
-    /// Real time from the program's start to its end.
-    pub wall: Option<Duration>,
-    /// Real time between the signal by which a program is told of its end and
-    /// that end, on top of `wall`.
-    pub grace: Option<Duration>,
-    /// CPU time of all processes together, user and system.
-    pub cpu_time: Option<Duration>,
-    /// CPUs that may be busy at once; a fraction is allowed.
-    pub cpus: Option<f64>,
-    /// Memory of all processes together, swap excluded.
-    pub memory: Option<Bytes>,
-    /// Processes and threads alive at once.
-    pub processes: Option<u64>,
-    /// Open descriptors per process (RLIMIT_NOFILE).
-    pub open_files: Option<u64>,
-    /// Size of any one file that is written (RLIMIT_FSIZE).
-    pub file_size: Option<Bytes>,
-    /// Bytes kept of each of stdout and stderr.
-    pub output: Bytes,
-    /// What happens when a stream exceeds `output`.
-    pub on_output: OnOutput,
-    /// Bytes kept of all results together, as they stand in the record.
-    pub results: Bytes,
-    /// The tmpfs on `/tmp`.
-    pub tmp: TmpfsLimit,
-    /// The tmpfs on `/workspace`.
-    pub workspace: TmpfsLimit,
-    /// The tmpfs on `/dev/shm`.
-    pub shm: TmpfsLimit,
-}
-
-/// Bounds of a tmpfs; both always hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct TmpfsLimit {
-    /// Bytes of content (`size=`).
-    pub size: Bytes,
-    /// Files and directories (`nr_inodes=`).
-    pub inodes: u64,
-}
-
 /// What happens when a stream exceeds its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -349,13 +299,15 @@ pub enum TcpRule {
 }
 
 /// Where a program's standard input comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
     /// The caller's.
     Inherit,
     /// `/dev/null`: the caller's was read for the code or for files.
     Null,
+    /// This text, which fits into a pipe.
+    Inline(RawText),
 }
 
 /// Whether the program's standard streams are captured or passed through.

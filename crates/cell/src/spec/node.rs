@@ -3,6 +3,7 @@
 //! TOML and JSON both become a [`Node`] first, so that an error can say which
 //! field it concerns and what was near, whatever the format.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -178,15 +179,40 @@ impl Node {
     }
 }
 
+/// The most values that a document may have: a short text can hold many, each of
+/// which takes some memory.
+const MOST_VALUES: usize = 200_000;
+
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NodeVisitor)
+        NodeVisitor {
+            left: &Cell::new(MOST_VALUES),
+        }
+        .deserialize(deserializer)
     }
 }
 
-struct NodeVisitor;
+#[derive(Clone, Copy)]
+struct NodeVisitor<'a> {
+    /// How many more values there may be.
+    left: &'a Cell<usize>,
+}
 
-impl<'de> Visitor<'de> for NodeVisitor {
+impl<'de> DeserializeSeed<'de> for NodeVisitor<'_> {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        let left = self.left.get().checked_sub(1).ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "the document has more than {MOST_VALUES} values"
+            ))
+        })?;
+        self.left.set(left);
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NodeVisitor<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,7 +249,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push((list.len(), item));
         }
         Ok(Node::List(list))
@@ -231,7 +257,8 @@ impl<'de> Visitor<'de> for NodeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
         let mut map = BTreeMap::new();
-        while let Some((key, value)) = fields.next_entry::<String, Node>()? {
+        while let Some(key) = fields.next_key::<String>()? {
+            let value = fields.next_value_seed(self)?;
             if map.contains_key(&key) {
                 let twice = format!("{key:?} is given twice in one table");
                 return Err(de::Error::custom(twice));

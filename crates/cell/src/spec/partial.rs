@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::quantity::{self, Bound};
-use super::units::{Bytes, Span};
-use super::{Layer, Network, OnOutput, tcp::PartialTcp};
+pub use super::limits::{PartialLimits, PartialTmpfs};
+use super::quantity::Bound;
+use super::tcp::PartialTcp;
+use super::units::Bytes;
+use super::{Layer, Network};
 use record::bytes::RawText;
 
 /// What a profile, a spec file or the flags say; a field that is not given
@@ -41,6 +44,9 @@ pub struct Partial {
     /// Where `code` was read from: set by the loader.
     #[serde(skip)]
     pub code_from: Option<CodeFrom>,
+    /// Standard input: set by the loader, from a request.
+    #[serde(skip)]
+    pub stdin: Option<RawText>,
     /// Arguments that the code sees, for `run`. Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<RawText>>,
@@ -102,21 +108,17 @@ pub struct Partial {
     /// it, such a call is refused at once. `none` waits for as long as it takes.
     /// Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace_wait: Option<Bound<Span>>,
+    pub workspace_wait: Option<Bound<Duration>>,
     /// Bytes of created and modified files that the record holds itself: at most
     /// 1G. Spec files only.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "quantity::write"
-    )]
-    #[schemars(schema_with = "size_schema")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_files: Option<Bytes>,
 
     /// Bounds on resources.
-    #[serde(skip_serializing_if = "PartialLimits::is_empty")]
+    #[serde(skip_serializing_if = "is_default")]
     pub limits: PartialLimits,
     /// Landlock settings.
-    #[serde(skip_serializing_if = "PartialLandlock::is_empty")]
+    #[serde(skip_serializing_if = "is_default")]
     pub landlock: PartialLandlock,
     /// The program's environment; nothing of the caller's is added. Variables
     /// of several files add up, the later value of a name wins.
@@ -139,80 +141,6 @@ pub enum CodeFrom {
     Stdin,
     /// A file, which names the code and tells its language.
     File(PathBuf),
-}
-
-/// Bounds on resources. `"none"` lifts one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PartialLimits {
-    /// Real time from the program's start to its end: 1 ms to 365 days.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wall: Option<Bound<Span>>,
-    /// Real time that the program has, once it was sent a signal, to see to its
-    /// end itself: 1 ms to 365 days, on top of `wall`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grace: Option<Bound<Span>>,
-    /// CPU time of all processes together, user and system: 1 ms to 365 days.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_time: Option<Bound<Span>>,
-    /// CPUs that may be busy at once: 0.01 to 4096.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Bound<f64>>,
-    /// Memory of all processes together, swap excluded: at least 4M.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Bound<Bytes>>,
-    /// Processes and threads alive at once: 1 to 4194304.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Bound<u64>>,
-    /// Open descriptors of each process: 8 to 1048576.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<Bound<u64>>,
-    /// Size of any one file that is written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file_size: Option<Bound<Bytes>>,
-    /// Bytes kept of each of stdout and stderr: at most 1G.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "quantity::write"
-    )]
-    #[schemars(schema_with = "size_schema")]
-    pub output: Option<Bytes>,
-    /// What happens beyond `output`: `truncate` keeps head and tail, `kill`
-    /// ends the cell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_output: Option<OnOutput>,
-    /// Bytes kept of all results together, as they stand in the record: at most 1G.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "quantity::write"
-    )]
-    #[schemars(schema_with = "size_schema")]
-    pub results: Option<Bytes>,
-    /// The tmpfs on `/tmp`.
-    #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
-    pub tmp: PartialTmpfs,
-    /// The tmpfs on `/workspace`.
-    #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
-    pub workspace: PartialTmpfs,
-    /// The tmpfs on `/dev/shm`.
-    #[serde(skip_serializing_if = "PartialTmpfs::is_empty")]
-    pub shm: PartialTmpfs,
-}
-
-/// Bounds of a tmpfs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PartialTmpfs {
-    /// Bytes of content: at least 64K.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "quantity::write"
-    )]
-    #[schemars(schema_with = "size_schema")]
-    pub size: Option<Bytes>,
-    /// Files and directories: at least 16.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub inodes: Option<u64>,
 }
 
 /// Landlock settings (landlock(7)).
@@ -291,7 +219,7 @@ impl Partial {
         }
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
-            args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            stdin, args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
             files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
         self.without.append(&mut later.without);
@@ -369,34 +297,6 @@ impl Partial {
     }
 }
 
-impl PartialLimits {
-    fn merge(mut self, later: Self) -> Self {
-        later_wins!(
-            self, later: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output,
-            on_output, results,
-        );
-        self.tmp = self.tmp.merge(later.tmp);
-        self.workspace = self.workspace.merge(later.workspace);
-        self.shm = self.shm.merge(later.shm);
-        self
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl PartialTmpfs {
-    fn merge(mut self, later: Self) -> Self {
-        later_wins!(self, later: size, inodes);
-        self
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl PartialLandlock {
     fn merge(mut self, later: Self) -> Self {
         later_wins!(self, later: min_abi, max_abi, exec_writable);
@@ -406,10 +306,11 @@ impl PartialLandlock {
         };
         self
     }
+}
 
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
+/// Whether a table of a file would be empty.
+pub(super) fn is_default<T: Default + PartialEq>(table: &T) -> bool {
+    *table == T::default()
 }
 
 /// Whether what is to be read is the caller's standard input.
@@ -423,8 +324,4 @@ fn root(path: &mut PathBuf, cwd: &Path) {
     if !path.as_os_str().is_empty() {
         *path = cwd.join(&*path);
     }
-}
-
-fn size_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    quantity::schema::<Bytes>(false)
 }

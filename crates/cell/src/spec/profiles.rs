@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::partial::Partial;
+use super::partial::{Partial, PartialLimits};
 use super::read::{Format, did_you_mean, listed, parse, parse_all};
 use super::resolve::{Layer, Origin};
 use crate::drivers::{self, Profile, profile};
@@ -45,6 +45,14 @@ impl Profile {
         serde_json::from_str(self.json)
             .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on(self.name))
     }
+}
+
+/// The limits of the profile that every other builds on.
+///
+/// # Errors
+/// It is not what this version writes.
+pub fn base_limits() -> Result<PartialLimits> {
+    Ok(find_built_in(BASE)?.partial()?.limits)
 }
 
 /// The built-in profile of this name.
@@ -127,7 +135,7 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     let path: PathBuf = folder.join(name).components().collect();
     let text = read(&path)?;
     let origin = Origin::File(path);
-    let partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
+    let partial: Partial = parse(&text, Format::Toml).map_err(|error| located(error, &origin))?;
     let foreign = partial.call_fields().next();
     match foreign {
         Some(field) => Err(misplaced(&origin, field)),

@@ -1,21 +1,25 @@
-//! Values that files write as text or as a number, and that may be `none`.
+//! Sizes, durations and counts: text such as `256M`, or a bare number.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::units::{Bytes, Span};
+use super::units::{Bytes, parse_duration, show_duration};
 
-/// A size, a duration or a count: text such as `256M`, or a bare number.
-pub trait Quantity: Sized {
+/// A kind of quantity.
+pub trait Quantity: Copy + Sized {
     /// What to write, as the end of "wants …".
     const WANTED: &'static str;
     /// The kind of quantity, for the schema and the manual.
     const FORMAT: &'static str;
+    /// What an option's value is called in help texts.
+    const VALUE_NAME: &'static str;
 
     /// Reads the form of flags and of quoted values.
     ///
@@ -27,18 +31,29 @@ pub trait Quantity: Sized {
     fn from_count(number: u64) -> Option<Self>;
 
     /// A number with a fraction, if that means anything.
-    fn from_real(number: f64) -> Option<Self>;
+    fn from_real(_: f64) -> Option<Self> {
+        None
+    }
+
+    /// The form that reads best.
+    fn show(&self) -> String;
+
+    /// As the record counts it: bytes, milliseconds, or a number.
+    fn amount(&self) -> f64;
 
     /// Writes the form that reads best in a file.
     ///
     /// # Errors
     /// The serializer's own.
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.show())
+    }
 }
 
 impl Quantity for Bytes {
     const WANTED: &'static str = "a size such as 256M";
     const FORMAT: &'static str = "size";
+    const VALUE_NAME: &'static str = "SIZE";
 
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse()
@@ -48,39 +63,47 @@ impl Quantity for Bytes {
         Some(Self(number))
     }
 
-    fn from_real(_: f64) -> Option<Self> {
-        None
+    fn show(&self) -> String {
+        self.to_string()
     }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+    fn amount(&self) -> f64 {
+        self.0 as f64
     }
 }
 
-impl Quantity for Span {
+impl Quantity for Duration {
     const WANTED: &'static str = "a duration above zero such as 500ms, or a number of seconds";
     const FORMAT: &'static str = "duration";
+    const VALUE_NAME: &'static str = "DUR";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
+        parse_duration(text)
     }
 
     fn from_count(number: u64) -> Option<Self> {
         Self::from_real(number as f64)
     }
 
-    fn from_real(number: f64) -> Option<Self> {
-        Self::from_seconds(number)
+    fn from_real(seconds: f64) -> Option<Self> {
+        Self::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|duration| !duration.is_zero())
     }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+    fn show(&self) -> String {
+        show_duration(*self)
+    }
+
+    fn amount(&self) -> f64 {
+        self.as_secs_f64() * 1000.0
     }
 }
 
 impl Quantity for u64 {
     const WANTED: &'static str = "a whole number";
     const FORMAT: &'static str = "whole number";
+    const VALUE_NAME: &'static str = "N";
 
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse()
@@ -91,8 +114,12 @@ impl Quantity for u64 {
         Some(number)
     }
 
-    fn from_real(_: f64) -> Option<Self> {
-        None
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn amount(&self) -> f64 {
+        *self as f64
     }
 
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -103,6 +130,7 @@ impl Quantity for u64 {
 impl Quantity for f64 {
     const WANTED: &'static str = "a number such as 1 or 0.5";
     const FORMAT: &'static str = "number";
+    const VALUE_NAME: &'static str = "N";
 
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse()
@@ -117,63 +145,16 @@ impl Quantity for f64 {
         Some(number)
     }
 
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn amount(&self) -> f64 {
+        *self
+    }
+
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.serialize(serializer)
-    }
-}
-
-/// Reads a quantity from text or a number.
-pub fn read<'de, T: Quantity, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    deserializer.deserialize_any(QuantityVisitor(PhantomData))
-}
-
-/// Writes an optional quantity the way files have it.
-pub fn write<T: Quantity, S: Serializer>(
-    value: &Option<T>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => value.write(serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-/// The schema of a quantity, `none` allowed or not.
-pub fn schema<T: Quantity>(none: bool) -> Schema {
-    let title = match none {
-        true => format!("{} or \"none\"", T::FORMAT),
-        false => T::FORMAT.to_owned(),
-    };
-    json_schema!({ "type": ["string", "number"], "title": title })
-}
-
-struct QuantityVisitor<T>(PhantomData<T>);
-
-impl<T: Quantity> Visitor<'_> for QuantityVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::WANTED)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        T::from_text(text).map_err(E::custom)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
-        T::from_count(number)
-            .ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &T::WANTED))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        u64::try_from(number)
-            .ok()
-            .and_then(T::from_count)
-            .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &T::WANTED))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        T::from_real(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &T::WANTED))
     }
 }
 
@@ -205,12 +186,12 @@ impl<T: Quantity> Serialize for Bound<T> {
 
 impl<'de, T: Quantity> Deserialize<'de> for Bound<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(BoundVisitor(PhantomData))
+        read(deserializer)
     }
 }
 
 impl<T: Quantity> JsonSchema for Bound<T> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         format!("Bound {}", T::FORMAT).into()
     }
 
@@ -219,36 +200,134 @@ impl<T: Quantity> JsonSchema for Bound<T> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schema::<T>(true)
+        schema(&format!("{} or \"none\"", T::FORMAT))
     }
 }
 
-struct BoundVisitor<T>(PhantomData<T>);
+/// The schema of a quantity.
+pub(super) fn schema(title: &str) -> Schema {
+    json_schema!({ "type": ["string", "number"], "title": title })
+}
 
-impl<T: Quantity> Visitor<'_> for BoundVisitor<T> {
-    type Value = Bound<T>;
+/// The value of a field: a quantity, or one that can be `none`.
+pub(super) trait Setting: Copy {
+    /// The quantity that it gives.
+    type Quantity: Quantity;
+    /// What holds once no later value can replace it.
+    type Held: Held;
+    /// Whether it can be `none`.
+    const IS_LIFTABLE: bool;
+    /// What an option's value is called in help texts.
+    const VALUE_NAME: &'static str = <Self::Quantity as Quantity>::VALUE_NAME;
+
+    fn of(quantity: Self::Quantity) -> Self;
+    fn from_text(text: &str) -> Result<Self, String>;
+    fn show(&self) -> String;
+    fn held(self) -> Self::Held;
+}
+
+impl<T: Quantity> Setting for T {
+    type Quantity = T;
+    type Held = T;
+    const IS_LIFTABLE: bool = false;
+
+    fn of(quantity: T) -> T {
+        quantity
+    }
+
+    fn from_text(text: &str) -> Result<T, String> {
+        Quantity::from_text(text)
+    }
+
+    fn show(&self) -> String {
+        Quantity::show(self)
+    }
+
+    fn held(self) -> T {
+        self
+    }
+}
+
+impl<T: Quantity> Setting for Bound<T> {
+    type Quantity = T;
+    type Held = Option<T>;
+    const IS_LIFTABLE: bool = true;
+
+    fn of(quantity: T) -> Self {
+        Self(Some(quantity))
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn show(&self) -> String {
+        self.0
+            .map_or_else(|| "none".to_owned(), |value| value.show())
+    }
+
+    fn held(self) -> Option<T> {
+        self.0
+    }
+}
+
+/// What holds of a limit.
+pub(super) trait Held {
+    /// As the record counts it; `None` when there is no limit.
+    fn in_unit(&self) -> Option<f64>;
+}
+
+impl<T: Quantity> Held for T {
+    fn in_unit(&self) -> Option<f64> {
+        Some(self.amount())
+    }
+}
+
+impl<T: Quantity> Held for Option<T> {
+    fn in_unit(&self) -> Option<f64> {
+        self.map(|value| value.amount())
+    }
+}
+
+/// Reads a field from text or a number.
+pub(super) fn read<'de, T: Setting, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_any(SettingVisitor(PhantomData))
+}
+
+struct SettingVisitor<T>(PhantomData<T>);
+
+impl<T: Setting> SettingVisitor<T> {
+    fn accept<E: Error>(self, value: Option<T::Quantity>, given: Unexpected<'_>) -> Result<T, E> {
+        value
+            .map(T::of)
+            .ok_or_else(|| E::invalid_value(given, &self))
+    }
+}
+
+impl<T: Setting> Visitor<'_> for SettingVisitor<T> {
+    type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, or \"none\"", T::WANTED)
+        f.write_str(T::Quantity::WANTED)?;
+        f.write_str(if T::IS_LIFTABLE { ", or \"none\"" } else { "" })
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Bound<T>, E> {
-        text.parse().map_err(E::custom)
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::from_text(text).map_err(E::custom)
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Bound<T>, E> {
-        T::from_count(number)
-            .map(|value| Bound(Some(value)))
-            .ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        self.accept(
+            T::Quantity::from_count(number),
+            Unexpected::Unsigned(number),
+        )
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Bound<T>, E> {
-        Err(E::invalid_value(Unexpected::Signed(number), &self))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        self.accept(None, Unexpected::Signed(number))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Bound<T>, E> {
-        T::from_real(number)
-            .map(|value| Bound(Some(value)))
-            .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        self.accept(T::Quantity::from_real(number), Unexpected::Float(number))
     }
 }

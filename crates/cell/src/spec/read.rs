@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
 
 use super::node::{Node, Problem, Step as PathStep};
 use super::partial::Partial;
@@ -36,13 +37,13 @@ impl Format {
 /// So many problems of one file are enough to read at once.
 const MANY: usize = 50;
 
-/// Reads a profile or spec file. Pure: nothing on the host is looked at.
+/// Reads a document. Pure: nothing on the host is looked at.
 ///
 /// # Errors
 /// The first problem, with its field (`limits.memory`) or its place
 /// (`line 3, column 7`) as operand.
-pub fn parse(text: &str, format: Format) -> Result<Partial> {
-    Partial::deserialize(document(text, format)?).map_err(Problem::into_error)
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, format: Format) -> Result<T> {
+    T::deserialize(document(text, format)?).map_err(Problem::into_error)
 }
 
 /// Reads a file and names all its problems, not only the first. What is wrong
@@ -67,12 +68,12 @@ pub fn parse_all(text: &str, format: Format) -> (Partial, Vec<SetupError>) {
     }
 }
 
-/// Reads any other TOML file, with errors of the same kind.
+/// Reads a TOML file.
 ///
 /// # Errors
-/// The first problem, with its field or its place as operand.
-pub fn read_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
-    T::deserialize(document(text, Format::Toml)?).map_err(Problem::into_error)
+/// Those of [`parse`].
+pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T> {
+    parse(text, Format::Toml)
 }
 
 fn document(text: &str, format: Format) -> Result<Node> {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::language;
-use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, PartialTmpfs, is_stdin};
+use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, is_stdin};
+use super::request::{Trust, overreach};
 use super::validate::{Fault, faults};
 use super::{
     Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer as Security,
-    Limits, RootfsRef, Spec, Stdin, Stdio, TcpRule, TmpfsLimit,
+    RootfsRef, Spec, Stdin, Stdio, TcpRule,
 };
 use crate::drivers::Driver;
 use record::bytes::decode_base64;
@@ -46,6 +47,8 @@ pub enum Origin {
     Stdin,
     /// The command line.
     Flags,
+    /// A request from somebody else.
+    Request,
 }
 
 impl fmt::Display for Origin {
@@ -55,11 +58,20 @@ impl fmt::Display for Origin {
             Self::File(path) => path.display().fmt(f),
             Self::Stdin => f.write_str("standard input"),
             Self::Flags => f.write_str("flags"),
+            Self::Request => f.write_str("request"),
         }
     }
 }
 
 impl Origin {
+    /// How far its author is trusted.
+    pub const fn trust(&self) -> Trust {
+        match self {
+            Self::BuiltIn(_) | Self::File(_) | Self::Stdin | Self::Flags => Trust::Caller,
+            Self::Request => Trust::Remote,
+        }
+    }
+
     /// The operand of an error about a field of this layer.
     pub fn field(&self, field: &str) -> String {
         match self {
@@ -101,6 +113,11 @@ pub fn resolve(layers: Vec<Layer>, profile: String, ask: &Ask<'_>) -> Result<Spe
     for layer in layers {
         if let Some(error) = layer.faults().into_iter().next() {
             return Err(error);
+        }
+        if layer.origin.trust() == Trust::Remote
+            && let Some(fault) = overreach(&layer.partial, &merged)
+        {
+            return Err(layer.origin.fault(fault));
         }
         merged = merged.merge(layer.partial);
     }
@@ -153,7 +170,6 @@ fn code_name(file: Option<&Path>, language: &Driver) -> String {
 
 /// Every field of the spec; one that no layer sets is an error.
 fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -> Result<Spec> {
-    let limits = merged.limits;
     let landlock = merged.landlock;
     let tcp = TcpRule::from(need(landlock.tcp, "landlock.tcp")?);
     let min_abi = need(landlock.min_abi, "landlock.min_abi")?;
@@ -174,30 +190,10 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         out: merged.out,
         workspace: merged.workspace,
         keep_tmp: merged.keep_tmp,
-        workspace_wait: (merged.workspace_wait)
-            .map_or(Some(Duration::ZERO), |bound| bound.0.map(|span| span.0)),
+        workspace_wait: (merged.workspace_wait).map_or(Some(Duration::ZERO), |bound| bound.0),
         inline_files: merged.inline_files,
         network: need(merged.network, "network")?,
-        limits: Limits {
-            wall: need(limits.wall, "limits.wall")?.0.map(|span| span.0),
-            grace: need(limits.grace, "limits.grace")?.0.map(|span| span.0),
-            cpu_time: need(limits.cpu_time, "limits.cpu_time")?.0.map(|s| s.0),
-            cpus: need(limits.cpus, "limits.cpus")?.0,
-            memory: need(limits.memory, "limits.memory")?.0,
-            processes: need(limits.processes, "limits.processes")?.0,
-            open_files: need(limits.open_files, "limits.open_files")?.0,
-            file_size: need(limits.file_size, "limits.file_size")?.0,
-            output: need(limits.output, "limits.output")?,
-            on_output: need(limits.on_output, "limits.on_output")?,
-            results: need(limits.results, "limits.results")?,
-            tmp: tmpfs(limits.tmp, "limits.tmp.size", "limits.tmp.inodes")?,
-            workspace: tmpfs(
-                limits.workspace,
-                "limits.workspace.size",
-                "limits.workspace.inodes",
-            )?,
-            shm: tmpfs(limits.shm, "limits.shm.size", "limits.shm.inodes")?,
-        },
+        limits: merged.limits.complete()?,
         cgroup: cgroup(&need(merged.cgroup, "cgroup")?, ask.cwd),
         strict: need(merged.strict, "strict")?,
         landlock: LandlockSpec {
@@ -212,8 +208,9 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
         },
-        stdin: match (merged.code_from, &files_from) {
-            (Some(CodeFrom::Stdin), _) | (_, Some(FilesFrom::Stdin)) => Stdin::Null,
+        stdin: match (merged.stdin, merged.code_from, &files_from) {
+            (Some(text), ..) => Stdin::Inline(text),
+            (_, Some(CodeFrom::Stdin), _) | (.., Some(FilesFrom::Stdin)) => Stdin::Null,
             _ => Stdin::Inherit,
         },
         files_from,
@@ -227,15 +224,8 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
 /// The Landlock ABI that knows TCP (Linux 6.7).
 const TCP_ABI: u32 = 4;
 
-fn need<T>(value: Option<T>, field: &str) -> Result<T> {
+pub(super) fn need<T>(value: Option<T>, field: &str) -> Result<T> {
     value.ok_or_else(|| SetupError::new(Step::Spec, "no profile sets this field").on(field))
-}
-
-fn tmpfs(partial: PartialTmpfs, size: &str, inodes: &str) -> Result<TmpfsLimit> {
-    Ok(TmpfsLimit {
-        size: need(partial.size, size)?,
-        inodes: need(partial.inodes, inodes)?,
-    })
 }
 
 fn rootfs(text: &str, cwd: &Path) -> RootfsRef {

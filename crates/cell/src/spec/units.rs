@@ -4,15 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::quantity;
 
 /// A number of bytes. Reads `4096`, `64K`, `256M`, `1G`, `2T`, also with `iB`
 /// or `B` behind; every suffix is a power of 1024, as in systemd and cgroups.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, JsonSchema,
-)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
@@ -72,37 +71,29 @@ impl FromStr for Bytes {
     }
 }
 
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        super::quantity::read(deserializer)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quantity::read(deserializer)
     }
 }
 
-/// A duration above zero, in the form of [`parse_duration`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
-
-impl Span {
-    /// From a number of seconds above zero.
-    pub fn from_seconds(seconds: f64) -> Option<Self> {
-        Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|duration| *duration > Duration::ZERO)
-            .map(Self)
+impl JsonSchema for Bytes {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Bytes".into()
     }
-}
 
-impl FromStr for Span {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse_duration(text).map(Self)
+    fn inline_schema() -> bool {
+        true
     }
-}
 
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        quantity::schema("size")
     }
 }
 

@@ -2,18 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
-use std::time::Duration;
 
 use super::WORKSPACE;
-use super::partial::{Partial, PartialBind, PartialFile, PartialTmpfs};
-use super::quantity::Bound;
+use super::partial::{Partial, PartialBind, PartialFile};
 use super::read::quoted_key;
 use super::tcp::PartialTcp;
-use super::units::{Bytes, Span};
+use super::units::Bytes;
 use record::bytes::{RawText, decode_base64};
 
 /// A value that is not allowed.
@@ -25,16 +21,13 @@ pub(crate) struct Fault {
     pub message: String,
 }
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-const EXBIBYTE: u64 = 1 << 60;
-
 /// Every value of a layer that is not allowed. Host paths are absolute by now
 /// ([`Partial::root_at`]).
 pub(super) fn faults(partial: &Partial) -> Vec<Fault> {
     let mut found = Found(Vec::new());
     found.command(partial);
     found.names(partial);
-    found.limits(partial);
+    found.0.extend(partial.limits.faults());
     found.landlock(partial);
     found.env(partial);
     found.binds(&partial.binds);
@@ -81,8 +74,7 @@ impl Found {
                 self.host_path(field, path);
             }
         }
-        let inline = Bytes(0)..=Bytes(Bytes::GIB);
-        self.within("inline_files", partial.inline_files, inline, "at most 1G");
+        self.size("inline_files", partial.inline_files, Bytes(Bytes::GIB));
     }
 
     fn no_nul(&mut self, field: &str, words: &[RawText]) {
@@ -137,93 +129,17 @@ impl Found {
         }
     }
 
-    fn limits(&mut self, partial: &Partial) {
-        let limits = &partial.limits;
-        let time = Span(Duration::from_millis(1))..=Span(YEAR);
-        let from = |least: u64| Bytes(least)..=Bytes(EXBIBYTE);
-        self.bound("limits.wall", limits.wall, time.clone(), "1ms to 365d");
-        self.bound("limits.grace", limits.grace, time.clone(), "1ms to 365d");
-        self.bound("limits.cpu_time", limits.cpu_time, time, "1ms to 365d");
-        self.bound("limits.cpus", limits.cpus, 0.01..=4096.0, "0.01 to 4096");
-        self.bound(
-            "limits.memory",
-            limits.memory,
-            from(4 * Bytes::MIB),
-            "4M or more",
-        );
-        self.bound(
-            "limits.processes",
-            limits.processes,
-            1..=1 << 22,
-            "1 to 4194304",
-        );
-        self.bound(
-            "limits.open_files",
-            limits.open_files,
-            8..=1 << 20,
-            "8 to 1048576",
-        );
-        self.bound(
-            "limits.file_size",
-            limits.file_size,
-            from(0),
-            "at most 1048576T",
-        );
-        let output = Bytes(0)..=Bytes(Bytes::GIB);
-        self.within("limits.output", limits.output, output.clone(), "at most 1G");
-        self.within("limits.results", limits.results, output, "at most 1G");
-        for (
-            size,
-            inodes,
-            PartialTmpfs {
-                size: bytes,
-                inodes: files,
-            },
-        ) in [
-            ("limits.tmp.size", "limits.tmp.inodes", limits.tmp),
-            (
-                "limits.workspace.size",
-                "limits.workspace.inodes",
-                limits.workspace,
-            ),
-            ("limits.shm.size", "limits.shm.inodes", limits.shm),
-        ] {
-            // The kernel reads a zero of either as "no limit".
-            self.within(size, bytes, from(64 * Bytes::KIB), "64K or more");
-            self.within(inodes, files, 16..=1 << 32, "16 to 4294967296");
-        }
-    }
-
-    fn bound<T>(
-        &mut self,
-        field: &str,
-        value: Option<Bound<T>>,
-        allowed: RangeInclusive<T>,
-        words: &str,
-    ) where
-        T: PartialOrd + Display,
-    {
-        if let Some(Bound(Some(value))) = value
-            && !allowed.contains(&value)
-        {
-            self.push(field, format!("is {value}, but wants {words}, or none"));
-        }
-    }
-
-    fn within<T>(&mut self, field: &str, value: Option<T>, allowed: RangeInclusive<T>, words: &str)
-    where
-        T: PartialOrd + Display,
-    {
-        if let Some(value) = value
-            && !allowed.contains(&value)
-        {
-            self.push(field, format!("is {value}, but wants {words}"));
+    fn size(&mut self, field: &str, size: Option<Bytes>, most: Bytes) {
+        if let Some(size) = size.filter(|size| *size > most) {
+            self.push(field, format!("is {size}, but wants at most {most}"));
         }
     }
 
     fn landlock(&mut self, partial: &Partial) {
         let landlock = &partial.landlock;
-        self.within("landlock.min_abi", landlock.min_abi, 1..=1000, "1 to 1000");
+        if let Some(abi) = landlock.min_abi.filter(|abi| !(1..=1000).contains(abi)) {
+            self.push("landlock.min_abi", format!("is {abi}, but wants 1 to 1000"));
+        }
         if let Some(PartialTcp::Ports(ports)) = &landlock.tcp {
             for (field, ports) in [("connect", &ports.connect), ("bind", &ports.bind)] {
                 if ports.as_ref().is_some_and(|ports| ports.contains(&0)) {

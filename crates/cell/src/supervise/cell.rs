@@ -120,7 +120,8 @@ impl<'a> Cell<'a> {
     /// # Errors
     /// Only when watching itself is impossible.
     pub fn execute(&mut self, request: Request<'_>) -> Result<Execution> {
-        let keep = |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(self.plan.watch.output));
+        let keep =
+            |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(self.plan.limits.output));
         let execution = Execution {
             cpu_before: self.cpu_so_far(),
             output: [keep(&self.running.output[0]), keep(&self.running.output[1])],

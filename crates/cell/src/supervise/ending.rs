@@ -38,7 +38,7 @@ impl Watch<'_, '_> {
                 self.kill();
             }
             Phase::Running => {
-                let wall = self.cell.plan.watch.wall.unwrap_or_default();
+                let wall = self.cell.plan.limits.wall.unwrap_or_default();
                 self.end(Stop::WallTimeout(wall));
             }
             Phase::Grace => {
@@ -93,7 +93,7 @@ impl Watch<'_, '_> {
 
     /// Warns the program of its end; false where it has no time of grace.
     fn warn(&mut self, stop: &Stop) -> bool {
-        let (Some(grace), Some(signal)) = (self.cell.plan.watch.grace, stop.warning()) else {
+        let (Some(grace), Some(signal)) = (self.cell.plan.limits.grace, stop.warning()) else {
             return false;
         };
         if !self.cell.order(Command::Signal(signal)) {

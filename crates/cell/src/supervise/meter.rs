@@ -66,8 +66,8 @@ impl Meter {
             init: cell.init.pid,
             counts: cell.cgroup.is_none() || cell.fallback.processes.is_some(),
             cpu: CpuCount::default(),
-            cpu_time: plan.watch.cpu_time,
-            cpu_left: plan.watch.cpu_time,
+            cpu_time: plan.limits.cpu_time,
+            cpu_left: plan.limits.cpu_time,
             memory: limit.map(MemoryCount::new),
             cpus: cpus.unwrap_or(1).max(1),
         }

@@ -21,7 +21,7 @@ use super::{category, programs};
 use crate::spec::Limits;
 use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};
-use record::{Category, CodeError, Outcome};
+use record::{Category, CodeError, Denied, Outcome};
 
 mod evidence;
 
@@ -75,17 +75,32 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
             (None, status) => exited(status, evidence),
         },
     };
+    let signal = match evidence.end {
+        End::Signaled(signal) => Some(signal_name(signal).into_owned()),
+        _ => None,
+    };
+    failed(failure, signal, evidence.error, evidence.denied)
+}
+
+/// The verdict on a call whose cell never started.
+pub(crate) fn not_set_up(error: &SetupError) -> Verdict {
+    failed(not_started(error), None, None, &[])
+}
+
+fn failed(
+    failure: Failure,
+    signal: Option<String>,
+    error: Option<&CodeError>,
+    denied: &[Denied],
+) -> Verdict {
     Verdict {
         outcome: failure.outcome,
         exit_code: failure.exit_code,
-        signal: match evidence.end {
-            End::Signaled(signal) => Some(signal_name(signal).into_owned()),
-            _ => None,
-        },
+        signal,
         is_error: true,
         error_category: Some(failure.category),
-        is_retryable: is_retryable(&failure, evidence.error),
-        context: Some(failure.context + &denials(evidence.denied)),
+        is_retryable: is_retryable(&failure, error),
+        context: Some(failure.context + &denials(denied)),
     }
 }
 

@@ -40,6 +40,7 @@ use super::{Execution, Observer, Stream};
 use crate::child::report::{Message, Role};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{END_DEADLINE, in_words};
+use crate::spec::OnOutput;
 use record::error::{Result, SetupError, Step};
 use sys::process::monotonic_ns;
 
@@ -192,7 +193,7 @@ impl Watch<'_, '_> {
             observer.started();
         }
         let now = Instant::now();
-        let wall = self.cell.plan.watch.wall;
+        let wall = self.cell.plan.limits.wall;
         self.cell.deadline = wall.and_then(|wall| now.checked_add(wall));
         self.cell.next_check = self.cell.meter.next_check(now);
     }
@@ -247,10 +248,10 @@ impl Watch<'_, '_> {
             capture.is_some_and(Capture::over_cap)
         };
         let stream = Stream::ALL.into_iter().find(over)?;
-        let watch = &self.cell.plan.watch;
-        watch.kill_on_output.then(|| Stop::OutputLimit {
+        let limits = &self.cell.plan.limits;
+        (limits.on_output == OnOutput::Kill).then(|| Stop::OutputLimit {
             stream: stream.name(),
-            cap: watch.output,
+            cap: limits.output,
         })
     }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use super::baseline::{Baseline, Original};
 use super::fill::Origin;
 use super::{Digest, KeptDir, Stage};
-use crate::plan::{FileCopy, Plan, ScratchDir};
-use crate::spec::{FileSource, FilesFrom, Scratch, TmpfsLimit};
+use crate::plan::{Plan, ScratchDir};
+use crate::spec::{FileSource, FilesFrom, InputFile, Scratch, TmpfsLimit};
 use archive::Report;
 use record::error::{Result, SetupError, Step};
 
@@ -155,7 +155,7 @@ fn files_from(stage: &mut Stage, from: &FilesFrom, limit: TmpfsLimit) -> Result<
 
 /// Opens every input file, and returns what the workspace will start with.
 pub(crate) fn open(
-    files: &[FileCopy],
+    files: &[InputFile],
     stages: &[Stage],
 ) -> Result<(Vec<Option<OwnedFd>>, Baseline)> {
     let mut open = Vec::with_capacity(files.len());

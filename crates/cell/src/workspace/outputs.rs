@@ -89,7 +89,7 @@ impl Collection<'_> {
     /// When to stop collecting files.
     fn deadline(&self) -> Option<Instant> {
         let ran = Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns));
-        let end = self.plan.watch.wall?.saturating_add(AFTER_WALL);
+        let end = self.plan.limits.wall?.saturating_add(AFTER_WALL);
         Instant::now().checked_add(end.saturating_sub(ran).max(AT_LEAST))
     }
 }

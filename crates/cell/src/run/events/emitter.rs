@@ -200,7 +200,7 @@ impl Observer for EventEmitter<'_> {
     }
 
     fn wrote(&self, stream: Stream, bytes: &[u8]) {
-        let cap = self.plan.watch.output.0;
+        let cap = self.plan.limits.output.0;
         self.emit(|emitted, events| {
             emitted.streams[stream as usize].wrote(events, stream, bytes, cap);
         });

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::Partial;
 use super::super::read::{Format, parse, parse_all};
 use super::super::resolve::Origin;
 use super::{resolved, shown};
@@ -120,7 +121,7 @@ fn text_that_does_not_parse() {
         ("extends = \"a\"\npolicy = \"b\"", "extends: is given twice"),
         ("cwd = 1979-05-27", "cwd: is a table, but wants text"),
     ] {
-        let error = parse(text, Format::Toml).unwrap_err();
+        let error = parse::<Partial>(text, Format::Toml).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("read the request: {wanted}"),
@@ -142,7 +143,7 @@ fn text_that_does_not_parse() {
             "limits.memroy: there is no such field; did you mean `memory`?",
         ),
     ] {
-        let error = parse(text, Format::Json).unwrap_err();
+        let error = parse::<Partial>(text, Format::Json).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("read the request: {wanted}"),
@@ -153,7 +154,7 @@ fn text_that_does_not_parse() {
 
 #[test]
 fn an_unknown_field_comes_with_the_known_ones() {
-    let error = parse("limits.tmp.x = 1", Format::Toml).unwrap_err();
+    let error = parse::<Partial>("limits.tmp.x = 1", Format::Toml).unwrap_err();
     assert_eq!(error.hint.unwrap(), "fields here: size, inodes");
 }
 
@@ -321,7 +322,7 @@ fn values_that_are_not_allowed() {
             "files[0].base64: is not base64: invalid symbol 63, offset 0",
         ),
     ] {
-        let partial = parse(text, Format::Toml).unwrap();
+        let partial = parse::<Partial>(text, Format::Toml).unwrap();
         let error = resolved(partial, Origin::File("j.toml".into())).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -343,7 +344,7 @@ fn from_the_command_line_the_flag_is_named() {
         ("env.\"A=B\" = \"x\"", "--env"),
         ("cgroup = \"x\"", "--cgroup"),
     ] {
-        let partial = parse(text, Format::Toml).unwrap();
+        let partial = parse::<Partial>(text, Format::Toml).unwrap();
         let error = resolved(partial, Origin::Flags).unwrap_err();
         assert_eq!(error.operand.as_deref(), Some(flag), "{}", shown(&error));
     }
@@ -426,7 +427,7 @@ proptest! {
     #[test]
     fn no_text_makes_the_parser_panic(text in prop_oneof![any::<String>(), nearly_a_file()]) {
         for format in [Format::Toml, Format::Json, Format::of("", &text)] {
-            let first = parse(&text, format);
+            let first = parse::<Partial>(&text, format);
             let (_, all) = parse_all(&text, format);
             prop_assert_eq!(first.as_ref().err(), all.first());
         }

@@ -18,7 +18,7 @@ use super::{ask, resolved, shown};
 use record::bytes::RawText;
 
 fn toml(text: &str) -> Partial {
-    parse(text, Format::Toml).unwrap()
+    parse::<Partial>(text, Format::Toml).unwrap()
 }
 
 #[test]
@@ -347,10 +347,10 @@ proptest! {
     #[test]
     fn a_partial_survives_json_and_toml(partial in partial()) {
         let json = serde_json::to_string(&partial).unwrap();
-        let back = parse(&json, Format::Json).unwrap();
+        let back = parse::<Partial>(&json, Format::Json).unwrap();
         prop_assert_eq!(format!("{back:?}"), format!("{partial:?}"));
         let toml = toml::to_string(&partial).unwrap();
-        let back = parse(&toml, Format::Toml).unwrap();
+        let back = parse::<Partial>(&toml, Format::Toml).unwrap();
         prop_assert_eq!(format!("{back:?}"), format!("{partial:?}"));
     }
 

@@ -93,7 +93,7 @@ fn profiles_that_cannot_be_used_say_why() {
         ),
         (
             "bad.toml",
-            "/home/u/bad.toml:limits.memroy: there is no such field; did you mean `memory`?\nhint: fields here: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output, on_output, results, tmp, workspace, shm",
+            "/home/u/bad.toml:limits.memroy: there is no such field; did you mean `memory`?\nhint: fields here: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output, results, on_output, tmp, workspace, shm",
         ),
         (
             "bad2.toml",
@@ -275,7 +275,7 @@ fn files_that_cannot_be_read_say_what_can() {
     for (file, wanted) in [
         (
             "gone.py",
-            "open(\"gone.py\"): ENOENT (no such file or directory)\nhint: name a file of the host's that exists",
+            "open(\"gone.py\"): ENOENT (no such file or directory)\nhint: name a file that exists on the host",
         ),
         (".", "read(\".\"): EISDIR (is a directory)"),
     ] {

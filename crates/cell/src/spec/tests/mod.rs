@@ -3,6 +3,7 @@
 mod errors;
 mod layers;
 mod load;
+mod request;
 
 use std::path::Path;
 

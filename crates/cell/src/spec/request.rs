@@ -1,0 +1,183 @@
+//! A request from somebody else.
+//!
+//! A command line, a spec file and a profile are the caller's own: they may name host
+//! paths and give up security layers. A request comes from somebody whom the caller
+//! does not trust with the host. Its type lists everything that it can say: what runs,
+//! with what input, and lower limits. All else stays as the caller has it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Deserialize;
+
+use super::limits::PartialLimits;
+use super::partial::{CodeFrom, Partial, PartialFile};
+use super::validate::Fault;
+use super::{Bytes, OnOutput};
+use record::bytes::RawText;
+
+/// Larger requests are refused.
+pub(super) const LARGEST: Bytes = Bytes::mib(16);
+/// Longer standard input is refused: it has to fit into a pipe, and this is the
+/// largest that the kernel grants by default.
+const LONGEST_STDIN: Bytes = Bytes::mib(1);
+
+/// How far the author of a layer is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The caller, who may do what cellblock may do.
+    Caller,
+    /// Somebody else, who may choose what runs and lower limits.
+    Remote,
+}
+
+/// What somebody else asks the caller to run.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RemoteRequest {
+    /// The language of the code, for `run`. It cannot replace one that the caller
+    /// names.
+    pub language: Option<String>,
+    /// The code, for `run`.
+    pub code: Option<RawText>,
+    /// The file name of the code in tracebacks. Without `language`, its ending selects
+    /// the language.
+    pub name: Option<String>,
+    /// Arguments of the code, for `run`.
+    pub args: Option<Vec<RawText>>,
+    /// The program and its arguments, for `exec`.
+    pub argv: Option<Vec<RawText>>,
+    /// Standard input, at most 1M; empty when it is left out.
+    pub stdin: Option<RawText>,
+    /// Environment variables. They cannot replace those that the caller or the profile
+    /// sets.
+    pub env: BTreeMap<String, RawText>,
+    /// Files to put into `/workspace`. They cannot replace the caller's.
+    pub files: Vec<RemoteFile>,
+    /// Lower limits than the caller's.
+    pub limits: PartialLimits,
+}
+
+/// A file to put into `/workspace`. It has exactly one of `text` and `base64`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteFile {
+    /// Its path relative to `/workspace`.
+    pub path: PathBuf,
+    /// Its content as text.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Its content in base64.
+    #[serde(default)]
+    pub base64: Option<String>,
+}
+
+impl RemoteRequest {
+    /// The JSON Schema of requests, as `docs/request.schema.json` publishes it.
+    pub fn json_schema_document() -> schemars::Schema {
+        SchemaSettings::draft2020_12()
+            .into_generator()
+            .into_root_schema_for::<Self>()
+    }
+
+    /// Values that are not allowed in a request, besides those that no layer allows.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut push = |field: &str, message: String| {
+            faults.push(Fault {
+                field: field.to_owned(),
+                message,
+            });
+        };
+        if let Some(name) = self.name.as_ref().filter(|name| !is_file_name(name)) {
+            push(
+                "name",
+                format!("is {name:?}, but wants a file name of at most 255 bytes"),
+            );
+        }
+        let stdin = self.stdin.as_ref().map_or(0, |text| text.as_bytes().len());
+        if stdin as u64 > LONGEST_STDIN.0 {
+            push(
+                "stdin",
+                format!("has {stdin} bytes, but wants at most {LONGEST_STDIN}"),
+            );
+        }
+        faults
+    }
+
+    /// As a layer of a spec.
+    pub(super) fn into_partial(self) -> Partial {
+        let file = |file: RemoteFile| PartialFile {
+            path: file.path,
+            text: file.text,
+            base64: file.base64,
+            source: None,
+        };
+        Partial {
+            language: self.language,
+            code: self.code,
+            code_from: self.name.map(|name| CodeFrom::File(name.into())),
+            args: self.args,
+            argv: self.argv,
+            stdin: Some(self.stdin.unwrap_or_default()),
+            env: self.env,
+            files: self.files.into_iter().map(file).collect(),
+            limits: self.limits,
+            ..Partial::default()
+        }
+    }
+}
+
+fn is_file_name(name: &str) -> bool {
+    let is_odd = |c: char| c == '/' || c.is_control();
+    (1..=255).contains(&name.len()) && !name.contains(is_odd) && !matches!(name, "." | "..")
+}
+
+/// What `request` asks for and `caller`, all layers beneath it, does not allow.
+pub(super) fn overreach(request: &Partial, caller: &Partial) -> Option<Fault> {
+    let fault = |field: String, message: String| Some(Fault { field, message });
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let says_what_runs = [
+        ("argv", request.argv.is_some()),
+        ("code", request.code.is_some()),
+        ("name", request.code_from.is_some()),
+        ("args", request.args.is_some()),
+    ];
+    let given = says_what_runs.iter().find(|(_, is_given)| *is_given);
+    if let (true, Some((field, _))) = (caller.names_command(), given) {
+        let message = "the caller says what runs, so a request cannot".to_owned();
+        return fault((*field).to_owned(), message);
+    }
+    let (asked, allowed) = (request.language.as_deref(), caller.language.as_deref());
+    if asked.is_some() && allowed.is_some() && asked != allowed {
+        let message = format!(
+            "is {:?}, but the caller allows only {:?}",
+            text(asked),
+            text(allowed)
+        );
+        return fault("language".to_owned(), message);
+    }
+    if let Some(name) = request
+        .env
+        .keys()
+        .find(|name| caller.env.contains_key(*name))
+    {
+        let message = "is set by the caller, and a request cannot replace it".to_owned();
+        return fault(format!("env.{}", super::read::quoted_key(name)), message);
+    }
+    let is_callers = |file: &PartialFile| caller.files.iter().any(|own| own.path == file.path);
+    if let Some(index) = request.files.iter().position(is_callers) {
+        let path = request.files[index].path.display();
+        let message =
+            format!("is `{path}`, a file of the caller's, and a request cannot replace it");
+        return fault(format!("files[{index}].path"), message);
+    }
+    let lax = Some(OnOutput::Truncate);
+    if request.limits.on_output == lax && caller.limits.on_output == Some(OnOutput::Kill) {
+        let message = "is \"truncate\", but the caller allows only \"kill\"".to_owned();
+        return fault("limits.on_output".to_owned(), message);
+    }
+    request.limits.exceeding(&caller.limits)
+}

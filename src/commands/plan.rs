@@ -1,0 +1,57 @@
+//! `cellblock plan`.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::print;
+use super::run::load;
+use crate::cli::Options;
+use cell::plan::Plan;
+use cell::probe::HostFacts;
+use cell::run;
+use cell::spec::{Layer, Mode, Partial};
+use record::error::{Result, SetupError, Step};
+use record::terminal;
+
+/// What `cellblock plan` prints.
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    schema: &'static str,
+    /// The policy profile.
+    profile: &'a str,
+    /// Security layers that the caller gives up.
+    given_up: &'a BTreeSet<Layer>,
+    plan: &'a Plan,
+    host: &'a HostFacts,
+    seccomp: Option<String>,
+}
+
+/// Prints what `run` or `exec` with these options would do.
+///
+/// # Errors
+/// The request cannot be read, or a step cannot be done on this host.
+pub(super) fn print_plan(mode: Mode, options: &Options, flags: Result<Partial>) -> Result<u8> {
+    let spec = load(mode, options, flags?)?;
+    let resolved = run::resolve(&spec).map_err(cell::explain)?;
+    let document = PlanDocument {
+        schema: "cellblock.plan.v1",
+        profile: &spec.profile,
+        given_up: &spec.without,
+        plan: &resolved.plan,
+        host: &resolved.host,
+        seccomp: resolved
+            .filter
+            .as_ref()
+            .map(|policy| policy.compiled().identity()),
+    };
+    let text = serde_json::to_string_pretty(&document).map_err(|e| {
+        SetupError::new(
+            Step::Outputs,
+            format!("the plan cannot be shown as JSON: {e}"),
+        )
+        .hint("JSON holds UTF-8 only; the launch itself takes any path")
+    })?;
+    let text = terminal::json_for_stdout(text + "\n");
+    print(text.as_bytes()).map(|()| 0)
+}

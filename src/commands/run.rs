@@ -1,0 +1,97 @@
+//! `cellblock run` and `cellblock exec`.
+
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use super::outlet::Outlet;
+use super::{FAILED, complain, destination};
+use crate::cli::{Options, OutputTo};
+use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
+use cell::{Parent, run};
+use record::error::{Result, SetupError, Step};
+use record::{Outcome, Record};
+use sys::inherited::Inherited;
+
+/// Runs what the options say, and delivers its record.
+pub(super) fn execute(
+    mode: Mode,
+    options: &Options,
+    flags: Result<Partial>,
+    inherited: &mut Inherited,
+    began: Instant,
+) -> u8 {
+    // First: a parent that ends from here on is seen.
+    let parent = options.die_with_parent.then(Parent::hold).transpose();
+    let spec = flags.and_then(|flags| load(mode, options, flags));
+    let shared = spec.as_ref().map(destination::shared).unwrap_or_default();
+    let (outlet, opened) = Outlet::open(mode, &options.outputs, &shared, inherited, began);
+    let request = opened.and(parent).and_then(|parent| Ok((spec?, parent)));
+    let record = match &request {
+        Ok((spec, parent)) => {
+            let caller = run::Caller {
+                events: outlet.events.as_ref(),
+                parent: parent.as_ref(),
+            };
+            run::execute_for(caller, spec, began)
+        }
+        Err(error) => run::refused(error.clone()),
+    };
+    if let Some(error) = &record.setup_error {
+        complain(error);
+    } else if stdio(mode, options) == Stdio::Inherit {
+        say_which_limit(&record);
+    }
+    match &*outlet.deliver(&record) {
+        [] => u8::try_from(record.exit_code).unwrap_or(FAILED),
+        _ => FAILED,
+    }
+}
+
+/// What happens to the program's standard output and error.
+fn stdio(mode: Mode, options: &Options) -> Stdio {
+    let outputs = &options.outputs;
+    let is_taken = outputs.printed.is_some() || outputs.events == Some(OutputTo::Stdout);
+    match mode {
+        Mode::Exec if !is_taken => Stdio::Inherit,
+        _ => Stdio::Capture,
+    }
+}
+
+/// For a caller that has no record before it: the limit that ended its program.
+fn say_which_limit(record: &Record) {
+    use Outcome::{Disk, Memory, Output, Processes, Timeout};
+    let is_limit = matches!(record.outcome, Timeout | Memory | Processes | Disk | Output);
+    if let (true, Some(context)) = (is_limit, &record.context) {
+        // Advice for the code's author follows the semicolon.
+        let what = context.split(';').next().unwrap_or(context);
+        print_if_there_is_room(&format!("cellblock: {}\n", what.escape_debug()));
+    }
+}
+
+/// Writes a line to standard error, unless that would wait: its reader may have
+/// stopped reading, and the call is over.
+fn print_if_there_is_room(line: &str) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let stderr = io::stderr();
+    // A pipe that is ready has room for PIPE_BUF bytes, and a line is shorter.
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec> {
+    let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
+    let ask = Ask {
+        mode,
+        cwd: &cwd,
+        stdio: stdio(mode, options),
+    };
+    spec::load_with_request(
+        &ask,
+        options.spec.as_deref(),
+        options.request.as_deref(),
+        flags,
+    )
+}
