@@ -171,7 +171,7 @@ fn added_packages_share_what_they_are_added_to() {
     };
     assert_eq!(inode("tiny"), inode("more"));
     assert!(place.tree("more", "usr/bin/sed").exists());
-    // The rules of its base hold for what is added.
+    // The rules of the base apply to added packages.
     assert!(!place.tree("more", "usr/share/man").exists());
     built(&call(&place, &["verify", "tiny", "more"]));
     call(&place, &["add", "tiny", "--npm", "x"]).assert_refused("Node.js");

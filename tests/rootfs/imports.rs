@@ -1,4 +1,4 @@
-//! Imports that succeed, and imports that are refused.
+//! Imports: entries that are unpacked, and entries that are left out.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -172,7 +172,7 @@ fn every_kind_of_source_gives_the_same_tree() {
     for (source, digest) in &digests {
         assert_eq!(*digest, digests[0].1, "{}", source.display());
     }
-    // The last one only: what it replaced is swept.
+    // Only the last one: the trees that it replaced are deleted.
     assert_eq!(place.trees().len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! Imports that are interrupted, run at once, or fill the disk; and the view of a cell.
+//! Interrupted imports, several at once, a full disk, and trees in use by cells.
 
 use std::fs;
 use std::io::Write as _;
@@ -126,11 +126,11 @@ fn a_full_disk_is_one_clear_error() {
         .output()
         .unwrap();
     let mut ended = Ended::of(&output);
-    let said: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let printed: Vec<&str> = ended.stdout.split_whitespace().collect();
     let store = place.store().display().to_string();
     let trees = format!("{store}/.trees:");
     assert_eq!(
-        said,
+        printed,
         ["125", &format!("{store}:"), ".lock", ".trees", &trees],
         "{}",
         ended.stderr
@@ -162,9 +162,9 @@ fn verify_names_what_changed_and_says_so_by_its_status() {
         "some: etc/\\x1b[2J: added\nsome: etc/x: content\n"
     );
     let verified = place.rootfs(&["verify", "--json", "some"]);
-    let said: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
-    assert_eq!(said[0]["intact"], false);
-    assert_eq!(said[0]["differences"][1]["change"], "content");
+    let document: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+    assert_eq!(document[0]["intact"], false);
+    assert_eq!(document[0]["differences"][1]["change"], "content");
     place
         .rootfs(&["verify", "other"])
         .assert_refused("no such rootfs");
@@ -252,9 +252,9 @@ fn a_cell_keeps_its_tree_until_it_ends() {
     let removed = place.rootfs(&["remove", "some"]);
     assert_eq!(removed.status, 0, "{}", removed.stderr);
     cell.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
-    assert_eq!(said, "old\n");
+    let mut printed = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut printed).unwrap();
+    assert_eq!(printed, "old\n");
     assert!(cell.wait().unwrap().success());
     // Nothing refers to it any more: the next change sweeps it.
     let again = place.rootfs(&["remove", "some"]);
