@@ -14,15 +14,20 @@ pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             alarm::set(60);
-            let complain = |message: &str| {
-                let _ = write(io::stderr(), message.as_bytes());
+            // No hook for panics is set here: another test that panics right now holds
+            // its lock, and this copy would wait for it for ever.
+            let problem = match panic::catch_unwind(test) {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(panic) => Some(match panic.downcast::<String>() {
+                    Ok(message) => *message,
+                    Err(_) => "a panic".to_owned(),
+                }),
             };
-            panic::set_hook(Box::new(move |info| complain(&format!("{info}\n"))));
-            let outcome = panic::catch_unwind(test);
-            if let Ok(Err(error)) = &outcome {
-                complain(&format!("{error}\n"));
+            if let Some(problem) = &problem {
+                let _ = write(io::stderr(), problem.as_bytes());
             }
-            sys::process::exit_now(i32::from(!matches!(outcome, Ok(Ok(())))))
+            sys::process::exit_now(i32::from(problem.is_some()))
         }
         ForkResult::Parent { child } => {
             assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
