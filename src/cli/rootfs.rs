@@ -19,8 +19,8 @@ pub struct Rootfs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct InStore {
     /// Store of prepared rootfs [default: $CELLBLOCK_STORE, or
-    /// cellblock/rootfs in $XDG_DATA_HOME or ~/.local/share; behind the last
-    /// two, /var/lib/cellblock/rootfs is read as well]
+    /// cellblock/rootfs in $XDG_DATA_HOME or ~/.local/share; after the last
+    /// two, /var/lib/cellblock/rootfs is searched as well]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 }
@@ -30,22 +30,22 @@ pub struct InStore {
 pub enum RootfsAction {
     /// Build a rootfs from a recipe
     ///
-    /// Packages come from Debian, PyPI and npm by their usual tools, each of
-    /// which runs in a cell; nothing needs root. What was fetched is kept in
-    /// cellblock in $XDG_CACHE_HOME or ~/.cache, so an interrupted build goes on
-    /// where it was. The recipe's smoke test must succeed before the rootfs
-    /// enters the store.
+    /// Packages come from Debian, PyPI and npm through their usual tools, each of
+    /// which runs in a cell; nothing needs root. Fetched files are kept in
+    /// cellblock in $XDG_CACHE_HOME or ~/.cache, so an interrupted build
+    /// continues from there. The recipe's smoke tests must succeed before the
+    /// rootfs enters the store.
     Build(Build),
     /// Derive a rootfs from another one by adding packages
     ///
-    /// Files are shared with the one that it derives from, so this takes
-    /// seconds. Cells that run keep the tree that they have.
+    /// The new rootfs shares the files of its base, so this takes seconds.
+    /// Running cells keep their tree.
     Add(Add),
     /// List the built-in recipes
     Recipes,
-    /// List the rootfs that there are
+    /// List the rootfs in the store
     List {
-        /// Where they are.
+        /// The store to read.
         #[command(flatten)]
         store: InStore,
         /// Print their manifests as JSON
@@ -57,23 +57,23 @@ pub enum RootfsAction {
         /// Name of the rootfs
         #[arg(value_name = "NAME")]
         name: String,
-        /// Where it is.
+        /// The store to read.
         #[command(flatten)]
         store: InStore,
         /// Print its manifest as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Read all of a rootfs and name everything that is not as it was made
+    /// Read all of a rootfs and list every change since it was made
     ///
-    /// Content, modes and links are compared with the listing that was written
-    /// when the rootfs was made, and that with the digest in its manifest. The
-    /// exit status is 1 when something differs.
+    /// Content, modes and links are compared with the rootfs's listing, and the
+    /// listing with the digest in its manifest. The exit status is 1 if anything
+    /// differs.
     Verify {
         /// Names of rootfs
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
-        /// Where they are.
+        /// The store to read.
         #[command(flatten)]
         store: InStore,
         /// Print the differences as JSON
@@ -83,29 +83,29 @@ pub enum RootfsAction {
     /// Make a rootfs from an image, an archive or a directory
     ///
     /// SOURCE is an OCI image layout (as `skopeo copy docker://… oci:DIR`
-    /// makes), what `docker save` writes, a tar archive of a root filesystem,
-    /// plain or in gzip or zstd, or a directory. What has no place in a rootfs
-    /// is left out and named: device nodes, paths and links that lead outside,
-    /// bits that give rights away. A rootfs that has the name already is
-    /// replaced when all is done; cells that run on it keep it.
+    /// makes), the output of `docker save`, a tar archive of a root filesystem,
+    /// plain or in gzip or zstd, or a directory. Entries that a rootfs must not
+    /// have are left out and named: device nodes, paths and links that lead
+    /// outside, set-user-ID bits. An existing rootfs of this name is replaced at
+    /// the end; cells that run on it keep it.
     Import {
-        /// Name that the rootfs gets
+        /// Name of the new rootfs
         #[arg(value_name = "NAME")]
         name: String,
         /// Image layout, archive, directory, or - for an archive on standard
         /// input
         #[arg(value_name = "SOURCE")]
         source: PathBuf,
-        /// Where it goes.
+        /// The store to write.
         #[command(flatten)]
         store: InStore,
-        /// Which image, where SOURCE has several: its tag or reference
+        /// The image to import if SOURCE has several: its tag or reference
         #[arg(long = "ref", value_name = "REF")]
         reference: Option<String>,
-        /// Size that it may unpack to [default: 16G]
+        /// Maximum unpacked size [default: 16G]
         #[arg(long, value_name = "SIZE")]
         max_size: Option<Bytes>,
-        /// Print its manifest, and what was left out, as JSON
+        /// Print its manifest and the entries that were left out as JSON
         #[arg(long)]
         json: bool,
     },
@@ -114,7 +114,7 @@ pub enum RootfsAction {
         /// Names of rootfs
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
-        /// Where they are.
+        /// The store to read.
         #[command(flatten)]
         store: InStore,
     },
@@ -130,10 +130,10 @@ pub struct Build {
     /// Name of the rootfs [default: the recipe's]
     #[arg(long = "as", value_name = "NAME")]
     pub name: Option<String>,
-    /// Where it goes.
+    /// The store to write.
     #[command(flatten)]
     pub store: InStore,
-    /// Take exactly the packages that the recipe's lock.toml names
+    /// Install exactly the packages in the recipe's lock.toml
     #[arg(long, conflicts_with = "update_lock")]
     pub locked: bool,
     /// Write the recipe's lock.toml; only for a recipe given by its path
@@ -142,7 +142,7 @@ pub struct Build {
     /// Build every layer anew instead of reusing those in the store
     #[arg(long)]
     pub fresh: bool,
-    /// Print what would be fetched and its size, and build nothing
+    /// Print the files to fetch and their sizes, and build nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Print errors only
@@ -159,10 +159,10 @@ pub struct Add {
     /// Rootfs to derive from
     #[arg(value_name = "NAME")]
     pub base: String,
-    /// Name of the new one [default: it takes the place of NAME]
+    /// Name of the new rootfs [default: it replaces NAME]
     #[arg(long = "as", value_name = "NEW")]
     pub name: Option<String>,
-    /// Where it goes.
+    /// The store to write.
     #[command(flatten)]
     pub store: InStore,
     /// Packages of PyPI, as pip takes them: wheels only
