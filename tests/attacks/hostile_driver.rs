@@ -307,14 +307,7 @@ fn prints_a_record(stage: &Stage) -> Check {
     )?;
     let run = run.ended(Outcome::Error)?;
     assert_eq!(run.stdout(), format!("{forged}\n"));
-    assert_eq!(
-        run.process
-            .stdout
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count(),
-        1
-    );
+    run.assert_one_line();
     Ok(())
 }
 

@@ -79,15 +79,7 @@ fn output(stage: &Stage) -> Check {
             run.record.stdout_base64.is_some(),
             std::str::from_utf8(bytes).is_err()
         );
-        // One line, whatever the bytes are.
-        assert_eq!(
-            run.process
-                .stdout
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count(),
-            1
-        );
+        run.assert_one_line();
     }
     Ok(())
 }
@@ -197,14 +189,7 @@ fn exceptions(stage: &Stage) -> Check {
         if let Some(shown) = shown {
             assert_eq!(error.message, shown);
         }
-        assert_eq!(
-            run.process
-                .stdout
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count(),
-            1
-        );
+        run.assert_one_line();
     }
     Ok(())
 }

@@ -224,6 +224,12 @@ impl Run {
             .unwrap_or("")
     }
 
+    /// The record is one line, whatever bytes it has to hold.
+    pub(crate) fn assert_one_line(&self) {
+        let ends = self.process.stdout.iter().filter(|byte| **byte == b'\n');
+        assert_eq!(ends.count(), 1);
+    }
+
     /// The same, with the record in the message when it ended otherwise.
     pub(crate) fn ended(self, outcome: Outcome) -> Check<Self> {
         if self.record.outcome == outcome {

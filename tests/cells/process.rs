@@ -40,6 +40,10 @@ impl Finished {
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
+    pub(crate) fn assert_within(&self, limit: Duration) {
+        assert!(self.elapsed < limit, "{:?}", self.elapsed);
+    }
+
     /// Its exit status and stderr, for messages.
     pub(crate) fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);

@@ -94,6 +94,15 @@ impl Program {
         run(&words)
     }
 
+    /// Runs it with `args` after `script` has taken something from the host, as root of
+    /// new user and mount namespaces.
+    fn behind(&self, script: &str, args: &[&str]) -> Output {
+        let script = format!("set -e; {script}\nexec \"$@\"");
+        let before = ["unshare", "--user", "--map-root-user", "--mount"];
+        let before = [&before[..], &["sh", "-c", &script, "sh"]].concat();
+        self.as_nobody(&before, args)
+    }
+
     /// The findings of `doctor` after `script` has taken something from the host, as
     /// root of new user and mount namespaces.
     fn on_a_worse_host(&self, script: &str) -> Findings {
@@ -303,17 +312,6 @@ fn a_covered_proc_is_found_and_the_way_out_works() {
         &["/proc/sys", "--without userns-limit"],
     );
 
-    let script = format!("set -e; {cover}; exec \"$@\"");
-    let before = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        &script,
-        "sh",
-    ];
     let with_fix = [
         "exec",
         "--without",
@@ -323,7 +321,7 @@ fn a_covered_proc_is_found_and_the_way_out_works() {
         "--",
         "true",
     ];
-    let output = program.as_nobody(&before, &with_fix);
+    let output = program.behind(cover, &with_fix);
     assert!(output.status.success(), "{output:?}");
 }
 

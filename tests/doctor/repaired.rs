@@ -24,23 +24,6 @@ fn hint_of(output: &Output) -> String {
         .to_owned()
 }
 
-/// Runs `args` as root of a user and mount namespace of an unprivileged user's,
-/// behind `script`.
-fn behind(program: &Program, script: &str, args: &[&str]) -> Output {
-    let script = format!("set -e; {script}\nexec \"$@\"");
-    let before = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        &script,
-        "sh",
-    ];
-    program.as_nobody(&before, args)
-}
-
 /// What the host lacks, and the command that repairs it.
 const HOSTS: [(&str, &str); 4] = [
     (
@@ -68,14 +51,14 @@ fn the_command_of_a_hint_is_enough() {
     }
     let program = Program::new();
     let exec = ["exec", "--", "true"];
-    if !behind(&program, "", &exec).status.success() {
+    if !program.behind("", &exec).status.success() {
         eprintln!("skip: no cell works in a user namespace here");
         return;
     }
     for (worse, command) in HOSTS {
-        let hint = hint_of(&behind(&program, worse, &exec));
+        let hint = hint_of(&program.behind(worse, &exec));
         assert_eq!(commands(&hint)[..1], [command], "{worse}: {hint}");
-        let doctor = behind(&program, worse, &["doctor", "--json"]);
+        let doctor = program.behind(worse, &["doctor", "--json"]);
         let findings = Findings::of(&doctor);
         findings.assert_sound();
         let fixes = findings.report.checks.iter().flat_map(|check| &check.fixes);
@@ -83,7 +66,7 @@ fn the_command_of_a_hint_is_enough() {
             fixes.into_iter().any(|fix| fix.contains(command)),
             "{worse}: {doctor:?}"
         );
-        let repaired = behind(&program, &format!("{worse}\n{command} >/dev/null"), &exec);
+        let repaired = program.behind(&format!("{worse}\n{command} >/dev/null"), &exec);
         assert!(repaired.status.success(), "{worse}: {repaired:?}");
     }
 }

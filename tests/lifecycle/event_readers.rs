@@ -1,7 +1,7 @@
 //! Events for different readers, and for calls that end early.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -156,11 +156,7 @@ fn files_one_by_one(stage: &Stage) -> Check {
     let stdout = child.stdout.take().ok_or_else(|| fail("no pipe"))?;
     let mut lines = BufReader::new(stdout);
     let mut heard = String::new();
-    while !heard.contains("\"event\":\"file\"") {
-        if lines.read_line(&mut heard)? == 0 {
-            return Err(fail(format!("no file: {heard}")));
-        }
-    }
+    read_until(&mut lines, &mut heard, "\"event\":\"file\"")?;
     let early = copied()?;
     lines.read_to_string(&mut heard)?;
     assert_eq!(child.wait()?.code(), Some(0));
@@ -177,6 +173,16 @@ fn files_one_by_one(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Adds lines to `heard` until it contains `word`.
+fn read_until(lines: &mut impl BufRead, heard: &mut String, word: &str) -> Check {
+    while !heard.contains(word) {
+        if lines.read_line(heard)? == 0 {
+            return Err(fail(format!("no {word}: {heard}")));
+        }
+    }
+    Ok(())
+}
+
 fn cancelled(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let mut child = stage
@@ -189,11 +195,7 @@ fn cancelled(stage: &Stage) -> Check {
     let stdout = child.stdout.take().ok_or_else(|| fail("no pipe"))?;
     let mut lines = BufReader::new(stdout);
     let mut heard = String::new();
-    while !heard.contains("ready") {
-        if lines.read_line(&mut heard)? == 0 {
-            return Err(fail(format!("no greeting: {heard}")));
-        }
-    }
+    read_until(&mut lines, &mut heard, "ready")?;
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
     lines.read_to_string(&mut heard)?;
     assert_eq!(child.wait()?.code(), Some(128 + libc::SIGTERM));
