@@ -11,16 +11,20 @@ fn check(bench: &Bench, expected: &[Execution<'_>], status: i32) {
     let codes: Vec<&str> = expected.iter().map(|(code, _)| *code).collect();
     let (executions, ended) = bench.executions(&codes);
     for (frames, (code, outcome)) in executions.iter().zip(expected) {
-        let results = frames.iter().filter_map(|frame| match frame {
+        let mut results = frames.iter().filter_map(|frame| match frame {
             Frame::Result(Displayed { item, .. }) => item.text.as_deref(),
             _ => None,
         });
-        let errors = frames.iter().filter_map(|frame| match frame {
+        let mut errors = frames.iter().filter_map(|frame| match frame {
             Frame::Error { error, .. } => Some(error.name.as_str()),
             _ => None,
         });
-        assert_eq!(results.last(), outcome.ok().flatten(), "{code}: {frames:?}");
-        assert_eq!(errors.last(), outcome.err(), "{code}: {frames:?}");
+        assert_eq!(
+            results.next_back(),
+            outcome.ok().flatten(),
+            "{code}: {frames:?}"
+        );
+        assert_eq!(errors.next_back(), outcome.err(), "{code}: {frames:?}");
         assert!(
             matches!(frames[..], [Frame::Started, .., Frame::Done]),
             "{code}: {frames:?}"
