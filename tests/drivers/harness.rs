@@ -168,35 +168,71 @@ impl Bench {
     /// Starts a run; its request is already on its way.
     pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, File) {
         let code = RawText::from(code.to_vec());
-        for (path, content) in self.driver.files_for(&code) {
+        let (mut child, frames) = self.launch(&code, args);
+        let mut requests = child.stdin.take().unwrap();
+        let request = match self.driver.has_channel() {
+            true => self.request(1, &code, args),
+            false => Vec::new(),
+        };
+        // A program that never reads it ends this thread with EPIPE.
+        thread::spawn(move || requests.write_all(&request));
+        (child, frames)
+    }
+
+    /// Executes pieces of code one after the other in one process: the frames of
+    /// each, and how the process ended.
+    pub(crate) fn executions(&self, codes: &[&str]) -> (Vec<Vec<Frame>>, ExitStatus) {
+        let (mut child, mut channel) = self.launch(&RawText::default(), &[]);
+        let mut requests = child.stdin.take().unwrap();
+        let mut reader = FrameReader::new();
+        let mut executions = Vec::new();
+        for (number, code) in (1..).zip(codes) {
+            let request = self.request(number, &RawText::from(*code), &[]);
+            requests.write_all(&request).unwrap();
+            let mut frames = Vec::new();
+            let mut chunk = [0; 4096];
+            while !matches!(frames.last(), Some(Frame::Done)) {
+                let count = channel.read(&mut chunk).unwrap();
+                if count == 0 {
+                    break;
+                }
+                let take = |execution, frame| {
+                    assert_eq!(execution, number, "{code}: {frame:?}");
+                    frames.push(frame);
+                };
+                reader.feed(&chunk[..count], take).unwrap();
+            }
+            executions.push(frames);
+        }
+        drop(requests);
+        (executions, child.wait().unwrap())
+    }
+
+    fn request(&self, execution: u64, code: &RawText, args: &[RawText]) -> Vec<u8> {
+        let request = Request {
+            execution,
+            code,
+            name: &format!("main.{}", self.driver.extensions[0]),
+            directory: &self.workspace(),
+            args,
+            memory: None,
+        };
+        request.encode().unwrap()
+    }
+
+    /// Starts the interpreter, which then waits for its first request.
+    fn launch(&self, code: &RawText, args: &[RawText]) -> (Child, File) {
+        for (path, content) in self.driver.files_for(code) {
             let path = self.outside(&path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, content.as_bytes()).unwrap();
         }
-        let name = format!("main.{}", self.driver.extensions[0]);
-        let directory = self.workspace();
-        let request = Request {
-            execution: 1,
-            code: &code,
-            name: &name,
-            directory: &directory,
-            args,
-            memory: None,
-        };
-        let request = match self.driver.has_channel() {
-            true => request.encode().unwrap(),
-            false => Vec::new(),
-        };
         let frames = self.directory.path().join("frames");
         let _ = std::fs::remove_file(&frames);
         nix::unistd::mkfifo(&frames, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let mut child = self.spawn(args, &frames);
+        let child = self.spawn(args, &frames);
         // Opening one end waits for the other.
-        let frames = File::open(frames).unwrap();
-        let mut requests = child.stdin.take().unwrap();
-        // A program that never reads it ends this thread with EPIPE.
-        thread::spawn(move || requests.write_all(&request));
-        (child, frames)
+        (child, File::open(frames).unwrap())
     }
 
     fn spawn(&self, args: &[RawText], frames: &Path) -> Child {

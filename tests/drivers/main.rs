@@ -2,6 +2,7 @@
 //! can do to them.
 
 mod bash;
+mod executions;
 mod frames;
 mod harness;
 mod hostile;
@@ -11,3 +12,4 @@ mod python;
 mod r;
 mod rich;
 mod typescript;
+mod units;

@@ -96,7 +96,6 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(&observed, &execution, &mut warnings);
-    let report = std::mem::take(&mut execution.report);
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -106,7 +105,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
                 .map(|cut| (name.to_owned(), cut)),
         );
     }
-    let (results, cut) = report.results.finish();
+    let (results, cut) = std::mem::take(&mut execution.report.results).finish();
     truncated.extend(cut.map(|cut| ("results".to_owned(), cut)));
     let limits = limits::Evidence {
         plan,
@@ -127,7 +126,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .or(lost),
         execution_time: usage.wall_ms / 1000.0,
         results,
-        error: report.error,
+        error: execution.report.error,
         files: outputs.files,
         files_skipped: outputs.skipped,
         truncated,

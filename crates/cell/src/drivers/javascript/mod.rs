@@ -40,9 +40,10 @@
 //!
 //! # The channel
 //!
-//! Node knows no way to get the channel's descriptors out of the program's sight: they
-//! are closed in child processes, but `fs.writeSync(4, …)` reaches them. What comes
-//! of it is a broken channel, or results of its own making.
+//! Node cannot hide the channel's descriptors from the program: child processes do not
+//! inherit them, but `fs.writeSync(4, …)` reaches them. A program that does so breaks
+//! its channel or forges its own results. The driver stops using a descriptor that the
+//! program has closed or replaced.
 //!
 //! # Memory
 //!

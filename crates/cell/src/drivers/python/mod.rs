@@ -3,10 +3,10 @@
 //! `-B` keeps `__pycache__` out of the workspace, whose new files the record
 //! lists. `-X utf8` makes UTF-8 the encoding whatever the locale. There is no
 //! `-I`: the environment is the caller's explicit wish, `PYTHONPATH` and
-//! `PYTHONHASHSEED` included, and the shim itself takes its own directory off
-//! the module path.
+//! `PYTHONHASHSEED` included, and the driver takes its own directory off the module
+//! path.
 //!
-//! What the shim does for the code, beyond running it as a fresh `__main__`:
+//! What the driver does for the code, beyond running it as a fresh `__main__`:
 //!
 //! * The value of a last expression is the main result, unless it is `None` or a
 //!   semicolon follows. `display(…)` makes further results, and handles to
@@ -24,15 +24,15 @@
 //!   for.
 //! * `await` works at the top level.
 //! * An uncaught exception becomes an error frame and exit status 1 (130 for
-//!   `KeyboardInterrupt`). Frames of the shim are not in its traceback, nor in
+//!   `KeyboardInterrupt`). The driver's frames are not in its traceback, nor in
 //!   those of exceptions that it is chained to or groups. It is *not* written to
-//!   stderr as well: stderr is what the code wrote. A `sys.excepthook` that the code has set is
-//!   called, and Python's own message appears where the code has closed the
-//!   channel, or in a child that it forked.
+//!   stderr, which holds only what the code wrote. A `sys.excepthook` that the code
+//!   has set is called. Python's own message appears where the code has closed the
+//!   channel, and in a child that it forked.
 //! * stdout is line-buffered, so that a killed run leaves its output.
 //! * `sys.exit`, `atexit` and threads are plain Python's.
 //!
-//! Not there: IPython's magics and shell, and `multiprocessing` by `spawn`, which
+//! Not supported: IPython's magics and shell, and `multiprocessing` by `spawn`, which
 //! wants to import `__main__` from a file. `clear_output()` takes back results,
 //! not what was printed.
 //!

@@ -1,0 +1,151 @@
+"""Tests of the Python driver's modules: `python3 -m unittest` with PYTHONPATH at
+crates/cell/src/drivers/python."""
+
+import os
+import unittest
+
+from cellblock_driver import display, figures, protocol, results, rich, tables
+from cellblock_driver.source import Source, is_coroutine
+
+
+def encoded(*fields):
+    parts = [
+        form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
+        for form, key, value in fields
+    ]
+    body = b"".join(parts)
+    return len(body).to_bytes(4, "big") + body
+
+
+class Protocol(unittest.TestCase):
+    def setUp(self):
+        requests, self.requests = os.pipe()
+        self.frames, frames = os.pipe()
+        # Descriptors in a row, as in a cell.
+        self.first = os.dup2(requests, 100)
+        os.dup2(frames, 101)
+        os.close(requests)
+        os.close(frames)
+        self.channel = protocol.Channel(100)
+
+    def tearDown(self):
+        for descriptor in (self.requests, self.frames, 100, 101):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+
+    def test_requests_come_until_the_end(self):
+        code = (b"b", b"code", b"1"), (b"b", b"name", b"main.py"), (b"b", b"directory", b"/w")
+        os.write(self.requests, encoded(*code, (b"b", b"argument", b"\xff")))
+        os.write(self.requests, encoded(*code, (b"b", b"execution", b"2")))
+        os.close(self.requests)
+        request = self.channel.receive()
+        self.assertEqual((request.code, request.name), (b"1", "main.py"))
+        self.assertEqual((request.arguments, request.execution), (["\udcff"], b"1"))
+        self.assertEqual(self.channel.receive().execution, b"2")
+        self.assertIsNone(self.channel.receive())
+
+    def test_a_request_is_whole(self):
+        os.write(self.requests, encoded((b"b", b"code", b"1"))[:-1])
+        os.close(self.requests)
+        with self.assertRaises(SystemExit):
+            self.channel.receive()
+
+    def test_frames_carry_their_execution(self):
+        self.channel.execution = b"7"
+        self.assertTrue(self.channel.send("clear", (b"t", "wait", b"1")))
+        expected = encoded((b"t", b"kind", b"clear"), (b"t", b"execution", b"7"), (b"t", b"wait", b"1"))
+        self.assertEqual(os.read(self.frames, 1000), expected)
+
+    def test_another_descriptor_gets_no_frames(self):
+        reader, writer = os.pipe()
+        os.dup2(writer, 101)
+        self.assertFalse(self.channel.send("done"))
+        os.dup2(reader, 100)
+        self.assertIsNone(self.channel.receive())
+
+
+class Code(unittest.TestCase):
+    def values(self, code):
+        scope, value = {}, None
+        for part in Source(code, "main.py").compile():
+            value = eval(part, scope)
+        return value
+
+    def test_the_last_expression_has_the_value(self):
+        for code, value in [
+            (b"", None),
+            (b"x = 1", None),
+            (b"x = 1\nx + 1", 2),
+            (b"x = 1; x", 1),
+            (b"5;", None),
+            (b"5  # ;", 5),
+            ("'é';".encode(), None),
+            (b"# coding: latin-1\n'\xe9'", "é"),
+        ]:
+            self.assertEqual(self.values(code), value, code)
+
+    def test_await_is_noticed(self):
+        for code, expected in [(b"await x", True), (b"async def f(): await x", False)]:
+            parts = Source(code, "main.py").compile()
+            self.assertEqual(any(map(is_coroutine, parts)), expected, code)
+
+
+class Forms(unittest.TestCase):
+    def fields(self, value, **options):
+        return {key: data for _, key, data in rich.fields(value, **options)}
+
+    def test_objects_have_jupyters_forms(self):
+        class Badge:
+            def __repr__(self):
+                return "badge"
+
+            def _repr_html_(self):
+                return "<b>"
+
+            def _repr_svg_(self):
+                return 1 / 0
+
+        fields = self.fields(Badge())
+        self.assertEqual((fields["text/plain"], fields["text/html"]), (b"badge", b"<b>"))
+        self.assertEqual(fields["failed"], b"image/svg+xml: ZeroDivisionError: division by zero")
+
+    def test_large_forms_are_cut_or_left_out(self):
+        limit = results.LIMIT
+        fields = self.fields({"text/plain": "x" * (limit + 9), "text/html": "x" * (limit + 9)}, is_bundle=True)
+        self.assertEqual(len(fields["text/plain"]), limit)
+        self.assertNotIn("text/html", fields)
+
+    def test_a_plain_value_is_its_repr(self):
+        self.assertEqual(results.plain_fields([1]), [(protocol.TEXT, "text/plain", b"[1]")])
+        self.assertIsNone(results.plain_fields(object()))
+
+    def test_a_handle_has_a_name(self):
+        self.assertEqual(len(display.DisplayHandle().display_id), 32)
+
+
+class Values(unittest.TestCase):
+    def test_json_has_a_form_for_each(self):
+        for value, expected in [
+            (1 << 70, str(1 << 70)),
+            (float("nan"), None),
+            (float("inf"), None),
+            ({1: (True, None)}, {"1": [True, None]}),
+            ([[[[1]]]], [[["[1]"]]]),
+        ]:
+            self.assertEqual(tables.plain(value), expected)
+
+    def test_what_is_cut_is_counted(self):
+        cut = []
+        self.assertEqual(len(tables.plain("x" * 5000, cut)), tables.TEXT + 1)
+        self.assertEqual(len(tables.plain(list(range(500)), cut)), 100)
+        self.assertEqual(len(cut), 2)
+
+    def test_units_are_in_brackets(self):
+        units = [figures.unit(label) for label in ("way (km)", "way [m]", "way", "(m)")]
+        self.assertEqual(units, ["km", "m", None, None])
+
+
+if __name__ == "__main__":
+    unittest.main()
