@@ -14,7 +14,6 @@ use super::fail::{At, Call, CallSite, Fail};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
-use sys;
 
 /// inotify instances and watches for all processes of this user namespace together.
 /// The kernel charges them to the namespace's owner too, who has 128 instances and,

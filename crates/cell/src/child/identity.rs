@@ -7,7 +7,6 @@ use super::fail::{At, Call, CallSite, Fail};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
-use sys;
 use sys::net::{Failed, NewNetwork};
 
 /// Starts making the cell's network, if it has one of its own: the slowest

@@ -18,7 +18,6 @@ use crate::drivers::CHANNEL_FD;
 use crate::plan::{Program, Rlimit};
 use record::bytes::RawText;
 use record::error::Step;
-use sys;
 
 /// Numbers that the program's own descriptors may have.
 pub(super) const RESERVED: i32 = 16;
