@@ -12,14 +12,14 @@ use cell::spec::load::read_text;
 use cell::spec::partial::Partial;
 use cell::spec::profiles::{self, built_in};
 use cell::spec::read::quoted_key;
-use cell::spec::resolve::{Layer, Origin};
+use cell::spec::resolve::{Origin, SpecLayer};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 
 /// Exit status of `policy check` when something is wrong.
 const UNSOUND: u8 = 1;
 
-/// Does what `cellblock policy` was asked to; returns the exit status.
+/// Executes `cellblock policy`; returns the exit status.
 ///
 /// # Errors
 /// An unknown name, a file that cannot be read, or no room for the answer.
@@ -208,7 +208,7 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
             .collect());
     }
     let (partial, mut problems) = profiles::check(&text, &origin);
-    let mut layer = Layer { origin, partial };
+    let mut layer = SpecLayer { origin, partial };
     layer.partial.root_at(cwd);
     problems.extend(layer.faults());
     if let Some(base) = layer.partial.extends.clone() {
@@ -227,7 +227,7 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
 }
 
 /// The problem with a system call policy that a profile names.
-fn unknown_seccomp(layer: &Layer) -> Option<SetupError> {
+fn unknown_seccomp(layer: &SpecLayer) -> Option<SetupError> {
     let name = layer.partial.seccomp.as_deref()?;
     if name.contains('/') || name.ends_with(".json") {
         return None;
@@ -343,8 +343,8 @@ mod tests {
             format!(
                 "p.toml:limits.wall: `soon` is not a duration above zero: write seconds, or a number \
              with ms, s, m or h, such as 500ms or 1m 30s, or none for no limit\n\
-             p.toml:argv: belongs into a spec file (--spec): a profile says how, not what\n\
-             p.toml:out: belongs into a spec file (--spec): a profile says how, not what\n\
+             p.toml:argv: belongs in a spec file (--spec): a profile describes how to run, not what\n\
+             p.toml:out: belongs in a spec file (--spec): a profile describes how to run, not what\n\
              p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
              p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
              p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \

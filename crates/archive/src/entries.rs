@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tar::{Archive, Entries, Entry, EntryType};
 
-use super::sink::{Meta, Sink, What};
+use super::sink::{Meta, Payload, Sink};
 use super::sparse::Expanded;
 use super::{Report, Stream, damaged};
 use record::error::{Result, SetupError, Step};
@@ -25,10 +25,11 @@ pub(super) fn unpack(
     stream: &Stream<'_>,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<()> {
-    let (reader, allowance) = Meter::new(reader, stream.max_bytes);
+    let reader = Meter::new(reader, stream.max_bytes);
+    let allowance = Rc::clone(&reader.allowance);
+    let unreadable = |e: &io::Error| unreadable(stream, &allowance, e);
     let mut archive = Archive::new(reader);
     let mut entries = archive.entries().map_err(|e| damaged(stream.step, &e))?;
-    let unreadable = |e: &io::Error| unreadable(stream, e);
     while let Some(entry) = next(&mut entries, &allowance) {
         tick(to.report())?;
         let mut entry = entry.map_err(|e| unreadable(&e))?;
@@ -44,11 +45,11 @@ pub(super) fn unpack(
 pub struct Member {
     /// Its name there, as it is.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Payload it is.
     pub kind: MemberKind,
 }
 
-/// What a [`Member`] is.
+/// Payload a [`Member`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberKind {
     /// A file: the position of its content, and its size in bytes.
@@ -79,8 +80,9 @@ pub fn members(
         max_bytes: u64::MAX,
         hint: super::TOO_LARGE,
     };
-    let unreadable = |e: &io::Error| unreadable(&stream, e);
-    let (reader, allowance) = Meter::new(reader, stream.max_bytes);
+    let reader = Meter::new(reader, stream.max_bytes);
+    let allowance = Rc::clone(&reader.allowance);
+    let unreadable = |e: &io::Error| unreadable(&stream, &allowance, e);
     let mut archive = Archive::new(reader);
     let mut entries = archive.entries_with_seek().map_err(|e| damaged(step, &e))?;
     let mut members = Vec::new();
@@ -114,13 +116,13 @@ pub fn members(
 /// The next entry; its header may read [`LARGEST_HEADER`] bytes.
 fn next<'a, R: Read>(
     entries: &mut Entries<'a, R>,
-    allowance: &Rc<Cell<u64>>,
+    allowance: &Allowance,
 ) -> Option<io::Result<Entry<'a, R>>> {
-    let whole = allowance.get();
+    let whole = allowance.left.get();
     let granted = whole.min(LARGEST_HEADER);
-    allowance.set(granted);
+    allowance.left.set(granted);
     let entry = entries.next();
-    allowance.set(whole - (granted - allowance.get()));
+    allowance.left.set(whole - (granted - allowance.left.get()));
     entry
 }
 
@@ -149,27 +151,27 @@ fn place(
     let size = entry.size();
     let mut expanded;
     let what = match kind {
-        EntryType::Directory => What::Directory,
-        EntryType::Symlink => What::Link(&link),
-        EntryType::Link => What::HardLink(&link),
+        EntryType::Directory => Payload::Directory,
+        EntryType::Symlink => Payload::Link(&link),
+        EntryType::Link => Payload::HardLink(&link),
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => match sparse {
-            Sparse::Unknown => What::Nothing("is a sparse file of an old form"),
-            Sparse::No => What::File(entry, size),
+            Sparse::Unknown => Payload::Unsupported("is a sparse file of an old form"),
+            Sparse::No => Payload::File(entry, size),
             Sparse::File { size, .. } => {
                 expanded = Expanded::new(entry, size).map_err(|e| unreadable(&e))?;
-                What::File(&mut expanded, size)
+                Payload::File(&mut expanded, size)
             }
         },
-        EntryType::Char | EntryType::Block => What::Nothing("is a device node"),
-        EntryType::Fifo => What::Nothing("is a named pipe"),
-        _ => What::Nothing("is of an unsupported kind"),
+        EntryType::Char | EntryType::Block => Payload::Unsupported("is a device node"),
+        EntryType::Fifo => Payload::Unsupported("is a named pipe"),
+        _ => Payload::Unsupported("is of an unsupported kind"),
     };
     to.put(&name, meta, what, unreadable)
 }
 
-fn unreadable(stream: &Stream<'_>, error: &io::Error) -> SetupError {
+fn unreadable(stream: &Stream<'_>, allowance: &Allowance, error: &io::Error) -> SetupError {
     let step = stream.step;
-    if is_too_much(error) {
+    if allowance.is_exceeded.get() {
         return SetupError::new(
             step,
             format!(
@@ -224,30 +226,34 @@ fn gnu_sparse(entry: &mut Entry<'_, impl Read>) -> io::Result<Sparse> {
 /// A reader that gives no more bytes than it is allowed to.
 struct Meter<R> {
     inner: R,
-    allowance: Rc<Cell<u64>>,
+    allowance: Rc<Allowance>,
 }
 
-impl<R: Read> Meter<R> {
-    /// The reader, and the number of bytes that it may still give.
-    fn new(inner: R, allowed: u64) -> (Self, Rc<Cell<u64>>) {
-        let allowance = Rc::new(Cell::new(allowed));
-        let meter = Self {
-            inner,
-            allowance: Rc::clone(&allowance),
-        };
-        (meter, allowance)
+#[derive(Default)]
+struct Allowance {
+    left: Cell<u64>,
+    /// Whether more was asked for.
+    is_exceeded: Cell<bool>,
+}
+
+impl<R> Meter<R> {
+    fn new(inner: R, allowed: u64) -> Self {
+        let allowance = Rc::<Allowance>::default();
+        allowance.left.set(allowed);
+        Self { inner, allowance }
     }
 }
 
 impl<R: Read> Read for Meter<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.allowance.get();
+        let left = self.allowance.left.get();
         let most = usize::try_from(left).map_or(buffer.len(), |left| buffer.len().min(left));
         if most == 0 && !buffer.is_empty() {
-            return Err(io::Error::other(TooMuch));
+            self.allowance.is_exceeded.set(true);
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         let length = self.inner.read(&mut buffer[..most])?;
-        self.allowance.set(left - length as u64);
+        self.allowance.left.set(left - length as u64);
         Ok(length)
     }
 }
@@ -256,29 +262,4 @@ impl<R: Seek> Seek for Meter<R> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.inner.seek(to)
     }
-}
-
-/// The allowance is used up.
-#[derive(Debug, thiserror::Error)]
-#[error("it is larger than it may be")]
-struct TooMuch;
-
-/// Whether reading failed for that reason.
-fn is_too_much(error: &io::Error) -> bool {
-    let mut source = error
-        .get_ref()
-        .map(|error| error as &(dyn std::error::Error + 'static));
-    while let Some(error) = source {
-        if error.is::<TooMuch>() {
-            return true;
-        }
-        let inner = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        source = match inner {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    false
 }

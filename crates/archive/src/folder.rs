@@ -9,7 +9,7 @@ use nix::fcntl::readlinkat;
 use nix::sys::stat::{SFlag, fstat};
 
 use super::Report;
-use super::sink::{Meta, Sink, What};
+use super::sink::{Meta, Payload, Sink};
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::tree::{each, kind_of, shown};
@@ -55,22 +55,22 @@ pub fn feed_directory(
         };
         let mut put = |what| to.put(entry.path, meta, what, &unreadable);
         if stat.st_dev != own.st_dev {
-            put(What::Nothing("is on another file system"))?;
+            put(Payload::Unsupported("is on another file system"))?;
             return Ok(false);
         }
         match kind_of(stat) {
-            SFlag::S_IFDIR => put(What::Directory)?,
+            SFlag::S_IFDIR => put(Payload::Directory)?,
             SFlag::S_IFLNK => {
                 let text =
                     readlinkat(entry.dir, entry.name).map_err(|e| failed("readlink", &e.into()))?;
-                put(What::Link(text.as_encoded_bytes()))?;
+                put(Payload::Link(text.as_encoded_bytes()))?;
             }
             SFlag::S_IFREG => match linked.get(&identity) {
-                Some(first) => put(What::HardLink(first))?,
+                Some(first) => put(Payload::HardLink(first))?,
                 None => {
                     let file = Beneath::new(&entry.dir).read(entry.name);
                     let mut file = file.map_err(|e| failed("openat2", &e.into()))?;
-                    put(What::File(
+                    put(Payload::File(
                         &mut file,
                         u64::try_from(stat.st_size).unwrap_or(0),
                     ))?;
@@ -79,9 +79,9 @@ pub fn feed_directory(
                     }
                 }
             },
-            SFlag::S_IFCHR | SFlag::S_IFBLK => put(What::Nothing("is a device node"))?,
-            SFlag::S_IFIFO => put(What::Nothing("is a named pipe"))?,
-            _ => put(What::Nothing("is a socket"))?,
+            SFlag::S_IFCHR | SFlag::S_IFBLK => put(Payload::Unsupported("is a device node"))?,
+            SFlag::S_IFIFO => put(Payload::Unsupported("is a named pipe"))?,
+            _ => put(Payload::Unsupported("is a socket"))?,
         }
         Ok(true)
     })

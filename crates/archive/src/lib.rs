@@ -2,7 +2,7 @@
 //!
 //! [`unpack`] reads a tar archive, plain or compressed, into a [`Destination`]. Nothing in
 //! the archive leads outside of it: the kernel opens every path beneath the destination
-//! (openat2(2)) and follows no link, whatever earlier entries put there. What must not or
+//! (openat2(2)) and follows no link, whatever earlier entries put there. Payload must not or
 //! cannot be unpacked is left out and [reported](Report::skipped) by name and reason; what
 //! would exhaust the disk or memory ends the call. Owners, extended attributes, and
 //! set-user-ID, set-group-ID and sticky bits are not restored.
@@ -34,7 +34,7 @@ pub use destination::Destination;
 pub use entries::{Member, MemberKind, members};
 pub use folder::feed_directory;
 pub use names::{NOT_EMPTY, check_link, clean};
-pub use sink::{Meta, Refusal, Sink, What};
+pub use sink::{Meta, Payload, Refusal, Sink};
 
 /// Limits for an archive, and how it is unpacked.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl Default for Options {
     }
 }
 
-/// What was unpacked, and what was left out.
+/// Payload was unpacked, and what was left out.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Entries read, skipped ones included.
@@ -94,7 +94,8 @@ impl Report {
     /// Further names are only counted.
     pub const MOST_SKIPPED: usize = 1000;
 
-    pub(crate) fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
+    /// Adds an entry that was left out.
+    pub fn skip(&mut self, path: &[u8], reason: impl Into<String>) {
         self.skipped_in_all += 1;
         if self.skipped.len() < Self::MOST_SKIPPED {
             let path = &path[..path.len().min(names::LONGEST_PATH)];
@@ -119,7 +120,7 @@ impl Report {
 /// Unpacks the archive that `reader` gives: tar, plain or compressed by gzip or zstd.
 /// `tick` is called before each entry with the report so far; its error ends the call.
 ///
-/// What was unpacked before an error stays: the caller removes the destination.
+/// Payload was unpacked before an error stays: the caller removes the destination.
 ///
 /// # Errors
 /// The archive is damaged or exceeds `options`; something cannot be written.

@@ -13,7 +13,7 @@ use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
 use super::destination::{Destination, stat};
 use super::names::{NOT_EMPTY, Whiteout, check_link, clean, split, whiteout};
-use super::sink::{Meta, Refusal, Sink, What};
+use super::sink::{Meta, Payload, Refusal, Sink};
 use super::sparse::copy;
 use super::{Options, Report};
 use record::error::{Result, SetupError};
@@ -179,7 +179,7 @@ impl<'a> Unpacker<'a> {
         erase(dir, &name).map_err(self.to.refusing("unlink", path))
     }
 
-    /// The directory of a new entry, and its name there. What has that name is removed.
+    /// The directory of a new entry, and its name there. Payload has that name is removed.
     fn free_name<'p>(&mut self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
         let (dir, name) = self.parent(path)?;
         let refuse = |call| self.to.refusing(call, path);
@@ -209,7 +209,8 @@ impl<'a> Unpacker<'a> {
         Ok((dir, name))
     }
 
-    /// Mode bits without set-user-ID, set-group-ID, sticky, and write access for others.
+    /// Mode bits without set-user-ID, set-group-ID, sticky, and write access for group and
+    /// others.
     fn mode(&mut self, meta: Meta) -> u32 {
         if meta.mode & 0o7000 != 0 {
             self.report.stripped += 1;
@@ -224,7 +225,7 @@ impl<'a> Unpacker<'a> {
 }
 
 impl Sink for Unpacker<'_> {
-    fn place(&mut self, name: &[u8], meta: Meta, what: What<'_>) -> Result<(), Refusal> {
+    fn place(&mut self, name: &[u8], meta: Meta, what: Payload<'_>) -> Result<(), Refusal> {
         let path = clean(name, self.options.max_depth)?;
         if self.options.is_layer
             && let Some(whiteout) = whiteout(split(&path).1)
@@ -232,13 +233,13 @@ impl Sink for Unpacker<'_> {
             return self.white_out(&path, &whiteout);
         }
         match what {
-            What::Nothing(reason) => Err(reason.into()),
-            What::Directory if path.is_empty() => Ok(()),
+            Payload::Unsupported(reason) => Err(reason.into()),
+            Payload::Directory if path.is_empty() => Ok(()),
             _ if path.is_empty() => Err("would replace the whole tree".into()),
-            What::Directory => self.directory(&path, meta),
-            What::File(content, size) => self.file(&path, meta, content, size),
-            What::Link(text) => self.symbolic_link(&path, text),
-            What::HardLink(target) => self.hard_link(&path, target),
+            Payload::Directory => self.directory(&path, meta),
+            Payload::File(content, size) => self.file(&path, meta, content, size),
+            Payload::Link(text) => self.symbolic_link(&path, text),
+            Payload::HardLink(target) => self.hard_link(&path, target),
         }?;
         if self.options.is_layer && !path.is_empty() {
             self.own.insert(path);

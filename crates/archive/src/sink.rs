@@ -1,12 +1,12 @@
-//! What the entries of an archive are passed to: a destination on disk, or memory.
+//! Payload the entries of an archive are passed to: a destination on disk, or memory.
 
 use std::io::{self, Read};
 
 use super::Report;
 use record::error::{Result, SetupError};
 
-/// What is put somewhere.
-pub enum What<'a> {
+/// What an entry consists of, besides its name and metadata.
+pub enum Payload<'a> {
     /// A directory.
     Directory,
     /// A file's content and its size.
@@ -15,8 +15,8 @@ pub enum What<'a> {
     Link(&'a [u8]),
     /// The path of an earlier entry.
     HardLink(&'a [u8]),
-    /// Nothing, for this reason.
-    Nothing(&'static str),
+    /// Something that is always left out, for this reason.
+    Unsupported(&'static str),
 }
 
 /// An entry's metadata.
@@ -69,7 +69,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// Why that was not done.
-    fn place(&mut self, name: &[u8], meta: Meta, what: What<'_>) -> Result<(), Refusal>;
+    fn place(&mut self, name: &[u8], meta: Meta, what: Payload<'_>) -> Result<(), Refusal>;
 
     /// Checks the number of entries.
     ///
@@ -77,7 +77,7 @@ pub trait Sink {
     /// It is too large.
     fn admit(&self, entries: u64) -> Result<()>;
 
-    /// What was done so far.
+    /// Payload was done so far.
     fn report(&mut self) -> &mut Report;
 
     /// Puts `what` at `name`, or reports why that was not done. `unreadable` makes the
@@ -89,7 +89,7 @@ pub trait Sink {
         &mut self,
         name: &[u8],
         meta: Meta,
-        what: What<'_>,
+        what: Payload<'_>,
         unreadable: &dyn Fn(&io::Error) -> SetupError,
     ) -> Result<()> {
         let report = self.report();

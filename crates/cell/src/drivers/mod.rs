@@ -217,17 +217,7 @@ pub struct DriverFile {
     pub content: &'static str,
 }
 
-/// A part of a shim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The key of its field in the request; no [`frames::Request`] has a field
-    /// of its own by that name.
-    pub name: &'static str,
-    /// Its source.
-    pub content: &'static str,
-}
-
-/// A shim that starts faster when its interpreter need not compile it.
+/// A shim whose interpreter starts faster when it need not compile it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compiled {
     /// The directory inside the cell.
@@ -242,9 +232,8 @@ pub(crate) struct Compiled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The shim reads a [`frames::Request`] from [`CHANNEL_FD`], whose number is its
-    /// only argument, and writes frames to the next one. These parts of it come with
-    /// the request: only some runs need them, and user code cannot reach them.
-    Channel(&'static [Part]),
+    /// only argument, and writes frames to the next one.
+    Channel,
     /// The code is a read-only file at this path; the run's arguments follow it.
     File(&'static str),
 }
@@ -274,7 +263,7 @@ impl Driver {
             _ => argv.extend(self.flags.iter().copied().map(RawText::from)),
         }
         match self.delivery {
-            Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
+            Delivery::Channel => argv.push(CHANNEL_FD.to_string().into()),
             Delivery::File(path) => {
                 argv.push(path.into());
                 argv.extend_from_slice(args);
@@ -307,17 +296,9 @@ impl Driver {
         files
     }
 
-    /// The parts of the shim that come with the request.
-    pub const fn parts(&self) -> &'static [Part] {
-        match self.delivery {
-            Delivery::Channel(parts) => parts,
-            Delivery::File(_) => &[],
-        }
-    }
-
     /// Whether the program has a channel.
     pub const fn has_channel(&self) -> bool {
-        matches!(self.delivery, Delivery::Channel(_))
+        matches!(self.delivery, Delivery::Channel)
     }
 
     /// The language's name and aliases.
@@ -370,19 +351,15 @@ mod tests {
             assert!(!driver.extensions.is_empty(), "{name}");
             let mut paths: Vec<&str> = driver.files.iter().map(|file| file.path).collect();
             match driver.delivery {
-                Delivery::Channel(parts) => {
+                Delivery::Channel => {
                     assert!(paths.contains(driver.flags.last().unwrap()), "{name}");
-                    for part in parts {
-                        assert!(part.name.len() < 256 && !part.content.is_empty(), "{name}");
-                    }
                 }
                 Delivery::File(code) => paths.push(code),
             }
             let distinct: BTreeSet<&str> = paths.iter().copied().collect();
             assert_eq!(distinct.len(), paths.len(), "{name}");
             for path in paths {
-                let directory = Path::new(path).parent();
-                assert_eq!(directory, Some(Path::new(DIRECTORY)), "{name}");
+                assert!(Path::new(path).starts_with(DIRECTORY), "{name}");
             }
         }
     }
@@ -411,7 +388,8 @@ mod tests {
             files("bash"),
             [("/run/cellblock/main.sh".into(), "echo".into())]
         );
-        assert_eq!(files("python")[0].0, Path::new("/run/cellblock/python.py"));
+        let main = Path::new("/run/cellblock/cellblock_driver/__main__.py");
+        assert_eq!(files("python")[0].0, main);
     }
 
     #[test]
@@ -432,7 +410,7 @@ mod tests {
                 "-B",
                 "-X",
                 "utf8",
-                "/run/cellblock/python.py",
+                "/run/cellblock/cellblock_driver/__main__.py",
                 "3"
             ]
         );

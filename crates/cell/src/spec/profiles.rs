@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::partial::{Partial, PartialLimits};
 use super::read::{Format, did_you_mean, listed, parse, parse_all};
-use super::resolve::{Layer, Origin};
+use super::resolve::{Origin, SpecLayer};
 use crate::drivers::{self, Profile, profile};
 use record::error::{Result, SetupError, Step};
 
@@ -83,8 +83,12 @@ pub fn is_path(name: &str) -> bool {
 ///
 /// # Errors
 /// A name that is unknown, a file that cannot be read or is wrong, a cycle.
-pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Vec<Layer>> {
-    let mut layers: Vec<Layer> = Vec::new();
+pub fn chain(
+    name: &str,
+    cwd: &Path,
+    read: &dyn Fn(&Path) -> Result<String>,
+) -> Result<Vec<SpecLayer>> {
+    let mut layers: Vec<SpecLayer> = Vec::new();
     let mut next = Some(find(name, cwd, read)?);
     while let Some(layer) = next {
         if layers.iter().any(|seen| seen.origin == layer.origin) {
@@ -124,10 +128,10 @@ pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> 
     Ok(layers)
 }
 
-fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Layer> {
+fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<SpecLayer> {
     if !is_path(name) {
         let profile = find_built_in(name)?;
-        return Ok(Layer {
+        return Ok(SpecLayer {
             origin: Origin::BuiltIn(name.to_owned()),
             partial: profile.partial()?,
         });
@@ -139,12 +143,12 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     let foreign = partial.call_fields().next();
     match foreign {
         Some(field) => Err(misplaced(&origin, field)),
-        None => Ok(Layer { origin, partial }),
+        None => Ok(SpecLayer { origin, partial }),
     }
 }
 
 /// Reads a profile and lists all its errors, except values out of range
-/// ([`Layer::faults`]).
+/// ([`SpecLayer::faults`]).
 pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
     let (partial, problems) = parse_all(text, Format::Toml);
     let mut problems: Vec<SetupError> = problems
@@ -159,7 +163,7 @@ pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
 fn misplaced(origin: &Origin, field: &str) -> SetupError {
     SetupError::new(
         Step::Spec,
-        "belongs into a spec file (--spec): a profile says how, not what",
+        "belongs in a spec file (--spec): a profile describes how to run, not what",
     )
     .on(origin.field(field))
 }

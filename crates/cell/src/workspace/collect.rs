@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{self, Seek as _};
 use std::os::fd::BorrowedFd;
 
+use nix::sys::stat::FileStat;
+
 use record::bytes::{RawText, hex};
 use record::error::{SetupError, Step};
 use record::stream::{Base64, Kept, Text};
@@ -14,12 +16,12 @@ use record::{Change, FileChange, FileSkipped, Truncation};
 
 use super::baseline::{Baseline, Original};
 use super::out_dir::{Copy, OutDir, affects_one_name, is_reserved};
-use super::walk::{self, Found, Walk};
+use super::walk::{self, Found, Walk, What};
 use super::{Caps, Digest, Tree, media};
 use crate::spec::Bytes;
 
 /// Why a file was not reached.
-const NO_TIME: &str = "the time for collecting files was over: a call ends at most a second after its limit on real time";
+const NO_TIME: &str = "the time for collecting files ran out: a call ends at most a second after its limit on real time";
 
 /// What an execution left in its workspace, in the record's form.
 #[derive(Debug, Default)]
@@ -149,25 +151,18 @@ struct Contents {
 }
 
 impl Collector<'_> {
-    fn take(&mut self, found: Found) {
-        match found {
-            Found::Skipped { path, reason } => self.skip(path, reason),
-            Found::Directory { .. } => {}
-            Found::Link { path, text } => {
+    fn take(&mut self, Found { path, what }: Found) {
+        match what {
+            What::Skipped(reason) => self.skip(path, reason),
+            What::Directory(_) => {}
+            What::Link(text) => {
                 let link = Original::Link { text };
                 if !self.keeps_links && self.baseline.get(&path) != Some(&link) {
                     self.skip(path, walk::IS_LINK.to_owned());
                 }
             }
-            Found::File {
-                path,
-                mut file,
-                size,
-                allocated,
-                ..
-            } => {
-                let taken = self.file(&path, &mut file, size, allocated);
-                if let Err(reason) = taken {
+            What::File(mut file, stat) => {
+                if let Err(reason) = self.file(&path, &mut file, &stat) {
                     self.skip(path, reason);
                 }
             }
@@ -178,13 +173,8 @@ impl Collector<'_> {
     ///
     /// # Errors
     /// Why that cannot be done.
-    fn file(
-        &mut self,
-        path: &RawText,
-        file: &mut File,
-        size: u64,
-        allocated: u64,
-    ) -> Result<(), String> {
+    fn file(&mut self, path: &RawText, file: &mut File, stat: &FileStat) -> Result<(), String> {
+        let size = stat.st_size.cast_unsigned();
         let before = self.baseline.file(path);
         if before.is_some() {
             self.present.insert(path.clone());
@@ -194,7 +184,7 @@ impl Collector<'_> {
             self.changes += 1;
             return Ok(());
         }
-        self.spend(size, allocated)?;
+        self.spend(size, stat.st_blocks)?;
         if let Some(before) = before.filter(|before| before.size == size) {
             if self.read(file, None, None)?.digest == before {
                 return Ok(());
@@ -248,18 +238,16 @@ impl Collector<'_> {
     }
 
     /// Takes a file's bytes out of the budget.
-    fn spend(&mut self, size: u64, allocated: u64) -> Result<(), String> {
-        let cap = self.caps.file_bytes;
+    fn spend(&mut self, size: u64, blocks: i64) -> Result<(), String> {
+        let cap = self.caps.total_bytes;
         if size > cap.0 {
+            let allocated = blocks.saturating_mul(512);
             return Err(format!(
                 "its size of {size} bytes is over the cap of {cap} ({allocated} bytes of it are not holes)"
             ));
         }
         self.budget = self.budget.checked_sub(size).ok_or_else(|| {
-            format!(
-                "with its {size} bytes, all files together are over the cap of {}",
-                self.caps.total_bytes
-            )
+            format!("with its {size} bytes, all files together are over the cap of {cap}")
         })?;
         Ok(())
     }
@@ -283,7 +271,9 @@ impl Collector<'_> {
                 start.extend_from_slice(&piece[..piece.len().min(media::START)]);
             }
             size += piece.len() as u64;
-            bytes.take_if(|_| room.is_some_and(|room| size > room));
+            if room.is_some_and(|room| size > room) {
+                bytes = None;
+            }
             if let Some(bytes) = &mut bytes {
                 bytes.extend_from_slice(piece);
             }
@@ -309,9 +299,8 @@ impl Collector<'_> {
             return Err("not copied out: an earlier failure ended the copying".to_owned());
         }
         if is_reserved(path.as_bytes()) {
-            return Err(
-                "not copied out: its name is cellblock's own in the directory of --out".to_owned(),
-            );
+            let reason = "not copied out: cellblock reserves this name in the directory of --out";
+            return Err(reason.to_owned());
         }
         out.begin(path).map(Some).map_err(|e| self.not_copied(e))
     }

@@ -12,9 +12,10 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use super::Digest;
 use super::stage::{Entry, Kind, Piece, Stage, more_bytes, too_large, too_many};
 use super::walk::{DEEPEST, LONGEST_PATH};
-use crate::spec::{Bytes, TmpfsLimit};
+use crate::spec::TmpfsLimit;
 use archive::{
-    Meta, NOT_EMPTY, Refusal, Report, Sink, Stream, What, check_link, clean, feed, feed_directory,
+    Meta, NOT_EMPTY, Payload, Refusal, Report, Sink, Stream, check_link, clean, feed,
+    feed_directory,
 };
 use record::error::{Result, SetupError, Step};
 
@@ -24,7 +25,7 @@ const OVERHEAD: u64 = 8 << 10;
 /// MFD_NOEXEC_SEAL (Linux 6.3), without which a host may refuse.
 const NOEXEC_SEAL: u32 = 0x8;
 
-/// What a stage is filled from.
+/// Payload a stage is filled from.
 pub(crate) enum Origin<'a> {
     /// An open directory, and its path.
     Directory(&'a OwnedFd, &'a Path),
@@ -93,41 +94,36 @@ struct Filling<'a> {
 }
 
 impl Sink for Filling<'_> {
-    fn place(&mut self, name: &[u8], meta: Meta, what: What<'_>) -> Result<(), Refusal> {
+    fn place(&mut self, name: &[u8], meta: Meta, what: Payload<'_>) -> Result<(), Refusal> {
         let path = clean(name, DEEPEST + 1)?;
         if path.len() > LONGEST_PATH {
             return Err(format!("has a path of more than {LONGEST_PATH} bytes").into());
         }
         if path.is_empty() {
             return match what {
-                What::Directory => Ok(()),
+                Payload::Directory => Ok(()),
                 _ => Err("would replace the whole workspace".into()),
             };
         }
-        if let What::Nothing(reason) = what {
+        if let Payload::Unsupported(reason) = what {
             return Err(reason.into());
         }
         self.make_parents(&path)?;
-        let is_directory = matches!(what, What::Directory);
-        if let Some(there) = self.stage.entries.get(&path)
-            && there.kind == Kind::Directory
-            && !is_directory
-            && self.stage.has_content(&path)
-        {
+        if !matches!(what, Payload::Directory) && self.stage.has_content(&path) {
             return Err(NOT_EMPTY.into());
         }
         let kind = match what {
-            What::Nothing(_) | What::Directory => Kind::Directory,
-            What::File(content, size) => Kind::File(self.content(content, size)?),
-            What::Link(text) if self.takes_all_links => Kind::Link(text.to_vec()),
-            What::Link(text) => {
+            Payload::Unsupported(_) | Payload::Directory => Kind::Directory,
+            Payload::File(content, size) => Kind::File(self.content(content, size)?),
+            Payload::Link(text) if self.takes_all_links => Kind::Link(text.to_vec()),
+            Payload::Link(text) => {
                 check_link(&path, text)?;
                 if text.starts_with(b"/") {
                     return Err("is a link to an absolute path".into());
                 }
                 Kind::Link(text.to_vec())
             }
-            What::HardLink(target) => {
+            Payload::HardLink(target) => {
                 let target = clean(target, DEEPEST + 1)
                     .map_err(|reason| format!("is a hard link whose target {reason}"))?;
                 match self.stage.entries.get(&target).map(|entry| &entry.kind) {
@@ -188,8 +184,7 @@ impl Filling<'_> {
         let stage = &mut *self.stage;
         let all = self.report.bytes.saturating_add(size);
         if all > self.limit.size.0 {
-            let what = "the files put in have";
-            return Err(too_large(stage.scratch(), self.limit.size, what, Bytes(all)).into());
+            return Err(too_large(stage.scratch(), self.limit.size, all).into());
         }
         self.report.bytes = all;
         let at = stage.end;

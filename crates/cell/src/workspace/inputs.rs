@@ -61,18 +61,18 @@ impl Staged {
             Some(path) => {
                 let option = keeping(scratch.name);
                 let mut kept = KeptDir::open(path, option, &self.kept, plan.watch.kept_wait)?;
-                let report = stage.fill(Origin::Kept(kept.dir(), path), limit)?;
+                let mut report = stage.fill(Origin::Kept(&kept.dir, path), limit)?;
+                stage.give_way_to_binds(&scratch.covered, &mut report);
                 self.warn(option, &report);
-                self.leave_to_binds(option, &mut stage, scratch);
-                kept.note(&stage);
+                kept.before = Baseline::of(&stage);
                 Some(kept)
             }
             None => None,
         };
         if let Some(from) = from {
-            let report = files_from(&mut stage, from, limit)?;
+            let mut report = files_from(&mut stage, from, limit)?;
+            stage.give_way_to_binds(&scratch.covered, &mut report);
             self.warn("--files-from", &report);
-            self.leave_to_binds("--files-from", &mut stage, scratch);
         }
         if scratch.name == Scratch::Workspace {
             for file in &plan.files {
@@ -85,28 +85,13 @@ impl Staged {
         Ok(())
     }
 
-    /// Leaves out what would be copied into the host's directories.
-    fn leave_to_binds(&mut self, option: &str, stage: &mut Stage, scratch: &ScratchDir) {
-        let removed = stage.give_way_to_binds(&scratch.covered);
-        for path in removed.iter().take(MOST_NAMED) {
-            let path = path.display();
-            self.warnings
-                .push(format!("{option}: {path} is left out: a bind covers it"));
-        }
-        self.count_more(option, removed.len() as u64);
-    }
-
     fn warn(&mut self, option: &str, report: &Report) {
         for skipped in report.skipped.iter().take(MOST_NAMED) {
             let (path, reason) = (&skipped.path, &skipped.reason);
             self.warnings
                 .push(format!("{option}: {path} is left out: it {reason}"));
         }
-        self.count_more(option, report.skipped_in_all);
-    }
-
-    fn count_more(&mut self, option: &str, in_all: u64) {
-        let more = in_all.saturating_sub(MOST_NAMED as u64);
+        let more = report.skipped_in_all.saturating_sub(MOST_NAMED as u64);
         if more > 0 {
             self.warnings
                 .push(format!("{option}: {more} more are left out"));

@@ -9,20 +9,20 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, readlinkat};
-use nix::sys::stat::{Mode, fstat, umask};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
 use nix::unistd::{AccessFlags, faccessat};
 
-use super::{Baseline, Stage};
+use super::Baseline;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
-use sys::tree::erase;
+use sys::tree::{erase, kind_of};
 
 /// Holds copies in the directory until they get their names. A killed run may leave it;
 /// the next one removes it.
@@ -38,10 +38,11 @@ const PIECE: u64 = 64 << 10;
 /// The directory, open and locked.
 #[derive(Debug)]
 pub(crate) struct KeptDir {
-    dir: Flock<OwnedFd>,
+    pub(super) dir: Flock<OwnedFd>,
+    /// Its path, as it was named.
     pub(super) path: PathBuf,
     /// The option that named it.
-    option: &'static str,
+    pub(super) option: &'static str,
     /// What it contained when it was read: nothing else is removed from it.
     pub(super) before: Baseline,
     /// What the caller's umask takes from new files.
@@ -99,21 +100,6 @@ impl KeptDir {
         })
     }
 
-    /// Its path, as it was named.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The option that named it.
-    pub(super) fn option(&self) -> &'static str {
-        self.option
-    }
-
-    /// The open directory.
-    pub(super) fn dir(&self) -> &OwnedFd {
-        &self.dir
-    }
-
     /// Its files, without those of other file systems.
     pub(super) fn beneath(&self) -> Beneath<'_> {
         Beneath::new(&*self.dir).on_one_mount()
@@ -126,11 +112,6 @@ impl KeptDir {
     pub(super) fn is(&self, other: impl AsFd) -> nix::Result<bool> {
         let (own, other) = (fstat(&*self.dir)?, fstat(other)?);
         Ok((own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
-    }
-
-    /// Remembers what was read of the directory.
-    pub(super) fn note(&mut self, stage: &Stage) {
-        self.before = Baseline::of(stage);
     }
 
     /// The permissions that a file of the cell's gets in the directory: its own, without
@@ -152,16 +133,18 @@ impl KeptDir {
     }
 
     /// Whether the directory has this file as the cell does.
-    pub(super) fn has(&self, path: &RawText, file: &File, size: u64, mode: u32) -> bool {
+    pub(super) fn has(&self, path: &RawText, file: &File, stat: &FileStat) -> bool {
         let Ok(own) = self.beneath().read(path.as_path()) else {
             return false;
         };
-        own.metadata().is_ok_and(|found| {
-            let own_mode = found.mode() & 0o777;
-            found.is_file()
-                && found.len() == size
+        let mode = stat.st_mode & 0o777;
+        let is_alike = fstat(&own).is_ok_and(|own| {
+            let own_mode = own.st_mode & 0o777;
+            kind_of(&own) == SFlag::S_IFREG
+                && own.st_size == stat.st_size
                 && (own_mode == mode || own_mode == self.mode(mode))
-        }) && same(&own, file).unwrap_or(false)
+        });
+        is_alike && same(&own, file).unwrap_or(false)
     }
 
     /// A failure to write `path` back.

@@ -58,9 +58,7 @@ pub(crate) struct Caps {
     pub(crate) entries: u64,
     /// Directories within directories.
     pub(crate) depth: usize,
-    /// Size of one file.
-    pub(crate) file_bytes: Bytes,
-    /// Bytes digested, all files together.
+    /// Bytes of all files together.
     pub(crate) total_bytes: Bytes,
     /// Bytes of changed files whose content is put into the list, if any is.
     pub(crate) inline_bytes: Option<Bytes>,
@@ -76,7 +74,6 @@ impl Caps {
             listed: 1000,
             entries: limit.inodes,
             depth: walk::DEEPEST,
-            file_bytes: limit.size,
             total_bytes: limit.size,
             inline_bytes: None,
             until: None,

@@ -26,7 +26,7 @@ use sys::beneath::{Beneath, entries};
 /// The directory of `--out`, held open: where its path leads later does not matter.
 #[derive(Debug)]
 pub(crate) struct OutDir {
-    dir: OwnedFd,
+    pub(super) dir: OwnedFd,
     path: PathBuf,
 }
 
@@ -49,11 +49,6 @@ impl OutDir {
             dir,
             path: path.to_owned(),
         })
-    }
-
-    /// The open directory.
-    pub(super) fn dir(&self) -> &OwnedFd {
-        &self.dir
     }
 
     /// Begins the copy of a file, with the directories above it.

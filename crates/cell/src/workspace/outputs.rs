@@ -16,8 +16,8 @@ pub(crate) fn refuse_same(out: Option<&OutDir>, kept: &[KeptDir]) -> Result<()> 
         return Ok(());
     };
     for kept in kept {
-        let option = kept.option();
-        match kept.is(out.dir()) {
+        let option = kept.option;
+        match kept.is(&out.dir) {
             Ok(false) => {}
             Ok(true) => {
                 let message = format!("--out and {option} name the same directory");
@@ -63,7 +63,7 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
             ..Caps::of(scratch.limit)
         };
         let mut kept = from.kept.iter();
-        let kept = kept.find(|kept| scratch.kept_in() == Some(kept.path()));
+        let kept = kept.find(|kept| scratch.kept_in() == Some(kept.path.as_path()));
         let tree = Tree {
             dir: directory.as_fd(),
             covered: &scratch.covered,

@@ -17,6 +17,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::Digest;
 use crate::spec::{Bytes, Scratch, TmpfsLimit};
+use archive::Report;
 use record::error::{Result, SetupError, Step};
 
 /// Files, directories and links for one of the directories that a program writes to.
@@ -77,9 +78,9 @@ impl Stage {
         self.scratch
     }
 
-    /// Removes what is at or below one of `targets`, the mount points of binds, and what is
-    /// in the way of the directories that lead there. Returns the paths.
-    pub(crate) fn give_way_to_binds(&mut self, targets: &[PathBuf]) -> Vec<PathBuf> {
+    /// Leaves out what is at or below one of `targets`, the mount points of binds, and what
+    /// is in the way of the directories that lead there.
+    pub(crate) fn give_way_to_binds(&mut self, targets: &[PathBuf], report: &mut Report) {
         let is_in_the_way = |path: &[u8], entry: &Entry| {
             let path = Path::new(OsStr::from_bytes(path));
             targets.iter().any(|target| {
@@ -87,15 +88,13 @@ impl Stage {
                     || (target.starts_with(path) && entry.kind != Kind::Directory)
             })
         };
-        let mut removed = Vec::new();
         self.entries.retain(|path, entry| {
             let goes = is_in_the_way(path, entry);
             if goes {
-                removed.push(OsStr::from_bytes(path).into());
+                report.skip(path, "is covered by a bind");
             }
             !goes
         });
-        removed
     }
 
     /// Everything, each directory before its content.
@@ -117,7 +116,7 @@ impl Stage {
         let refused = |message: &str| {
             SetupError::new(Step::Inputs, message)
                 .on(target.display())
-                .hint("give this file another path, or leave the other one out")
+                .hint("give this file another path, or omit the other one")
         };
         for parent in target.ancestors().skip(1) {
             match self.entries.get(parent.as_os_str().as_bytes()) {
@@ -125,16 +124,16 @@ impl Stage {
                 Some(entry) if entry.kind == Kind::Directory => {}
                 Some(_) => {
                     return Err(refused(
-                        "a file or link that is put in stands in the path of this file",
+                        "its path leads through a file or link that is put in",
                     ));
                 }
             }
         }
         let path = target.as_os_str().as_bytes();
         match self.entries.get(path) {
-            Some(entry) if entry.kind == Kind::Directory => Err(refused(
-                "a directory that is put in stands in the place of this file",
-            )),
+            Some(entry) if entry.kind == Kind::Directory => {
+                Err(refused("a directory of this name is put in"))
+            }
             _ => {
                 self.entries.remove(path);
                 Ok(())
@@ -155,15 +154,10 @@ impl Stage {
         };
         let all = (self.entries.values().map(bytes)).fold(0, u64::saturating_add);
         if all > limit.size.0 {
-            return Err(too_large(
-                self.scratch,
-                limit.size,
-                "what is put in takes",
-                Bytes(all),
-            ));
+            return Err(too_large(self.scratch, limit.size, all));
         }
         if let Some(memory) = memory.filter(|memory| all > memory.0) {
-            let message = format!("what is put in takes {all} bytes, but the cell has {memory}");
+            let message = format!("the files put in take {all} bytes, but the cell has {memory}");
             return Err(SetupError::new(Step::Inputs, message).hint(format!(
                 "raise --memory (`limits.memory`), which {} is part of",
                 self.scratch.path()
@@ -193,12 +187,9 @@ fn page_size() -> u64 {
         .unwrap_or(4096)
 }
 
-pub(super) fn too_large(scratch: Scratch, limit: Bytes, what: &str, bytes: Bytes) -> SetupError {
-    let message = format!(
-        "{what} {} bytes, but {} holds {limit}",
-        bytes.0,
-        scratch.path()
-    );
+pub(super) fn too_large(scratch: Scratch, limit: Bytes, bytes: u64) -> SetupError {
+    let path = scratch.path();
+    let message = format!("the files put in take {bytes} bytes, but {path} has room for {limit}");
     SetupError::new(Step::Inputs, message).hint(more_bytes(scratch))
 }
 
@@ -212,7 +203,7 @@ pub(super) fn too_many(scratch: Scratch, limit: u64) -> SetupError {
     let (path, name) = (scratch.path(), scratch.name());
     SetupError::new(
         Step::Inputs,
-        format!("there are more files and directories than the {limit} that {path} holds"),
+        format!("more files and directories are put in than the {limit} that {path} has room for"),
     )
     .hint(format!(
         "raise `limits.{name}.inodes` in a spec file or profile, or put less in"

@@ -9,12 +9,12 @@ use std::vec;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
+use nix::fcntl::readlinkat;
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 
 use super::{Caps, Tree};
 use record::bytes::RawText;
-use sys::beneath::{Beneath, entries};
+use sys::beneath::{Beneath, entries as listed};
 use sys::tree::{kind_of, set_mode};
 
 /// A thousand names in the record must not make it a hundred megabytes.
@@ -27,29 +27,20 @@ pub(super) const DEEPEST: usize = 64;
 pub(super) const IS_LINK: &str = "it is a symbolic link";
 
 /// One thing in the tree.
-pub(super) enum Found {
-    /// A directory; its content follows.
-    Directory {
-        path: RawText,
-        /// Permission bits.
-        mode: u32,
-    },
-    /// A symbolic link and its text.
-    Link { path: RawText, text: Vec<u8> },
-    /// A regular file, open for reading.
-    File {
-        path: RawText,
-        file: File,
-        size: u64,
-        /// Bytes of it that are not holes.
-        allocated: u64,
-        /// Permission bits.
-        mode: u32,
-        /// Seconds since 1970.
-        mtime: i64,
-    },
+pub(super) struct Found {
+    pub(super) path: RawText,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    /// A directory, and its permission bits; its content follows.
+    Directory(u32),
+    /// A symbolic link's text.
+    Link(Vec<u8>),
+    /// A regular file, open for reading, and its metadata.
+    File(File, FileStat),
     /// Anything else, with the reason for leaving it out.
-    Skipped { path: RawText, reason: String },
+    Skipped(String),
 }
 
 /// Gives the content of the tree in the byte order of the paths.
@@ -77,7 +68,8 @@ struct Level {
 
 struct Entry {
     name: CString,
-    kind: SFlag,
+    /// A tmpfs tells the kind of each entry.
+    kind: Option<Type>,
 }
 
 impl<'a> Walk<'a> {
@@ -107,7 +99,7 @@ impl Iterator for Walk<'_> {
             let Some(entry) = level.entries.next() else {
                 let level = self.stack.pop()?;
                 if level.is_cut {
-                    let reason = "it holds more than is looked at";
+                    let reason = "it has more entries than are looked at";
                     return Some(skipped(level.prefix, reason));
                 }
                 continue;
@@ -120,19 +112,20 @@ impl Iterator for Walk<'_> {
             if path.len() > LONGEST_PATH {
                 return Some(skipped(path, "its path is too long"));
             }
-            if entry.kind != SFlag::S_IFDIR {
+            if entry.kind != Some(Type::Directory) {
                 return Some(open_entry(&level.dir, &entry, path));
             }
             if self.stack.len() > self.depth_cap {
-                return Some(skipped(path, "it is nested too deep"));
+                return Some(skipped(path, "it is nested too deeply"));
             }
             let level = self.stack.last()?;
             let prefix = [&path[..], b"/"].concat();
             match Level::open(&level.dir, &entry.name, prefix, &mut self.entries_left) {
                 Ok(below) => {
-                    let (path, mode) = (path.into(), below.mode);
+                    let what = What::Directory(below.mode);
                     self.stack.push(below);
-                    return Some(Found::Directory { path, mode });
+                    let path = path.into();
+                    return Some(Found { path, what });
                 }
                 Err(errno) => return Some(skipped(path, refusal(errno))),
             }
@@ -154,26 +147,16 @@ impl Level {
         if !mode.contains(Mode::S_IRWXU) {
             fchmod(&dir, mode | Mode::S_IRWXU)?;
         }
-        let mut names = Vec::new();
+        let mut entries = Vec::new();
         let mut is_cut = false;
-        for entry in entries(&mut dir) {
+        for entry in listed(&mut dir) {
             let entry = entry?;
             if *entries_left == 0 {
                 is_cut = true;
                 break;
             }
             *entries_left -= 1;
-            names.push((entry.file_name().to_owned(), entry.file_type()));
-        }
-        let mut entries = Vec::with_capacity(names.len());
-        for (name, kind) in names {
-            let kind = match kind {
-                Some(kind) => kind_of_entry(kind),
-                None => {
-                    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-                    kind_of(&fstatat(&dir, name.as_c_str(), flags)?)
-                }
-            };
+            let (name, kind) = (entry.file_name().to_owned(), entry.file_type());
             entries.push(Entry { name, kind });
         }
         entries.sort_by(|a, b| a.sort_key().cmp(b.sort_key()));
@@ -192,7 +175,7 @@ impl Entry {
     /// sorts by the slash behind its name.
     fn sort_key(&self) -> impl Iterator<Item = &u8> {
         let slash: &[u8] = match self.kind {
-            SFlag::S_IFDIR => b"/",
+            Some(Type::Directory) => b"/",
             _ => b"",
         };
         self.name.as_bytes().iter().chain(slash)
@@ -218,25 +201,16 @@ pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag
 }
 
 fn open_entry(dir: &Dir, entry: &Entry, path: Vec<u8>) -> Found {
-    if entry.kind == SFlag::S_IFLNK
-        && let Ok(text) = readlinkat(dir, entry.name.as_c_str())
-    {
-        let (path, text) = (path.into(), text.into_vec());
-        return Found::Link { path, text };
-    }
-    if entry.kind != SFlag::S_IFREG {
-        return skipped(path, kind_reason(entry.kind));
-    }
-    match open_file(dir, &entry.name) {
-        Ok((file, stat)) => Found::File {
+    let name = entry.name.as_c_str();
+    let opened = match entry.kind {
+        Some(Type::Symlink) => readlinkat(dir, name).map(|text| What::Link(text.into_vec())),
+        Some(Type::File) => open_file(dir, name).map(|(file, stat)| What::File(file, stat)),
+        kind => return skipped(path, kind_reason(kind)),
+    };
+    match opened {
+        Ok(what) => Found {
             path: path.into(),
-            file,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            allocated: u64::try_from(stat.st_blocks)
-                .unwrap_or(0)
-                .saturating_mul(512),
-            mode: stat.st_mode & 0o777,
-            mtime: stat.st_mtime,
+            what,
         },
         Err(errno) => skipped(path, refusal(errno)),
     }
@@ -283,24 +257,11 @@ fn make_readable(beneath: Beneath<'_>, path: &CStr) -> nix::Result<()> {
     set_mode(&found, Mode::from_bits_truncate(stat.st_mode) | missing)
 }
 
-fn kind_of_entry(kind: Type) -> SFlag {
+fn kind_reason(kind: Option<Type>) -> &'static str {
     match kind {
-        Type::File => SFlag::S_IFREG,
-        Type::Directory => SFlag::S_IFDIR,
-        Type::Symlink => SFlag::S_IFLNK,
-        Type::Fifo => SFlag::S_IFIFO,
-        Type::Socket => SFlag::S_IFSOCK,
-        Type::CharacterDevice => SFlag::S_IFCHR,
-        Type::BlockDevice => SFlag::S_IFBLK,
-    }
-}
-
-fn kind_reason(kind: SFlag) -> &'static str {
-    match kind {
-        SFlag::S_IFLNK => IS_LINK,
-        SFlag::S_IFIFO => "it is a named pipe",
-        SFlag::S_IFSOCK => "it is a socket",
-        SFlag::S_IFCHR | SFlag::S_IFBLK => "it is a device",
+        Some(Type::Fifo) => "it is a named pipe",
+        Some(Type::Socket) => "it is a socket",
+        Some(Type::CharacterDevice | Type::BlockDevice) => "it is a device",
         _ => "it is not a regular file",
     }
 }
@@ -323,8 +284,8 @@ fn skipped(mut path: Vec<u8>, reason: impl Into<String>) -> Found {
     if path.is_empty() {
         path.push(b'.');
     }
-    Found::Skipped {
+    Found {
         path: path.into(),
-        reason: reason.into(),
+        what: What::Skipped(reason.into()),
     }
 }

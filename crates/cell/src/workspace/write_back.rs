@@ -1,7 +1,7 @@
 //! Writes a workspace back to the directory that keeps it.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::renameat;
-use nix::sys::stat::{Mode, fchmod, mkdirat};
+use nix::sys::stat::{FileStat, Mode, fchmod, mkdirat};
 use nix::unistd::{UnlinkatFlags, close, symlinkat, unlinkat};
 
 use super::baseline::Original;
 use super::kept::{KeptDir, PENDING};
 use super::out_dir::affects_one_name;
-use super::walk::{Found, Walk, kind_at, open_file};
+use super::walk::{Found, Walk, What, kind_at, open_file};
 use super::{Caps, Tree};
 use record::FileSkipped;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 use sys::tree::{erase, set_mtime};
 
 /// A file or link that differs from the directory's.
@@ -32,22 +33,15 @@ struct Changed {
 }
 
 enum NewContent {
-    File(Attributes),
-    Link { text: Vec<u8> },
-}
-
-#[derive(Clone, Copy)]
-struct Attributes {
-    size: u64,
-    mode: u32,
-    mtime: i64,
+    File(FileStat),
+    Link(Vec<u8>),
 }
 
 impl NewContent {
     fn size(&self) -> u64 {
         match self {
-            Self::File(file) => file.size,
-            Self::Link { .. } => 0,
+            Self::File(stat) => stat.st_size.cast_unsigned(),
+            Self::Link(_) => 0,
         }
     }
 }
@@ -64,6 +58,15 @@ struct Removed<'a> {
     is_replaced: bool,
 }
 
+/// What writing back changes, and what it leaves out.
+#[derive(Default)]
+struct Changes<'a> {
+    directories: Directories,
+    changed: Vec<Changed>,
+    removed: Vec<Removed<'a>>,
+    skipped: Vec<FileSkipped>,
+}
+
 impl KeptDir {
     /// Gives the directory the content of `tree`; returns what was left out.
     ///
@@ -71,96 +74,69 @@ impl KeptDir {
     /// A failure that affects more than one name. If it came before names were exchanged,
     /// the directory is as it was.
     pub(super) fn write_back(&self, tree: Tree<'_>, caps: &Caps) -> Result<Vec<FileSkipped>> {
-        let mut skipped = Vec::new();
-        let (directories, mut changed) = self.compare(tree, caps, &mut skipped)?;
-        let removed = self.removed(tree.dir);
-        self.leave_out_too_large(&mut changed, &removed, caps, &mut skipped);
-        if changed.is_empty()
-            && removed.is_empty()
-            && !directories
-                .iter()
-                .any(|(path, mode)| self.differs(path, *mode))
+        let mut changes = self.compare(tree, caps)?;
+        self.leave_out_ways_to_binds(tree.covered, &mut changes);
+        self.leave_out_too_large(&mut changes, caps);
+        let mut directories = changes.directories.iter();
+        if changes.changed.is_empty()
+            && changes.removed.is_empty()
+            && !directories.any(|(path, mode)| self.differs(path, *mode))
         {
-            return Ok(skipped);
+            return Ok(changes.skipped);
         }
         let pending = self.begin()?;
         let written = self
-            .copy(tree.dir, &changed, &pending, caps)
-            .and_then(|()| self.exchange(&directories, &changed, &removed, &pending, &mut skipped));
-        let erased = erase(self.dir(), PENDING);
+            .copy(tree.dir, &changes.changed, &pending, caps)
+            .and_then(|()| self.exchange(&mut changes, &pending));
+        let erased = erase(&*self.dir, PENDING);
         written?;
         erased.map_err(|e| self.error("unlink", &e.into(), Path::new("")))?;
-        Ok(skipped)
+        Ok(changes.skipped)
     }
 
-    /// The directories of `tree`, and what in it differs from the kept directory's.
-    fn compare(
-        &self,
-        tree: Tree<'_>,
-        caps: &Caps,
-        skipped: &mut Vec<FileSkipped>,
-    ) -> Result<(Directories, Vec<Changed>)> {
-        let mut directories = Directories::new();
-        let mut changed = Vec::new();
+    /// What in `tree` differs from the directory.
+    fn compare(&self, tree: Tree<'_>, caps: &Caps) -> Result<Changes<'_>> {
+        let mut changes = Changes::default();
         let walk =
             Walk::new(tree, caps).map_err(|e| self.error("openat2", &e.into(), Path::new("")))?;
-        for found in walk {
+        for Found { path, what } in walk {
             self.require_time(caps)?;
-            let (path, to) = match found {
-                Found::Directory { path, .. }
-                | Found::File { path, .. }
-                | Found::Link { path, .. }
-                    if is_reserved(&path) =>
-                {
-                    if path.as_bytes() == PENDING.to_bytes() {
-                        let reason = "its name is cellblock's own in a kept directory";
-                        skipped.push(left_out(path, reason));
-                    }
+            if is_reserved(&path) {
+                if path.as_bytes() == PENDING.to_bytes() {
+                    let reason = "cellblock reserves this name in a kept directory";
+                    changes.skipped.push(left_out(path, reason));
+                }
+                continue;
+            }
+            let to = match what {
+                What::Directory(mode) => {
+                    changes.directories.insert(path, mode);
                     continue;
                 }
-                Found::Directory { path, mode } => {
-                    directories.insert(path, mode);
-                    continue;
-                }
-                Found::File {
-                    path,
-                    file,
-                    size,
-                    mode,
-                    mtime,
-                    ..
-                } if !self.has(&path, &file, size, mode) => {
-                    (path, NewContent::File(Attributes { size, mode, mtime }))
-                }
-                Found::Link { path, text } if !self.has_link(&path, &text) => {
-                    (path, NewContent::Link { text })
-                }
+                What::File(file, stat) if !self.has(&path, &file, &stat) => NewContent::File(stat),
+                What::Link(text) if !self.has_link(&path, &text) => NewContent::Link(text),
                 // Skipped files are in the workspace's own list.
-                Found::File { .. } | Found::Link { .. } | Found::Skipped { .. } => continue,
+                What::File(..) | What::Link(_) | What::Skipped(_) => continue,
             };
             let before = self.before.get(&path).map_or(0, Original::size);
             let growth = i128::from(to.size()) - i128::from(before);
-            changed.push(Changed { path, to, growth });
+            changes.changed.push(Changed { path, to, growth });
         }
-        self.leave_out_ways_to_binds(tree.covered, &mut directories, &changed);
-        Ok((directories, changed))
+        changes.removed = self.removed(tree.dir);
+        Ok(changes)
     }
 
     /// Leaves out directories that exist only as the way to a mount point.
-    fn leave_out_ways_to_binds(
-        &self,
-        covered: &[PathBuf],
-        directories: &mut Directories,
-        changed: &[Changed],
-    ) {
+    fn leave_out_ways_to_binds(&self, covered: &[PathBuf], changes: &mut Changes<'_>) {
         let leads_to_bind = |path: &Path| covered.iter().any(|bind| bind.starts_with(path));
-        let others = directories.keys().map(RawText::as_path);
-        let others: Vec<PathBuf> = (others.filter(|path| !leads_to_bind(path)))
-            .chain(changed.iter().map(|changed| changed.path.as_path()))
+        let directories = changes.directories.keys().map(RawText::as_path);
+        let changed = changes.changed.iter().map(|changed| changed.path.as_path());
+        let others: Vec<PathBuf> = (directories.filter(|path| !leads_to_bind(path)))
+            .chain(changed)
             .filter(|_| !covered.is_empty())
             .map(Path::to_owned)
             .collect();
-        directories.retain(|path, _| {
+        changes.directories.retain(|path, _| {
             let own = path.as_path();
             self.before.get(path).is_some()
                 || !leads_to_bind(own)
@@ -203,29 +179,23 @@ impl KeptDir {
 
     /// Holes and hard links make files look larger than the workspace is; they must not
     /// make the directory larger.
-    fn leave_out_too_large(
-        &self,
-        changed: &mut Vec<Changed>,
-        removed: &[Removed<'_>],
-        caps: &Caps,
-        skipped: &mut Vec<FileSkipped>,
-    ) {
+    fn leave_out_too_large(&self, changes: &mut Changes<'_>, caps: &Caps) {
+        let limit = caps.total_bytes;
         let before: u64 = self.before.iter().map(|(_, was)| was.size()).sum();
-        let freed: u64 = removed.iter().map(|removed| removed.was.size()).sum();
-        let mut room = i128::from(caps.total_bytes.0) - i128::from(before) + i128::from(freed);
+        let freed: u64 = (changes.removed.iter()).map(|it| it.was.size()).sum();
+        let mut room = i128::from(limit.0) - i128::from(before) + i128::from(freed);
         // What shrinks makes room for what grows.
-        changed.sort_by_key(|changed| changed.growth);
-        changed.retain(|changed| {
+        changes.changed.sort_by_key(|changed| changed.growth);
+        changes.changed.retain(|changed| {
             let fits = changed.growth <= room;
             if fits {
                 room -= changed.growth;
             } else {
+                let size = changed.to.size();
                 let reason = format!(
-                    "not written back: with its {} bytes the kept directory would be over its limit of {}",
-                    changed.to.size(),
-                    caps.total_bytes
+                    "not written back: with its {size} bytes the kept directory would be over its limit of {limit}"
                 );
-                skipped.push(left_out(changed.path.clone(), reason));
+                changes.skipped.push(left_out(changed.path.clone(), reason));
             }
             fits
         });
@@ -233,7 +203,7 @@ impl KeptDir {
 
     fn begin(&self) -> Result<OwnedFd> {
         let fail = |call: &str, errno: Errno| self.error(call, &errno.into(), Path::new(""));
-        mkdirat(self.dir(), PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
+        mkdirat(&*self.dir, PENDING, Mode::S_IRWXU).map_err(|e| fail("mkdir", e))?;
         let pending = self.beneath().directory(PENDING);
         pending.map_err(|e| fail("openat2", e))
     }
@@ -251,10 +221,10 @@ impl KeptDir {
             let number = number.to_string();
             let copied = match &changed.to {
                 // Only its text: where it leads does not matter.
-                NewContent::Link { text } => symlinkat(text.as_slice(), pending, number.as_str())
+                NewContent::Link(text) => symlinkat(text.as_slice(), pending, number.as_str())
                     .map_err(|errno| ("symlink", errno.into())),
-                NewContent::File(attributes) => {
-                    self.copy_file(workspace, &changed.path, *attributes, (pending, &number))
+                NewContent::File(stat) => {
+                    self.copy_file(workspace, &changed.path, stat, (pending, &number))
                 }
             };
             copied.map_err(|(call, error)| self.error(call, &error, changed.path.as_path()))?;
@@ -266,18 +236,19 @@ impl KeptDir {
         &self,
         workspace: BorrowedFd<'_>,
         path: &RawText,
-        attributes: Attributes,
+        stat: &FileStat,
         (pending, number): (&OwnedFd, &str),
     ) -> Result<(), (&'static str, io::Error)> {
         let on = |call: &'static str| move |errno: Errno| (call, io::Error::from(errno));
         let name = CString::new(path.as_bytes()).map_err(|e| ("openat2", e.into()))?;
         let (from, _) = open_file(&workspace, &name).map_err(on("openat2"))?;
         let owners = Mode::S_IRUSR | Mode::S_IWUSR;
-        let to = sys::beneath::Beneath::new(pending).create(number, owners);
+        let to = Beneath::new(pending).create(number, owners);
         let mut to = to.map_err(on("create"))?;
-        io::copy(&mut from.take(attributes.size), &mut to).map_err(|e| ("write", e))?;
-        set_mtime(&to, attributes.mtime).map_err(on("utimensat"))?;
-        let mode = std::fs::Permissions::from_mode(self.mode(attributes.mode));
+        io::copy(&mut from.take(stat.st_size.cast_unsigned()), &mut to)
+            .map_err(|e| ("write", e))?;
+        set_mtime(&to, stat.st_mtime).map_err(on("utimensat"))?;
+        let mode = std::fs::Permissions::from_mode(self.mode(stat.st_mode));
         to.set_permissions(mode).map_err(|e| ("fchmod", e))?;
         // Network file systems report a full disk only here.
         close(to).map_err(on("close"))
@@ -285,14 +256,13 @@ impl KeptDir {
 
     /// Gives everything its name. Removals come last, so that a file which was moved is
     /// never missing; but what is in the way of something is removed first.
-    fn exchange(
-        &self,
-        directories: &Directories,
-        changed: &[Changed],
-        removed: &[Removed<'_>],
-        pending: &OwnedFd,
-        skipped: &mut Vec<FileSkipped>,
-    ) -> Result<()> {
+    fn exchange(&self, changes: &mut Changes<'_>, pending: &OwnedFd) -> Result<()> {
+        let Changes {
+            directories,
+            changed,
+            removed,
+            skipped,
+        } = changes;
         let mut note = |path: &RawText, done: Result<(), (&str, Errno)>| match done {
             Ok(()) => Ok(()),
             Err((call, errno)) => {
@@ -380,8 +350,8 @@ impl KeptDir {
 
 /// Whether it is, or is in, what [`PENDING`] names.
 fn is_reserved(path: &RawText) -> bool {
-    let first = path.as_path().components().next();
-    first.is_some_and(|first| first.as_os_str().as_bytes() == PENDING.to_bytes())
+    path.as_path()
+        .starts_with(OsStr::from_bytes(PENDING.to_bytes()))
 }
 
 fn left_out(path: RawText, reason: impl Into<String>) -> FileSkipped {

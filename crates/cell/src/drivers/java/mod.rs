@@ -86,7 +86,7 @@ pub(super) static DRIVER: Driver = Driver {
         path: SHIM,
         content: include_str!("Shim.java"),
     }],
-    delivery: Delivery::Channel(&[]),
+    delivery: Delivery::Channel,
     heap: Some(Heap {
         limit: heap,
         flag: Some(|mib| format!("-Xmx{mib}m")),

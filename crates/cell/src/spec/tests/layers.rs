@@ -33,7 +33,7 @@ fn every_built_in_profile_makes_a_complete_request() {
         let mut ask = ask(Mode::Exec);
         ask.cwd = Path::new("/");
         let mut layers = layers;
-        layers.push(super::Layer {
+        layers.push(super::SpecLayer {
             origin: Origin::Flags,
             partial: toml("argv = [\"true\"]"),
         });
@@ -44,7 +44,7 @@ fn every_built_in_profile_makes_a_complete_request() {
 #[test]
 fn strict_leaves_no_tcp_no_execution_and_no_fallbacks() {
     let mut layers = chain("strict", Path::new("/"), &|_| unreachable!()).unwrap();
-    layers.push(super::Layer {
+    layers.push(super::SpecLayer {
         origin: Origin::Flags,
         partial: toml("argv = [\"true\"]"),
     });
@@ -169,7 +169,7 @@ fn without_landlock_its_rules_ask_for_no_kernel() {
 
 fn run_spec(partial: Partial) -> Result<(String, String, Stdin), String> {
     let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
-    layers.push(super::Layer {
+    layers.push(super::SpecLayer {
         origin: Origin::Flags,
         partial,
     });
@@ -200,7 +200,7 @@ fn a_request_for_the_other_command_says_so() {
          hint: the request holds `argv`, which `cellblock exec` runs"
     );
     let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
-    layers.push(super::Layer {
+    layers.push(super::SpecLayer {
         origin: Origin::Flags,
         partial: toml("code = \"1\""),
     });
@@ -215,7 +215,7 @@ fn a_request_for_the_other_command_says_so() {
 #[test]
 fn what_no_profile_sets_is_named() {
     let partial = toml("argv = [\"x\"]\nlandlock.tcp = \"any\"");
-    let layers = vec![super::Layer {
+    let layers = vec![super::SpecLayer {
         origin: Origin::Flags,
         partial,
     }];

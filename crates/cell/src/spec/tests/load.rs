@@ -89,7 +89,7 @@ fn profiles_that_cannot_be_used_say_why() {
         ("gone.toml", "/home/u/none.toml: no such file"),
         (
             "job.toml",
-            "/home/u/job.toml:argv: belongs into a spec file (--spec): a profile says how, not what",
+            "/home/u/job.toml:argv: belongs in a spec file (--spec): a profile describes how to run, not what",
         ),
         (
             "bad.toml",

@@ -30,7 +30,6 @@ const CAPS: Caps = Caps {
     listed: 100,
     entries: 10_000,
     depth: 64,
-    file_bytes: Bytes::mib(1),
     total_bytes: Bytes::mib(2),
     inline_bytes: None,
     until: None,
@@ -281,7 +280,7 @@ fn a_deep_tree_ends_at_the_cap() {
     assert_eq!(outputs.files.len(), 1);
     assert_eq!(
         reasons(&outputs),
-        [(format!("{}d", "d/".repeat(64)), "it is nested too deep")]
+        [(format!("{}d", "d/".repeat(64)), "it is nested too deeply")]
     );
     assert!(
         fixture
@@ -340,7 +339,7 @@ fn a_sparse_file_is_judged_by_its_size() {
         reasons(&outputs),
         [(
             "hole".into(),
-            "its size of 1099511627776 bytes is over the cap of 1M (0 bytes of it are not holes)"
+            "its size of 1099511627776 bytes is over the cap of 2M (0 bytes of it are not holes)"
         )]
     );
 }
@@ -429,7 +428,7 @@ fn what_was_not_looked_at_is_not_called_deleted() {
     assert_eq!(changes(&outputs), [("gone".into(), Change::Deleted)]);
     assert_eq!(
         reasons(&outputs),
-        [(".".into(), "it holds more than is looked at")]
+        [(".".into(), "it has more entries than are looked at")]
     );
 }
 
@@ -691,9 +690,9 @@ fn take(fixture: &Fixture) -> KeptDir {
         inodes: CAPS.entries,
     };
     let mut stage = Stage::new(Scratch::Workspace);
-    let source = Origin::Directory(kept.dir(), fixture.out.path());
+    let source = Origin::Directory(&kept.dir, fixture.out.path());
     stage.fill(source, limit).unwrap();
-    kept.note(&stage);
+    kept.before = Baseline::of(&stage);
     kept
 }
 

@@ -187,7 +187,7 @@ fn what_is_too_much_names_limit_and_way_out() {
     let half = "x".repeat(600 << 10);
     assert_eq!(
         refused(&[file("a", &half), file("b", &half)]),
-        "open the inputs: a.tar: the files put in have 1228800 bytes, but /workspace holds 1M | \
+        "open the inputs: a.tar: the files put in take 1228800 bytes, but /workspace has room for 1M | \
          raise --workspace-size (`limits.workspace.size`), or put less in"
     );
     let again = refused(&[file("a", &half), file("a", &half)]);
@@ -197,14 +197,14 @@ fn what_is_too_much_names_limit_and_way_out() {
     assert_eq!(stage.check(LIMIT, Some(Bytes::mib(1))), Ok(()));
     assert_eq!(
         complaint(stage.check(LIMIT, Some(Bytes(500 << 10))).unwrap_err()),
-        "open the inputs: what is put in takes 614400 bytes, but the cell has 500K | \
+        "open the inputs: the files put in take 614400 bytes, but the cell has 500K | \
          raise --memory (`limits.memory`), which /workspace is part of"
     );
     let many: Vec<_> = (0..100).map(|n| file(&format!("{n}"), "")).collect();
     assert_eq!(
         refused(&many),
-        "open the inputs: there are more files and directories than the 100 that /workspace holds \
-         | raise `limits.workspace.inodes` in a spec file or profile, or put less in"
+        "open the inputs: more files and directories are put in than the 100 that /workspace has room \
+         for | raise `limits.workspace.inodes` in a spec file or profile, or put less in"
     );
     let deep: Vec<_> = (0..3)
         .map(|n| file(&format!("{n}/{}x", "d/".repeat(40)), ""))
@@ -296,13 +296,10 @@ fn later_files_come_on_top() {
         ("a", None),
         ("new/deep", None),
         ("l", None),
-        (
-            "d",
-            Some("a directory that is put in stands in the place of this file"),
-        ),
+        ("d", Some("a directory of this name is put in")),
         (
             "d/x/y",
-            Some("a file or link that is put in stands in the path of this file"),
+            Some("its path leads through a file or link that is put in"),
         ),
     ] {
         let came = stage.give_way(Path::new(target));
