@@ -147,11 +147,12 @@ impl Message {
     }
 
     /// Takes a value that is complete.
-    pub(super) fn end_field(&mut self, key: &[u8], value: Value) {
+    pub(super) fn end_field(&mut self, key: &[u8], value: Value) -> Result<(), Violation> {
         match (&mut self.frame, value) {
             (None, Value::Text(kind)) => self.frame = Some(Frame::of_kind(&kind.finish().0)),
             (Some(_), Value::Text(number)) if key == b"execution" => {
-                self.execution = number.finish().0.parse().ok();
+                let number = number.finish().0.parse();
+                self.execution = Some(number.map_err(|_| Violation::Execution)?);
             }
             (Some(Frame::Result(displayed) | Frame::Update(displayed)), value) => {
                 displayed.end_field(key, value);
@@ -161,6 +162,7 @@ impl Message {
             }
             _ => {}
         }
+        Ok(())
     }
 
     /// The frame and the number of its execution.

@@ -25,6 +25,9 @@ pub enum Violation {
     /// A frame that does not begin with its kind.
     #[error("a frame without a kind")]
     Kind,
+    /// A frame whose execution is not a number.
+    #[error("a frame of an execution without a number")]
+    Execution,
 }
 
 /// Takes bytes as they arrive and gives frames.
@@ -131,7 +134,7 @@ impl FrameReader {
                         self.stage = Stage::Value(open, field);
                         return Ok(());
                     }
-                    open.message.end_field(&field.key, field.value);
+                    open.message.end_field(&field.key, field.value)?;
                     open
                 }
             };
