@@ -34,13 +34,13 @@ const BWRAP: &[&str] = &[
     "--",
 ];
 const PYTHON: &[&str] = &["/usr/bin/python3", "-I", "-c", "print(1)"];
-/// A second or so of one CPU.
+/// About a second of CPU time.
 const BUSY: &[&str] = &[
     "/bin/sh",
     "-c",
     "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done",
 ];
-/// What gives a bare program a session.
+/// Gives a bare program a session of its own.
 const SESSION: &[&str] = &["setsid", "--wait"];
 const CROWDS: [usize; 4] = [1, 2, 4, 8];
 const LAUNCHERS: [usize; 3] = [1, 2, 4];
@@ -110,7 +110,7 @@ fn together(count: usize, argv: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// How many in a second, started one after the other by each launcher.
+/// Launches per second by this many launchers, each starting one after the other.
 fn launches(launchers: usize, argv: &[&str]) -> Result<f64> {
     let start = Instant::now();
     let launch = || -> std::io::Result<usize> {

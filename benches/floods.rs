@@ -108,7 +108,7 @@ fn measure() -> Result<()> {
     Ok(())
 }
 
-/// How late it ended, and its largest resident set in bytes.
+/// The time from the limit to the end, and the peak resident memory in bytes.
 fn run(cellblock: &PathBuf, flood: &Flood) -> Result<(Duration, u64)> {
     let wall = format!("{}ms", WALL.as_millis());
     let began = Instant::now();

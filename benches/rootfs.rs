@@ -1,4 +1,4 @@
-//! What prepared root file systems cost.
+//! The costs of prepared root file systems.
 //!
 //!     cargo bench --bench rootfs -- [RECIPE]...
 //!

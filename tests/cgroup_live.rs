@@ -26,7 +26,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 const TESTS: [(&str, Test); 18] = [
-    // First, while nothing has been enabled and moved.
+    // First, before any test has enabled controllers and moved processes.
     ("several_begin_at_once", several_begin_at_once),
     ("the_expected_way_is_found", the_expected_way_is_found),
     ("limits_read_back", limits_read_back),
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     {
         return child(rest);
     }
-    // Some of cargo's own options may come along.
+    // Options for cargo's own harness may be among the arguments.
     let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let strict = expected().is_some_and(|way| way != "none");
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
@@ -205,7 +205,7 @@ fn limits_read_back() -> Result<(), Stop> {
 fn memory_limit_kills_the_cell() -> Result<(), Stop> {
     let limit = Bytes::mib(64);
     let cell = limited("memory", |limits| limits.memory = Some(limit))?;
-    // One that does nothing wrong is killed along: the cell goes as a whole.
+    // An innocent process is killed as well: a cgroup is killed as a whole.
     let mut bystander = joined(&cell, &["sleep"])?;
     let mut eater = joined(&cell, &["eat", "1024"])?;
     let (eater, bystander) = (eater.process.wait()?, bystander.process.wait()?);
@@ -228,7 +228,7 @@ fn memory_limit_kills_the_cell() -> Result<(), Stop> {
 
 fn process_limit_holds() -> Result<(), Stop> {
     let cell = limited("processes", |limits| limits.processes = Some(5))?;
-    // The one that joins stands for the cell's init.
+    // The process that joins stands in for the cell's init.
     let mut forker = joined(&cell, &["threads", "50"])?;
     let made = forker.line()?;
     ensure!(made == "5", "{made} of 5 threads");
@@ -242,7 +242,7 @@ fn process_limit_holds() -> Result<(), Stop> {
 
 fn cpu_limit_throttles() -> Result<(), Stop> {
     let cell = limited("cpus", |limits| limits.cpus = Some(0.2))?;
-    // Not while the cell is set up.
+    // Not during the cell's set-up.
     let unlimited = fs::read_to_string(cell.path().join("cpu.max"))?;
     ensure!(unlimited == "max 100000\n", "{unlimited}");
     cell.throttle()?;
@@ -276,7 +276,7 @@ fn cpu_time_is_counted() -> Result<(), Stop> {
         range.contains(&used.total()),
         "{used:?} by two that used 300 ms each"
     );
-    // What a process does last may be counted after its end was seen.
+    // The last moments of a process may be counted after its end was seen.
     let later = cell.usage().cpu.ok_or("no CPU time")?.total();
     let drift = later.checked_sub(used.total());
     ensure!(
@@ -381,7 +381,7 @@ fn an_id_is_used_once() -> Result<(), Stop> {
             .any(|t| t.why.errno_name.as_deref() == Some("EEXIST")),
         "{tried:?}"
     );
-    // A scope of its own would do.
+    // A scope of its own is accepted as well.
     if let Some(second) = second {
         ensure!(second.path() != first.path(), "two cells share a cgroup");
         second.remove()?;
@@ -420,7 +420,7 @@ fn the_janitor_holds_nothing() -> Result<(), Stop> {
         fds.sort();
         Ok(fds)
     };
-    // It closes the rest right after its start.
+    // It closes all other descriptors right after its start.
     within("the janitor has more than two descriptors", || {
         Ok(fds()?.len() == 2)
     })?;
@@ -471,16 +471,16 @@ fn killed_at_any_time() -> Result<(), Stop> {
 }
 
 fn a_sweep_takes_the_stale_only() -> Result<(), Stop> {
-    // In a place where no other cellblock sweeps.
+    // In a parent cgroup that no other cellblock sweeps.
     let place = Scratch::new("sweep")?;
     let choice = CgroupChoice::Path(place.0.clone());
     let living = supervisor("living", &choice)?;
     let mut stale = supervisor("stale", &choice)?;
-    // Without its janitor, which would be faster than we.
+    // Without its janitor, which would remove it before this test does.
     kill(Pid::from_raw(stale.janitor.try_into()?), Signal::SIGKILL)?;
     stale.role.process.kill()?;
     stale.role.process.wait()?;
-    // What has just been made is left alone, for it may not be locked yet.
+    // A new cgroup is left alone, since it may not be locked yet.
     let swept = CgroupSite::find(&choice)?.sweep();
     let young = stale.role.started.elapsed() < Duration::from_secs(1);
     ensure!(swept == 0 || !young, "it took a young one");
@@ -541,7 +541,7 @@ struct Supervisor {
     role: Role,
     /// Its cell's cgroup.
     path: PathBuf,
-    /// Who sleeps there.
+    /// The process that sleeps there.
     sleeper: u32,
     /// Its other child.
     janitor: u32,
@@ -588,7 +588,7 @@ fn prepare(name: &str, change: impl FnOnce(&mut CgroupLimits)) -> Result<Attempt
     Ok(CgroupSite::find(&CgroupChoice::Auto)?.cell(&unique(name), &limits)?)
 }
 
-/// A cell's cgroup, with whatever controllers there are.
+/// A cell's cgroup, with the available controllers.
 fn cell(name: &str, change: impl FnOnce(&mut CgroupLimits)) -> Result<CellCgroup, Stop> {
     let Attempt { cell, tried } = prepare(name, change)?;
     match cell {
@@ -619,11 +619,11 @@ fn limited(name: &str, change: impl FnOnce(&mut CgroupLimits)) -> Result<CellCgr
     ))
 }
 
-/// A directory that goes with its value.
+/// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one where cells are made, too.
+    /// Makes one next to the cells' cgroups.
     fn new(name: &str) -> Result<Self, Stop> {
         let neighbour = cell(name, |_| {})?;
         let above = neighbour.path().parent().ok_or("no directory above")?;
@@ -636,7 +636,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Cells may be on their way out.
+        // Cells may still be ending.
         let empty = || Ok(fs::remove_dir(&self.0).is_ok());
         let _ = within("it is in use", empty);
     }
@@ -680,7 +680,7 @@ fn role(args: &[&str]) -> Result<Role, Stop> {
     })
 }
 
-/// The same, inside of `cell`; returns when it is there.
+/// The same inside `cell`; returns once it has joined.
 fn joined(cell: &CellCgroup, args: &[&str]) -> Result<Role, Stop> {
     let path = cell.path().to_str().ok_or("a path that is not UTF-8")?;
     let mut role = role(&[&["join", path], args].concat())?;
@@ -719,7 +719,7 @@ fn child(args: &[String]) -> ExitCode {
 }
 
 fn say(line: &str) {
-    // Whoever would read it may have been killed.
+    // The reader may have been killed.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
@@ -752,7 +752,7 @@ fn act(args: &[&str]) -> Result<(), Stop> {
             }
         }
         ["use", ms] => {
-            // What it used before it joined does not count.
+            // CPU time before it joined does not count.
             let wanted = cpu_time()? + Duration::from_millis(ms.parse()?);
             while cpu_time()? < wanted {
                 std::hint::spin_loop();
@@ -763,7 +763,7 @@ fn act(args: &[&str]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Has a cell with a sleeper in it, and waits to be killed.
+/// Makes a cell with a sleeper in it, and waits to be killed.
 fn supervise(id: &str, place: &str) -> Result<(), Stop> {
     let choice = match place {
         "auto" => CgroupChoice::Auto,
@@ -786,7 +786,7 @@ fn supervise(id: &str, place: &str) -> Result<(), Stop> {
     act(&["sleep"])
 }
 
-/// Says what making and removing a cell takes.
+/// Prints the time to make and remove a cell.
 fn time(rounds: &str) -> Result<(), Stop> {
     let mut times: Vec<(Duration, Duration)> = Vec::new();
     for round in 0..rounds.parse()? {
@@ -813,7 +813,7 @@ fn time(rounds: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What this process has used itself.
+/// The CPU time of this process.
 fn cpu_time() -> Result<Duration, Stop> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let micros = [usage.user_time(), usage.system_time()].map(|time| time.num_microseconds());

@@ -1,4 +1,4 @@
-//! Where and with what it was measured.
+//! The machine and the programs that were measured.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
     pub(crate) memory_mib: u64,
-    /// Processes that wanted to run at once in the minute before the first launch.
+    /// The load average of the minute before the first launch.
     pub(crate) load: f64,
     pub(crate) uid: u32,
     /// Bytes of the binary.

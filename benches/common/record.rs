@@ -1,4 +1,4 @@
-//! What is to be measured is a run with all that it should have.
+//! Only complete runs are measured.
 
 use record::{Outcome, Record};
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// Writes them, and says where.
+/// Writes them and prints the path.
 pub(crate) fn write(path: &Path, results: &impl Serialize) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;

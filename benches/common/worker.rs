@@ -30,7 +30,7 @@ pub(crate) enum Output {
     Read,
     /// Read to its end by large blocks and dropped.
     Count,
-    /// Into a file.
+    /// Written to a file.
     File(PathBuf),
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub(crate) peak: bool,
 }
 
-/// What came of it.
+/// The result of a job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Done {
     /// From before the spawn until it was reaped; of all launches together.
@@ -55,7 +55,7 @@ pub(crate) struct Done {
     pub(crate) output: Vec<u8>,
     /// The most of its own memory that was resident, in bytes.
     pub(crate) peak: Option<u64>,
-    /// What went wrong.
+    /// The error.
     pub(crate) failure: Option<String>,
 }
 

@@ -45,7 +45,7 @@ use works::{WORKS, Work};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// One language takes about this long at most, where it can do with fewer runs.
+/// About the longest time for one language, which then has fewer runs.
 const BUDGET: Duration = Duration::from_secs(120);
 const FEWEST: usize = 7;
 const WARM_UP: usize = 3;
@@ -193,7 +193,7 @@ struct Bench {
     runs: usize,
 }
 
-/// Who takes turns.
+/// The alternating subjects.
 #[derive(Clone, Copy)]
 enum Subject {
     Outside,
@@ -272,7 +272,7 @@ impl Bench {
         let mut times = Times::default();
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         let mut shuffle = shuffle::Shuffle::new();
-        // Turns to warm up, which tell how long one takes.
+        // Warm-up turns, which also show how long one takes.
         let mut warm_up = Vec::new();
         for _ in 0..WARM_UP {
             let began = Instant::now();

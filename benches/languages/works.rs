@@ -1,4 +1,4 @@
-//! What is run, and by which command line without the shim.
+//! The measured code, and the command lines without the shim.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::Result;
 
-/// One piece of work, and how the bare interpreter is told to do it.
+/// One piece of code, and how the bare interpreter runs it.
 pub(crate) struct Work {
     pub(crate) language: &'static str,
     pub(crate) what: &'static str,

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whose versions count.
+/// The programs whose versions are recorded.
 const PROGRAMS: [&str; 4] = ["bwrap", "crun", "runc", "/usr/bin/python3"];
 
 fn measure(args: &Args) -> Result<()> {

@@ -36,7 +36,7 @@ struct Goal {
 enum Bound {
     AtMost(f64),
     AtLeast(f64),
-    /// Only to be known.
+    /// For information only.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! What all measurements need: users, directories, the binary, the plan.
+//! The surroundings of all measurements: users, directories, the binary, the plan.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -12,18 +12,18 @@ use tempfile::TempDir;
 use crate::Result;
 use crate::worker::Worker;
 
-/// Whom the harness measures as, when started as root.
+/// The user to measure as when root starts the harness.
 const PLAIN_USER: u32 = 61_234;
 
 /// See the module's documentation.
 pub(crate) struct Scene {
     /// The binary, where the plain user can execute it.
     pub(crate) cellblock: PathBuf,
-    /// Of the plain user, in memory where possible.
+    /// The plain user's directory, in memory where possible.
     pub(crate) scratch: TempDir,
     /// What `cellblock plan exec -- /bin/true` prints.
     pub(crate) plan: Value,
-    /// Whom the workers run as.
+    /// The users that the workers run as.
     pub(crate) uid: u32,
     /// Two, that run as the plain user.
     pub(crate) workers: [Worker; 2],

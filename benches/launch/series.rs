@@ -14,13 +14,13 @@ use crate::stats::{Summary, median};
 use crate::subjects::{self, BARE, BWRAP, CELLBLOCK, Subject};
 use crate::worker::{Job, Output};
 
-/// What a flooding program writes.
+/// The number of bytes that a flooding program writes.
 const FLOOD: u64 = 1 << 30;
-/// By how much at once.
+/// The bytes of one write.
 const BLOCK: u64 = 64 << 10;
 /// How often the slow measurements are repeated.
 const REPEATS: usize = 7;
-/// What the interpreter runs.
+/// The interpreter's code.
 const CODE: &str = "print(1)";
 
 /// Times of one subject.
@@ -68,7 +68,7 @@ impl Steps {
 /// Launches every subject `runs` times.
 pub(crate) fn launches(scene: &mut Scene, runs: usize) -> Result<Vec<Launch>> {
     let mut subjects = subjects::all(scene)?;
-    // The first launch is a warm-up, and shows who does not work here.
+    // The first launch is a warm-up and shows which subjects do not work here.
     subjects.retain(|subject| match launch(scene, subject) {
         Ok(_) => true,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Who is measured, and the command line of each.
+//! The measured sandboxes and their command lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::worker::{Job, Output, SERIAL};
 /// The work: a small dynamic program.
 const WORK: &str = "/bin/true";
 
-/// One way to launch it.
+/// One way to launch the work.
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) job: Job,
-    /// Where the record of each launch is found, for cellblock.
+    /// The path of each launch's record, for cellblock.
     pub(crate) record: Option<PathBuf>,
     /// Whether it wants cgroup v2 alone at `/sys/fs/cgroup`.
     pub(crate) unified: bool,
@@ -122,7 +122,7 @@ pub(crate) fn job(scene: &Scene, argv: Vec<String>) -> Job {
     }
 }
 
-/// Where the program `name` is; absent ones are named on stderr.
+/// The path of the program `name`; absent ones are named on stderr.
 fn installed(name: &str) -> Option<String> {
     let found = ["/usr/bin", "/usr/sbin"]
         .iter()
@@ -177,7 +177,7 @@ pub(crate) struct Mount {
     pub(crate) what: What,
 }
 
-/// What is mounted.
+/// The kind of a mount.
 pub(crate) enum What {
     Bind { source: String },
     Tmpfs { size: u64 },

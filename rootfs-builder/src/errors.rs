@@ -1,5 +1,5 @@
-//! Errors: each names the call and the path, and its error number says the way
-//! out.
+//! Errors: each names the call and the path, and its hint follows from the error
+//! number.
 
 use std::io;
 use std::path::Path;

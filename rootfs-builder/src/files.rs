@@ -1,13 +1,14 @@
 //! Files and directories of trees, caches and scratch directories.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
 
 use crate::errors::failed;
@@ -43,6 +44,23 @@ pub(crate) fn walk(top: &Path, visit: &mut dyn FnMut(&Path, FileType) -> Result<
 /// Makes a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(failed("mkdir", path))
+}
+
+/// Makes a directory unless there is one, and locks it as soon as it is free.
+pub(crate) fn lock_directory(path: &Path) -> Result<Flock<File>> {
+    loop {
+        make_directory(path)?;
+        // Another process may remove it before it is locked.
+        let file = match File::open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed("open", path))?,
+        };
+        let lock = sys::flock(file, FlockArg::LockExclusive).map_err(failed("flock", path))?;
+        let locked = lock.metadata().map_err(failed("fstat", path))?;
+        if fs::metadata(path).is_ok_and(|found| found.ino() == locked.ino()) {
+            return Ok(lock);
+        }
+    }
 }
 
 /// Makes an empty directory, in place of whatever is there.

@@ -15,7 +15,7 @@ use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
-use cell::spec::{self, Ask, Mode, Network, Partial, Spec, Stdin, Stdio};
+use cell::spec::{self, Ask, Mode, Network, Partial, RootfsRef, Spec, Stdin, Stdio};
 use record::error::{Result, SetupError, Step};
 use record::stream::Text;
 use record::{Outcome, Record};
@@ -42,6 +42,7 @@ pub(crate) struct Tool {
     /// For messages: `apt-get update`.
     name: String,
     partial: Partial,
+    tree: Option<PathBuf>,
 }
 
 impl Tool {
@@ -100,12 +101,18 @@ impl Tool {
                 limits,
                 ..Partial::default()
             },
+            tree: None,
         }
     }
 
     /// Uses this tree as the root.
     pub(crate) fn tree(mut self, tree: &Path) -> Self {
-        self.partial.rootfs = Some(tree.display().to_string());
+        self.tree = Some(tree.to_owned());
+        self
+    }
+
+    pub(crate) fn timeout(mut self, wall: Duration) -> Self {
+        self.partial.limits.wall = Some(Bound(Some(wall)));
         self
     }
 
@@ -165,6 +172,9 @@ impl Tool {
             stdio: Stdio::Capture,
         };
         let mut spec = spec::load(&ask, None, self.partial)?;
+        if let Some(tree) = self.tree {
+            spec.rootfs = RootfsRef::Dir(tree);
+        }
         spec.stdin = Stdin::Null;
         Ok(spec)
     }
@@ -174,6 +184,11 @@ impl Tool {
     /// # Errors
     /// It could not be started, or did not end with status 0.
     pub(crate) fn run(self) -> Result<String, Failure> {
+        self.output().map(|(stdout, _)| stdout)
+    }
+
+    /// The same, with its standard error.
+    pub(crate) fn output(self) -> Result<(String, String), Failure> {
         let name = self.name.clone();
         let record = run::execute(&self.spec()?, Instant::now());
         output(name, record)
@@ -185,6 +200,25 @@ pub(crate) fn cell_uid() -> Result<u32> {
     let spec = Tool::new("true", ["true"]).spec()?;
     Ok(run::resolve(&spec)?.plan.ids.outer_uid)
 }
+
+/// Messages of tools about a full disk.
+const DISK: [&str; 3] = ["No space left on device", "ENOSPC", "not enough free space"];
+
+/// Messages of tools about the network.
+const NETWORK: [&str; 12] = [
+    "Temporary failure resolving",
+    "Could not resolve",
+    "Could not connect",
+    "Failed to establish a new connection",
+    "NewConnectionError",
+    "NameResolutionError",
+    "Connection timed out",
+    "Connection failed",
+    "Network is unreachable",
+    "ReadTimeoutError",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+];
 
 /// Why a tool did not succeed.
 #[derive(Debug)]
@@ -207,27 +241,6 @@ impl Failure {
         self.mentions(&["404  Not Found", "404 Not Found"])
     }
 
-    fn is_network(&self) -> bool {
-        self.mentions(&[
-            "Temporary failure resolving",
-            "Could not resolve",
-            "Could not connect",
-            "Failed to establish a new connection",
-            "NewConnectionError",
-            "NameResolutionError",
-            "Connection timed out",
-            "Connection failed",
-            "Network is unreachable",
-            "ReadTimeoutError",
-            "ENOTFOUND",
-            "EAI_AGAIN",
-        ])
-    }
-
-    fn is_disk(&self) -> bool {
-        self.mentions(&["No space left on device", "ENOSPC", "not enough free space"])
-    }
-
     fn mentions(&self, signs: &[&str]) -> bool {
         match self {
             Self::Setup(_) => false,
@@ -244,7 +257,8 @@ impl From<SetupError> for Failure {
 
 impl From<Failure> for SetupError {
     fn from(failure: Failure) -> Self {
-        let (is_disk, is_network) = (failure.is_disk(), failure.is_network());
+        let is_disk = failure.mentions(&DISK);
+        let is_network = failure.mentions(&NETWORK);
         let error = match failure {
             Failure::Setup(error) => return error,
             Failure::Program { name, message, .. } => Self::new(Step::Store, message).on(name),
@@ -260,28 +274,28 @@ impl From<Failure> for SetupError {
     }
 }
 
-fn output(name: String, record: Record) -> Result<String, Failure> {
+fn output(name: String, record: Record) -> Result<(String, String), Failure> {
     if let Some(error) = record.setup_error {
         return Err(Failure::Setup(error));
     }
     let text = |text: Option<Text>| text.map_or_else(String::new, |text| text.to_string());
     let (stdout, stderr) = (text(record.stdout), text(record.stderr));
     let how = match (record.outcome, record.signal) {
-        (Outcome::Ok, _) => return Ok(stdout),
+        (Outcome::Ok, _) => return Ok((stdout, stderr)),
         (Outcome::Cancelled, _) => return Err(Failure::Setup(interrupted(None))),
         (Outcome::Exit, _) => format!("exit status {}", record.exit_code),
         (Outcome::Signal, Some(signal)) => format!("ended by {signal}"),
         (outcome, _) => record.context.unwrap_or_else(|| format!("{outcome:?}")),
     };
-    let said = if stderr.trim().is_empty() {
+    let printed = if stderr.trim().is_empty() {
         &stdout
     } else {
         &stderr
     };
-    let separator = if said.trim().is_empty() { "" } else { ": " };
+    let separator = if printed.trim().is_empty() { "" } else { ": " };
     Err(Failure::Program {
         name,
-        message: format!("{how}{separator}{}", last_lines(said)),
+        message: format!("{how}{separator}{}", last_lines(printed)),
         output: format!("{stdout}\n{stderr}"),
     })
 }

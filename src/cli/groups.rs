@@ -26,7 +26,7 @@ pub(super) trait Group: Args + Default {
     }
 }
 
-/// What a call reads and writes besides.
+/// The documents that a call reads and writes.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Call {
     /// Read the request from a TOML or JSON file, or from standard input (-);
@@ -54,12 +54,12 @@ pub(super) struct Call {
         value_parser = OsStringValueParser::new().try_map(output_to)
     )]
     pub record: Option<OutputTo>,
-    /// Print the record to standard output as JSON; the program's output is in
-    /// it
+    /// Print the record to standard output as JSON; it includes the program's
+    /// output
     #[arg(long, help_heading = "Record")]
     pub json: bool,
-    /// Tell what happens while it happens, as JSON Lines, to a file, an open
-    /// descriptor or standard output (-); the last event holds the record
+    /// Write events as they happen, as JSON Lines, to a file, an open descriptor or
+    /// standard output (-); the last event holds the record
     #[arg(
         long, value_name = "FILE|fd:N|-", help_heading = "Record",
         value_parser = OsStringValueParser::new().try_map(output_to)
@@ -89,7 +89,7 @@ impl Group for Call {
 pub struct Files {
     /// Directory tree that the cell sees: host for the host's /usr and what it
     /// needs, the name of a prepared rootfs, a path with a `/`, or auto for the
-    /// prepared rootfs of the code's language where there is one, else host
+    /// prepared rootfs of the code's language if there is one, otherwise host
     /// [default: auto]
     #[arg(long, value_name = "auto|host|NAME|PATH")]
     pub rootfs: Option<String>,
@@ -118,9 +118,9 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub file: Vec<PathPair>,
-    /// Copy what a directory or a tar archive holds into /workspace; the archive
-    /// may be in gzip or zstd, and - is one on standard input, which the program
-    /// then does not get
+    /// Copy the content of a directory or a tar archive into /workspace; the archive
+    /// may be compressed with gzip or zstd, and - reads it from standard input,
+    /// which the program then does not get
     #[arg(long, value_name = "DIR|FILE|-")]
     pub files_from: Option<PathBuf>,
     /// Copy the files that the run created or modified in /workspace to this
@@ -128,16 +128,16 @@ pub struct Files {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Put the content of created and modified files into the record, in the
-    /// order of their paths, as long as all together have no more than SIZE, at
-    /// most 1G [default when given without SIZE: 1M]
+    /// order of their paths, as long as they fit into SIZE together, at most
+    /// 1G [default when given without SIZE: 1M]
     #[arg(
         long, value_name = "SIZE", num_args = 0..=1, require_equals = true,
         default_missing_value = "1M"
     )]
     pub inline_files: Option<Bytes>,
-    /// Keep /workspace in this directory: it begins with what is in there, and
-    /// however the program ends, what it holds then is written back; made when
-    /// it is missing, and one run's at a time
+    /// Keep /workspace in this directory: it starts with the directory's content,
+    /// and its content is written back however the program ends. The directory is
+    /// created if missing, and used by one run at a time
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
     /// Keep /tmp in this directory, as --workspace keeps /workspace
@@ -169,7 +169,7 @@ impl Group for Files {
     ];
 }
 
-/// What the program finds around itself.
+/// The environment of the program.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Environment")]
 pub struct Environment {
@@ -189,7 +189,7 @@ impl Group for Environment {
     const NAMES: &[&str] = &["env", "hostname"];
 }
 
-/// What the program reaches.
+/// The network of the program.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Network")]
 pub struct Networking {

@@ -56,8 +56,7 @@ pub enum Invocation {
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock run [OPTIONS] [FILE | -c CODE | -] [ARGS]...")]
 pub struct Code {
-    /// Language of the code; without it, the ending of FILE or the #! line
-    /// tells
+    /// Language of the code [default: from the ending of FILE or the #! line]
     #[arg(long, value_name = "LANG", help_heading = "Code")]
     pub lang: Option<String>,
     /// Code to run
@@ -90,8 +89,8 @@ pub struct Run {
 /// The exit status is the program's own. It is 124 when a time limit ended it,
 /// 125 when the command line is wrong or the cell could not be set up, 126 or
 /// 127 when the program could not be executed or found, and 128+n when signal n
-/// ended it; the record (--record) tells these from a program's own use of the
-/// same numbers. A limit that ended the program is named in a line on standard
+/// ended it; the record (--record) distinguishes these from a program's own use of
+/// the same numbers. A limit that ended the program is named in a line on standard
 /// error.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock exec [OPTIONS] -- PROG [ARGS]...")]
@@ -110,7 +109,7 @@ pub struct Exec {
     pub options: Options,
 }
 
-/// Say what this host supports, what is missing, and how to fix it
+/// Show what this host supports, what is missing, and how to fix it
 #[derive(Args, Debug)]
 pub struct Doctor {
     /// Print the findings as JSON
@@ -192,7 +191,7 @@ impl Completions {
 }
 
 impl Run {
-    /// What these flags ask for. `environment` looks up the caller's variables.
+    /// These flags as a layer of a spec. `environment` looks up the caller's variables.
     ///
     /// # Errors
     /// `--env NAME` of a variable that the caller does not have.
@@ -220,7 +219,7 @@ impl Run {
 }
 
 impl Exec {
-    /// What these flags ask for. `environment` looks up the caller's variables.
+    /// These flags as a layer of a spec. `environment` looks up the caller's variables.
     ///
     /// # Errors
     /// `--env NAME` of a variable that the caller does not have.
@@ -256,7 +255,7 @@ const COMMANDS: [Entry; 8] = [
     ),
     (
         "doctor",
-        "Say what this host supports, what is missing, and how to fix it",
+        "Show what this host supports, what is missing, and how to fix it",
         Doctor::augment_args,
     ),
     (
@@ -297,9 +296,9 @@ fn subcommand((name, about, build): Entry) -> Command {
 pub fn command() -> Command {
     Command::new("cellblock")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Run code that nobody should trust")
+        .about("Run untrusted code")
         .long_about(
-            "Run code that nobody should trust: in a cell made of Linux namespaces, a cgroup, \
+            "Run untrusted code in a cell made of Linux namespaces, a cgroup, \
              Landlock and seccomp, without root, and with one JSON record of everything that \
              happened.",
         )

@@ -59,7 +59,7 @@ impl Needed {
         security: true,
     };
 
-    /// Takes note of the option with this long name; false when there is none.
+    /// Notes the group of the option with this long name; false when no group has it.
     pub(super) fn note(&mut self, name: &str) -> bool {
         for (has, needed) in [
             (Files::has as fn(&str) -> bool, &mut self.files),
@@ -128,7 +128,7 @@ impl Options {
         })
     }
 
-    /// What these flags ask for. `environment` looks up the caller's variables.
+    /// These flags as a layer of a spec. `environment` looks up the caller's variables.
     pub(super) fn partial(
         &self,
         environment: impl Fn(&str) -> Option<OsString>,

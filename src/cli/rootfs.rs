@@ -52,7 +52,7 @@ pub enum RootfsAction {
         #[arg(long)]
         json: bool,
     },
-    /// Show what is in a rootfs: interpreters, packages, size, digest
+    /// Show the content of a rootfs: interpreters, packages, size, digest
     Show {
         /// Name of the rootfs
         #[arg(value_name = "NAME")]
@@ -139,8 +139,7 @@ pub struct Build {
     /// Write the recipe's lock.toml; only for a recipe given by its path
     #[arg(long)]
     pub update_lock: bool,
-    /// Begin with nothing, rather than with what the store has of the recipe's
-    /// layers
+    /// Build every layer anew instead of reusing those in the store
     #[arg(long)]
     pub fresh: bool,
     /// Print what would be fetched and its size, and build nothing

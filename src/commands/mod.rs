@@ -20,11 +20,10 @@ mod rootfs;
 mod run;
 mod show;
 
-/// Exit status when cellblock could not do what was asked, or was not asked in a
-/// way that it understands.
+/// Exit status when cellblock failed, or the command line is wrong.
 const FAILED: u8 = 125;
 
-/// Does what the command line `words` say; returns the exit status.
+/// Executes the command line `words`; returns the exit status.
 pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
     let words: Vec<OsString> = words.collect();
     let environment = |name: &str| std::env::var_os(name);
@@ -101,7 +100,7 @@ fn finish(result: Result<u8>) -> u8 {
     })
 }
 
-/// Says on stderr what went wrong, and the way out.
+/// Prints an error and its hint to standard error.
 fn complain(error: &SetupError) {
     let mut text = format!("cellblock: {error}\n");
     if let Some(hint) = &error.hint {

@@ -60,7 +60,7 @@ impl Outlet {
         let record = outputs.record.as_ref();
         let record =
             record.and_then(|to| open(to, "--record", shared, inherited).map_err(note).ok());
-        // Events and something else would be neither.
+        // Standard output cannot carry events and a record.
         let is_free = outputs.events != Some(OutputTo::Stdout);
         let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
         let view = is_run && io::stdout().is_terminal();
@@ -77,7 +77,7 @@ impl Outlet {
         (outlet, opened)
     }
 
-    /// Leaves the view out: what went wrong is said elsewhere.
+    /// Leaves the view out: the error is reported elsewhere.
     pub(super) fn without_view(self) -> Self {
         Self {
             view: false,
@@ -85,11 +85,12 @@ impl Outlet {
         }
     }
 
-    /// Writes the record to every destination; says why for each that fails.
+    /// Writes the record to every destination; returns and prints the error of each that
+    /// fails.
     pub(super) fn deliver(self, record: &Record) -> Vec<SetupError> {
         // The events first: a reader may be blocked on them, and their writes have
         // a deadline.
-        let told = self.events.map(|events| events.finish(record));
+        let finished = self.events.map(|events| events.finish(record));
         let kept = self.record.map(|(name, mut file)| {
             print_record(record, &Format::default(), &mut file).map_err(|error| error.on(name))
         });
@@ -99,7 +100,7 @@ impl Outlet {
         let shown = self
             .view
             .then(|| print(show::render_run(record, show::Style::of_stdout()).as_bytes()));
-        [told, kept, printed, shown]
+        [finished, kept, printed, shown]
             .into_iter()
             .flatten()
             .filter_map(Result::err)
@@ -129,7 +130,7 @@ fn open(
             destination::create(path, shared).map_err(|e| {
                 SetupError::os(Step::Spec, "open", e).hint(match e {
                     Errno::ELOOP => {
-                        format!("a link may be a cell's: name with {option} what it leads to")
+                        format!("a cell may have made the link: give {option} its target instead")
                     }
                     _ => format!("name a file that you may write with {option}"),
                 })
@@ -174,6 +175,6 @@ pub(super) fn print_record(
         .map_err(|e| {
             SetupError::io(Step::Outputs, "write", &e)
                 .on("standard output")
-                .hint("see that its destination has room and a reader")
+                .hint("make sure that its destination has room and a reader")
         })
 }

@@ -12,14 +12,14 @@ use cell::spec::load::read_text;
 use cell::spec::partial::Partial;
 use cell::spec::profiles::{self, built_in};
 use cell::spec::read::quoted_key;
-use cell::spec::resolve::{Layer, Origin};
+use cell::spec::resolve::{Origin, SpecLayer};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 
 /// Exit status of `policy check` when something is wrong.
 const UNSOUND: u8 = 1;
 
-/// Does what `cellblock policy` was asked to; returns the exit status.
+/// Executes `cellblock policy`; returns the exit status.
 ///
 /// # Errors
 /// An unknown name, a file that cannot be read, or no room for the answer.
@@ -208,7 +208,7 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
             .collect());
     }
     let (partial, mut problems) = profiles::check(&text, &origin);
-    let mut layer = Layer { origin, partial };
+    let mut layer = SpecLayer { origin, partial };
     layer.partial.root_at(cwd);
     problems.extend(layer.faults());
     if let Some(base) = layer.partial.extends.clone() {
@@ -227,7 +227,7 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
 }
 
 /// The problem with a system call policy that a profile names.
-fn unknown_seccomp(layer: &Layer) -> Option<SetupError> {
+fn unknown_seccomp(layer: &SpecLayer) -> Option<SetupError> {
     let name = layer.partial.seccomp.as_deref()?;
     if name.contains('/') || name.ends_with(".json") {
         return None;
@@ -259,17 +259,19 @@ mod tests {
     #[test]
     fn the_list_names_every_policy() {
         let text = list(&[("default", "most programs"), ("x", "few")]);
+        let (profiles, seccomp) = text.split_once("\n\n").unwrap();
+        let lines: Vec<&str> = profiles.lines().collect();
+        assert_eq!(lines[0], "profiles (--policy):");
+        for (line, profile) in lines[1..].iter().zip(built_in()) {
+            let (name, description) = line.trim_start().split_once(' ').unwrap();
+            assert_eq!(name, profile.name);
+            let description = Some(description.trim_start().to_owned());
+            assert_eq!(description, profile.description());
+        }
+        assert_eq!(lines.len(), 1 + built_in().len());
         assert_eq!(
-            text,
-            "profiles (--policy):\n  \
-               default     what every cell gets unless told otherwise\n  \
-               strict      as little as a small program can live with, and no fallbacks\n  \
-               python      Python for data: numpy, pandas and matplotlib feel at home\n  \
-               javascript  JavaScript and TypeScript by Node.js\n  \
-               r           R: statistics and plots\n  \
-               java        Java, as JShell runs it\n  \
-               shell       shell scripts: many short processes, little memory\n\n\
-             system call policies (--seccomp):\n  \
+            seccomp,
+            "system call policies (--seccomp):\n  \
                default  most programs\n  \
                x        few\n"
         );
@@ -327,6 +329,7 @@ mod tests {
         for profile in built_in() {
             assert_eq!(checked("p.toml", profile.source), "p.toml: sound\n");
         }
+        let names: Vec<&str> = built_in().iter().map(|profile| profile.name).collect();
         assert_eq!(
             checked(
                 "p.toml",
@@ -337,17 +340,20 @@ mod tests {
                  cwd = \"x\"
                  limits = { memory = 1, wall = \"soon\" }"
             ),
-            "p.toml:limits.wall: `soon` is not a duration above zero: write seconds, or a number \
+            format!(
+                "p.toml:limits.wall: `soon` is not a duration above zero: write seconds, or a number \
              with ms, s, m or h, such as 500ms or 1m 30s, or none for no limit\n\
-             p.toml:argv: belongs into a spec file (--spec): a profile says how, not what\n\
-             p.toml:out: belongs into a spec file (--spec): a profile says how, not what\n\
+             p.toml:argv: belongs in a spec file (--spec): a profile describes how to run, not what\n\
+             p.toml:out: belongs in a spec file (--spec): a profile describes how to run, not what\n\
              p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
              p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
              p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \
-               hint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in \
+               hint: built in: {}; a file of your own has a `/` in \
              its path or ends in .toml\n\
              p.toml:seccomp: there is no such seccomp policy\n  \
-               hint: one of: default, no-unix-sockets, strict\n"
+               hint: one of: default, no-unix-sockets, strict\n",
+                names.join(", ")
+            )
         );
         assert!(checked("p.json", "{").starts_with("p.json"));
     }

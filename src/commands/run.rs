@@ -13,7 +13,7 @@ use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 use sys::inherited::Inherited;
 
-/// Runs what the options say, and delivers its record.
+/// Runs a program or code, and delivers its record.
 pub(super) fn execute(
     mode: Mode,
     options: &Options,
@@ -48,7 +48,7 @@ pub(super) fn execute(
     }
 }
 
-/// What happens to the program's standard output and error.
+/// Whether the program's standard output and error are captured.
 fn stdio(mode: Mode, options: &Options) -> Stdio {
     let outputs = &options.outputs;
     let is_taken = outputs.printed.is_some() || outputs.events == Some(OutputTo::Stdout);

@@ -1,4 +1,4 @@
-//! What a case says.
+//! The cases in `cases.toml`.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(crate) struct Step {
     pub(crate) expect: Option<Expect>,
 }
 
-/// What a record must show. A field that is not here is not looked at.
+/// The expected record. Fields that are absent here are not compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expect {
@@ -97,7 +97,7 @@ pub(crate) fn all() -> Vec<Case> {
 }
 
 impl Step {
-    /// A code of which nothing is expected.
+    /// A step without expectations.
     pub(crate) fn plain(code: String) -> Self {
         Self {
             code,
@@ -131,7 +131,7 @@ impl Case {
         self.context.is_some() || self.steps.iter().any(|step| step.context.is_some())
     }
 
-    /// Where the language's interpreter is, when the case does not say.
+    /// The rootfs of the language when the case names none.
     pub(crate) fn default_rootfs(&self) -> &'static str {
         match self.language.as_str() {
             "javascript" | "typescript" => "node",

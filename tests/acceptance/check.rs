@@ -1,4 +1,4 @@
-//! Whether a record shows what it must.
+//! Compares a record with a case's expectations.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::case::{Expect, ExpectedError, ExpectedFile, ExpectedResult};
 
-/// What came of an execution.
+/// The result of an execution.
 pub(crate) struct Ran {
     pub(crate) json: Value,
     /// Where the changed files were copied to.
@@ -120,7 +120,7 @@ fn result(wanted: &ExpectedResult, is: &Value) -> Verdict {
     }
 }
 
-/// It must decode, and be large enough to be looked at.
+/// It must decode and have a reasonable size.
 fn png(data: &Value) -> Verdict {
     let text = data.as_str().ok_or("image/png is no text")?;
     let bytes = base64::engine::general_purpose::STANDARD

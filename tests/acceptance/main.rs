@@ -47,7 +47,7 @@ impl Wanted {
     }
 }
 
-/// What came of the cases so far.
+/// The results so far.
 #[derive(Default)]
 struct Tally {
     passed: u32,

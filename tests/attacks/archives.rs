@@ -1,4 +1,4 @@
-//! Hostile archives, as a workspace's beginning and as a rootfs: nothing lands outside,
+//! Hostile archives as the initial workspace and as a rootfs: nothing lands outside,
 //! nothing takes more than its share, and nothing hangs.
 
 use std::fs;
@@ -18,23 +18,15 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "files-from",
-            needs: &[Need::Program("python3")],
-            run: files_from,
-        },
-        Scene {
-            name: "import",
-            needs: &[Need::Program("python3")],
-            run: import,
-        },
+        python_scene("files-from", files_from),
+        python_scene("import", import),
     ],
     actors: &[],
 };
 
 const MAKER: &str = include_str!("hostile_archives.py");
 
-/// The archives, and the directory that they lead to.
+/// The archives, and a directory outside that their names lead to.
 struct Archives {
     scratch: Scratch,
     target: PathBuf,
@@ -64,7 +56,7 @@ impl Archives {
         Ok(archives)
     }
 
-    /// Somebody who believes the names writes outside.
+    /// A tool that trusts the names writes outside.
     fn assert_live(&self) -> Check {
         let naive = self.scratch.dir("naive", 0o777)?;
         let code = "import sys, tarfile\ntarfile.TarFile.extraction_filter = None\n\
@@ -144,7 +136,8 @@ fn import(stage: &Stage) -> Check {
             .iter()
             .any(|large| archive.ends_with(large))
         {
-            // A rootfs may be that large, a workspace may not: those are tried there.
+            // Too large for a workspace but not for a rootfs, so only workspaces refuse
+            // them.
             continue;
         }
         let mut command = Command::new(&stage.cellblock);
@@ -165,7 +158,7 @@ fn import(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// No devices, no marks, no links that were followed.
+/// No devices, no set-user-ID bits, and no link was followed.
 fn assert_harmless(store: &Path) -> Check {
     let mut open = vec![store.to_owned()];
     while let Some(dir) = open.pop() {

@@ -14,24 +14,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[5],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "source-swapped",
-            needs: &[],
-            run: source_swapped,
-        },
-        Scene {
-            name: "component-swapped-for-a-link",
-            needs: &[],
-            run: component_swapped_for_a_link,
-        },
+        scene("source-swapped", source_swapped),
+        scene("component-swapped-for-a-link", component_swapped_for_a_link),
     ],
     actors: &[
         swap::ACTOR,
         Actor {
             name: "look",
             run: |_| {
-                // Twice, by path: a mount whose source was looked up twice
-                // would show two things.
+                // Two binds of one path: if the source was looked up twice, they would
+                // differ.
                 for _ in 0..2 {
                     print!("{}", fs::read_to_string("/data/name").unwrap_or_default());
                 }

@@ -1,5 +1,5 @@
-//! What two cells, or a cell and the host, could share without a word from the
-//! caller: abstract sockets, System V and POSIX shared memory, queues.
+//! Channels that two cells, or a cell and the host, could share without the caller's
+//! consent: abstract sockets, System V and POSIX shared memory, queues.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
@@ -16,31 +16,23 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[13, 41],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "between-cells",
-            needs: &[],
-            run: between_cells,
-        },
-        Scene {
-            name: "socket-beneath-a-bind",
-            needs: &[],
-            run: socket_beneath_a_bind,
-        },
-        Scene {
-            name: "abstract-socket-in-the-host-network",
-            needs: &[Need::Landlock(6)],
-            run: abstract_socket_in_the_host_network,
-        },
+        scene("between-cells", between_cells),
+        scene("socket-beneath-a-bind", socket_beneath_a_bind),
+        scene(
+            "abstract-socket-in-the-host-network",
+            abstract_socket_in_the_host_network,
+        )
+        .needs(&[Need::Landlock(6)]),
     ],
     actors: ACTORS,
 };
 
-/// The same in every process, so that they would meet.
+/// The same names in every process, so that the processes would meet.
 const NAME: &str = "cellblock-channel-test";
 const KEY: i32 = 0x0ce1_1b0c;
 
 const ACTORS: &[Actor] = &[
-    // Offers every channel, and keeps it until the file `done` is there.
+    // Offers every channel and keeps it until the file `done` exists.
     Actor {
         name: "offer",
         run: |args| {
@@ -134,7 +126,7 @@ fn open_queue(flags: i32) -> Attempt {
 }
 
 fn between_cells(stage: &Stage) -> Check {
-    // Given two programs outside, each channel joins them.
+    // Outside, each channel connects two programs.
     let scratch = stage.scratch()?;
     let sync = scratch.dir("outside", 0o777)?;
     let mut offer = stage.outside("channels/offer", [&sync.to_string_lossy()]);
@@ -151,8 +143,8 @@ fn between_cells(stage: &Stage) -> Check {
         "socket segment queue shm tmp "
     );
 
-    // In two cells none does, also without the layers that refuse some of them
-    // before the namespaces could.
+    // Between two cells, none does, not even without the layers that refuse some of
+    // them before the namespaces would.
     for layers in [&[][..], &["landlock"], &["landlock", "seccomp"]] {
         let sync = scratch.dir(&format!("inside-{}", layers.len()), 0o777)?;
         let offer = stage
@@ -169,8 +161,8 @@ fn between_cells(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// With the host's network a cell is in the host's namespace of abstract
-/// sockets as well, and Landlock's scope alone keeps it from them.
+/// With the host's network, a cell shares the host's namespace of abstract sockets, and
+/// only Landlock's scope keeps it away from them.
 fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(NAME)?)?;
     let own = stage.probe("channels/connect", [NAME]);
@@ -190,8 +182,8 @@ fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// No namespace holds the sockets in a directory: a warning names them, and a
-/// policy leaves the program none to connect with.
+/// No namespace covers sockets in a directory: a warning names them, and a policy can
+/// deny the program any socket that could connect to them.
 fn socket_beneath_a_bind(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let shown = scratch.dir("shown", 0o755)?;
@@ -212,8 +204,8 @@ fn socket_beneath_a_bind(stage: &Stage) -> Check {
             .filter(|warning| warning.contains("Unix socket"))
             .count()
     };
-    // Sockets of one kind do not connect to the other, and paired ones of a
-    // stream not at all. In turn: a stream, one of a pair, and datagrams.
+    // Sockets of one type do not connect to another type, and socketpairs do not
+    // connect at all. In turn: a stream, a socketpair, and datagrams.
     let refused = "Err(EAFNOSUPPORT)";
     for (name, paired, live) in [
         ("stream", "Err(EISCONN)", ["Ok(())", "Err(EPROTOTYPE)"]),

@@ -20,41 +20,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[3],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "inherited",
-            needs: &[],
-            run: inherited,
-        },
-        Scene {
-            name: "working-directory-by-descriptor",
-            needs: &[],
-            run: working_directory_by_descriptor,
-        },
-        Scene {
-            name: "streams-opened-anew",
-            needs: &[],
-            run: streams_opened_anew,
-        },
-        Scene {
-            name: "directory-as-standard-input",
-            needs: &[],
-            run: directory_as_standard_input,
-        },
-        Scene {
-            name: "file-as-standard-input",
-            needs: &[],
-            run: file_as_standard_input,
-        },
-        Scene {
-            name: "file-without-its-name",
-            needs: &[],
-            run: file_without_its_name,
-        },
-        Scene {
-            name: "argument-by-descriptor",
-            needs: &[],
-            run: argument_by_descriptor,
-        },
+        scene("inherited", inherited),
+        scene(
+            "working-directory-by-descriptor",
+            working_directory_by_descriptor,
+        ),
+        scene("streams-opened-anew", streams_opened_anew),
+        scene("directory-as-standard-input", directory_as_standard_input),
+        scene("file-as-standard-input", file_as_standard_input),
+        scene("file-without-its-name", file_without_its_name),
+        scene("argument-by-descriptor", argument_by_descriptor),
     ],
     actors: &[
         Actor {
@@ -119,8 +94,8 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 const SECRET: &str = "a secret of the host";
-/// Where the descriptors stand that are passed in without a word: right behind
-/// the standard ones, in the middle, and high up.
+/// The numbers of the leaked descriptors: next to the standard streams, in the middle,
+/// and high.
 const LEAKED: [i32; 3] = [3, 7, 900];
 
 fn inherited(stage: &Stage) -> Check {
@@ -137,8 +112,8 @@ fn inherited(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The cell's working directory is looked up when the cell has been built: it
-/// must not be a way back to a descriptor that cellblock or its caller holds.
+/// The cell's working directory is opened once the cell has been built: it must not
+/// lead back to a descriptor that cellblock or its caller holds.
 fn working_directory_by_descriptor(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     scratch.file("secret", SECRET)?;
@@ -168,8 +143,8 @@ fn argument_by_descriptor(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The caller's log, handed in for appending only: opened anew by its name in
-/// `/proc`, it could be read and rewritten.
+/// The caller's log, passed in append-only: reopened through `/proc`, it could be read
+/// and rewritten.
 fn streams_opened_anew(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let log = scratch.file("log", SECRET)?;
@@ -188,7 +163,7 @@ fn streams_opened_anew(stage: &Stage) -> Check {
     let cell = stage.probe("descriptors/read", paths).passed_through();
     for (cell, answer) in [
         (cell.clone(), libc::EACCES),
-        // No other layer does it, so this is what Landlock is worth.
+        // No layer but Landlock refuses this.
         (cell.without("landlock"), 0),
     ] {
         let inside = cell.command().stderr(append()?).output()?;
@@ -206,7 +181,7 @@ fn streams_opened_anew(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// By a directory's descriptor, `..` leads to all that the host has.
+/// From a directory's descriptor, `..` leads to every file of the host.
 fn directory_as_standard_input(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     scratch.file("secret", SECRET)?;
@@ -227,7 +202,7 @@ fn directory_as_standard_input(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A file that the program owns, seen from outside, as one of the caller's is.
+/// A file that the program's outer uid owns, as one of the caller's may be.
 fn own_file(stage: &Stage, scratch: &Scratch) -> Check<PathBuf> {
     let file = scratch.file("input", "skipped, read")?;
     chmod(&file, 0o600)?;
@@ -237,7 +212,7 @@ fn own_file(stage: &Stage, scratch: &Scratch) -> Check<PathBuf> {
     Ok(file)
 }
 
-/// The uid of root's cells here.
+/// The outer uid of root's cells.
 const OUTER: u32 = 0x7200_0000;
 
 fn altering(stage: &Stage) -> Cell<'_> {
@@ -263,15 +238,16 @@ fn file_as_standard_input(stage: &Stage) -> Check {
         assert_eq!(now, mode, "{now:o}");
         Ok(())
     };
-    // Said in SECURITY.md: the kernel gives writers no read-only mount.
+    // A limitation that SECURITY.md states: the kernel offers no read-only mount to
+    // existing writers.
     let mut writing = File::options();
     alter(writing.read(true).write(true), "ok ok ok ok", 0o604)?;
     let refused = "EROFS EROFS EROFS EROFS";
     alter(File::options().read(true), refused, 0o600)
 }
 
-/// A file whose name is gone cannot be opened anew. With another name left, it
-/// is refused; without, nobody else can open it.
+/// An unlinked file cannot be reopened. With another link left, reopening is refused;
+/// without one, nothing else can open it.
 fn file_without_its_name(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let path = own_file(stage, &scratch)?;
@@ -293,7 +269,7 @@ fn file_without_its_name(stage: &Stage) -> Check {
 
 /// Runs a command that inherits `host` under every number of `LEAKED`.
 fn finish(stage: &Stage, mut command: Command, host: &File) -> Check<process::Finished> {
-    // Out of the way of the numbers that it is to have.
+    // Above the numbers that it is duplicated to.
     let host = fcntl(host, FcntlArg::F_DUPFD_CLOEXEC(1000))?;
     // SAFETY: dup2 is async-signal-safe. It may close a descriptor of the
     // child's that only concerns the report of a failed exec.

@@ -1,4 +1,4 @@
-//! Device nodes: made, or found in a directory that the caller shows.
+//! Device nodes: created, or found in a directory that the caller binds.
 
 use std::path::Path;
 
@@ -19,11 +19,7 @@ pub(crate) const SUITE: Suite = Suite {
             .live(root())
             .weaker(NO_CAPABILITY),
     ],
-    scenes: &[Scene {
-        name: "found-device",
-        needs: &[Need::Root],
-        run: found_device,
-    }],
+    scenes: &[scene("found-device", found_device).needs(&[Need::Root])],
     actors: &[Actor {
         name: "open",
         run: |args| {
@@ -51,8 +47,8 @@ fn make(kind: SFlag) -> Attempt {
     nix::unistd::unlink(path.as_str())
 }
 
-/// A node that everybody may open, in a directory shown to the cell: `nodev`
-/// makes it dead, with Landlock and without.
+/// A device node with mode 666 in a bound directory: `nodev` makes it unusable, with
+/// Landlock and without.
 fn found_device(stage: &Stage) -> Check {
     const ZERO: (u64, u64) = (1, 5);
     let scratch = Mounted::new(&stage.dir)?;

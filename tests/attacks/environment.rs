@@ -7,16 +7,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[21],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "not-inside",
-            needs: &[],
-            run: not_inside,
-        },
-        Scene {
-            name: "only-what-is-named",
-            needs: &[],
-            run: only_what_is_named,
-        },
+        scene("not-inside", not_inside),
+        scene("only-what-is-named", only_what_is_named),
     ],
     actors: &[Actor {
         name: "show",
@@ -24,7 +16,7 @@ pub(crate) const SUITE: Suite = Suite {
             for (name, value) in std::env::vars_os() {
                 println!("{name:?}={value:?}");
             }
-            // What no libc shows: the bytes of every process that can be read.
+            // The raw environment of every readable process, which libc does not show.
             for pid in 1..64 {
                 if let Ok(bytes) = std::fs::read(format!("/proc/{pid}/environ")) {
                     println!("{pid}: {}", String::from_utf8_lossy(&bytes));

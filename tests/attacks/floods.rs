@@ -1,6 +1,6 @@
-//! Programs that keep the supervisor busy, or fill its memory: with frames, output,
-//! denied calls, files, and memory to free. Limits are looked at all the same, a run
-//! ends soon after its limit on real time, and the supervisor stays small.
+//! Programs that keep the supervisor busy or fill its memory with frames, output,
+//! denied calls, files, and memory to free. Limits are still checked, a run ends soon
+//! after its wall-clock limit, and the supervisor stays small.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,86 +18,67 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 37],
     attacks: &[],
     scenes: &[
-        scene("lingering-close", lingering_close),
-        scene("lingering-close-and-a-signal", lingering_close_and_a_signal),
-        Scene {
-            name: "lingering-close-from-node",
-            needs: &[Need::Program("python3"), Need::Program("node")],
-            run: lingering_close_from_node,
-        },
-        scene("frames-of-json", |stage| {
+        python_scene("lingering-close", lingering_close),
+        python_scene("lingering-close-and-a-signal", lingering_close_and_a_signal),
+        scene("lingering-close-from-node", lingering_close_from_node)
+            .needs(&[Need::Program("python3"), Need::Program("node")]),
+        python_scene("frames-of-json", |stage| {
             let code = with_frames(include_str!("floods/json.py"));
             let cell = stage.python(&code).limit("results", "256K");
             are_dropped(&floods(stage, &cell, WALL)?)
         }),
-        scene("frames-as-long-as-can-be", |stage| {
+        python_scene("frames-as-long-as-can-be", |stage| {
             let run = frames(stage, include_str!("floods/one_frame.py"))?;
             let is_said = |warning: &String| warning.contains("within a frame");
             assert!(run.record.warnings.iter().any(is_said), "{}", run.json);
             Ok(())
         }),
-        scene("frames-as-many-as-can-be", |stage| {
+        python_scene("frames-as-many-as-can-be", |stage| {
             let run = frames(stage, include_str!("floods/tiny.py"))?;
             assert!(!run.record.results.is_empty(), "{}", run.json["truncated"]);
             Ok(())
         }),
-        scene("errors", |stage| {
+        python_scene("errors", |stage| {
             let run = frames(stage, include_str!("floods/errors.py"))?;
             let error = run.record.error.ok_or_else(|| fail("no error came"))?;
             assert_eq!(error.message.len(), 64 << 10);
             Ok(())
         }),
-        scene("no-frames", |stage| {
+        python_scene("no-frames", |stage| {
             let run = frames(stage, include_str!("floods/no_frames.py"))?;
             let is_said = |warning: &String| warning.contains("not the protocol");
             assert!(run.record.warnings.iter().any(is_said));
             Ok(())
         }),
-        scene("streams", |stage| {
+        python_scene("streams", |stage| {
             let run = frames(stage, include_str!("floods/streams.py"))?;
             assert!(run.record.truncated.contains_key("stderr"));
             Ok(())
         }),
-        scene("denials", |stage| {
+        python_scene("denials", |stage| {
             let run = frames(stage, include_str!("floods/denials.py"))?;
             let count = run.record.denied.first().map_or(0, |denied| denied.count);
             assert!(count > 1000, "{}", run.json["denied"]);
             Ok(())
         }),
-        scene("everything-and-events", everything_and_events),
-        scene("amplified", amplified),
-        scene("results-as-asked", results_as_asked),
-        scene("files", files),
-        Scene {
-            name: "memory-to-free",
-            needs: &[Need::Program("python3"), Need::Alone],
-            run: memory_to_free,
-        },
-        Scene {
-            name: "frames-from-java",
-            needs: &[Need::Program("java")],
-            run: frames_from_java,
-        },
+        python_scene("everything-and-events", everything_and_events),
+        python_scene("amplified", amplified),
+        python_scene("results-as-asked", results_as_asked),
+        python_scene("files", files),
+        scene("memory-to-free", memory_to_free).needs(&[Need::Program("python3"), Need::Alone]),
+        scene("frames-from-java", frames_from_java).needs(&[Need::Program("java")]),
     ],
     actors: &[],
 };
 
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
-
-/// Limit on real time of most of these runs.
+/// The wall-clock limit of most of these runs, in milliseconds.
 const WALL: u64 = 1_500;
-/// A run is to end a second after its limit. Here it may take several: machines are
-/// busy, and this is no benchmark.
+/// How late a run may end. The promise is one second; a busy machine gets several,
+/// since this is no benchmark.
 const LATE: u64 = 6_000;
-/// Memory of the supervisor besides what the caller asked to keep.
+/// The supervisor's memory, on top of the data that the caller asked to keep.
 const MEMORY: u64 = 32 << 20;
-/// What the caller asked to keep unless it says otherwise: results and both streams.
+/// The data kept by default: results and both streams.
 const KEPT: u64 = (8 << 20) + 2 * (1 << 20);
 
 const FRAME: &str = include_str!("floods/frame.py");
@@ -107,8 +88,8 @@ fn with_frames(code: &str) -> String {
     format!("{FRAME}\n{code}")
 }
 
-/// Ends in time, by its limit on real time, and took the supervisor no more memory
-/// than `kept` and its own.
+/// Asserts that the run ends by its wall-clock limit, in time, and that the supervisor
+/// took no more memory than its own and `kept`.
 fn ends(stage: &Stage, cell: &Cell<'_>, wall: u64, kept: u64) -> Check<Run> {
     let wall = stage.within(wall);
     let millis = format!("{}ms", wall.as_millis());
@@ -141,13 +122,13 @@ fn is_small(run: &Run, kept: u64) {
 fn frames(stage: &Stage, code: &str) -> Check<Run> {
     let marker = Marker::new()?;
     let code = format!("# {}\n{}", marker.word(), with_frames(code));
-    // That what comes is received, each scene shows for itself.
+    // Each scene shows that the frames were received.
     let run = floods(stage, &stage.python(&code), WALL)?;
     marker.nothing_left()?;
     Ok(run)
 }
 
-/// Runs until it floods: on a busy machine that may take more than one try.
+/// Runs until the flood begins, which may take a second attempt on a busy machine.
 fn floods(stage: &Stage, cell: &Cell<'_>, wall: u64) -> Check<Run> {
     let run = ends(stage, cell, wall, KEPT)?;
     if run.stdout().starts_with("flood\n") {
@@ -163,7 +144,7 @@ fn floods(stage: &Stage, cell: &Cell<'_>, wall: u64) -> Check<Run> {
     }
 }
 
-/// Results came, and more than are kept.
+/// Some results were kept and some were dropped.
 fn are_dropped(run: &Run) -> Check {
     let cut = run.record.truncated.get("results");
     let cut = cut.ok_or_else(|| fail("no result was dropped"))?;
@@ -172,8 +153,9 @@ fn are_dropped(run: &Run) -> Check {
     Ok(())
 }
 
-/// Closing a socket in flight sleeps in the process that receives it. It is shown between
-/// two of the program's own sockets; the driver's channel carries none.
+/// Closing an in-flight socket blocks the process that receives it. This is shown
+/// between two of the program's own sockets; the driver's channel carries no
+/// descriptors.
 fn lingering_close(stage: &Stage) -> Check {
     let run = ends(stage, &stage.python(LINGER), 2_500, KEPT)?;
     assert_eq!(run.stdout(), "a read waits\nENOTSOCK\n");
@@ -211,7 +193,8 @@ fn path(path: &Path) -> Check<&str> {
     path.to_str().ok_or_else(|| fail("not UTF-8"))
 }
 
-/// With events a result is held twice, in the record and on its way to the reader.
+/// With events, each result is held twice: in the record, and in the queue to the
+/// reader.
 fn everything_and_events(stage: &Stage) -> Check {
     let code = with_frames(include_str!("floods/everything.py"));
     let scratch = stage.scratch()?;
@@ -227,7 +210,7 @@ fn everything_and_events(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Parsed, the first of the results alone would take some 500 MB.
+/// Parsed, the first result alone would take about 500 MB.
 fn amplified(stage: &Stage) -> Check {
     let code = with_frames(include_str!("floods/amplified.py"));
     let run = stage.python(&code).run()?.ended(Outcome::Ok)?;
@@ -266,7 +249,7 @@ fn results_as_asked(stage: &Stage) -> Check {
     are_dropped(&run)
 }
 
-/// What the time does not suffice for is listed, and why.
+/// Files that could not be collected in time are listed with the reason.
 fn files(stage: &Stage) -> Check {
     let cell = stage
         .python(include_str!("floods/files.py"))
@@ -284,7 +267,7 @@ fn files(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The kernel takes its time to free memory, and nobody loses count for that.
+/// The kernel takes a while to free the memory; usage is still counted.
 fn memory_to_free(stage: &Stage) -> Check {
     const GIB: u64 = 2;
     let free = available_memory().unwrap_or(0);

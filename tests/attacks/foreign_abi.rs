@@ -1,5 +1,5 @@
-//! The kernel's other system call tables, whose numbers mean other calls than
-//! the filter thinks.
+//! The kernel's other system call tables, in which a number stands for a different call
+//! than the filter expects.
 
 use crate::cells::prelude::*;
 
@@ -25,8 +25,8 @@ const ATTACKS: &[Attack] = &[
     })
     .live(bare().unless(&[Errno::ENOSYS]))
     .stopped(Killed),
-    // The numbers of x32 are the native ones with one bit set. Few kernels
-    // have it; to the others the number is merely unknown.
+    // x32 numbers are the native ones with one bit set. Few kernels have it; for the
+    // others the number is unknown.
     attack("x32", || x32(libc::SYS_getpid, 0))
         .live(bare().unless(&[Errno::ENOSYS]))
         .stopped(KilledOr(Errno::ENOSYS)),
@@ -65,7 +65,7 @@ mod compat {
             nix::sys::wait::WaitStatus::Exited(_, 0) => Ok(()),
             nix::sys::wait::WaitStatus::Exited(_, errno) => Err(Errno::from_raw(errno)),
             nix::sys::wait::WaitStatus::Signaled(_, nix::sys::signal::Signal::SIGSYS, _) => {
-                // What the filter did to the child is to be seen outside.
+                // The parent must be able to see how the filter treated the child.
                 nix::sys::signal::raise(nix::sys::signal::Signal::SIGSYS)?;
                 Err(Errno::EINTR)
             }

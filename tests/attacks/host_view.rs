@@ -1,5 +1,4 @@
-//! What there is to be seen of the host: memory, logs, symbols, names,
-//! processes, mounts.
+//! What a program can see of the host: memory, logs, symbols, names, processes, mounts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,26 +10,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[18],
     attacks: ATTACKS,
     scenes: &[
-        Scene {
-            name: "processes",
-            needs: &[],
-            run: processes,
-        },
-        Scene {
-            name: "host-name",
-            needs: &[],
-            run: host_name,
-        },
-        Scene {
-            name: "mounts",
-            needs: &[],
-            run: mounts,
-        },
-        Scene {
-            name: "cgroup-path",
-            needs: &[],
-            run: cgroup_path,
-        },
+        scene("processes", processes),
+        scene("host-name", host_name),
+        scene("mounts", mounts),
+        scene("cgroup-path", cgroup_path),
     ],
     actors: &[
         Actor {
@@ -84,7 +67,7 @@ const ATTACKS: &[Attack] = &[
     absent("sockets-of-daemons", || read("/run/systemd")).live(bare().unless(GONE)),
 ];
 
-/// What a machine or a minimal image may lack, or hold back from root as well.
+/// A machine or a minimal image may lack this, or hide it from root as well.
 const GONE: &[Errno] = &[Errno::ENOENT, Errno::EPERM, Errno::EACCES, Errno::ENXIO];
 
 const fn absent(name: &'static str, attempt: fn() -> Attempt) -> Attack {
@@ -113,7 +96,7 @@ fn processes(stage: &Stage) -> Check {
     // Not even init, which does not belong to the program.
     assert_eq!(run.stdout(), "2\n");
 
-    // The number of a process outside is nobody's inside.
+    // The pid of a process outside names no process inside.
     let harness = format!("/proc/{}/status", std::process::id());
     let run = stage.probe("host-view/cat", [&harness]).run()?;
     assert_eq!(run.stdout(), "");
@@ -136,7 +119,8 @@ fn host_name(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Every mount inside was asked for. The old root, detached, is none of them.
+/// Every mount inside was requested. The old root has been detached and is not among
+/// them.
 fn mounts(stage: &Stage) -> Check {
     const ALLOWED: [&str; 10] = [
         "/",

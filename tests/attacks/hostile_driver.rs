@@ -1,6 +1,6 @@
-//! Code that turns on its driver, with which it shares a process: it writes to
-//! every descriptor, forges frames, patches what it finds. At worst it spoils
-//! results of its own; what cellblock measured and enforced stays true.
+//! Code that attacks its driver, with which it shares a process: it writes to every
+//! descriptor, forges frames, and patches the driver. At worst it spoils its own
+//! results; cellblock's own measurements and limits stay true.
 
 use std::time::Duration;
 
@@ -15,51 +15,43 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30],
     attacks: &[],
     scenes: &[
-        scene("writes-everywhere", |stage| {
+        python_scene("writes-everywhere", |stage| {
             survives(stage, WRITES_EVERYWHERE, "")
         }),
-        scene("floods-the-channel", |stage| {
+        python_scene("floods-the-channel", |stage| {
             survives(stage, FLOODS_THE_CHANNEL, "")
         }),
-        scene("forges-frames", forges_frames),
-        scene("sends-what-is-no-frame", sends_what_is_no_frame),
-        scene("announces-a-gigabyte", |stage| {
+        python_scene("forges-frames", forges_frames),
+        python_scene("sends-what-is-no-frame", sends_what_is_no_frame),
+        python_scene("announces-a-gigabyte", |stage| {
             survives(stage, ANNOUNCES_A_GIGABYTE, "")
         }),
-        scene("closes-everything", |stage| {
+        python_scene("closes-everything", |stage| {
             survives(stage, CLOSES_EVERYTHING, "")
         }),
-        scene("walks-the-frames", |stage| {
+        python_scene("walks-the-frames", |stage| {
             survives(stage, WALKS_THE_FRAMES, "still here\n")
         }),
-        scene("patches-what-it-finds", |stage| {
+        python_scene("patches-what-it-finds", |stage| {
             survives(stage, PATCHES_WHAT_IT_FINDS, "")
         }),
-        scene("deletes-builtins", |stage| {
+        python_scene("deletes-builtins", |stage| {
             survives(stage, DELETES_BUILTINS, "")
         }),
-        scene("raises-in-repr", |stage| {
+        python_scene("raises-in-repr", |stage| {
             survives(stage, RAISES_IN_REPR, "before\n")
         }),
-        scene("exits-in-repr", |stage| survives(stage, EXITS_IN_REPR, "")),
-        scene("endless-results", |stage| {
+        python_scene("exits-in-repr", |stage| survives(stage, EXITS_IN_REPR, "")),
+        python_scene("endless-results", |stage| {
             survives(stage, ENDLESS_RESULTS, "")
         }),
-        scene("gigabyte-of-html", gigabyte_of_html),
-        scene("ends-at-once", ends_at_once),
-        scene("prints-a-record", prints_a_record),
-        scene("replaces-the-process", replaces_the_process),
+        python_scene("gigabyte-of-html", gigabyte_of_html),
+        python_scene("ends-at-once", ends_at_once),
+        python_scene("prints-a-record", prints_a_record),
+        python_scene("replaces-the-process", replaces_the_process),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 const WRITES_EVERYWHERE: &str = r#"
 import os
@@ -184,10 +176,10 @@ except NameError:
     pass
 "#;
 
-/// What every record must say whatever the code does; the rest is the code's.
+/// The fields that every record must have right; the code controls the others.
 fn truth(run: &Run) -> Value {
     let mut isolation = run.json["isolation"].clone();
-    // These differ between two honest runs, too.
+    // These differ between two honest runs as well.
     isolation["cgroup"] = isolation["cgroup"]["source"].clone();
     for id in ["uid", "gid"] {
         isolation[id] = isolation[id]["inside"].clone();
@@ -219,7 +211,7 @@ fn python(stage: &Stage, code: &str) -> Check<Run> {
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(truth(&run), truth(&honest));
-    // Time as measured from here.
+    // The wall time as the harness measured it.
     let told = Duration::from_secs_f64(run.record.usage.wall_ms / 1000.0);
     assert!(
         told <= run.process.elapsed,
@@ -233,8 +225,7 @@ fn python(stage: &Stage, code: &str) -> Check<Run> {
     Ok(run)
 }
 
-/// There is a record, true in what cellblock measured, and stdout is what the
-/// program wrote to it.
+/// There is a record, its measurements are true, and stdout is the program's.
 fn survives(stage: &Stage, code: &str, stdout: &str) -> Check {
     let run = python(stage, code)?;
     let ended = [
@@ -251,13 +242,13 @@ fn survives(stage: &Stage, code: &str, stdout: &str) -> Check {
 
 fn forges_frames(stage: &Stage) -> Check {
     let run = python(stage, FORGES_FRAMES)?;
-    // What it says of itself is its own affair; how it ended is not.
+    // The code may lie about itself, but not about how it ended.
     assert_ne!(run.record.outcome, Outcome::Ok, "{}", run.json);
     assert!(run.record.usage.wall_ms > 1.0);
     Ok(())
 }
 
-/// What came before still counts, and the record says that something is missing.
+/// Earlier frames still count, and the record says that something is missing.
 fn sends_what_is_no_frame(stage: &Stage) -> Check {
     const BROKEN: &str =
         "the driver's channel carried something that is not the protocol: results may be missing";
@@ -274,7 +265,7 @@ fn sends_what_is_no_frame(stage: &Stage) -> Check {
         (r"\0", Some(CUT)),
         (r"\0\0\0\x0et\4", Some(CUT)),
         (r"\0\0\0\x0et\4\0\0\0\4kinddon", Some(CUT)),
-        // The same as it should be, and of a kind that nobody knows.
+        // A well-formed frame, and one of an unknown kind.
         (r"\0\0\0\x0et\4\0\0\0\4kinddone", None),
         (r"\0\0\0\x0et\4\0\0\0\4kinddon\xff", None),
     ] {

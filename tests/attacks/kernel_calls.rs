@@ -16,8 +16,8 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// Should the filter ever fail: no capability in the first user namespace, and
-/// for other processes Landlock's fence around the program.
+/// If the filter ever failed: the program has no capability in the initial user
+/// namespace, and Landlock's scope separates it from other processes.
 const STILL: &[Weaker] = &[(&["seccomp"], With(&[Errno::EPERM]))];
 /// The same without Landlock: init keeps no capability that a program could
 /// lack, but is not dumpable.
@@ -28,7 +28,7 @@ const STILL_TWICE: &[Weaker] = &[
 
 /// `/proc` shows no process that the program may not trace, and init is one.
 const INVISIBLE: &[Errno] = &[Errno::ENOENT];
-/// Not by Landlock's fence: init lets nobody look.
+/// Not because of Landlock: init is not dumpable.
 const BY_INIT_ITSELF: &[Weaker] = &[(&["landlock"], With(INVISIBLE))];
 
 const ATTACKS: &[Attack] = &[
@@ -77,7 +77,7 @@ const ATTACKS: &[Attack] = &[
     })
     .live(naive())
     .weaker(STILL_TWICE),
-    // The same user may set these of init, but for the filter.
+    // Without the filter, the same user may set these for init.
     attack("limits-of-init", || {
         const NOFILE: i32 = 7;
         let limit = [0_u64; 2];
@@ -134,7 +134,8 @@ const ATTACKS: &[Attack] = &[
     attack("fanotify", || call!(SYS_fanotify_init, 0, 0).map(drop))
         .live(root().unless(&[Errno::ENOSYS]))
         .weaker(STILL),
-    // Another kernel. None of these could do anything if it got through.
+    // Loading another kernel. None of these would have an effect if the call were
+    // allowed.
     attack("kexec", || {
         call!(SYS_kexec_load, 0, 1 << 20, Arg::NULL, 0).map(drop)
     })
@@ -187,7 +188,7 @@ const ATTACKS: &[Attack] = &[
     })
     .live(root()),
     attack("set-time", || {
-        // Sets neither: only the permission is asked for.
+        // Changes nothing: only the permission is checked.
         call!(SYS_settimeofday, Arg::NULL, Arg::NULL).map(drop)
     })
     .live(root())
@@ -227,8 +228,8 @@ const ATTACKS: &[Attack] = &[
     .live(root()),
 ];
 
-/// Copies a byte between this process and address 4096 of another, where
-/// nothing is: EFAULT tells that the permission was granted.
+/// Copies a byte between this process and address 4096 of another, where nothing is
+/// mapped: EFAULT means that the permission check passed.
 fn transfer(number: libc::c_long, pid: i32) -> Attempt {
     let mut byte = 0_u8;
     let local = [std::ptr::from_mut(&mut byte) as usize, 1];

@@ -11,15 +11,15 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// A `/proc` of the cell's own has process directories only. Where the host's
-/// is shown instead, its files belong to somebody else.
+/// The cell's own `/proc` has process directories only. When the host's is shown
+/// instead, its files belong to another user.
 const NOT_THERE: &[Errno] = &[Errno::ENOENT];
 const NOT_YOURS: &[Weaker] = &[
     (&["proc"], With(&[Errno::EACCES])),
     (&["proc", "landlock"], With(&[Errno::EACCES])),
 ];
 
-/// Opening is enough to show it; nothing is written.
+/// Opening the file for writing proves it; nothing is written.
 const ATTACKS: &[Attack] = &[
     setting("core-pattern", || write("/proc/sys/kernel/core_pattern")).live(root()),
     setting("modprobe", || write("/proc/sys/kernel/modprobe"))
@@ -32,7 +32,7 @@ const ATTACKS: &[Attack] = &[
         .live(root().unless(&[Errno::ENOENT]))
         .weaker(&[]),
     setting("panic", || write("/proc/sys/kernel/panic")).live(root()),
-    // The limit that forbids nested user namespaces must not be lifted again.
+    // The program must not raise the limit that forbids nested user namespaces.
     setting("user-namespaces", || {
         write("/proc/sys/user/max_user_namespaces")
     })

@@ -11,7 +11,7 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 const ATTACKS: &[Attack] = &[
-    // In a keyring of the probe's own, which goes when it ends.
+    // In a keyring that belongs to the probe and goes away with it.
     attack("add", || {
         call!(
             SYS_add_key,

@@ -1,4 +1,4 @@
-//! Kernel code that user namespaces opened to everybody, and that was broken
+//! Kernel code that user namespaces exposed to unprivileged users and that had flaws
 //! there: file system contexts, overlay mounts, packet filters.
 
 use std::fs;
@@ -13,7 +13,7 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// Should the filter ever fail: no capability.
+/// If the filter ever failed: no capability.
 const NO_CAPABILITY: &[Weaker] = &[(&["seccomp"], With(&[Errno::EPERM]))];
 
 const ATTACKS: &[Attack] = &[

@@ -14,7 +14,7 @@ pub(crate) const SUITE: Suite = Suite {
     actors: ACTORS,
 };
 
-/// Should the filter ever fail: Landlock forbids mounts, and the program has no
+/// If the filter ever failed: Landlock forbids mounts, and the program has no
 /// capability for them.
 const LATER: &[Weaker] = &[
     (&["seccomp"], With(&[Errno::EPERM])),
@@ -89,18 +89,14 @@ const ATTACKS: &[Attack] = &[
     })
     .live(naive())
     .weaker(LATER),
-    // Landlock lets chroot pass: only the missing capability is behind the
-    // filter.
+    // Landlock does not restrict chroot: behind the filter, only the missing capability
+    // refuses it.
     attack("chroot", || call!(SYS_chroot, c"/tmp").map(drop))
         .live(naive())
         .weaker(LATER),
 ];
 
-const SCENES: &[Scene] = &[Scene {
-    name: "read-only-stays",
-    needs: &[],
-    run: read_only_stays,
-}];
+const SCENES: &[Scene] = &[scene("read-only-stays", read_only_stays)];
 
 const ACTORS: &[Actor] = &[Actor {
     name: "write",
@@ -113,8 +109,8 @@ const ACTORS: &[Actor] = &[Actor {
     },
 }];
 
-/// Everything that nobody asked to be writable is not, the bind of a directory
-/// that the program could write outside included.
+/// Only what the caller asked for is writable. A directory that the program could write
+/// outside is read-only when it is bound read-only.
 fn read_only_stays(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let ro = scratch.dir("ro", 0o777)?;

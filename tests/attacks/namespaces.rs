@@ -17,16 +17,16 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// Should the filter ever fail: the limit of zero nested user namespaces.
+/// If the filter ever failed: the limit of zero nested user namespaces.
 const NESTING_LIMIT: &[Weaker] = &[(&["seccomp"], With(&[Errno::ENOSPC]))];
-/// Should the filter ever fail: no capability in any namespace.
+/// If the filter ever failed: no capability in any namespace.
 const NO_CAPABILITY: &[Weaker] = &[(&["seccomp"], With(&[Errno::EPERM]))];
 
 const ATTACKS: &[Attack] = &[
     attack("unshare-user", || unshare(libc::CLONE_NEWUSER))
         .live(bare())
         .weaker(NESTING_LIMIT),
-    // This is where seccomp alone must do: both layers are never given up.
+    // Here only seccomp refuses: the two layers are never given up together.
     attack("unshare-user-without-limit", || {
         unshare(libc::CLONE_NEWUSER)
     })

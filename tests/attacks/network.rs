@@ -1,4 +1,4 @@
-//! The network, where the spec says none.
+//! The network, when the spec grants none.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,26 +11,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[35],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "nothing-is-reached",
-            needs: &[],
-            run: nothing_is_reached,
-        },
-        Scene {
-            name: "the-host-s-loopback",
-            needs: &[],
-            run: the_hosts_loopback,
-        },
-        Scene {
-            name: "ports-by-landlock",
-            needs: &[Need::Landlock(4)],
-            run: ports_by_landlock,
-        },
-        Scene {
-            name: "own-loopback-works",
-            needs: &[],
-            run: own_loopback_works,
-        },
+        scene("nothing-is-reached", nothing_is_reached),
+        scene("the-host-s-loopback", the_hosts_loopback),
+        scene("ports-by-landlock", ports_by_landlock).needs(&[Need::Landlock(4)]),
+        scene("own-loopback-works", own_loopback_works),
     ],
     actors: ACTORS,
 };
@@ -114,7 +98,7 @@ fn nothing_is_reached(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     for (line, address) in run.stdout().lines().zip(FAR) {
-        // The last is what an IPv6 that is not there answers.
+        // The last one is the answer when IPv6 is absent.
         let unreachable = ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EACCES"]
             .iter()
             .any(|errno| line == format!("{address} Err({errno})"));
@@ -144,7 +128,7 @@ fn the_hosts_loopback(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Even in the host's network, ports that were not named are out of reach.
+/// Even with the host's network, ports that were not listed are out of reach.
 fn ports_by_landlock(stage: &Stage) -> Check {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;

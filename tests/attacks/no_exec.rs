@@ -1,5 +1,5 @@
-//! Programs that came from the program: executed from a writable place, or
-//! from memory, where the policy says that nothing may be.
+//! Programs that the program made itself, executed from a writable place or from memory
+//! under a policy that forbids it.
 
 use std::fs;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ const ATTACKS: &[Attack] = &[
     .options(&["--no-exec"])
     .live(without(&["landlock"]))
     .refused(&[Errno::EACCES]),
-    // Landlock knows nothing of files that are in no directory.
+    // Landlock does not cover files outside every directory.
     attack("from-memory", || {
         let mut file = fs::File::from(memfd_create(c"program", MFdFlags::empty())?);
         file.write_all(&fs::read("/proc/self/exe").map_err(errno)?)
@@ -61,7 +61,7 @@ const ATTACKS: &[Attack] = &[
             other => panic!("{other:?}"),
         }
     })
-    // An empty file is no program, but that is found out behind the check.
+    // An empty file is not executable, but the kernel checks that after the permission.
     .options(&["--no-exec"])
     .live(without(&["seccomp"]).behind(Errno::ENOEXEC)),
 ];

@@ -1,5 +1,5 @@
-//! Files that a program leaves for its caller, who opens, copies and names
-//! them outside: links, pipes, devices, deep trees, names that climb.
+//! Files that a program leaves for its caller, who opens, copies and names them
+//! outside: links, pipes, devices, deep trees, names that climb.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -14,34 +14,18 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33, 34],
     attacks: &[],
     scenes: &[
-        scene("no-regular-files", no_regular_files),
-        scene("hard-links", hard_links),
-        scene("deep-and-many", deep_and_many),
-        scene("sparse-and-growing", sparse_and_growing),
-        scene("links-in-the-destination", links_in_the_destination),
-        scene("destination-swapped", destination_swapped),
-        scene("executable-and-setuid", executable_and_setuid),
-        Scene {
-            name: "inputs-that-climb",
-            needs: &[],
-            run: inputs_that_climb,
-        },
-        Scene {
-            name: "inputs-through-links",
-            needs: &[],
-            run: inputs_through_links,
-        },
+        python_scene("no-regular-files", no_regular_files),
+        python_scene("hard-links", hard_links),
+        python_scene("deep-and-many", deep_and_many),
+        python_scene("sparse-and-growing", sparse_and_growing),
+        python_scene("links-in-the-destination", links_in_the_destination),
+        python_scene("destination-swapped", destination_swapped),
+        python_scene("executable-and-setuid", executable_and_setuid),
+        scene("inputs-that-climb", inputs_that_climb),
+        scene("inputs-through-links", inputs_through_links),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 /// Somewhere for files to go, and a secret beside it.
 struct Place {
@@ -153,7 +137,7 @@ fn hard_links(stage: &Stage) -> Check {
         .option(["--file", &input.to_string_lossy()])
         .option(["--out", &place.out.to_string_lossy()])
         .run()?;
-    // The caller's own file is a copy's original.
+    // The workspace got a copy, so the caller's own file is unchanged.
     assert_eq!(fs::read_to_string(&input)?, "input");
     assert!(run.record.outcome == Outcome::Ok, "{}", run.json);
     place.holds_files_only()
@@ -209,7 +193,7 @@ if os.fork() == 0:
         .limit("workspace-size", "16M")
         .option(["--out", &place.out.to_string_lossy()])
         .run()?;
-    // The workspace is the bound, and a hole does not count for less.
+    // The workspace's size is the limit, and holes count in full.
     let told: u64 = run.record.files.iter().filter_map(|file| file.size).sum();
     let mut copied = 0;
     for name in names(&place.out)? {
@@ -223,7 +207,7 @@ if os.fork() == 0:
     place.holds_files_only()
 }
 
-/// The destination is the caller's, and may hold anything: nothing in it is
+/// The destination belongs to the caller and may hold anything: no link in it is
 /// followed.
 fn links_in_the_destination(stage: &Stage) -> Check {
     let place = Place::new(stage)?;
@@ -265,11 +249,11 @@ fn destination_swapped(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Permissions that mean something outside do not come along.
+/// Mode bits that have an effect outside are not copied.
 fn executable_and_setuid(stage: &Stage) -> Check {
     let place = Place::new(stage)?;
     let code = "import os\nopen('program', 'w').write('#!/bin/sh')\nos.chmod('program', 0o6777)\n";
-    // The filter lets no set-user-ID bit come as far as this.
+    // The filter stops set-user-ID bits before this point.
     let run = place.cell(stage, code).without("seccomp").run()?;
     let mode = fs::metadata(place.out.join("program"))?
         .permissions()
@@ -295,8 +279,8 @@ fn inputs_that_climb(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The input is named by the caller, and a link there is the caller's wish; a
-/// target inside goes through none.
+/// The caller names the input and may use links; the target inside must not pass
+/// through any.
 fn inputs_through_links(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let input = scratch.file("input", "first")?;

@@ -1,6 +1,5 @@
-//! Bytes that are no text, or text that breaks other formats: in output,
-//! arguments, file names, exceptions. The record stays JSON, and the bytes can
-//! be had back.
+//! Bytes that are not text, or text that breaks other formats, in output, arguments,
+//! file names and exceptions. The record stays JSON, and the bytes can be recovered.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,38 +14,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[31],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "output",
-            needs: &[],
-            run: output,
-        },
-        Scene {
-            name: "arguments",
-            needs: &[],
-            run: arguments,
-        },
-        Scene {
-            name: "environment",
-            needs: &[],
-            run: environment,
-        },
-        Scene {
-            name: "file-names",
-            needs: &[Need::Program("python3")],
-            run: file_names,
-        },
-        Scene {
-            name: "exceptions",
-            needs: &[Need::Program("python3")],
-            run: exceptions,
-        },
+        scene("output", output),
+        scene("arguments", arguments),
+        scene("environment", environment),
+        python_scene("file-names", file_names),
+        python_scene("exceptions", exceptions),
     ],
     actors: &[Actor {
         name: "echo",
         run: |_| {
             use std::io::Write as _;
             let mut out = std::io::stdout();
-            // Its own arguments have been made text of.
+            // The rest of the harness has its arguments as text; these are the raw
+            // ones.
             for argument in std::env::args_os().skip(3) {
                 let _ = out.write_all(argument.as_bytes());
             }
@@ -99,7 +79,7 @@ fn output(stage: &Stage) -> Check {
             run.record.stdout_base64.is_some(),
             std::str::from_utf8(bytes).is_err()
         );
-        // One line, whatever is in it.
+        // One line, whatever the bytes are.
         assert_eq!(
             run.process
                 .stdout

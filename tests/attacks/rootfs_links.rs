@@ -16,31 +16,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[4],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "own-places-ignore-links",
-            needs: &[],
-            run: own_places_ignore_links,
-        },
-        Scene {
-            name: "binds-follow-no-links",
-            needs: &[],
-            run: binds_follow_no_links,
-        },
-        Scene {
-            name: "swapped-during-setup",
-            needs: &[],
-            run: swapped_during_setup,
-        },
+        scene("own-places-ignore-links", own_places_ignore_links),
+        scene("binds-follow-no-links", binds_follow_no_links),
+        scene("swapped-during-setup", swapped_during_setup),
     ],
     actors: &[],
 };
 
-/// What a cell has of its own, whatever a rootfs offers under these names.
+/// The cell's own mounts, whatever a rootfs has under these names.
 const OWN: [&str; 6] = ["dev", "dev/null", "dev/shm", "proc", "tmp", "workspace"];
-/// Where the caller wants something shown: the place itself, or the way there.
+/// Targets of binds: the last component, or one on the way to it.
 const BOUND: [(&str, &str); 2] = [("bound", "/bound"), ("bound", "/bound/below")];
 
-/// A rootfs with a probe in it, and a directory outside that nobody may touch.
+/// A rootfs with a probe in it, and a directory outside that must stay untouched.
 struct Trap {
     scratch: Scratch,
     root: PathBuf,
@@ -56,7 +44,7 @@ impl Trap {
         }
         fs::copy(&stage.probe, root.join("probe"))?;
         chmod(&root.join("probe"), 0o755)?;
-        // Whoever builds the cell could write there.
+        // The user who builds the cell could write there.
         let outside = scratch.dir("outside", 0o777)?;
         Ok(Self {
             scratch,
@@ -65,8 +53,8 @@ impl Trap {
         })
     }
 
-    /// Makes `name` of the rootfs a link to the directory outside, and shows
-    /// that whoever follows it by path writes there.
+    /// Makes `name` of the rootfs a link to the directory outside, and shows that
+    /// following it by path writes there.
     fn spring(&self, name: &str) -> Check {
         let link = self.root.join(name);
         if link.is_dir() {
@@ -119,7 +107,7 @@ fn own_places_ignore_links(stage: &Stage) -> Check {
 }
 
 fn binds_follow_no_links(stage: &Stage) -> Check {
-    // The rootfs itself is a good one.
+    // The rootfs works when nothing is swapped.
     Trap::new(stage)?.run(stage, "/bound")?.ended(Outcome::Ok)?;
 
     for (link, target) in BOUND {

@@ -32,16 +32,11 @@ pub(crate) const SUITE: Suite = Suite {
         .weaker(BY_INIT_ITSELF),
     ],
     scenes: &[
-        Scene {
-            name: "interpreter-is-the-executable",
-            needs: &[],
-            run: interpreter_is_the_executable,
-        },
-        Scene {
-            name: "executables-are-read-only",
-            needs: &[],
-            run: executables_are_read_only,
-        },
+        scene(
+            "interpreter-is-the-executable",
+            interpreter_is_the_executable,
+        ),
+        scene("executables-are-read-only", executables_are_read_only),
     ],
     actors: &[Actor {
         name: "overwrite",
@@ -56,7 +51,7 @@ pub(crate) const SUITE: Suite = Suite {
 
 /// `/proc` shows no process that the program may not trace, and init is one.
 const INVISIBLE: &[Errno] = &[Errno::ENOENT];
-/// Not by Landlock's fence: init lets nobody look.
+/// Not because of Landlock: init is not dumpable.
 const BY_INIT_ITSELF: &[Weaker] = &[(&["landlock"], With(INVISIBLE))];
 
 fn run(path: &str) -> Attempt {
@@ -73,11 +68,11 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// The program is a script, and its interpreter is whatever executes it: at
-/// that moment, cellblock itself.
+/// The program is a script whose interpreter is `/proc/self/exe`: at that moment,
+/// cellblock itself.
 fn interpreter_is_the_executable(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
-    // A copy that the program's user could write, if he had it in his hands.
+    // A copy of cellblock that the program's user could write if it were in reach.
     let victim = scratch.join("cellblock");
     fs::copy(&stage.cellblock, &victim)?;
     chmod(&victim, 0o777)?;
@@ -87,8 +82,8 @@ fn interpreter_is_the_executable(stage: &Stage) -> Check {
     fs::write(&script, "#!/proc/self/exe\n")?;
     chmod(&script, 0o755)?;
 
-    // Outside, such a script does run the program that executes it: this
-    // harness, which lists the tests that have the script's path for a name.
+    // Outside, such a script runs the program that executes it: this harness, which
+    // lists the tests whose names contain the script's path.
     run(&script.to_string_lossy())?;
 
     for without in [&[][..], &["landlock"], &["landlock", "seccomp"]] {
@@ -100,7 +95,7 @@ fn interpreter_is_the_executable(stage: &Stage) -> Check {
         command.args(cell.command().get_args());
         let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
         if without.is_empty() {
-            // Landlock lets nothing run that is not in the cell's directories.
+            // Landlock lets only files in the cell's directories be executed.
             assert_eq!(
                 (run.record.outcome, run.record.exit_code),
                 (Outcome::Setup, 126)
@@ -115,7 +110,7 @@ fn interpreter_is_the_executable(stage: &Stage) -> Check {
 
 fn executables_are_read_only(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
-    // Not the one that runs: of that, the kernel would say that it is busy.
+    // A copy, since the kernel refuses to write an executable that is running.
     let program = scratch.join("program");
     fs::copy(&stage.probe, &program)?;
     chmod(&program, 0o777)?;

@@ -14,16 +14,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[17],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "set-user-id",
-            needs: &[Need::Root],
-            run: set_user_id,
-        },
-        Scene {
-            name: "file-capabilities",
-            needs: &[Need::Root],
-            run: file_capabilities,
-        },
+        scene("set-user-id", set_user_id).needs(&[Need::Root]),
+        scene("file-capabilities", file_capabilities).needs(&[Need::Root]),
     ],
     actors: &[Actor {
         name: "who",
@@ -44,7 +36,7 @@ const SOMEBODY: u32 = 4242;
 fn set_user_id(stage: &Stage) -> Check {
     let scratch = Mounted::new(&stage.dir)?;
     let program = copy_of_probe(stage, &scratch)?;
-    // Owned by root, since the tests run as root.
+    // Owned by root, who runs this test.
     chmod(&program, 0o6755)?;
 
     let outside = who(stage, &program)?;
@@ -85,7 +77,7 @@ fn copy_of_probe(stage: &Stage, scratch: &Scratch) -> Check<PathBuf> {
     Ok(program)
 }
 
-/// What the program is when a plain user starts it outside.
+/// The ids and capabilities of the program when a plain user starts it outside.
 fn who(stage: &Stage, program: &Path) -> Check<String> {
     let mut command = std::process::Command::new(program);
     command
@@ -96,7 +88,7 @@ fn who(stage: &Stage, program: &Path) -> Check<String> {
     Ok(String::from_utf8_lossy(&process.stdout).trim().to_owned())
 }
 
-/// Inside it is what a program without these marks is.
+/// Inside it has those of a program without these marks.
 fn gains_nothing(stage: &Stage, scratch: &Scratch) -> Check {
     let plain = stage.probe("setuid/who", []).run()?.ended(Outcome::Ok)?;
     assert!(plain.stdout().ends_with("capabilities 0000000000000000\n"));

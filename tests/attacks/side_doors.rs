@@ -1,5 +1,5 @@
-//! Calls with arguments by which a program reaches, watches or holds up others,
-//! or takes what no limit counts.
+//! Calls whose arguments let a program reach, watch or delay others, or take what no
+//! limit counts.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -22,26 +22,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[41],
     attacks: ATTACKS,
     scenes: &[
-        Scene {
-            name: "lease-on-a-shared-file",
-            needs: &[],
-            run: lease_on_a_shared_file,
-        },
-        Scene {
-            name: "no-set-user-id-file-on-the-host",
-            needs: &[],
-            run: no_set_user_id_file,
-        },
-        Scene {
-            name: "inotify-on-shared-files",
-            needs: &[],
-            run: inotify_on_shared_files,
-        },
-        Scene {
-            name: "locks-on-shared-files",
-            needs: &[],
-            run: locks_on_shared_files,
-        },
+        scene("lease-on-a-shared-file", lease_on_a_shared_file),
+        scene("no-set-user-id-file-on-the-host", no_set_user_id_file),
+        scene("inotify-on-shared-files", inotify_on_shared_files),
+        scene("locks-on-shared-files", locks_on_shared_files),
     ],
     actors: ACTORS,
 };
@@ -115,7 +99,7 @@ const ATTACKS: &[Attack] = &[
     })
     .live(bare()),
     option("socket-filter", || attach_filter(26)).live(bare()),
-    // Behind the check: it is for groups of sockets only.
+    // Behind the filter: the option is for socket groups only.
     option("reuseport-filter", || attach_filter(51)).live(bare().behind(Errno::EINVAL)),
     option("tcp-repair", || {
         set(libc::SOCK_STREAM, libc::SOL_TCP, 19, &[1])
@@ -215,7 +199,7 @@ const ATTACKS: &[Attack] = &[
     .live(bare()),
 ];
 
-/// What a socket answers that has no such data.
+/// The answer of a socket that has no such data.
 const fn out_of_band(name: &'static str, attempt: fn() -> Attempt) -> Attack {
     attack(name, attempt)
         .refused(&[Errno::EOPNOTSUPP])
@@ -260,7 +244,7 @@ fn message(vector: &[usize; 2]) -> [usize; 7] {
     [0, 0, std::ptr::from_ref(vector) as usize, 1, 0, 0, 0]
 }
 
-/// A name in `/tmp`, whose file is removed with the value.
+/// A name in `/tmp`; the file is removed on drop.
 struct Named(CString);
 
 impl Named {
@@ -269,7 +253,7 @@ impl Named {
         Self(CString::new(name).unwrap_or_default())
     }
 
-    /// Creates it, and opens it for reading: a lease is not given to writers.
+    /// Creates it and opens it for reading: the kernel gives no read lease to writers.
     fn create(&self) -> nix::Result<OwnedFd> {
         open_file(&self.0, OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDONLY)
     }
@@ -286,7 +270,7 @@ fn open_file(path: &CStr, flags: OFlag) -> nix::Result<OwnedFd> {
 }
 
 const ACTORS: &[Actor] = &[
-    // Takes a lease on a file of its own, and ignores that somebody waits.
+    // Takes a lease on its own file, and ignores the signal that a lease break sends.
     Actor {
         name: "hold-lease",
         run: |args| {
@@ -370,7 +354,7 @@ impl<'s> Shared<'s> {
         self.scratch.join("shared")
     }
 
-    /// Runs `outside` while the actor waits; what both say.
+    /// Runs `outside` while the actor waits; returns both outputs.
     fn during<T>(
         &self,
         actor: &str,
@@ -404,8 +388,7 @@ impl<'s> Shared<'s> {
     }
 }
 
-/// Whoever opens a file for writing waits until its lease is given back, or for
-/// 45 seconds.
+/// Opening a file for writing waits until its lease is given back, or for 45 seconds.
 fn lease_on_a_shared_file(stage: &Stage) -> Check {
     let write = |path: &Path| {
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK;
@@ -441,7 +424,7 @@ fn no_set_user_id_file(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Said in SECURITY.md of `default`; `strict` has no inotify.
+/// SECURITY.md states this of `default`; `strict` has no inotify.
 fn inotify_on_shared_files(stage: &Stage) -> Check {
     let shared = Shared::new(stage)?;
     shared.scratch.file("shared/file", "x")?;
@@ -456,7 +439,7 @@ fn inotify_on_shared_files(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Said in SECURITY.md: the kernel has no locks of a namespace's own.
+/// SECURITY.md states this: file locks have no namespace.
 fn locks_on_shared_files(stage: &Stage) -> Check {
     let shared = Shared::new(stage)?;
     shared.scratch.file("shared/file", "x")?;

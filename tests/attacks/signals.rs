@@ -16,32 +16,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "everything-is-killed",
-            needs: &[],
-            run: everything_is_killed,
-        },
-        Scene {
-            name: "init-ignores-its-program",
-            needs: &[],
-            run: init_ignores_its_program,
-        },
-        Scene {
-            name: "stopped-cell-still-ends",
-            needs: &[],
-            run: stopped_cell_still_ends,
-        },
-        Scene {
-            name: "the-group-of-the-caller",
-            needs: &[],
-            run: the_group_of_the_caller,
-        },
+        scene("everything-is-killed", everything_is_killed),
+        scene("init-ignores-its-program", init_ignores_its_program),
+        scene("stopped-cell-still-ends", stopped_cell_still_ends),
+        scene("the-group-of-the-caller", the_group_of_the_caller),
     ],
     actors: ACTORS,
 };
 
 const ACTORS: &[Actor] = &[
-    // Kills whatever it may: it itself is spared by kill(-1).
+    // Kills every process that it may; kill(-1) spares the caller.
     Actor {
         name: "kill-everything",
         run: |_| {
@@ -96,7 +80,7 @@ fn sleep() -> i32 {
     0
 }
 
-/// A bystander of the program's own user, as far as there is one outside.
+/// A process outside, of the program's outer user where that is possible.
 struct Bystander(std::process::Child);
 
 impl Bystander {
@@ -132,7 +116,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Not tried without a cell, for want of a second machine.
+/// It is not tried without a cell: it would kill the processes of the user who tests.
 fn everything_is_killed(stage: &Stage) -> Check {
     let mut bystander = Bystander::new()?;
     let run = stage
@@ -142,7 +126,7 @@ fn everything_is_killed(stage: &Stage) -> Check {
     assert_eq!(run.stdout(), "Ok(())\ntrue\n");
     assert!(bystander.lives()?);
 
-    // Outside that same process is one kill away; inside it has no number.
+    // Outside, that process can be killed by its pid; inside, it has none.
     let number = bystander.0.id().to_string();
     let run = stage.probe("signals/signal", [&number]).run()?;
     assert_eq!(run.stdout(), "Err(ESRCH)\n");
@@ -154,7 +138,7 @@ fn everything_is_killed(stage: &Stage) -> Check {
 fn init_ignores_its_program(stage: &Stage) -> Check {
     for cell in [
         stage.probe("signals/signal-init", []),
-        // Landlock's scope on signals gone: the pid namespace protects init.
+        // Without Landlock's scope on signals, the pid namespace still protects init.
         stage.probe("signals/signal-init", []).without("landlock"),
     ] {
         let run = cell.run()?.ended(Outcome::Ok)?;
@@ -178,7 +162,7 @@ fn stopped_cell_still_ends(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The program is in no process group of the caller's.
+/// The program is not in the caller's process group.
 fn the_group_of_the_caller(stage: &Stage) -> Check {
     let mut bystander = Bystander::new()?;
     let group = bystander.pid().as_raw();
@@ -193,7 +177,7 @@ fn the_group_of_the_caller(stage: &Stage) -> Check {
         inside.process_group(group),
         stage.within(10_000),
     )?)?;
-    // It hits the program alone, and cellblock tells.
+    // It reaches the program alone, and the record names the signal.
     assert_eq!(run.record.outcome, Outcome::Signal);
     assert_eq!(run.record.signal.as_deref(), Some("SIGTERM"));
     assert!(bystander.lives()?);

@@ -11,7 +11,7 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// Families and protocols come as modules, which a kernel may lack.
+/// Families and protocols are kernel modules, which a host may lack.
 const ABSENT: &[Errno] = &[
     Errno::EAFNOSUPPORT,
     Errno::EPROTONOSUPPORT,
@@ -19,7 +19,7 @@ const ABSENT: &[Errno] = &[
 ];
 
 const ATTACKS: &[Attack] = &[
-    // The machine outside: reached whatever the network namespace.
+    // The hypervisor, which vsock reaches whatever the network namespace is.
     family("vsock", || socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)).live(bare().unless(ABSENT)),
     family("packet", || socket(libc::AF_PACKET, libc::SOCK_RAW, 0)).live(naive().unless(ABSENT)),
     family("kernel-crypto", || {
@@ -52,7 +52,7 @@ const ATTACKS: &[Attack] = &[
         call!(SYS_socket, family, libc::SOCK_RAW, protocol).map(drop)
     })
     .live(bare().unless(ABSENT)),
-    // A high bit must not make a refused family look like none that is known.
+    // A high bit must not turn a refused family into an unknown one.
     family("vsock-with-high-bits", || {
         call!(
             SYS_socket,
@@ -79,7 +79,7 @@ const ATTACKS: &[Attack] = &[
         socket(libc::AF_INET, libc::SOCK_STREAM, IPPROTO_MPTCP)
     })
     .live(bare().unless(&[Errno::EPROTONOSUPPORT, Errno::ENOPROTOOPT])),
-    // Of type 6 and with no protocol named, this loads DCCP where there is it.
+    // Type 6 without a protocol loads DCCP where the kernel has it.
     family("dccp-by-type", || socket(libc::AF_INET, SOCK_DCCP, 0)).live(bare().unless(ABSENT)),
     family("sctp-by-type", || {
         socket(libc::AF_INET, libc::SOCK_SEQPACKET, 0)

@@ -1,5 +1,5 @@
-//! A terminal handed in by the caller: a program that may put words into its
-//! input types commands into the caller's shell (CVE-2017-5226).
+//! A terminal passed in by the caller: a program that can inject input types commands
+//! into the caller's shell (CVE-2017-5226).
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,28 +16,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[1, 16],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "typed-input",
-            needs: &[],
-            run: |stage| refuses_input(stage, TIOCSTI),
-        },
+        scene("typed-input", |stage| refuses_input(stage, TIOCSTI)),
         // The kernel drops the upper half of the request: a filter that
         // compares all of it lets this through.
-        Scene {
-            name: "typed-input-with-high-bits",
-            needs: &[],
-            run: |stage| refuses_input(stage, TIOCSTI | 1 << 32),
-        },
-        Scene {
-            name: "console-selection",
-            needs: &[],
-            run: |stage| refuses(stage, TIOCLINUX, Err(Errno::ENOTTY)),
-        },
-        Scene {
-            name: "line-discipline",
-            needs: &[],
-            run: |stage| refuses(stage, TIOCSETD, Ok(())),
-        },
+        scene("typed-input-with-high-bits", |stage| {
+            refuses_input(stage, TIOCSTI | 1 << 32)
+        }),
+        scene("console-selection", |stage| {
+            refuses(stage, TIOCLINUX, Err(Errno::ENOTTY))
+        }),
+        scene("line-discipline", |stage| refuses(stage, TIOCSETD, Ok(()))),
     ],
     actors: &[Actor {
         name: "ioctl",
@@ -80,7 +68,7 @@ fn refuses_input(stage: &Stage, request: u64) -> Check {
     assert_eq!(terminal.run(stage, cell.command())?, Err(Errno::EPERM));
     assert_eq!(terminal.typed()?, "");
 
-    // Should the filter ever fail: the terminal is not the program's own.
+    // If the filter ever failed: it is not the program's controlling terminal.
     let unfiltered = terminal.run(stage, cell.without("seccomp").command())?;
     let kernel = if live { Errno::EPERM } else { Errno::EIO };
     assert_eq!(unfiltered, Err(kernel));
@@ -101,7 +89,7 @@ fn refuses(stage: &Stage, request: u64, outside: Attempt) -> Check {
     Ok(())
 }
 
-/// A pseudo-terminal, on which a person would sit.
+/// A pseudo-terminal in place of a person's.
 struct Terminal {
     _person: OwnedFd,
     line: File,
@@ -137,7 +125,7 @@ impl Terminal {
         }
         let process = process::finish(&mut command, stage.within(10_000))?;
         let output = String::from_utf8_lossy(&process.stdout);
-        // In a cell the report stands in the record.
+        // In a cell, the record holds the report.
         match serde_json::from_str::<serde_json::Value>(&output) {
             Ok(record) if record.get("schema").is_some() => {
                 Report::find("ioctl", record["stdout"].as_str().unwrap_or(""))
@@ -147,7 +135,7 @@ impl Terminal {
         .map_err(|stop| fail(format!("{stop:?}, {}", process.complaint())))
     }
 
-    /// What somebody who reads from the terminal gets.
+    /// What a process that reads from the terminal gets.
     fn typed(&mut self) -> Check<String> {
         let mut buffer = [0; 64];
         match self.line.read(&mut buffer) {

@@ -1,5 +1,5 @@
-//! Names, messages and values from a cell or an archive, shown on a terminal: nothing in
-//! them is obeyed by it or hidden in it.
+//! Names, messages and values from a cell or an archive, shown on a terminal: they
+//! neither control it nor hide in it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,27 +16,15 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[16],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "of-runs",
-            needs: &[Need::Program("python3")],
-            run: of_runs,
-        },
-        Scene {
-            name: "of-errors",
-            needs: &[],
-            run: of_errors,
-        },
-        Scene {
-            name: "of-archives",
-            needs: &[],
-            run: of_archives,
-        },
+        python_scene("of-runs", of_runs),
+        scene("of-errors", of_errors),
+        scene("of-archives", of_archives),
     ],
     actors: &[],
 };
 
-/// One of each kind: escapes, C1, marks of direction, without width, byte order mark, soft
-/// hyphen, tag, line separator. No slash and no NUL, so that it can be a file's name.
+/// One of each kind: escape, C1, direction mark, zero width, byte order mark, soft
+/// hyphen, tag, line separator. No slash and no NUL, so that it can be a file name.
 const HOSTILE: &str = "\x1b[31m\x07\u{9b}\u{202e}\u{2066}\u{200b}\u{feff}\u{ad}\u{e0041}\u{2028}";
 
 /// Those of [`HOSTILE`] that `shown` has.
@@ -57,7 +45,7 @@ fn of_runs(stage: &Stage) -> Check {
     let record = scratch.join("record.json");
     let on = |words: &[&str]| on_terminal(stage, &words.iter().map(OsStr::new).collect::<Vec<_>>());
 
-    // The program's own output passes where the caller asks for no record: live.
+    // Live: without a record, the program's own output passes unchanged.
     let live = on(&["exec", "--", "/usr/bin/env", "printf", "%s", HOSTILE])?;
     assert_eq!(hostile_in(&live).chars().count(), 10, "not live: {live:?}");
 
@@ -82,7 +70,7 @@ fn of_runs(stage: &Stage) -> Check {
             assert_eq!(value["stdout"], format!("{HOSTILE}\n"));
         }
     }
-    // The record itself has them, and what shows it does not.
+    // The record has them, the view of the record does not.
     assert_eq!(
         hostile_in(&fs::read_to_string(&record)?).chars().count(),
         8,
@@ -180,7 +168,7 @@ fn of_archives(stage: &Stage) -> Check {
     };
     let shown = rootfs("import", &["some", &archive])?;
     assert_eq!(hostile_in(&shown), "", "{shown:?}");
-    // Something was left out, and it is named.
+    // Something was left out, and its name is shown.
     assert!(shown.contains("\\u{202e}"), "{shown:?}");
     let trees: Vec<_> = walk(&scratch.join("store"))?;
     let file = trees
@@ -207,7 +195,8 @@ fn of_archives(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// An archive whose names a terminal would obey, one of them of what is left out.
+/// An archive with names that control a terminal, one of them of an entry that is left
+/// out.
 fn hostile_names(scratch: &Scratch) -> Check<std::path::PathBuf> {
     let path = scratch.join("names.tar");
     let mut tar = tar::Builder::new(File::create(&path)?);
@@ -245,7 +234,7 @@ fn walk(top: &std::path::Path) -> Check<Vec<std::path::PathBuf>> {
     Ok(found)
 }
 
-/// What cellblock writes to a terminal that is both its outputs.
+/// The output of cellblock when stdout and stderr are a terminal.
 fn on_terminal(stage: &Stage, words: &[&OsStr]) -> Check<String> {
     const TIOCSPTLCK: u64 = 0x4004_5431;
     const TIOCGPTPEER: u64 = 0x5441;
@@ -291,7 +280,8 @@ fn on_terminal(stage: &Stage, words: &[&OsStr]) -> Check<String> {
         }
     }
     child.wait()?;
-    // The terminal's own line ends, and cellblock's own way to rewrite a line.
+    // Removes the terminal's line ends and the sequence by which cellblock rewrites a
+    // line.
     let shown = String::from_utf8(shown).map_err(|e| fail(e.to_string()))?;
     Ok(shown.replace("\r\n", "\n").replace("\r\x1b[K", ""))
 }

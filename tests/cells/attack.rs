@@ -1,4 +1,4 @@
-//! An attempt that must be refused, and the proof that it is a live one.
+//! An attempt that must be refused, and the proof that it would work otherwise.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -9,10 +9,10 @@ use super::cell::Run;
 use super::probe::Report;
 use super::{Attempt, Check, Stage, fail, process};
 
-/// One thing that a hostile program tries.
+/// One attempt of a hostile program.
 ///
-/// It is run where it is live first, then in a cell, then in cells that give
-/// up the layers that refuse it earlier than others, so that each is seen.
+/// It is made where it is live first, then in a cell, then in cells that give up the
+/// layers that refuse it first, so that each layer is tested.
 #[derive(Clone, Copy)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
@@ -37,14 +37,14 @@ pub(crate) enum Refusal {
     KilledOr(Errno),
 }
 
-/// Where an attack works, and what shows it.
+/// Where an attack works, and how that shows.
 #[derive(Clone, Copy)]
 pub(crate) struct Live {
     place: Place,
-    /// The error that tells that the attempt passed the check which is to
-    /// refuse it, and failed behind that one; none when it simply works.
+    /// The error that proves that the attempt passed the check in question and failed
+    /// at a later one; `None` when it succeeds.
     behind: Option<Errno>,
-    /// What a kernel answers that was built without the thing attacked.
+    /// The errors of a kernel that lacks the feature under attack.
     absent: &'static [Errno],
 }
 
@@ -85,13 +85,13 @@ impl Live {
         }
     }
 
-    /// It is not carried through: this error comes from behind the check.
+    /// It does not succeed: this error comes from a later check.
     pub(crate) const fn behind(mut self, errno: Errno) -> Self {
         self.behind = Some(errno);
         self
     }
 
-    /// Kernels may lack what is attacked, and say so with one of these.
+    /// Kernels may lack the feature under attack and answer with one of these.
     pub(crate) const fn unless(mut self, absent: &'static [Errno]) -> Self {
         self.absent = absent;
         self
@@ -111,13 +111,13 @@ pub(crate) const fn attack(name: &'static str, attempt: fn() -> Attempt) -> Atta
 }
 
 impl Attack {
-    /// Where it is live. Without this, only the refusal is tested.
+    /// Where it is live. Without this call, only the refusal is tested.
     pub(crate) const fn live(mut self, live: Live) -> Self {
         self.live = Some(live);
         self
     }
 
-    /// What refuses it in a whole cell.
+    /// The errors by which a whole cell refuses it.
     pub(crate) const fn refused(mut self, errnos: &'static [Errno]) -> Self {
         self.refused = Refusal::With(errnos);
         self
@@ -147,14 +147,14 @@ impl Attack {
             Some(live) => self.show(live, stage, probe)?,
         };
         self.refused_in_cell(stage, probe, &[], self.refused)?;
-        // A kernel without the thing answers for itself behind the filter.
+        // Without the feature, the kernel's own answer hides the layers' ones.
         for (layers, refusal) in self.weaker.iter().filter(|_| present) {
             self.refused_in_cell(stage, probe, layers, *refusal)?;
         }
         Ok(())
     }
 
-    /// Whether the kernel has what is attacked; fails when the attack should
+    /// Whether the kernel has the feature under attack; fails when the attack should
     /// work and does not.
     fn show(&self, live: Live, stage: &Stage, probe: &str) -> Check<bool> {
         let attempt = match live.place {
@@ -189,7 +189,7 @@ impl Attack {
         if killed_by_filter(&run.record) {
             return Ok(false);
         }
-        // A program that ended without a report was stopped otherwise.
+        // A program that ended without a report was stopped in another way.
         let Ok(attempt) = Report::find(probe, run.stdout()) else {
             return Ok(false);
         };
@@ -248,8 +248,8 @@ fn outside(stage: &Stage, how: &str, probe: &str) -> Check<Attempt> {
         .map_err(|stop| fail(format!("{stop:?}, {}", process.complaint())))
 }
 
-/// SIGSYS, as the filter sends it. Anybody can send it, so the record names the
-/// signal and no more; that these programs do not live on is what counts.
+/// SIGSYS, as the filter sends it. Any process can send it, so the record only names
+/// the signal; what counts is that the program did not survive.
 fn killed_by_filter(record: &Record) -> bool {
     record.outcome == Outcome::Signal
         && record.signal.as_deref() == Some("SIGSYS")

@@ -13,7 +13,7 @@ use super::process::{self, Finished, Watch};
 use super::{Check, Stage, fail};
 use crate::schema::assert_valid_record;
 
-/// A cell to be.
+/// A cell to start.
 #[derive(Clone)]
 pub(crate) struct Cell<'s> {
     stage: &'s Stage,
@@ -65,7 +65,7 @@ impl<'s> Cell<'s> {
         cell.stdin(code)
     }
 
-    /// Arguments of the code's.
+    /// Arguments for the code.
     #[must_use]
     pub(crate) fn arguments<const N: usize>(mut self, words: [&str; N]) -> Self {
         self.operands.extend(words.map(OsString::from));
@@ -128,7 +128,7 @@ impl<'s> Cell<'s> {
         self
     }
 
-    /// What cellblock's stdin holds; otherwise it is `/dev/null`.
+    /// The content of cellblock's stdin, which is `/dev/null` otherwise.
     #[must_use]
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
@@ -157,7 +157,7 @@ impl<'s> Cell<'s> {
             .arg(self.verb)
             .args(&self.options)
             .args(&self.operands)
-            // What a test sees must not depend on what somebody has built.
+            // A rootfs in the user's store must not change a test.
             .env("CELLBLOCK_STORE", self.stage.dir.join("no-store"))
             .envs(self.caller_env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! What a test cannot do without, and whether this host has it.
+//! Things that a test needs from the host.
 
 use std::path::{Path, PathBuf};
 
@@ -20,15 +20,14 @@ pub(crate) enum Need {
     Device(&'static str),
     /// A cgroup that cellblock can limit memory and processes by.
     Cgroup,
-    /// More time than the everyday tests may take.
+    /// More time than the everyday tests take.
     Long,
-    /// No test of another user at the same time: it measures what cells of
-    /// different users share.
+    /// No test of another user at the same time.
     Alone,
 }
 
 impl Need {
-    /// Why this host cannot; none when it can.
+    /// Why this host cannot run the test, if it cannot.
     pub(crate) fn missing(self, stage: &Stage) -> Option<String> {
         match self {
             Self::Root if !stage.root() => Some("needs root".into()),
@@ -58,7 +57,7 @@ pub(crate) fn landlock_abi() -> u32 {
         .unwrap_or(0)
 }
 
-/// A program of the host's, where every cell with the host's rootfs sees it.
+/// A program of the host, where every cell on the host's rootfs sees it.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/sbin"]
         .into_iter()

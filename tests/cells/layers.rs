@@ -13,11 +13,7 @@ pub(crate) const SUITES: &[&Suite] = &[&Suite {
     name: "layers",
     covers: &[],
     attacks: &[],
-    scenes: &[Scene {
-        name: "each-given-up",
-        needs: &[Need::Long],
-        run: each_given_up,
-    }],
+    scenes: &[scene("each-given-up", each_given_up).needs(&[Need::Long])],
     actors: &[],
 }];
 

@@ -1,4 +1,4 @@
-//! What is left of a cell: nothing, if all is well.
+//! Checks that nothing is left of a cell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,8 @@ use record::Outcome;
 use super::process::was_started_here;
 use super::{Check, Stage, fail};
 
-/// A word in the argument list of everything that a cell consists of: of
-/// cellblock itself, of init, which is its clone, and of the program and its
-/// forks.
+/// A word in the argument list of every process of a cell: of cellblock, of init, which
+/// is its clone, and of the program and its forks.
 pub(crate) struct Marker {
     word: String,
     mounts: usize,
@@ -53,7 +52,7 @@ impl Marker {
         self.gone_within(Duration::ZERO, true)
     }
 
-    /// The same where nobody was left to wait for the end: the kernel ends the
+    /// The same when no supervisor was left to wait for the end: the kernel ends the
     /// processes, and the next call removes their cgroup.
     pub(crate) fn nothing_left_unattended(&self, stage: &Stage) -> Check {
         self.gone_within(stage.within(2_000), false)?;

@@ -1,5 +1,4 @@
-//! What every test here stands on: cells to start, probes to run in them, and
-//! the runner.
+//! The base of all tests here: cells to start, probes to run in them, and the runner.
 
 pub(crate) mod attack;
 pub(crate) mod cell;
@@ -24,7 +23,7 @@ use host::Need;
 use probe::{Actor, Attempt};
 use stage::Stage;
 
-/// What the files of tests need of all this.
+/// The names that nearly all files of tests use.
 pub(crate) mod prelude {
     pub(crate) use nix::errno::Errno;
     pub(crate) use nix::libc;
@@ -36,38 +35,60 @@ pub(crate) mod prelude {
     pub(crate) use super::probe::{Actor, Attempt};
     pub(crate) use super::raw::{Arg, call};
     pub(crate) use super::stage::Stage;
-    pub(crate) use super::{Check, Scene, Suite, fail};
+    pub(crate) use super::{Check, Scene, Suite, fail, python_scene, scene};
 }
 
 /// The tests about one subject.
 pub(crate) struct Suite {
     /// The first part of the names of its tests.
     pub(crate) name: &'static str,
-    /// Lines of the attack catalogue that it covers.
+    /// The lines of the attack catalogue that it covers.
     pub(crate) covers: &'static [u8],
-    /// Attempts of a program that must be refused.
+    /// Attempts that must be refused.
     pub(crate) attacks: &'static [Attack],
-    /// Tests with a course of their own.
+    /// Tests that are not a single attempt.
     pub(crate) scenes: &'static [Scene],
     /// Programs that play a part in a scene, inside a cell or outside.
     pub(crate) actors: &'static [Actor],
 }
 
-/// One test with a course of its own.
+/// A test that is not a single attempt.
 pub(crate) struct Scene {
     pub(crate) name: &'static str,
-    /// What of the host it cannot do without.
+    /// What the host must have.
     pub(crate) needs: &'static [Need],
     pub(crate) run: fn(&Stage) -> Check,
 }
 
-/// What a test, or a step of one, yields.
+/// A test that every host can run.
+pub(crate) const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    Scene {
+        name,
+        needs: &[],
+        run,
+    }
+}
+
+/// A test whose cells run Python.
+pub(crate) const fn python_scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
+    scene(name, run).needs(&[Need::Program("python3")])
+}
+
+impl Scene {
+    /// Adds what the host must have.
+    pub(crate) const fn needs(mut self, needs: &'static [Need]) -> Self {
+        self.needs = needs;
+        self
+    }
+}
+
+/// The result of a test, or of a step of one.
 pub(crate) type Check<T = ()> = Result<T, Stop>;
 
 /// Why a test ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// What was promised does not hold.
+    /// A promise does not hold.
     Fail(String),
     /// This host cannot show it.
     Skip(String),

@@ -1,6 +1,5 @@
-//! A sandbox as one writes it in an afternoon: every namespace, and root
-//! inside. Attacks that need privileges over a namespace show there that they
-//! are live.
+//! A sandbox as one writes it in an afternoon: every namespace, and root inside.
+//! Attacks that need privileges over a namespace are shown to be live in it.
 
 use std::fs;
 
@@ -28,7 +27,7 @@ pub(crate) fn sandbox(inside: impl FnOnce() -> i32) -> Check<i32> {
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
     let ended = raw::in_child(|| match mounts() {
-        // Pid 1 is not what an attacker is; its child is.
+        // Pid 1 is special, so the attacker is its child.
         Ok(()) => match raw::in_child(inside) {
             Ok(WaitStatus::Exited(_, status)) => status,
             _ => 99,

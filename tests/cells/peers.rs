@@ -1,5 +1,5 @@
-//! What cellblock and bubblewrap promise alike, run under both: an expectation
-//! that is wrong fails under both, and is then ours to correct.
+//! Promises that cellblock and bubblewrap share, tested with both: a wrong expectation
+//! fails with both, and the test is to be corrected.
 
 use std::path::Path;
 use std::process::Command;
@@ -98,14 +98,10 @@ pub(crate) const SUITES: &[&Suite] = &[&Suite {
 }];
 
 const fn shared(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("bwrap")],
-        run,
-    }
+    scene(name, run).needs(&[Need::Program("bwrap")])
 }
 
-/// Runs a shell script under both, set up alike.
+/// Runs a shell script in both, configured alike.
 fn alike(stage: &Stage, script: &str, code: i32, stdout: &str) -> Check {
     for sandbox in [bubblewrap, cellblock] {
         let scratch = stage.scratch()?;

@@ -1,4 +1,4 @@
-//! A mount namespace of one's own, in which tests mount what they like.
+//! A private mount namespace, in which tests mount what they like.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use nix::unistd::{getegid, geteuid};
 
 use super::Check;
 
-/// Moves this process, a plain user's through a user namespace in which it
-/// stays who it is.
+/// Moves this process into it. A plain user's process gets a user namespace as well,
+/// with the same uid and gid.
 pub(crate) fn enter() -> Check {
     const NOTHING: Option<&str> = None;
     let (uid, gid) = (geteuid(), getegid());

@@ -1,11 +1,11 @@
-//! What runs inside a cell: this same executable, started with `--probe`.
+//! The hostile program: this executable, started with `--probe` in a cell.
 
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{Check, Suite, fail};
 
-/// What came of one attempt: it worked, or the kernel's answer.
+/// The result of one attempt: it worked, or the kernel's error.
 pub(crate) type Attempt = Result<(), Errno>;
 
 /// A program that plays a part in a scene.
@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
 }
 
 impl Report {
-    /// Prints what came of the attempt.
+    /// Prints the result of the attempt.
     pub(crate) fn print(probe: &str, attempt: Attempt) {
         let report = Self {
             probe: probe.to_owned(),

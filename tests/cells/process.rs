@@ -1,4 +1,4 @@
-//! Runs a command, with a deadline, and keeps what it wrote.
+//! Runs a command with a deadline and keeps its output.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,10 +23,10 @@ pub(crate) struct Finished {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) elapsed: Duration,
-    /// The most memory that the command's own process had resident, in bytes,
-    /// as last seen: a high-water mark, so only its last rise can be missed.
+    /// The peak resident memory of the command's own process, in bytes, as last seen:
+    /// the kernel keeps the maximum, so only the last rise can be missed.
     pub(crate) peak_rss: u64,
-    /// The CPU time that it used, as last seen.
+    /// The CPU time, as last seen.
     pub(crate) cpu_time: Duration,
     /// Whether another process still held stdout or stderr when it ended.
     pub(crate) pipes_still_held: bool,
@@ -40,7 +40,7 @@ impl Finished {
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// What it wrote to stderr, for messages.
+    /// Its exit status and stderr, for messages.
     pub(crate) fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);
         format!("status {}, stderr: {}", self.code(), text.trim())
@@ -61,7 +61,7 @@ thread_local! {
     static STARTED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Whether this harness has started a process with this number.
+/// Whether this harness has started a process with this pid.
 pub(crate) fn was_started_here(pid: u32) -> bool {
     STARTED.with_borrow(|pids| pids.contains(&pid))
 }
@@ -102,7 +102,7 @@ impl Watch {
         })
     }
 
-    /// What reads its stdout goes away.
+    /// Closes the reading end of its stdout.
     pub(crate) fn stop_reading(&mut self) {
         self.child.stdout = None;
     }
@@ -129,8 +129,8 @@ impl Watch {
             if left.is_zero() {
                 return Ok(None);
             }
-            // Nothing wakes this up when the child ends with its pipes held
-            // by somebody else, hence the short naps.
+            // When the child ends while another process holds its pipes, nothing wakes
+            // this up, hence the short waits.
             self.wait_for_output(left.min(Duration::from_millis(2)))?;
             self.drain()?;
         }
@@ -216,10 +216,9 @@ fn unblock(pipe: BorrowedFd<'_>) -> Check {
     Ok(())
 }
 
-/// The high-water mark of a process's resident memory, in bytes. Not
-/// `ru_maxrss`: that one starts with what the parent had at the fork. Nor before
-/// it has a name of its own: for a moment, a process that vfork(2) made and that
-/// executes still has the memory of its parent.
+/// The peak resident memory of a process, in bytes. Not `ru_maxrss`, which begins with
+/// the parent's at the fork. Nor is it read while the process still has the parent's
+/// name: for a moment, a vforked process that executes still has the parent's memory.
 fn peak_rss(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let own = fs::read_to_string("/proc/self/comm").ok()?;

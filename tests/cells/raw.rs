@@ -64,7 +64,7 @@ pub(crate) fn syscall(number: libc::c_long, args: &[Arg<'_>]) -> Result<i64, Err
     Errno::result(unsafe { libc::syscall(number, a, b, c, d, e, f) })
 }
 
-/// `call!(SYS_mount, c"none", …)`: a system call of libc's name.
+/// `call!(SYS_mount, c"none", …)`: the system call that libc names so.
 macro_rules! call {
     ($number:ident $(, $arg:expr)* $(,)?) => {
         $crate::cells::raw::syscall(nix::libc::$number, &[$($crate::cells::raw::Arg::from($arg)),*])

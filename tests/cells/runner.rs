@@ -17,8 +17,8 @@ use super::raw::call;
 use super::scratch::{Scratch, chmod};
 use super::{Check, Need, Scene, Stage, Stop, Suite, fail, naive, private, probe};
 
-/// The user that stands in for an unprivileged one when root runs the tests.
-/// It needs no entry in the user database.
+/// The uid of the plain user when root runs the tests. It needs no entry in the user
+/// database.
 const PLAIN_USER: u32 = 4242;
 
 const USAGE: &str =
@@ -150,7 +150,7 @@ fn parse(args: &[String]) -> Result<Options, String> {
             "--slowest" => options.slowest = number(word, value()?)?,
             "--stage" => options.stage = Some(value()?.into()),
             "--part" => options.part = value()?.to_owned(),
-            // What cargo test users pass to every harness.
+            // Options that are often passed to every harness.
             "--nocapture" | "--quiet" | "-q" => {}
             _ if word.starts_with('-') => return Err(format!("unknown option {word}")),
             _ => options.filters.push(word.to_owned()),
@@ -200,7 +200,7 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
         return Ok(0);
     }
     keep_panics_short();
-    // What the caller left open is not to be mistaken for a leak.
+    // Descriptors that the caller left open must not look like a leak.
     const CLOSE_ON_EXEC: u32 = 4;
     call!(SYS_close_range, 3, u32::MAX, CLOSE_ON_EXEC)?;
     if let Some(home) = &options.stage {
@@ -210,7 +210,7 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
     let stage = at(home.path());
     let mut tally = Tally::default();
     if geteuid().is_root() {
-        // What others mount meanwhile is not what a cell leaves behind.
+        // Mounts that others make meanwhile must not look like a leak.
         private::enter()?;
         let plain = PlainUser::start(home.path(), Part::Shared)?;
         run_rows(&rows, Some(Part::Shared), &stage, options, &mut tally);

@@ -47,8 +47,8 @@ impl Scratch {
     }
 }
 
-/// A file system of its own in a scratch directory, in which programs with the
-/// set-user-id mark and device nodes are what they are. Root's.
+/// A file system of its own in a scratch directory, in which set-user-ID bits and
+/// device nodes have their effect. Only root can mount it.
 pub(crate) struct Mounted(Scratch);
 
 impl Mounted {

@@ -1,4 +1,4 @@
-//! The place where tests run: who runs them, with which executables.
+//! Who runs the tests, where, and with which executables.
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
@@ -15,9 +15,10 @@ pub(crate) struct Stage {
     pub(crate) cellblock: PathBuf,
     /// This executable, where every user may read it.
     pub(crate) probe: PathBuf,
-    /// Directory for scratch directories; its owner is who runs the tests.
+    /// The directory for scratch directories; it belongs to the user who runs the
+    /// tests.
     pub(crate) dir: PathBuf,
-    /// How much longer things may take here, on a slow machine.
+    /// A factor for every deadline, for slow machines.
     patience: u32,
     notes: RefCell<Vec<String>>,
     cgroup: OnceCell<bool>,
@@ -48,7 +49,7 @@ impl Stage {
         Duration::from_millis(milliseconds) * self.patience
     }
 
-    /// The same as cellblock's options want it.
+    /// The same as an option of cellblock takes it.
     pub(crate) fn duration(&self, milliseconds: u64) -> String {
         format!("{}ms", self.within(milliseconds).as_millis())
     }
@@ -58,7 +59,7 @@ impl Stage {
         std::env::var_os("CELLS_LONG").is_some()
     }
 
-    /// How often to try what a race decides: less often where all is slow.
+    /// How many times to try something that depends on a race: fewer on a slow machine.
     pub(crate) fn times(&self, count: u32) -> u32 {
         (count / self.patience).max(8)
     }
@@ -99,7 +100,7 @@ impl Stage {
         command
     }
 
-    /// Something that a reader of the results should know.
+    /// Adds a remark to the test's line.
     pub(crate) fn note(&self, note: impl Into<String>) {
         self.notes.borrow_mut().push(note.into());
     }

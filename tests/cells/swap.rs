@@ -13,17 +13,17 @@ use super::{Actor, Check, Stage, fail};
 /// A process that exchanges two paths until it is stopped.
 pub(crate) struct Swapper(Child);
 
-/// What it runs.
+/// The loop in the child process.
 pub(crate) const ACTOR: Actor = Actor {
     name: "swap",
     run: |args| {
         let [one, other] = args else { return 2 };
-        // Ends with the harness, whatever becomes of that.
+        // Ends with the harness, even when the harness is killed.
         while nix::unistd::getppid().as_raw() != 1 {
             if exchange(one, other).is_err() {
                 return 1;
             }
-            // Long enough for a set-up to get through now and then.
+            // Long enough for a set-up to succeed now and then.
             std::thread::sleep(Duration::from_micros(50));
         }
         0
@@ -59,7 +59,7 @@ impl Swapper {
         Ok(Self(child))
     }
 
-    /// Stops it; it must have been at work all the time.
+    /// Stops it; it must have been running until now.
     pub(crate) fn stop(mut self) -> Check {
         if let Some(status) = self.0.try_wait()? {
             return Err(fail(format!("the swapper gave up: {status}")));

@@ -1,6 +1,6 @@
-//! A memory cgroup around a test: it tells what a program really uses, and keeps
-//! one that gets away from the host. Version 1, which a delegated cgroup of
-//! cellblock's is not in the way of.
+//! A memory cgroup around a test: it measures how much memory a program really uses,
+//! and protects the host from one that gets out of hand. It is of version 1, which does
+//! not interfere with a delegated cgroup of cellblock's.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -9,15 +9,15 @@ use std::process::Command;
 
 use super::{Check, fail};
 
-/// More than any test here takes when nothing goes wrong.
+/// More than any test uses when all is well.
 const LIMIT: u64 = 900 << 20;
 
-/// A cgroup of its own, removed in the end.
+/// A cgroup that is removed on drop.
 pub(crate) struct Wall(PathBuf);
 
 impl Wall {
-    /// A wall, where this host has the memory controller of version 1 and the
-    /// tests may use it.
+    /// A new one, if this host has the memory controller of version 1 and the tests may
+    /// use it.
     pub(crate) fn build(name: &str) -> Option<Self> {
         let path = PathBuf::from(format!(
             "/sys/fs/cgroup/memory/cellblock-test-{}-{name}",
@@ -29,7 +29,7 @@ impl Wall {
         Some(wall)
     }
 
-    /// Has `command` run within.
+    /// Makes `command` run inside it.
     pub(crate) fn around(&self, command: &mut Command) -> Check {
         let procs = fs::File::options()
             .write(true)
@@ -39,7 +39,7 @@ impl Wall {
         Ok(())
     }
 
-    /// The most that was used, in bytes.
+    /// The peak memory, in bytes.
     pub(crate) fn peak(&self) -> Check<u64> {
         let text = fs::read_to_string(self.0.join("memory.max_usage_in_bytes"))?;
         text.trim().parse().map_err(fail)
@@ -48,7 +48,7 @@ impl Wall {
 
 impl Drop for Wall {
     fn drop(&mut self) {
-        // What was killed may still be on its way out.
+        // Killed processes may still be exiting.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;

@@ -16,7 +16,7 @@ use super::{Findings, NOBODY, Program, is_root};
 /// A call, and which of its arguments must have which bits to be denied.
 type Denied = (&'static str, Option<(u8, u64, u64)>);
 
-/// What a filter does about some calls.
+/// The rules of a filter.
 struct Filter {
     action: SeccompAction,
     calls: Vec<Denied>,
@@ -49,7 +49,7 @@ const MOUNT: [&str; 12] = [
     "umount2",
     "swapon",
 ];
-/// What the usual list of calls for services leaves out besides.
+/// Calls that services commonly deny as well.
 const BEYOND_SERVICES: [&str; 6] = [
     "landlock_create_ruleset",
     "landlock_add_rule",
@@ -182,7 +182,7 @@ fn number(name: &str) -> i64 {
     }
 }
 
-/// The filters' programs, without what `allowed` names.
+/// The filters' programs, with the calls in `allowed` let through.
 fn programs(filters: Vec<Filter>, allowed: &[String]) -> Vec<BpfProgram> {
     let lets_through = |name: &str| {
         let name = if name == "socket" { "AF_INET" } else { name };
@@ -229,7 +229,7 @@ fn run_under(program: &Program, args: &[&str], filters: Vec<BpfProgram>) -> Outp
     command.output().unwrap()
 }
 
-/// What the findings say is denied, as a hint lists it.
+/// The calls that the findings name as denied, as a hint lists them.
 fn denied_by(findings: &Findings) -> Vec<String> {
     let filters = &findings.report.host.facts.filters;
     let calls = filters.denied.iter().map(|call| call.name.clone());
@@ -292,7 +292,7 @@ fn what_filters_deny_is_named_all_at_once_and_letting_it_through_is_enough() {
     }
 }
 
-/// A layer that is given up is not missed.
+/// Doctor does not report a layer that is given up.
 #[test]
 fn without_landlock_its_calls_may_be_denied() {
     let program = Program::new();

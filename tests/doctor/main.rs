@@ -1,5 +1,5 @@
-//! `cellblock doctor` on this host, and on hosts made worse by real means: as an
-//! unprivileged user in namespaces of its own, and in a cell.
+//! `cellblock doctor` on this host, and on hosts that lack something by real means: as
+//! an unprivileged user in namespaces of its own, and in a cell.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,7 +48,7 @@ const NAMES: [&str; 33] = [
     "cell",
 ];
 
-/// An id that is nobody's.
+/// An id that no user has.
 const NOBODY: &str = "4242";
 
 /// The program, where every user can reach it.
@@ -64,8 +64,8 @@ impl Program {
             .tempdir()
             .unwrap();
         let path = directory.path().join("cellblock");
-        // By a process of its own: a child that another test forks meanwhile would
-        // hold the copy open for writing, and then it cannot be executed.
+        // Copied by another process: a child that another test forks meanwhile would
+        // hold the copy open for writing, and the copy could not be executed.
         let copied = Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_cellblock"))
             .arg(&path)
@@ -94,8 +94,8 @@ impl Program {
         run(&words)
     }
 
-    /// The findings of a doctor for whom `script` makes the host worse, as root
-    /// of a user and mount namespace of its own.
+    /// The findings of `doctor` after `script` has taken something from the host, as
+    /// root of new user and mount namespaces.
     fn on_a_worse_host(&self, script: &str) -> Findings {
         let script = format!("set -e; {script}; exec \"$@\"");
         let before = ["unshare", "--user", "--map-root-user", "--mount", "--net"];
@@ -144,7 +144,7 @@ impl Findings {
         }
     }
 
-    /// `name` failed with this error number, and its fix says `words`.
+    /// `name` failed with this errno, and its hint contains `words`.
     fn assert_fails(&self, name: &str, errno: &str, words: &[&str]) {
         let check = self.check(name);
         assert_eq!(check.status, Status::Fails, "{check:?}");
@@ -160,7 +160,7 @@ impl Findings {
         assert!(!self.report.works);
     }
 
-    /// What holds on every host.
+    /// Facts that hold on every host.
     fn assert_sound(&self) {
         let report = &self.report;
         assert_eq!(report.schema, SCHEMA);
@@ -289,8 +289,8 @@ fn a_covered_proc_is_found_and_the_way_out_works() {
     let words = ["/proc/version", "--without proc --without userns-limit"];
     findings.assert_fails("proc", "EPERM", &words);
     findings.assert_fails("cell", "EPERM", &words);
-    // One masked file does not hide the settings; read-only settings are had from
-    // a `/proc` of the cell's own; without either there is no limit.
+    // One masked file does not hide the settings; read-only settings are reached
+    // through the cell's own `/proc`; without either there is no limit.
     findings.assert_status(
         Status::Works,
         &["tmpfs", "binds", "devpts", "nesting-limit"],
@@ -335,7 +335,7 @@ fn a_sandbox_around_it_is_recognised() {
         "exec",
         "--ro",
         &show,
-        // Where only a cgroup would count it, doctor lacks shared memory first.
+        // When only a cgroup would count it, the missing shared memory comes first.
         "--memory",
         "none",
         "--",

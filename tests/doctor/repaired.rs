@@ -41,7 +41,7 @@ fn behind(program: &Program, script: &str, args: &[&str]) -> Output {
     program.as_nobody(&before, args)
 }
 
-/// What makes the host worse; the command that makes it well.
+/// What the host lacks, and the command that repairs it.
 const HOSTS: [(&str, &str); 4] = [
     (
         "mount -o remount,bind,ro /proc",

@@ -166,10 +166,12 @@ impl Bench {
     }
 
     /// Starts a run; its request is already on its way.
-    pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, Line) {
+    pub(crate) fn start(&self, code: &[u8], args: &[RawText]) -> (Child, File) {
         let code = RawText::from(code.to_vec());
         for (path, content) in self.driver.files_for(&code) {
-            std::fs::write(self.outside(&path), content.as_bytes()).unwrap();
+            let path = self.outside(&path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content.as_bytes()).unwrap();
         }
         let name = format!("main.{}", self.driver.extensions[0]);
         let directory = self.workspace();
@@ -180,36 +182,24 @@ impl Bench {
             directory: &directory,
             args,
             memory: None,
-            parts: self.driver.parts(),
         };
         let request = match self.driver.has_channel() {
             true => request.encode().unwrap(),
             false => Vec::new(),
         };
-        let [requests, frames] = ["requests", "frames"].map(|name| {
-            let path = self.directory.path().join(name);
-            let _ = std::fs::remove_file(&path);
-            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-            path
-        });
-        // The shell puts the channel where a cell would have it.
-        let redirect = format!(
-            "{CHANNEL_FD}<'{}' {}>'{}'",
-            requests.display(),
-            CHANNEL_FD + 1,
-            frames.display()
-        );
-        let child = self.spawn(args, &redirect);
-        // Opening one end waits for the other, in the order of the shell's.
-        let to = File::options().write(true).open(requests).unwrap();
-        let mut requests = to.try_clone().unwrap();
-        let from = File::open(frames).unwrap();
+        let frames = self.directory.path().join("frames");
+        let _ = std::fs::remove_file(&frames);
+        nix::unistd::mkfifo(&frames, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut child = self.spawn(args, &frames);
+        // Opening one end waits for the other.
+        let frames = File::open(frames).unwrap();
+        let mut requests = child.stdin.take().unwrap();
         // A program that never reads it ends this thread with EPIPE.
         thread::spawn(move || requests.write_all(&request));
-        (child, Line { from, to })
+        (child, frames)
     }
 
-    fn spawn(&self, args: &[RawText], redirect: &str) -> Child {
+    fn spawn(&self, args: &[RawText], frames: &Path) -> Child {
         let argv = self.driver.argv(&self.interpreter, args, None, false);
         let argv =
             argv.iter().map(
@@ -218,6 +208,10 @@ impl Bench {
                     Err(_) => arg.as_os_str().to_owned(),
                 },
             );
+        // The shell puts the channel where a cell would have it.
+        let (requests, results) = (CHANNEL_FD, CHANNEL_FD + 1);
+        let frames = frames.display();
+        let redirect = format!("{requests}<&0 0</dev/null {results}>'{frames}'");
         Command::new("/bin/sh")
             .args(["-c", &format!("exec \"$@\" {redirect}"), "sh"])
             .args(argv)
@@ -225,7 +219,7 @@ impl Bench {
             .env("PATH", "/usr/bin:/bin")
             .env("TMPDIR", self.directory.path())
             .current_dir(self.workspace())
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -233,24 +227,17 @@ impl Bench {
     }
 
     fn outside(&self, inside: &Path) -> PathBuf {
-        self.directory.path().join(inside.file_name().unwrap())
+        let name = inside.strip_prefix(DIRECTORY).unwrap();
+        self.directory.path().join("driver").join(name)
     }
 }
 
-/// This side's end of a driver's channel.
-pub(crate) struct Line {
-    from: File,
-    // Who opens a pipe to read from waits for somebody who writes.
-    to: File,
-}
-
 /// Waits for the end of a run and collects what it did.
-pub(crate) fn finish(mut child: Child, line: Line) -> Run {
+pub(crate) fn finish(mut child: Child, mut channel: File) -> Run {
     let mut stdout = child.stdout.take().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let stdout = thread::spawn(move || read_all(&mut stdout));
     let stderr = thread::spawn(move || read_all(&mut stderr));
-    let mut channel = line.from;
     let frames = thread::spawn(move || {
         let mut reader = FrameReader::new();
         let mut frames = Vec::new();
@@ -276,7 +263,6 @@ pub(crate) fn finish(mut child: Child, line: Line) -> Run {
         }
         thread::sleep(Duration::from_millis(2));
     };
-    drop(line.to);
     let mut run = Run {
         status,
         stdout: stdout.join().unwrap(),

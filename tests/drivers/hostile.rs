@@ -96,25 +96,6 @@ fn modules_of_the_workspace_do_not_stand_in_for_the_shims() {
 }
 
 #[test]
-fn the_frames_below_user_code_hold_no_handle() {
-    let Some(python) = python() else { return };
-    // `display` is one, and shows that the search finds what it is after.
-    let run = python.run(
-        "import sys
-def handles(values):
-    shim = display.__code__.co_filename
-    functions = [v for v in values if getattr(getattr(v, '__code__', None), 'co_filename', '') == shim]
-    return [f.__name__ for f in functions if f.__closure__]
-frame, seen, frames = sys._getframe().f_back, [], 0
-while frame:
-    seen += list(frame.f_globals.values()) + list(frame.f_locals.values())
-    frame, frames = frame.f_back, frames + 1
-frames > 0, handles([*seen, display]), handles(seen)",
-    );
-    assert_eq!(run.texts(), ["=(True, ['display'], [])"], "{run:#?}");
-}
-
-#[test]
 fn a_closed_channel_leaves_pythons_own_message() {
     let Some(python) = python() else { return };
     for close in [

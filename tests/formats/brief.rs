@@ -1,4 +1,4 @@
-//! What a model reads: all that matters, within bounds, and what was left out.
+//! The text for a model: everything that matters, within bounds, and what was left out.
 
 use record::format::Shape;
 use serde_json::json;

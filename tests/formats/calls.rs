@@ -1,4 +1,4 @@
-//! The executable answers in the shape that was asked for.
+//! The executable answers in the requested format.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -66,7 +66,7 @@ fn a_call_is_answered_only_by_its_id() {
     assert!(stderr.contains("cannot be used with"), "{stderr}");
 }
 
-/// Real runs: the shape on standard output, the whole record where `--record` says.
+/// Real runs: the format goes to standard output, the whole record to `--record`.
 #[test]
 fn runs_are_answered_in_each_shape() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn runs_are_answered_in_each_shape() {
     );
 }
 
-/// The details are for whoever runs cellblock: in the record, and on stderr.
+/// The details are for the caller: in the record and on stderr.
 #[test]
 fn a_set_up_error_names_the_hosts_paths_only_in_the_record() {
     let dir = tempfile::tempdir().unwrap();

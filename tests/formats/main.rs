@@ -189,7 +189,7 @@ fn e2b_has_an_execution() {
             "traceback": "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\nZeroDivisionError: division by zero"
         })
     );
-    // What is no exception is an error all the same.
+    // A failure that is not an exception is an error all the same.
     let value = shaped(Shape::E2b, &sample("cut"));
     assert_eq!(
         value["error"],
@@ -226,7 +226,7 @@ fn mcp_has_a_tool_result() {
     let record = sample("error");
     let value = shaped(Shape::Mcp, &record);
     let mut whole = serde_json::to_value(&record).unwrap();
-    // Where the cgroup is on the host is nobody's business.
+    // The cgroup's path on the host stays on the host.
     let path = &mut whole["isolation"]["cgroup"]["path"];
     *path = json!(path.as_str().unwrap().rsplit('/').next());
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Binds at, above and beneath the places that a program writes to: they are the host's.
+//! Binds at, above and below the directories that a program writes to: they belong to
+//! the host.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -16,38 +17,26 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[42],
     attacks: &[],
     scenes: &[
-        scene("workspace", workspace),
-        scene("tmp", tmp),
-        scene("read-only-workspace", read_only_workspace),
-        scene("beneath-the-workspace", beneath_the_workspace),
-        scene("nothing-goes-in", nothing_goes_in),
-        scene("closed-workspace", closed_workspace),
-        Scene {
-            name: "of-root",
-            needs: &[Need::Root],
-            run: of_root,
-        },
-        Scene {
-            name: "of-root-that-cannot-be-mapped",
-            needs: &[Need::Root],
-            run: of_root_that_cannot_be_mapped,
-        },
+        python_scene("workspace", workspace),
+        python_scene("tmp", tmp),
+        python_scene("read-only-workspace", read_only_workspace),
+        python_scene("beneath-the-workspace", beneath_the_workspace),
+        python_scene("nothing-goes-in", nothing_goes_in),
+        python_scene("closed-workspace", closed_workspace),
+        scene("of-root", of_root).needs(&[Need::Root]),
+        scene(
+            "of-root-that-cannot-be-mapped",
+            of_root_that_cannot_be_mapped,
+        )
+        .needs(&[Need::Root]),
     ],
     actors: &[],
 };
 
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
-
 /// A name, its mode and content.
 type Thing = (String, u32, Option<Vec<u8>>);
 
-/// What is in `dir`.
+/// The entries of `dir`.
 fn state(dir: &Path) -> Check<Vec<Thing>> {
     let mut all = Vec::new();
     for name in names(dir)? {
@@ -58,7 +47,7 @@ fn state(dir: &Path) -> Check<Vec<Thing>> {
     Ok(all)
 }
 
-/// The limits of `place`, of which none holds.
+/// The limits of `place`, none of which is enforced.
 fn assert_unlimited(run: &Run, place: &str) {
     for name in [format!("{place}_size"), format!("{place}_inodes")] {
         let limit = &run.record.limits[&name];
@@ -83,7 +72,7 @@ fn host_files(stage: &Stage) -> Check<(crate::cells::scratch::Scratch, std::path
 
 fn workspace(stage: &Stage) -> Check {
     let (_scratch, dir) = host_files(stage)?;
-    // It would be live: what is used of the host's disk is far above this limit.
+    // Live: the host's disk is used far beyond this limit.
     let fs = nix::sys::statvfs::statvfs(&dir)?;
     let used = (fs.blocks() - fs.blocks_free()) * fs.fragment_size();
     if used < 64 << 20 {
@@ -151,7 +140,7 @@ fn beneath_the_workspace(stage: &Stage) -> Check {
     let (scratch, dir) = host_files(stage)?;
     let file = scratch.file("file", "host's")?;
     let kept = scratch.dir("kept", 0o777)?;
-    // What stands where the binds go stays outside.
+    // The existing entries at the binds' targets do not come out.
     fs::create_dir_all(kept.join("data/deep"))?;
     fs::write(kept.join("data/x"), "kept's")?;
     symlink("nowhere", kept.join("links"))?;
@@ -190,7 +179,7 @@ fn beneath_the_workspace(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// What would be copied into, or out of, a directory of the host's is refused.
+/// Copying into or out of a host directory is refused.
 fn nothing_goes_in(stage: &Stage) -> Check {
     let (scratch, dir) = host_files(stage)?;
     let file = text(&scratch.file("file", "x")?);
@@ -207,7 +196,7 @@ fn nothing_goes_in(stage: &Stage) -> Check {
             ["--files-from", &other],
             "nothing is copied into the host's directories",
         ),
-        ("/workspace", ["--out", &other], "is not copied again"),
+        ("/workspace", ["--out", &other], "are not copied out"),
         (
             "/workspace",
             ["--workspace", &other],
@@ -229,7 +218,7 @@ fn nothing_goes_in(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A program that closes its workspace hides nothing by that, and breaks nothing.
+/// Closing its own workspace neither hides anything from the caller nor breaks the run.
 fn closed_workspace(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let out = scratch.join("out");
@@ -245,8 +234,8 @@ fn closed_workspace(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Files of root's are the program's inside, and what it makes is root's outside; what
-/// is others' stays others'.
+/// Root's files belong to the program inside, and the program's new files belong to
+/// root outside; files of other users stay theirs.
 fn of_root(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let dir = scratch.dir("dir", 0o755)?;
@@ -282,7 +271,7 @@ for what in (lambda: open('/data/theirs', 'a'), lambda: open('/data/secret'), la
     }
     assert_eq!(fs::read_to_string(dir.join("own"))?, "own+");
     assert_eq!(fs::metadata(&theirs)?.uid(), 777);
-    // The uid that the program has outside is not root's.
+    // The program's outer uid is not root.
     let run = stage
         .exec(["/bin/sleep", "30"])
         .rw(&dir, Path::new("/data"))
@@ -309,7 +298,7 @@ fn of_root_that_cannot_be_mapped(stage: &Stage) -> Check {
         hint.contains("--outer-uid") && hint.contains("--ro"),
         "{hint}"
     );
-    // Without a filter, set-user-ID files of root's could be made.
+    // Without a filter, the program could make set-user-ID files of root.
     let scratch = stage.scratch()?;
     let dir = scratch.dir("dir", 0o755)?;
     let cell = || {
@@ -319,7 +308,7 @@ fn of_root_that_cannot_be_mapped(stage: &Stage) -> Check {
     };
     let (error, _) = refused(cell().without("seccomp").run()?)?;
     assert!(error.contains("set-user-ID"), "{error}");
-    // A policy of the caller's may allow what the built-in ones deny.
+    // The caller's policy may allow what the built-in ones deny.
     let policy = scratch.file(
         "own.json",
         r#"{"name": "own", "description": "a test", "extends": "default", "rules": [

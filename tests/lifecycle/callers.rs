@@ -1,5 +1,5 @@
-//! The tie between a call and its caller: the caller's end, its signals, and the
-//! time that a program gets to see to its own end.
+//! The connection between a call and its caller: the caller's end, its signals, and the
+//! grace period in which a program can finish.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -19,61 +19,23 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20, 28],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "parent-s-end-ends-the-cell",
-            needs: &[],
-            run: parents_end_ends_the_cell,
-        },
-        Scene {
-            name: "end-of-the-parent-s-thread-does-not",
-            needs: &[],
-            run: end_of_the_parents_thread_does_not,
-        },
-        Scene {
-            name: "parent-in-another-pid-namespace",
-            needs: &[],
-            run: parent_in_another_pid_namespace,
-        },
-        Scene {
-            name: "grace-at-a-time-limit",
-            needs: &[],
-            run: grace_at_a_time_limit,
-        },
-        Scene {
-            name: "grace-used-up",
-            needs: &[],
-            run: grace_used_up,
-        },
-        Scene {
-            name: "grace-for-a-flood",
-            needs: &[],
-            run: grace_for_a_flood,
-        },
-        Scene {
-            name: "grace-at-a-cancellation",
-            needs: &[],
-            run: grace_at_a_cancellation,
-        },
-        Scene {
-            name: "cancelled-twice",
-            needs: &[],
-            run: cancelled_twice,
-        },
-        Scene {
-            name: "ignored-signals-stay-ignored",
-            needs: &[],
-            run: ignored_signals_stay_ignored,
-        },
-        Scene {
-            name: "exec-names-the-limit",
-            needs: &[],
-            run: exec_names_the_limit,
-        },
-        Scene {
-            name: "nobody-reads-which-limit",
-            needs: &[],
-            run: nobody_reads_which_limit,
-        },
+        scene("parent-s-end-ends-the-cell", parents_end_ends_the_cell),
+        scene(
+            "end-of-the-parent-s-thread-does-not",
+            end_of_the_parents_thread_does_not,
+        ),
+        scene(
+            "parent-in-another-pid-namespace",
+            parent_in_another_pid_namespace,
+        ),
+        scene("grace-at-a-time-limit", grace_at_a_time_limit),
+        scene("grace-used-up", grace_used_up),
+        scene("grace-for-a-flood", grace_for_a_flood),
+        scene("grace-at-a-cancellation", grace_at_a_cancellation),
+        scene("cancelled-twice", cancelled_twice),
+        scene("ignored-signals-stay-ignored", ignored_signals_stay_ignored),
+        scene("exec-names-the-limit", exec_names_the_limit),
+        scene("nobody-reads-which-limit", nobody_reads_which_limit),
     ],
     actors: ACTORS,
 };
@@ -113,7 +75,7 @@ const ACTORS: &[Actor] = &[
             }
         },
     },
-    // Says when it is warned, and tries to outlive that.
+    // Reports the warning signal and tries to outlive it.
     Actor {
         name: "fork-when-warned",
         run: |_| {
@@ -189,7 +151,7 @@ fn parents_end_ends_the_cell(stage: &Stage) -> Check {
         parent.kill()?;
         parent.wait()?;
         if !tied {
-            // Without the tie, the cell goes on.
+            // Without `--die-with-parent`, the cell goes on.
             std::thread::sleep(Duration::from_millis(200));
             assert!(program_runs(&marker)?, "not live");
         }
@@ -267,7 +229,7 @@ fn grace_at_a_time_limit(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// What is left then dies, and what the program did meanwhile counts.
+/// The rest dies then, and the results of that time count.
 fn grace_used_up(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let run = stage
@@ -296,7 +258,7 @@ fn grace_for_a_flood(stage: &Stage) -> Check {
         .limit("grace", &stage.duration(10_000))
         .run()?
         .ended(Outcome::Output)?;
-    // It does nothing about SIGTERM.
+    // The program ignores SIGTERM.
     assert_eq!(run.record.signal.as_deref(), Some("SIGTERM"));
     assert_eq!(run.record.limits["grace"].hit, Some(false), "{}", run.json);
     Ok(())
@@ -354,7 +316,7 @@ fn cancelled_twice(stage: &Stage) -> Check {
     );
     watch.signal(Signal::SIGINT)?;
     let run = Run::of(watch.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
-    // The first one counts.
+    // The first signal counts.
     assert_eq!(run.record.exit_code, 128 + libc::SIGTERM);
     Ok(())
 }
@@ -392,7 +354,7 @@ fn exec_names_the_limit(stage: &Stage) -> Check {
         told,
         "cellblock: the code ran longer than its limit of 200ms\n"
     );
-    // Ends of the program's own are not commented on.
+    // No message when the program ends by itself.
     for (argv, code) in [
         (["/bin/sh", "-c", "exit 124"], 124),
         (["/bin/sh", "-c", "exit 0"], 0),
@@ -400,7 +362,7 @@ fn exec_names_the_limit(stage: &Stage) -> Check {
         let ended = through(stage.exec(argv))?;
         assert_eq!((ended.code(), ended.stderr.len()), (code, 0));
     }
-    // A record says it already.
+    // The record has it already.
     let recorded = stage
         .exec(["/bin/sleep", "60"])
         .limit("wall", "200ms")
@@ -409,7 +371,7 @@ fn exec_names_the_limit(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A full pipe on standard error, which nobody reads, holds nothing up.
+/// A full, unread pipe on standard error delays nothing.
 fn nobody_reads_which_limit(stage: &Stage) -> Check {
     let mut command = stage
         .exec(["/bin/sh", "-c", "yes >&2"])

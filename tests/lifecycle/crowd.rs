@@ -12,11 +12,7 @@ pub(crate) const SUITE: Suite = Suite {
     name: "crowd",
     covers: &[22],
     attacks: &[],
-    scenes: &[Scene {
-        name: "two-hundred-at-once",
-        needs: &[Need::Alone],
-        run: two_hundred_at_once,
-    }],
+    scenes: &[scene("two-hundred-at-once", two_hundred_at_once).needs(&[Need::Alone])],
     actors: &[],
 };
 
@@ -24,7 +20,7 @@ fn code_of(number: u32) -> i32 {
     (number % 120) as i32
 }
 
-/// Each ends in its own way, and has a record of its own, right in all it says.
+/// Each cell ends in its own way and has its own, correct record.
 fn two_hundred_at_once(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let scratch = stage.scratch()?;

@@ -1,4 +1,4 @@
-//! Disks filled, inodes used up, files of a terabyte.
+//! Full disks, exhausted inodes, terabyte files.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,26 +10,10 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[29],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "filled",
-            needs: &[],
-            run: filled,
-        },
-        Scene {
-            name: "inodes-used-up",
-            needs: &[],
-            run: inodes_used_up,
-        },
-        Scene {
-            name: "sparse-terabyte",
-            needs: &[],
-            run: sparse_terabyte,
-        },
-        Scene {
-            name: "root-has-no-room",
-            needs: &[],
-            run: root_has_no_room,
-        },
+        scene("filled", filled),
+        scene("inodes-used-up", inodes_used_up),
+        scene("sparse-terabyte", sparse_terabyte),
+        scene("root-has-no-room", root_has_no_room),
     ],
     actors: &[
         Actor {
@@ -61,8 +45,8 @@ pub(crate) const SUITE: Suite = Suite {
         Actor {
             name: "sparse",
             run: |args| {
-                // The signal that goes with it would be the end.
-                // SAFETY: to ignore a signal runs no code of ours.
+                // SIGXFSZ would end the process.
+                // SAFETY: ignoring a signal runs no code of ours.
                 let _ = unsafe {
                     nix::sys::signal::signal(
                         nix::sys::signal::Signal::SIGXFSZ,
@@ -142,7 +126,7 @@ fn sparse_terabyte(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The tmpfs that the cell's root is made of is not a disk for the program.
+/// The tmpfs of the cell's root offers the program no disk space.
 fn root_has_no_room(stage: &Stage) -> Check {
     for place in ["/", "/etc", "/dev", "/run"] {
         let run = stage

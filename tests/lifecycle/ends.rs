@@ -1,4 +1,4 @@
-//! Processes that want to outlive their program: nothing does.
+//! Processes that try to outlive their program: none does.
 
 use std::time::Duration;
 
@@ -16,47 +16,25 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[22, 23],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "fork-bomb",
-            needs: &[],
-            run: fork_bomb,
-        },
-        Scene {
-            name: "process-limit",
-            needs: &[],
-            run: process_limit,
-        },
-        Scene {
-            name: "process-limit-is-each-cell-s-own",
-            needs: &[],
-            run: process_limit_is_each_cells_own,
-        },
-        Scene {
-            name: "thread-limit",
-            needs: &[],
-            run: thread_limit,
-        },
-        Scene {
-            name: "daemon-that-holds-stdout",
-            needs: &[],
-            run: daemon_that_holds_stdout,
-        },
-        Scene {
-            name: "daemon-that-holds-the-caller-s-pipe",
-            needs: &[],
-            run: daemon_that_holds_the_callers_pipe,
-        },
-        Scene {
-            name: "stopped-and-traced-children",
-            needs: &[],
-            run: stopped_children,
-        },
+        scene("fork-bomb", fork_bomb),
+        scene("process-limit", process_limit),
+        scene(
+            "process-limit-is-each-cell-s-own",
+            process_limit_is_each_cells_own,
+        ),
+        scene("thread-limit", thread_limit),
+        scene("daemon-that-holds-stdout", daemon_that_holds_stdout),
+        scene(
+            "daemon-that-holds-the-caller-s-pipe",
+            daemon_that_holds_the_callers_pipe,
+        ),
+        scene("stopped-and-traced-children", stopped_children),
     ],
     actors: ACTORS,
 };
 
 const ACTORS: &[Actor] = &[
-    // Double forks, new sessions, stopped processes, for ever.
+    // Endless double forks, new sessions and stopped processes.
     Actor {
         name: "fork-bomb",
         run: |_| {
@@ -79,7 +57,7 @@ const ACTORS: &[Actor] = &[
             }
         },
     },
-    // Children that stay, until no more are granted.
+    // Lasting children, until fork fails.
     Actor {
         name: "count-forks",
         run: |_| {
@@ -161,7 +139,7 @@ fn fork_bomb(stage: &Stage) -> Check {
         .ended(Outcome::Timeout)?;
     marker.nothing_left()?;
     assert_eq!(run.record.exit_code, 124);
-    // The limit, what ending takes, and no more.
+    // The limit and the time to end, but no more.
     assert!(
         run.process.elapsed < stage.within(3_000),
         "{:?}",
@@ -177,8 +155,7 @@ fn process_limit(stage: &Stage) -> Check {
         .limit("processes", "20")
         .run()?;
     marker.nothing_left()?;
-    // The program is one of the twenty; whether init is another depends on the
-    // mechanism.
+    // The program is one of the twenty; whether init counts depends on the mechanism.
     let counted = matches!(run.stdout(), "18 EAGAIN\n" | "19 EAGAIN\n");
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
@@ -195,7 +172,7 @@ fn process_limit(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Two cells of one user at the same time have their own twenty.
+/// Two cells of one user at the same time each have their own twenty.
 fn process_limit_is_each_cells_own(stage: &Stage) -> Check {
     let (one, other) = (Marker::new()?, Marker::new()?);
     let bomb = |marker: &Marker| {

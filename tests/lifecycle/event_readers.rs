@@ -1,4 +1,4 @@
-//! Events to readers of all kinds, and of calls that end early.
+//! Events for different readers, and for calls that end early.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -20,51 +20,15 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[25, 30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "reader-that-pauses",
-            needs: &[],
-            run: reader_that_pauses,
-        },
-        Scene {
-            name: "reader-that-never-reads",
-            needs: &[],
-            run: reader_that_never_reads,
-        },
-        Scene {
-            name: "reader-that-goes",
-            needs: &[],
-            run: reader_that_goes,
-        },
-        Scene {
-            name: "files-one-by-one",
-            needs: &[],
-            run: files_one_by_one,
-        },
-        Scene {
-            name: "cancelled",
-            needs: &[],
-            run: cancelled,
-        },
-        Scene {
-            name: "not-set-up",
-            needs: &[],
-            run: not_set_up,
-        },
-        Scene {
-            name: "to-a-full-device",
-            needs: &[],
-            run: to_a_full_device,
-        },
-        Scene {
-            name: "beside-a-format",
-            needs: &[],
-            run: beside_a_format,
-        },
-        Scene {
-            name: "to-where-they-cannot-go",
-            needs: &[],
-            run: to_where_they_cannot_go,
-        },
+        scene("reader-that-pauses", reader_that_pauses),
+        scene("reader-that-never-reads", reader_that_never_reads),
+        scene("reader-that-goes", reader_that_goes),
+        scene("files-one-by-one", files_one_by_one),
+        scene("cancelled", cancelled),
+        scene("not-set-up", not_set_up),
+        scene("to-a-full-device", to_a_full_device),
+        scene("beside-a-format", beside_a_format),
+        scene("to-where-they-cannot-go", to_where_they_cannot_go),
     ],
     actors: &[
         Actor {
@@ -94,11 +58,11 @@ const FILE_SIZE: usize = 256 << 10;
 
 const FLOOD: [&str; 2] = ["1073741824", "65536"];
 
-/// How much more the supervisor may hold for a reader that does not read: the
-/// queue, what is added to it at once, and that much of the record's output.
+/// The additional memory for a reader that does not read: the queue, one addition to
+/// it, and the same amount of the record's output.
 const BOUND: u64 = 8 << 20;
 
-/// The program waits for the reader, and its time runs all the same.
+/// The program waits for the reader, and its wall-clock limit still applies.
 fn reader_that_pauses(stage: &Stage) -> Check {
     let quiet = stage
         .probe("output/flood", ["1", "1"])
@@ -117,7 +81,7 @@ fn reader_that_pauses(stage: &Stage) -> Check {
     let events = of_process(&process);
     let record = record(&events);
     assert_eq!(record["outcome"], "timeout");
-    // All that the program could write was told.
+    // All output of the program was delivered.
     assert_eq!(record["stdout"].as_str(), Some(&*text(&events, "stdout")));
     let (before, after) = (quiet.process.peak_rss, process.peak_rss);
     stage.note(format!(
@@ -176,7 +140,7 @@ fn reader_that_goes(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The collection is not over while the reader has not taken what came of it.
+/// Files are not all collected before the reader has taken the first ones.
 fn files_one_by_one(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let out = scratch.dir("out", 0o777)?;
@@ -268,7 +232,7 @@ fn to_a_full_device(stage: &Stage) -> Check {
         told.contains("/dev/full") && told.contains("ENOSPC"),
         "{told}"
     );
-    // The record says so too, where it did get.
+    // The record says the same wherever it could be written.
     let record: Value = serde_json::from_slice(&process.stdout)?;
     assert_eq!(record["outcome"], "ok");
     assert!(
@@ -278,7 +242,7 @@ fn to_a_full_device(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Events in a file, and the answer for a model on stdout.
+/// Events go to a file, the answer for a model to stdout.
 fn beside_a_format(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let path = scratch.join("events");
@@ -339,7 +303,7 @@ fn to_where_they_cannot_go(stage: &Stage) -> Check {
         assert!(told.contains(words), "{told}");
         assert!(!fs::exists(ran.join("new"))?, "{words}: the program ran");
     }
-    // Of two on one destination, the events got it.
+    // When both have one destination, the events get it.
     let events = assert_valid_events(&fs::read_to_string(&*file)?);
     assert_eq!(kinds(&events), ["finished"]);
     assert_eq!(record(&events)["outcome"], "setup");

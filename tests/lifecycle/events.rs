@@ -1,4 +1,4 @@
-//! A call told as it goes on, to readers of all kinds.
+//! Events of a call, for different readers.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,44 +18,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[25, 30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "come-while-the-program-runs",
-            needs: &[Need::Program("python3")],
-            run: come_while_the_program_runs,
-        },
-        Scene {
-            name: "results-before-a-crash",
-            needs: &[Need::Program("python3")],
-            run: results_before_a_crash,
-        },
-        Scene {
-            name: "as-many-of-a-kind-as-results",
-            needs: &[Need::Program("python3")],
-            run: as_many_of_a_kind_as_results,
-        },
-        Scene {
-            name: "of-a-shell",
-            needs: &[Need::Program("bash")],
-            run: of_a_shell,
-        },
-        Scene {
-            name: "beside-streams-passed-through",
-            needs: &[],
-            run: beside_streams_passed_through,
-        },
-        Scene {
-            name: "of-any-bytes",
-            needs: &[],
-            run: of_any_bytes,
-        },
-        Scene {
-            name: "of-a-stream-over-its-cap",
-            needs: &[],
-            run: of_a_stream_over_its_cap,
-        },
+        python_scene("come-while-the-program-runs", come_while_the_program_runs),
+        python_scene("results-before-a-crash", results_before_a_crash),
+        python_scene("as-many-of-a-kind-as-results", as_many_of_a_kind_as_results),
+        scene("of-a-shell", of_a_shell).needs(&[Need::Program("bash")]),
+        scene(
+            "beside-streams-passed-through",
+            beside_streams_passed_through,
+        ),
+        scene("of-any-bytes", of_any_bytes),
+        scene("of-a-stream-over-its-cap", of_a_stream_over_its_cap),
     ],
     actors: &[
-        // Bytes that are text in part, a few at a time.
+        // Bytes that are partly text, a few at a time.
         Actor {
             name: "say-bytes",
             run: |_| {
@@ -71,8 +46,8 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// A character of each length, one that ends too early, bytes that are none, and
-/// one that the end cuts.
+/// A character of each length, a truncated one, invalid bytes, and one that the end of
+/// the stream cuts.
 const ODD_BYTES: &[u8] = b"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf0\x9f!\xff\xfe\n\xe2\x82";
 
 pub(super) fn of_process(process: &Finished) -> Vec<Value> {
@@ -104,14 +79,14 @@ pub(super) fn record(events: &[Value]) -> &Value {
     &events[events.len() - 1]["record"]
 }
 
-/// A stream's text, put together.
+/// The text of a stream, put together.
 pub(super) fn text(events: &[Value], stream: &str) -> String {
     let pieces = of_kind(events, stream);
     let texts = pieces.iter().filter_map(|event| event["text"].as_str());
     texts.collect()
 }
 
-/// A program that goes on when it is told to.
+/// A program that waits for a line before each step.
 struct Dialogue {
     lines: BufReader<ChildStdout>,
     program: ChildStdin,
@@ -119,7 +94,7 @@ struct Dialogue {
 }
 
 impl Dialogue {
-    /// Waits for the next event; the cell's own time limit ends that.
+    /// Waits for the next event; the cell's own time limit bounds the wait.
     fn hear(&mut self) -> Check<Value> {
         let before = self.heard.len();
         self.lines.read_line(&mut self.heard)?;
@@ -178,7 +153,7 @@ fn come_while_the_program_runs(stage: &Stage) -> Check {
         (&started["event"], &started["language"], &started["argv"]),
         (&json!("started"), &json!("python"), &Value::Null)
     );
-    // Each comes before the program may go on.
+    // Each event comes before the program may go on.
     for (kind, field, expected) in [
         ("result", "/result/text", json!("'first'")),
         ("stdout", "/text", json!("out\n")),
@@ -205,7 +180,7 @@ fn come_while_the_program_runs(stage: &Stage) -> Check {
     assert_eq!(kinds(rest), ["result", "error", "file", "finished"]);
     let record = record(&events);
     assert_eq!(record["id"], started["id"]);
-    // What was told at once is what the record says.
+    // The events and the record agree.
     assert_eq!(json!([rest[0]["result"]]), record["results"]);
     assert_eq!(rest[1]["error"], record["error"]);
     assert_eq!(json!([rest[2]["file"]]), record["files"]);
@@ -246,7 +221,7 @@ fn of_a_shell(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The program's streams are the caller's own, and in no event.
+/// The program writes to the caller's own streams, which are in no event.
 fn beside_streams_passed_through(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let path = scratch.join("events.jsonl");

@@ -1,5 +1,4 @@
-//! Exit codes that cellblock has a use for, used by programs: the record tells
-//! them apart.
+//! Programs that end with exit codes of cellblock's own: the record distinguishes them.
 
 use std::fs;
 
@@ -13,21 +12,9 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[32],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "used-by-programs",
-            needs: &[],
-            run: used_by_programs,
-        },
-        Scene {
-            name: "by-signals",
-            needs: &[],
-            run: by_signals,
-        },
-        Scene {
-            name: "used-by-cellblock",
-            needs: &[],
-            run: used_by_cellblock,
-        },
+        scene("used-by-programs", used_by_programs),
+        scene("by-signals", by_signals),
+        scene("used-by-cellblock", used_by_cellblock),
     ],
     actors: &[
         Actor {
@@ -41,7 +28,7 @@ pub(crate) const SUITE: Suite = Suite {
                 let Ok(number) = Signal::try_from(number) else {
                     return 2;
                 };
-                // Rust's runtime handles one of them.
+                // Rust's runtime handles one of these signals.
                 // SAFETY: the default action runs no code of ours.
                 let _ = unsafe { signal(number, SigHandler::SigDfl) };
                 let _ = nix::sys::signal::raise(number);

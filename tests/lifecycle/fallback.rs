@@ -1,5 +1,5 @@
-//! Limits without a cgroup: which CPUs, whose CPU time, how many processes, and
-//! what the record says of them.
+//! Limits without a cgroup: CPUs, CPU time, the number of processes, and what the
+//! record claims of them.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,7 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         scene("oom-score", oom_score),
-        Scene {
-            name: "oom-takes-the-cell",
-            needs: &[Need::Root],
-            run: oom_takes_the_cell,
-        },
+        scene("oom-takes-the-cell", oom_takes_the_cell).needs(&[Need::Root]),
         scene("cells-are-spread", cells_are_spread),
         scene("affinity-stays", affinity_stays),
         scene("more-cpus-than-there-are", more_cpus_than_there_are),
@@ -144,14 +140,6 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[],
-        run,
-    }
-}
-
 fn own_cpus() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
     (0..CpuSet::count())
@@ -184,8 +172,8 @@ fn oom_score(stage: &Stage) -> Check {
             .ended(Outcome::Ok)?;
         assert_eq!(run.stdout(), "1000 false 1000\n", "{cgroup}");
     }
-    // What keeps it, without the read-only /proc and the rules on it: root's value
-    // is the least; anybody else's is not.
+    // Without the read-only /proc and the policy's rules on it, the kernel keeps root's
+    // value as the minimum, but not another user's.
     let run = cell(stage, "oom-score", ["leave"])
         .without("landlock")
         .run()?
@@ -194,8 +182,8 @@ fn oom_score(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Memory that is charged to no process: the kernel takes the largest, which is
-/// not the one to blame, unless told otherwise.
+/// Memory that is charged to no process: by default the kernel kills the largest
+/// process, which is not the one that took it.
 fn oom_takes_the_cell(stage: &Stage) -> Check {
     let survives = |name: &str, eater: &mut std::process::Command| -> Check<bool> {
         let Some(wall) = Wall::build(name) else {
@@ -223,7 +211,7 @@ fn oom_takes_the_cell(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Others may run cells meanwhile, so that not each CPU gets the same number.
+/// Other cells may run meanwhile, so the CPUs need not get equal numbers.
 fn cells_are_spread(stage: &Stage) -> Check {
     if own_cpus().len() < 2 {
         return Err(crate::cells::Stop::Skip("needs two CPUs".into()));
@@ -254,7 +242,7 @@ fn affinity_stays(stage: &Stage) -> Check {
     let run = cell(stage, "cpus", ["0"]).limit("cpus", "1").run()?;
     assert!(run.stdout().contains("Err(ENOSYS)"), "{}", run.stdout());
     assert_eq!(limit(&run, "cpus")["enforced"], json!(1.0));
-    // Without the filter it works, and the record does not claim anything else.
+    // Without the filter the call works, and the record claims nothing else.
     let run = cell(stage, "cpus", ["0"])
         .limit("cpus", "1")
         .without("seccomp")
@@ -295,7 +283,7 @@ fn threads_follow_cpus(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The kernel adds the time of children that nobody waits for to nobody's.
+/// The kernel does not account the time of children that nothing waits for.
 fn time_of_the_unwaited(stage: &Stage) -> Check {
     let mut outside = stage.outside("fallback/burn-in-children", ["1"]);
     let outside = process::finish(&mut outside, stage.within(20_000))?;

@@ -1,4 +1,4 @@
-//! Trees that go in, and content that the record holds.
+//! Trees that are copied in, and contents that the record holds.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,26 +15,18 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33, 34],
     attacks: &[],
     scenes: &[
-        scene("from-a-directory", from_a_directory),
-        scene("from-an-archive", from_an_archive),
-        scene("from-standard-input", from_standard_input),
-        scene("hostile-archive", hostile_archive),
-        scene("too-much", too_much),
-        scene("thousands", thousands),
-        scene("wrong-values", wrong_values),
-        scene("inline", inline),
-        scene("inline-in-the-spec", inline_in_the_spec),
+        python_scene("from-a-directory", from_a_directory),
+        python_scene("from-an-archive", from_an_archive),
+        python_scene("from-standard-input", from_standard_input),
+        python_scene("hostile-archive", hostile_archive),
+        python_scene("too-much", too_much),
+        python_scene("thousands", thousands),
+        python_scene("wrong-values", wrong_values),
+        python_scene("inline", inline),
+        python_scene("inline-in-the-spec", inline_in_the_spec),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
@@ -115,9 +107,9 @@ fn from_a_directory(stage: &Stage) -> Check {
             .option(["--files-from", &text(&tree)])
             .run()?,
     )?;
-    // What the cell changed was its copy.
+    // The cell changed its own copy.
     assert_eq!(fs::read_to_string(tree.join("changes"))?, "before");
-    // The cell's files are nobody's links to the host's.
+    // Files in the cell are no hard links to the host's files.
     let spec = scratch.file("spec.toml", format!("files_from = {:?}", text(&tree)))?;
     used(
         stage
@@ -275,7 +267,7 @@ fn too_much(stage: &Stage) -> Check {
         "{error}"
     );
     assert!(hint.starts_with("raise --workspace-size"), "{hint}");
-    // What is within the limit by the byte is not so by the page.
+    // Within the limit when bytes are counted, beyond it when pages are.
     fs::write(tree.join("large"), vec![1; 1 << 20])?;
     fs::write(tree.join("small"), "x")?;
     let (error, _) = refused(
@@ -329,7 +321,7 @@ fn thousands(stage: &Stage) -> Check {
     let run = stage
         .python("import os\nprint(sum(len(f) for _, _, f in os.walk('.')))")
         .option(options)
-        // As slow as the file system that the tests are on.
+        // This depends on the speed of the file system that the tests are on.
         .deadline(60_000)
         .run()?
         .ended(Outcome::Ok)?;

@@ -1,4 +1,4 @@
-//! Workspaces, and `/tmp`, that are kept from one run to the next.
+//! Workspaces and `/tmp` that are kept between runs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -18,27 +18,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[34],
     attacks: &[],
     scenes: &[
-        scene("what-changed", what_changed),
-        scene("with-more-on-top", with_more_on_top),
-        scene("however-it-ends", however_it_ends),
-        scene("within-its-quota", within_its_quota),
-        scene("one-at-a-time", by_one_at_a_time),
-        scene("waits-its-turn", waits_its_turn),
-        scene("is-not-out", is_not_out),
-        scene("modes-and-links", modes_and_links),
-        scene("virtual-environment", virtual_environment),
-        scene("tmp", tmp),
+        python_scene("what-changed", what_changed),
+        python_scene("with-more-on-top", with_more_on_top),
+        python_scene("however-it-ends", however_it_ends),
+        python_scene("within-its-quota", within_its_quota),
+        python_scene("one-at-a-time", by_one_at_a_time),
+        python_scene("waits-its-turn", waits_its_turn),
+        python_scene("is-not-out", is_not_out),
+        python_scene("modes-and-links", modes_and_links),
+        python_scene("virtual-environment", virtual_environment),
+        python_scene("tmp", tmp),
     ],
     actors: &[],
 };
-
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
 
 pub(super) fn with(stage: &Stage, kept: &Path, code: &str) -> Check<Run> {
     stage
@@ -50,7 +42,7 @@ pub(super) fn with(stage: &Stage, kept: &Path, code: &str) -> Check<Run> {
 fn what_changed(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let kept = scratch.join("kept");
-    // The filter lets no set-user-ID bit come as far as this.
+    // The filter stops set-user-ID bits before this point.
     let run = stage
         .python(
         "import os\nopen('stays', 'w').write('1')\nopen('goes', 'w').write('1')\nopen('changes', 'w').write('1')\n\
@@ -106,7 +98,7 @@ fn what_changed(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// How many warnings this host gives anyway.
+/// How many warnings every run has on this host.
 fn warnings_without(stage: &Stage) -> Check<usize> {
     Ok(stage.python("pass").run()?.record.warnings.len())
 }
@@ -126,7 +118,7 @@ fn with_more_on_top(stage: &Stage) -> Check {
         .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "['same', 'own', 'one']\n");
     assert_eq!(changes(&run), changed(&[("changes", Change::Deleted)]));
-    // The workspace is what was there at the end.
+    // The kept workspace is what the program left.
     assert_eq!(names(&kept)?, ["goes", "link", "own", "same", "sub"]);
     assert_eq!(fs::read_to_string(kept.join("same"))?, "same");
     assert_eq!(fs::read_to_string(kept.join("goes"))?, "one");
@@ -194,10 +186,10 @@ os.link('large', 'alias')
         .filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()))
         .sum();
     assert_eq!(size, 1 << 20, "{:?}", names(&kept)?);
-    // And so the next run can begin.
+    // So the next run can begin.
     limited("import os\nfor n in os.listdir('.'): os.remove(n)")?.ended(Outcome::Ok)?;
     assert_eq!(names(&kept)?, [""; 0]);
-    // A directory that the caller filled is refused before anything starts.
+    // A directory with the caller's own content is refused before anything starts.
     fs::write(kept.join("large"), vec![1; 2 << 20])?;
     let (error, hint) = refused(limited("print('ran')")?)?;
     assert!(
@@ -290,7 +282,7 @@ fn is_not_out(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Two runs, of which the second waits for the first, and both count.
+/// Two runs at once: the second waits for the first, and both count.
 fn waits_its_turn(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let kept = scratch.dir("kept", 0o777)?;
@@ -323,7 +315,7 @@ fn waits_its_turn(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Permission bits and links are what they were.
+/// Permission bits and links are kept.
 fn modes_and_links(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let kept = scratch.dir("kept", 0o777)?;
@@ -410,7 +402,7 @@ os.mkfifo('/tmp/pipe'); os.symlink('d/f', '/tmp/link')
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "True True 0o41777\n");
-    // One directory cannot be both, and is not out either.
+    // One directory cannot be both, nor the destination of `--out`.
     let both = ["--workspace", &text(&work), "--keep-tmp", &text(&work)];
     let run = stage.exec(["/bin/true"]).option(both).run()?;
     assert!(

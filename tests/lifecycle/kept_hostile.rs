@@ -1,4 +1,4 @@
-//! Kept workspaces that a program set a trap in, or whose run was killed.
+//! Kept workspaces that a program has prepared as a trap, or whose run was killed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,22 +18,14 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[34],
     attacks: &[],
     scenes: &[
-        scene("planted-links", planted_links),
-        scene("workspace", hostile_workspace),
-        scene("killed-while-written-back", killed_while_written_back),
+        python_scene("planted-links", planted_links),
+        python_scene("workspace", hostile_workspace),
+        python_scene("killed-while-written-back", killed_while_written_back),
     ],
     actors: &[],
 };
 
-const fn scene(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[Need::Program("python3")],
-        run,
-    }
-}
-
-/// Links that lead outside are text: nothing behind them is written, read or removed.
+/// Links that lead outside stay text: nothing behind them is written, read or removed.
 fn planted_links(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let kept = scratch.dir("kept", 0o777)?;
@@ -43,7 +35,7 @@ fn planted_links(stage: &Stage) -> Check {
     symlink(outside.join("secret"), kept.join("file"))?;
     symlink("../outside", kept.join("climbs"))?;
     symlink(&outside, kept.join("stays"))?;
-    // Such a link is live: one that follows it is there.
+    // Live: a tool that follows the link reaches the file.
     fs::write(kept.join("dir/live"), "x")?;
     fs::remove_file(outside.join("live"))?;
     let code = "
@@ -74,7 +66,7 @@ os.makedirs('climbs'); open('climbs/new', 'w').write('x')
     Ok(())
 }
 
-/// Each trick is live: somebody who copies the workspace naively falls for it.
+/// Each trick is live: it works on a naive copy of the workspace.
 fn hostile_workspace(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let kept = scratch.dir("kept", 0o777)?;
@@ -106,7 +98,7 @@ os.chmod('.', 0)
             ("sparse", Change::Created),
         ])
     );
-    // The link is kept as text. What followed it would be outside.
+    // The link is kept as text. Following it would lead outside.
     assert_eq!(fs::read_link(kept.join("d"))?, outside);
     assert!(kept.join("d/target").exists());
     assert_eq!(names(&outside)?, ["target"]);
@@ -124,7 +116,7 @@ os.chmod('.', 0)
     Ok(())
 }
 
-/// Each file is the old or the new one, whenever it happens.
+/// Each file is either the old or the new one, whenever the kill comes.
 fn killed_while_written_back(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let kept = scratch.dir("kept", 0o777)?;
@@ -143,7 +135,7 @@ fn killed_while_written_back(stage: &Stage) -> Check {
     let times = stage.times(24);
     for time in 0..times {
         let watch = cell.spawn()?;
-        // Writing back is the end of a run.
+        // A run ends with writing back.
         std::thread::sleep(usual / 2 + usual * time / times / 2);
         let _ = watch.signal(Signal::SIGKILL);
         watch.until_end(stage.within(5_000))?;

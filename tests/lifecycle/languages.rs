@@ -1,5 +1,5 @@
-//! Languages other than Python, in cells: what only a cell shows, such as memory
-//! limits and a channel of two pipes between two users.
+//! Languages other than Python: what needs a cell to be tested, such as memory limits
+//! and a channel of two pipes between two users.
 
 use record::Category;
 
@@ -11,37 +11,22 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "javascript-has-values-files-and-arguments",
-            needs: &[Need::Program("node")],
-            run: |stage| {
+        scene("javascript-has-values-files-and-arguments", |stage| {
                 let code = "require('fs').writeFileSync('out.txt', 'x'); await 1; {a: 1}";
                 let run = stage.code("js", code).run()?.ended(Outcome::Ok)?;
                 assert_eq!(texts(&run), ["{ a: 1 }"]);
                 assert_eq!(run.record.files[0].path.to_string(), "out.txt");
                 Ok(())
-            },
-        },
-        Scene {
-            name: "javascript-that-fills-its-heap-is-out-of-memory",
-            needs: &[Need::Program("node")],
-            run: |stage| {
+            }).needs(&[Need::Program("node")]),
+        scene("javascript-that-fills-its-heap-is-out-of-memory", |stage| {
                 let code = "const all = []; for (;;) all.push(new Array(1e5).fill(0.5))";
                 out_of_memory(stage, "js", code)
-            },
-        },
-        Scene {
-            name: "javascript-that-spoils-the-channel-spoils-its-results",
-            needs: &[Need::Program("node")],
-            run: |stage| {
+            }).needs(&[Need::Program("node")]),
+        scene("javascript-that-spoils-the-channel-spoils-its-results", |stage| {
                 let code = "require('fs').writeSync(4, 'x'.repeat(1 << 16)); console.log(1); 5";
                 spoils(stage, "js", code)
-            },
-        },
-        Scene {
-            name: "r-draws-and-computes",
-            needs: &[Need::Program("Rscript")],
-            run: |stage| {
+            }).needs(&[Need::Program("node")]),
+        scene("r-draws-and-computes", |stage| {
                 let code = "plot(1:3)\nmean(c(2, 4, 6))";
                 let run = stage.code("R", code).run()?.ended(Outcome::Ok)?;
                 let shown: Vec<_> = (run.record.results.iter())
@@ -55,28 +40,16 @@ pub(crate) const SUITE: Suite = Suite {
                 );
                 assert!(run.record.files.is_empty(), "{}", run.json);
                 Ok(())
-            },
-        },
-        Scene {
-            name: "r-that-fills-its-heap-is-out-of-memory",
-            needs: &[Need::Program("Rscript")],
-            run: |stage| {
+            }).needs(&[Need::Program("Rscript")]),
+        scene("r-that-fills-its-heap-is-out-of-memory", |stage| {
                 let code = "all <- list(); repeat all[[length(all) + 1]] <- numeric(1e6)";
                 out_of_memory(stage, "r", code)
-            },
-        },
-        Scene {
-            name: "r-that-spoils-the-channel-spoils-its-results",
-            needs: &[Need::Program("Rscript")],
-            run: |stage| {
+            }).needs(&[Need::Program("Rscript")]),
+        scene("r-that-spoils-the-channel-spoils-its-results", |stage| {
                 let code = "to <- file('/proc/self/fd/4', 'wb', raw = TRUE); writeBin(as.raw(rep(255, 2^20)), to); close(to); cat('1\\n'); 5";
                 spoils(stage, "r", code)
-            },
-        },
-        Scene {
-            name: "java-has-values",
-            needs: &[Need::Program("javac")],
-            run: |stage| {
+            }).needs(&[Need::Program("Rscript")]),
+        scene("java-has-values", |stage| {
                 let code = "int x = 40;\nSystem.out.println(args[0]);\nx + 2";
                 let run = stage.code("jshell", code).arguments(["a b"]).run()?;
                 let run = run.ended(Outcome::Ok)?;
@@ -85,24 +58,16 @@ pub(crate) const SUITE: Suite = Suite {
                     (vec!["42".to_owned()], "a b\n")
                 );
                 Ok(())
-            },
-        },
-        Scene {
-            name: "java-that-fills-its-heap-is-out-of-memory",
-            needs: &[Need::Program("javac")],
-            run: |stage| {
+            }).needs(&[Need::Program("javac")]),
+        scene("java-that-fills-its-heap-is-out-of-memory", |stage| {
                 let code =
                     "List<int[]> all = new ArrayList<>(); while (true) all.add(new int[1 << 20]);";
                 out_of_memory(stage, "java", code)
-            },
-        },
-        Scene {
-            name: "java-with-no-memory-at-all-is-out-of-memory",
-            needs: &[Need::Program("javac")],
-            run: |stage| {
+            }).needs(&[Need::Program("javac")]),
+        scene("java-with-no-memory-at-all-is-out-of-memory", |stage| {
                 let run = stage.code("java", "1").limit("memory", "48M").run()?;
                 let record = &run.record;
-                // What was refused before it was used shows in no figure.
+                // Refused memory was never used and shows in no figure.
                 assert!(
                     matches!(record.outcome, Outcome::Memory | Outcome::Exit),
                     "{}",
@@ -112,8 +77,7 @@ pub(crate) const SUITE: Suite = Suite {
                 let context = record.context.as_deref().unwrap_or_default();
                 assert!(context.contains("48M"), "{context}");
                 Ok(())
-            },
-        },
+            }).needs(&[Need::Program("javac")]),
     ],
     actors: &[],
 };
@@ -123,7 +87,7 @@ fn texts(run: &Run) -> Vec<String> {
     run.record.results.iter().map(text).collect()
 }
 
-/// It says so, whoever noticed first, and there was room before.
+/// The verdict is the same whichever mechanism noticed first.
 fn out_of_memory(stage: &Stage, language: &str, code: &str) -> Check {
     let wall = stage.duration(60_000);
     let run = stage
@@ -137,7 +101,7 @@ fn out_of_memory(stage: &Stage, language: &str, code: &str) -> Check {
     Ok(())
 }
 
-/// No writer waits for the supervisor, which says what happened.
+/// No writer waits for the supervisor, whose record explains the end.
 fn spoils(stage: &Stage, language: &str, code: &str) -> Check {
     let run = stage.code(language, code).run()?;
     assert_eq!(run.stdout(), "1\n", "{}", run.json);

@@ -17,16 +17,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "killed-while-copying-out",
-            needs: &[Need::Program("python3")],
-            run: killed_while_copying_out,
-        },
-        Scene {
-            name: "of-dead-runs-go",
-            needs: &[Need::Program("python3")],
-            run: of_dead_runs_go,
-        },
+        python_scene("killed-while-copying-out", killed_while_copying_out),
+        python_scene("of-dead-runs-go", of_dead_runs_go),
     ],
     actors: &[],
 };
@@ -34,7 +26,7 @@ pub(crate) const SUITE: Suite = Suite {
 const FILES: usize = 40;
 const SIZE: usize = 1 << 20;
 
-/// Names in `dir` that are not the program's.
+/// Names in `dir` that the program did not make.
 fn foreign(dir: &Path) -> Check<Vec<String>> {
     let mut all = names(dir)?;
     all.retain(|name| !name.starts_with('f'));
@@ -57,7 +49,7 @@ fn killed_while_copying_out(stage: &Stage) -> Check {
     for time in 0..times {
         let out = scratch.dir(&format!("out{time}"), 0o777)?;
         let watch = run(&out).spawn()?;
-        // Copying out is the end of a run.
+        // A run ends with copying out.
         std::thread::sleep(usual / 2 + usual * time / times / 2);
         let _ = watch.signal(Signal::SIGKILL);
         watch.until_end(stage.within(5_000))?;
@@ -77,7 +69,7 @@ fn killed_while_copying_out(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A file that is replaced, or a file system without O_TMPFILE, needs a name meanwhile.
+/// Replacing a file, or a file system without O_TMPFILE, needs a temporary name.
 fn of_dead_runs_go(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let out = scratch.dir("out", 0o777)?;

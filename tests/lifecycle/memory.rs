@@ -1,5 +1,5 @@
-//! Memory in all its guises: charged to the cell, which dies of it, while
-//! supervisor and host do not.
+//! Every kind of memory is charged to the cell, which ends by its limit while
+//! supervisor and host go on.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,27 +18,19 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[26],
     attacks: &[],
     scenes: &[
-        // Without a cgroup, these are what the watchdog and RLIMIT_DATA hold.
-        eats("heap", &[], |stage| eat(stage, "heap")),
-        eats("heap-in-children", &[], |stage| {
-            eat(stage, "heap-in-children")
-        }),
-        eats("shared-mapping", &[], |stage| eat(stage, "shared-mapping")),
-        eats("tmpfs", &[], |stage| eat(stage, "tmpfs")),
-        eats("thread-stacks", &[], |stage| eat(stage, "thread-stacks")),
-        // These are charged to nobody but a cgroup.
-        eats("dev-shm", &[Need::Cgroup], |stage| eat(stage, "dev-shm")),
-        eats("memfd", &[Need::Cgroup], |stage| eat(stage, "memfd")),
-        eats("pipes", &[Need::Cgroup], |stage| eat(stage, "pipes")),
-        eats("sockets", &[Need::Cgroup], |stage| eat(stage, "sockets")),
-        eats("page-tables", &[Need::Cgroup], |stage| {
-            eat(stage, "page-tables")
-        }),
-        Scene {
-            name: "kept-within",
-            needs: &[],
-            run: kept_within,
-        },
+        // Without a cgroup, the watchdog and RLIMIT_DATA limit these.
+        scene("heap", |stage| eat(stage, "heap")),
+        scene("heap-in-children", |stage| eat(stage, "heap-in-children")),
+        scene("shared-mapping", |stage| eat(stage, "shared-mapping")),
+        scene("tmpfs", |stage| eat(stage, "tmpfs")),
+        scene("thread-stacks", |stage| eat(stage, "thread-stacks")),
+        // Only a cgroup is charged for these.
+        scene("dev-shm", |stage| eat(stage, "dev-shm")).needs(&[Need::Cgroup]),
+        scene("memfd", |stage| eat(stage, "memfd")).needs(&[Need::Cgroup]),
+        scene("pipes", |stage| eat(stage, "pipes")).needs(&[Need::Cgroup]),
+        scene("sockets", |stage| eat(stage, "sockets")).needs(&[Need::Cgroup]),
+        scene("page-tables", |stage| eat(stage, "page-tables")).needs(&[Need::Cgroup]),
+        scene("kept-within", kept_within),
     ],
     actors: &[Actor {
         name: "eat",
@@ -60,21 +52,17 @@ pub(crate) const SUITE: Suite = Suite {
                 Ok(()) => println!("ate it all"),
                 Err(errno) => println!("refused with {errno:?}"),
             }
-            // Time for whoever looks from outside.
+            // Leaves the harness time to measure.
             std::thread::sleep(Duration::from_millis(500));
             77
         },
     }],
 };
 
-/// What the programs try to get, and what they may have.
+/// How much the programs try to get, and how much they may have.
 const WANTED: usize = 400 << 20;
 const LIMIT: u64 = 64 << 20;
 const PIECE: usize = 1 << 20;
-
-const fn eats(name: &'static str, needs: &'static [Need], run: fn(&Stage) -> Check) -> Scene {
-    Scene { name, needs, run }
-}
 
 fn eat(stage: &Stage, kind: &str) -> Check {
     let marker = Marker::new()?;
@@ -93,7 +81,8 @@ fn eat(stage: &Stage, kind: &str) -> Check {
         _ => Enforced::BEST_EFFORT,
     };
     assert_eq!(limit.enforced, Some(holds), "{limit:?}");
-    // By RLIMIT_DATA, or by the system call policy where no cgroup counts.
+    // Refused by RLIMIT_DATA, or by the system call policy when no cgroup limits
+    // memory.
     let refused = ["ENOMEM", "EPERM"]
         .iter()
         .any(|errno| run.stdout().starts_with(&format!("refused with {errno}")));
@@ -113,7 +102,7 @@ fn eat(stage: &Stage, kind: &str) -> Check {
     Ok(())
 }
 
-/// What fits does not hurt.
+/// Memory within the limit is granted.
 fn kept_within(stage: &Stage) -> Check {
     let run = stage
         .probe("memory/eat", ["heap"])
@@ -134,7 +123,7 @@ fn eat_heap() -> Attempt {
         piece.extend_from_slice(&pattern);
         kept.push(piece);
     }
-    // Held until whoever looks has looked.
+    // Held until the harness has measured.
     std::mem::forget(kept);
     Ok(())
 }
@@ -160,8 +149,8 @@ fn eat_shared_mapping() -> Attempt {
 }
 
 fn eat_page_tables() -> Attempt {
-    // One page of each two megabytes makes a page table of its own: twice the
-    // memory that is asked for.
+    // One page in every two megabytes needs a page table of its own, which doubles the
+    // memory.
     let length = std::num::NonZeroUsize::new(1 << 38).ok_or(Errno::EINVAL)?;
     fill_mapping(length, libc::MAP_PRIVATE | libc::MAP_NORESERVE, 2 << 20)
 }
@@ -220,7 +209,7 @@ fn eat_pipes() -> Attempt {
     let mut eaten = 0;
     while eaten < WANTED {
         let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK)?;
-        // Above the user's share of large pipes they stay small.
+        // Beyond the user's share of large pipes, they stay small.
         let _ = fcntl(&write, FcntlArg::F_SETPIPE_SZ(PIECE as i32));
         while let Ok(count) = nix::unistd::write(&write, &piece) {
             eaten += count;

@@ -26,21 +26,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[22, 25, 26, 27, 30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "verbs-do-what-they-say-outside",
-            needs: &[Need::Program("python3")],
-            run: verbs_do_what_they_say_outside,
-        },
-        Scene {
-            name: "any-verbs-in-any-order",
-            needs: &[Need::Program("python3")],
-            run: any_verbs_in_any_order,
-        },
+        python_scene(
+            "verbs-do-what-they-say-outside",
+            verbs_do_what_they_say_outside,
+        ),
+        python_scene("any-verbs-in-any-order", any_verbs_in_any_order),
     ],
     actors: &[],
 };
 
-/// How many mixes are tried every day, and when there is time.
+/// How many mixes are tried: by default, and with `CELLS_LONG`.
 const MIXES: [u32; 2] = [10, 100];
 
 /// A mix proves nothing if its verbs do nothing: without a cell around them, the
@@ -67,7 +62,7 @@ fn any_verbs_in_any_order(stage: &Stage) -> Check {
     let mut runner = TestRunner::new(Config {
         cases,
         failure_persistence: None,
-        // Each step runs a cell.
+        // Each shrinking step runs a cell.
         max_shrink_iters: 24,
         ..Config::default()
     });

@@ -29,7 +29,7 @@ mod uncounted;
 mod unkillable;
 mod verdicts;
 
-/// Every subject, in the catalogue's order.
+/// Every suite, in the catalogue's order.
 pub(crate) const SUITES: &[&Suite] = &[
     &ends::SUITE,
     &unkillable::SUITE,

@@ -1,4 +1,4 @@
-//! More output than anybody wants, and readers that do not read.
+//! Floods of output, and readers that do not read.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -12,41 +12,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[25],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "a-gigabyte",
-            needs: &[],
-            run: a_gigabyte,
-        },
-        Scene {
-            name: "byte-by-byte",
-            needs: &[],
-            run: byte_by_byte,
-        },
-        Scene {
-            name: "both-streams-for-ever",
-            needs: &[],
-            run: both_streams_for_ever,
-        },
-        Scene {
-            name: "killed-for-output",
-            needs: &[],
-            run: killed_for_output,
-        },
-        Scene {
-            name: "killed-for-output-and-already-gone",
-            needs: &[],
-            run: killed_for_output_and_already_gone,
-        },
-        Scene {
-            name: "reader-that-stops",
-            needs: &[],
-            run: reader_that_stops,
-        },
-        Scene {
-            name: "reader-that-goes",
-            needs: &[],
-            run: reader_that_goes,
-        },
+        scene("a-gigabyte", a_gigabyte),
+        scene("byte-by-byte", byte_by_byte),
+        scene("both-streams-for-ever", both_streams_for_ever),
+        scene("killed-for-output", killed_for_output),
+        scene(
+            "killed-for-output-and-already-gone",
+            killed_for_output_and_already_gone,
+        ),
+        scene("reader-that-stops", reader_that_stops),
+        scene("reader-that-goes", reader_that_goes),
     ],
     actors: &[
         Actor {
@@ -91,13 +66,13 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// How much more the supervisor may hold resident for a gigabyte of output than
-/// for a byte: what is kept of it, as bytes, as text and as JSON.
+/// How much more memory the supervisor may use for a gigabyte of output than for a
+/// byte: the kept part as bytes, as text and as JSON.
 const FLAT: u64 = 2 << 20;
 const CAP: u64 = 256 << 10;
 
 fn a_gigabyte(stage: &Stage) -> Check {
-    // What it takes with next to no output.
+    // Its memory with next to no output.
     let quiet = stage
         .probe("output/flood", ["1", "1"])
         .limit("output", "256K")
@@ -115,7 +90,7 @@ fn a_gigabyte(stage: &Stage) -> Check {
     let cut = &run.record.truncated["stdout"];
     assert_eq!(cut.total, 1 << 30);
     assert!(cut.kept <= CAP && cut.kept > CAP / 2, "{cut:?}");
-    // Between head and tail stands how much is missing.
+    // Between head and tail stands the number of missing bytes.
     let kept = run.stdout().bytes().filter(|byte| *byte == b'x').count();
     assert!(
         (kept as u64).abs_diff(cut.kept) < 100,
@@ -193,8 +168,7 @@ fn killed_for_output_and_already_gone(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Passed through, the program blocks on its reader; its time runs all the
-/// same.
+/// Passed through, the program blocks on its reader; its time limit still applies.
 fn reader_that_stops(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let start = Instant::now();

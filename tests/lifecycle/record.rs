@@ -1,4 +1,4 @@
-//! Where the record goes, and what becomes of one that cannot be written.
+//! Destinations of the record, and records that cannot be written.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,41 +19,13 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 41],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "to-a-file",
-            needs: &[],
-            run: to_a_file,
-        },
-        Scene {
-            name: "to-a-descriptor",
-            needs: &[],
-            run: to_a_descriptor,
-        },
-        Scene {
-            name: "to-a-full-device",
-            needs: &[],
-            run: to_a_full_device,
-        },
-        Scene {
-            name: "to-a-full-disk",
-            needs: &[],
-            run: to_a_full_disk,
-        },
-        Scene {
-            name: "to-nowhere",
-            needs: &[],
-            run: to_nowhere,
-        },
-        Scene {
-            name: "through-a-planted-link",
-            needs: &[],
-            run: through_a_planted_link,
-        },
-        Scene {
-            name: "forged-on-every-descriptor",
-            needs: &[],
-            run: forged_on_every_descriptor,
-        },
+        scene("to-a-file", to_a_file),
+        scene("to-a-descriptor", to_a_descriptor),
+        scene("to-a-full-device", to_a_full_device),
+        scene("to-a-full-disk", to_a_full_disk),
+        scene("to-nowhere", to_nowhere),
+        scene("through-a-planted-link", through_a_planted_link),
+        scene("forged-on-every-descriptor", forged_on_every_descriptor),
     ],
     actors: &[
         Actor {
@@ -63,7 +35,7 @@ pub(crate) const SUITE: Suite = Suite {
                 args[1].parse().unwrap_or(0)
             },
         },
-        // Puts links in the places of a later call's files.
+        // Puts links at the paths of a later call's files.
         Actor {
             name: "plant",
             run: |args| {
@@ -93,7 +65,7 @@ pub(crate) const SUITE: Suite = Suite {
                     }
                 }
                 println!("{written}");
-                // The caller's streams are the program's own to write to.
+                // The program may write to the caller's streams.
                 let _ = std::io::stdout().write_all(forged);
                 7
             },
@@ -111,7 +83,7 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// A directory that cells write to, as the place of records and events.
+/// A directory that cells write to, as the destination of records and events.
 fn through_a_planted_link(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let shared = scratch.dir("shared", 0o777)?;
@@ -143,7 +115,7 @@ fn through_a_planted_link(stage: &Stage) -> Check {
     }
     assert_eq!(fs::read_to_string(&secret)?, "kept");
     assert_eq!(fs::read_dir(&elsewhere)?.count(), 0);
-    // Where no bind says so, the last component is not followed either.
+    // Without a bind of it, a link as the last component is not followed either.
     let words = ["--record", &record.to_string_lossy()];
     let process = stage
         .probe("record/say", ["x", "0"])
@@ -169,7 +141,7 @@ fn to_a_file(stage: &Stage) -> Check {
     );
     let record = cell::read(&path)?;
     assert_eq!((record.outcome, record.exit_code), (Outcome::Exit, 3));
-    // Passed through, it is the caller's, and not in the record.
+    // Passed through, the output is the caller's and not in the record.
     assert_eq!(record.stdout, None);
     Ok(())
 }
@@ -207,7 +179,7 @@ fn to_a_full_device(stage: &Stage) -> Check {
     let process = process::finish(&mut command, stage.within(10_000))?;
     tells_of(&process, "/dev/full");
 
-    // stdout is where the record goes with --json.
+    // With --json, the record goes to stdout.
     let mut command = stage.probe("record/say", ["hello", "0"]).command();
     let full = File::options().write(true).open("/dev/full")?;
     let status = command
@@ -237,7 +209,7 @@ fn to_a_full_disk(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A record that cannot be written is no success, and somebody must hear why.
+/// Without its record a call has not succeeded, and stderr must say why.
 fn tells_of(process: &process::Finished, operand: &str) {
     assert_eq!(process.code(), 125, "{}", process.complaint());
     let told = String::from_utf8_lossy(&process.stderr);
@@ -261,7 +233,7 @@ fn on_a_full_disk(dir: &str, command: &[String]) -> Check<i32> {
     Ok(status.code().unwrap_or(95))
 }
 
-/// What is wrong with the destination is known before the program runs.
+/// A bad destination is found before the program runs.
 fn to_nowhere(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let missing = scratch.join("missing/record.json");

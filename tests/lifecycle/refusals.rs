@@ -1,5 +1,5 @@
-//! Calls that are refused: nothing runs, and wherever the record was asked for,
-//! it says why.
+//! Calls that are refused: nothing runs, and the record gives the reason wherever it
+//! was asked for.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -19,51 +19,24 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 32],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "yield-the-record-that-was-asked-for",
-            needs: &[],
-            run: yield_the_record,
-        },
-        Scene {
-            name: "of-closed-descriptors",
-            needs: &[],
-            run: of_closed_descriptors,
-        },
-        Scene {
-            name: "of-descriptors-for-reading",
-            needs: &[],
-            run: of_descriptors_for_reading,
-        },
-        Scene {
-            name: "when-one-destination-cannot-be-opened",
-            needs: &[],
-            run: when_one_destination_cannot_be_opened,
-        },
-        Scene {
-            name: "of-two-readers-of-standard-input",
-            needs: &[],
-            run: of_two_readers_of_standard_input,
-        },
-        Scene {
-            name: "of-what-a-request-may-not-ask-for",
-            needs: &[],
-            run: of_what_a_request_may_not_ask_for,
-        },
-        Scene {
-            name: "of-caps-on-what-is-not-captured",
-            needs: &[],
-            run: of_caps_on_what_is_not_captured,
-        },
-        Scene {
-            name: "nobody-can-be-told-of",
-            needs: &[],
-            run: nobody_can_be_told_of,
-        },
-        Scene {
-            name: "standard-streams-as-files",
-            needs: &[],
-            run: standard_streams_as_files,
-        },
+        scene("yield-the-record-that-was-asked-for", yield_the_record),
+        scene("of-closed-descriptors", of_closed_descriptors),
+        scene("of-descriptors-for-reading", of_descriptors_for_reading),
+        scene(
+            "when-one-destination-cannot-be-opened",
+            when_one_destination_cannot_be_opened,
+        ),
+        scene(
+            "of-two-readers-of-standard-input",
+            of_two_readers_of_standard_input,
+        ),
+        scene("of-what-a-request-may-not-ask-for", of_what_a_request_may_not_ask_for),
+        scene(
+            "of-caps-on-what-is-not-captured",
+            of_caps_on_what_is_not_captured,
+        ),
+        scene("nobody-can-be-told-of", nobody_can_be_told_of),
+        scene("standard-streams-as-files", standard_streams_as_files),
     ],
     actors: &[],
 };
@@ -84,7 +57,7 @@ fn with_descriptor(command: &mut Command, file: &File, number: i32) {
     }
 }
 
-/// A program that leaves a file behind when it runs, and whether it did.
+/// A program that leaves a file behind when it runs, and a check for that file.
 struct Canary {
     dir: std::path::PathBuf,
 }
@@ -102,7 +75,7 @@ impl Canary {
     }
 }
 
-/// What is wrong, and a piece of the complaint.
+/// A wrong call, and a part of its error.
 const WRONG: [(&[&str], &str); 9] = [
     (&["--frob"], "unexpected argument '--frob'"),
     (&["--memory", "frob"], "`frob` is not a size"),
@@ -136,7 +109,7 @@ fn yield_the_record(stage: &Stage) -> Check {
         let refused = |more: &[&str]| -> Check<Finished> {
             let mut command = canary.cell(stage).command();
             let cellblock = command.get_program().to_owned();
-            // The destination comes last, behind what is wrong.
+            // The destination comes last, after the error.
             let given: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
             command = Command::new(cellblock);
             command
@@ -176,13 +149,14 @@ fn yield_the_record(stage: &Stage) -> Check {
         says(&serde_json::to_value(cell::read(&path)?)?);
         let tool: Value = serde_json::from_slice(&refused(&["--format", "tool"])?.stdout)?;
         assert_eq!(tool["isError"], true);
-        // Nothing was asked for: stderr says it all.
+        // No record was asked for: stderr has the error.
         assert!(refused(&[])?.stdout.is_empty());
     }
     Ok(())
 }
 
-/// Whatever number cellblock's own descriptors have: a closed one is never theirs.
+/// Whatever numbers cellblock's own descriptors have, a closed one never refers to
+/// them.
 fn of_closed_descriptors(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let canary = Canary {
@@ -330,7 +304,7 @@ fn of_caps_on_what_is_not_captured(stage: &Stage) -> Check {
         assert!(told.contains(piece) && told.contains("--json"), "{told}");
     }
     assert!(!canary.has_run()?);
-    // Where output is captured, the same options hold; a profile is for both.
+    // Where output is captured, the same options are accepted; a profile serves both.
     let captured = stage
         .probe("output/flood", ["100000", "1000"])
         .option(["--record", "-"])
@@ -344,7 +318,7 @@ fn of_caps_on_what_is_not_captured(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A reader that is gone and a full disk make the same exit code, at once.
+/// A reader that is gone and a full disk give the same exit code, at once.
 fn nobody_can_be_told_of(stage: &Stage) -> Check {
     let (reader, writer) = nix::unistd::pipe()?;
     drop(reader);
@@ -371,7 +345,7 @@ fn nobody_can_be_told_of(stage: &Stage) -> Check {
 }
 
 fn standard_streams_as_files(stage: &Stage) -> Check {
-    // The program gets nothing of the request.
+    // The program learns nothing of the request.
     let spec = "{\"argv\": [\"/bin/sh\", \"-c\", \"cat; echo end\"]}";
     let mut command = Command::new(&stage.cellblock);
     let path = stage.scratch()?;

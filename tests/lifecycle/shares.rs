@@ -1,5 +1,5 @@
-//! What a user has a share of, whatever namespaces his processes are in: a cell
-//! must not use up the caller's.
+//! Resources that the kernel counts per user, whatever the namespace: a cell must not
+//! use up the caller's share.
 
 use std::os::fd::OwnedFd;
 
@@ -17,31 +17,11 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[26, 41],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "inotify-instances",
-            needs: &[],
-            run: inotify_instances,
-        },
-        Scene {
-            name: "pseudo-terminals",
-            needs: &[],
-            run: pseudo_terminals,
-        },
-        Scene {
-            name: "queued-signals",
-            needs: &[],
-            run: queued_signals,
-        },
-        Scene {
-            name: "limits-of-processes",
-            needs: &[],
-            run: limits_of_processes,
-        },
-        Scene {
-            name: "supervisor-s-time",
-            needs: &[],
-            run: supervisors_time,
-        },
+        scene("inotify-instances", inotify_instances),
+        scene("pseudo-terminals", pseudo_terminals),
+        scene("queued-signals", queued_signals),
+        scene("limits-of-processes", limits_of_processes),
+        scene("supervisor-s-time", supervisors_time),
     ],
     actors: &[
         Actor {
@@ -58,7 +38,8 @@ pub(crate) const SUITE: Suite = Suite {
                 pause()
             },
         },
-        // Takes as many of the host's as it gets, and some more than a cell may.
+        // Takes as many of the host's as it gets, and tries for more than a cell may
+        // have.
         Actor {
             name: "take-terminals",
             run: |_| {
@@ -121,7 +102,7 @@ fn ask() -> i32 {
     }
 }
 
-/// Several cells at once: the kernel counts all of a user's together.
+/// Several cells at once: the kernel counts them together per user.
 fn inotify_instances(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let scratch = stage.scratch()?;
@@ -171,7 +152,7 @@ fn pseudo_terminals(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Counted against the caller as well.
+/// The caller's share is charged as well.
 fn queued_signals(stage: &Stage) -> Check {
     let actor = "shares/queue-signals";
     assert_eq!(said_outside(stage, actor)?, "1000");
@@ -204,13 +185,13 @@ fn limits_of_processes(stage: &Stage) -> Check {
         let line = format!("{} {}", bound(limit.soft), bound(limit.hard));
         assert_eq!(lines[number as usize], line, "{name}");
     }
-    // Piped core handlers run at 0, and at 1 they do not.
+    // The kernel runs a piped core handler at a limit of 0, but not at 1.
     assert_eq!(lines[libc::RLIMIT_CORE as usize], "1 1");
     Ok(())
 }
 
-/// What is denied is counted by the supervisor, on the caller's time: a program
-/// that asks on and on must not get much of that.
+/// The supervisor counts denials in the caller's time: a program that never stops
+/// asking must not get much of it.
 fn supervisors_time(stage: &Stage) -> Check {
     let mut command = stage
         .probe("shares/ask-for-what-is-denied", [])

@@ -1,4 +1,4 @@
-//! The supervisor killed, at any moment, or asked to stop.
+//! A supervisor that is killed at any moment, or asked to stop.
 
 use std::time::{Duration, Instant};
 
@@ -14,41 +14,20 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[20, 28],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "cgroup-is-named-after-it",
-            needs: &[],
-            run: cgroup_is_named_after_it,
-        },
-        Scene {
-            name: "killed-at-every-step",
-            needs: &[],
-            run: killed_at_every_step,
-        },
-        Scene {
-            name: "killed-while-running",
-            needs: &[],
-            run: killed_while_running,
-        },
-        Scene {
-            name: "killed-with-a-fork-bomb-inside",
-            needs: &[],
-            run: killed_with_a_fork_bomb_inside,
-        },
-        Scene {
-            name: "cancelled",
-            needs: &[],
-            run: cancelled,
-        },
-        Scene {
-            name: "cancelled-at-every-step",
-            needs: &[],
-            run: cancelled_at_every_step,
-        },
+        scene("cgroup-is-named-after-it", cgroup_is_named_after_it),
+        scene("killed-at-every-step", killed_at_every_step),
+        scene("killed-while-running", killed_while_running),
+        scene(
+            "killed-with-a-fork-bomb-inside",
+            killed_with_a_fork_bomb_inside,
+        ),
+        scene("cancelled", cancelled),
+        scene("cancelled-at-every-step", cancelled_at_every_step),
     ],
     actors: &[],
 };
 
-/// By this name leftovers are found, by these tests and by later calls.
+/// The name by which these tests and later calls find leftovers.
 fn cgroup_is_named_after_it(stage: &Stage) -> Check {
     let watch = stage.exec(["/bin/true"]).spawn()?;
     let pid = watch.pid();
@@ -77,7 +56,7 @@ fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Watch> {
         .spawn()
 }
 
-/// Kills cellblock, which cannot hear of it.
+/// Kills cellblock with a signal that it cannot handle.
 fn kill(watch: Watch) -> Check {
     watch.signal(Signal::SIGKILL)?;
     let ended = watch.until_end(Duration::from_secs(5))?;
@@ -85,7 +64,7 @@ fn kill(watch: Watch) -> Check {
     Ok(())
 }
 
-/// Waits until the program is there, under its own name.
+/// Waits until the program runs under its own name.
 fn wait_for_program(stage: &Stage, marker: &Marker) -> Check {
     let start = Instant::now();
     while !marker
@@ -131,7 +110,7 @@ fn killed_with_a_fork_bomb_inside(stage: &Stage) -> Check {
     marker.nothing_left_unattended(stage)
 }
 
-/// The record is written whoever ends the run, and says so.
+/// The record is written whichever side ends the run, and names it.
 fn cancelled(stage: &Stage) -> Check {
     for signal in [
         Signal::SIGTERM,
@@ -165,7 +144,7 @@ fn cancelled_at_every_step(stage: &Stage) -> Check {
         child.signal(Signal::SIGTERM)?;
         let process = child.until_end(stage.within(5_000))?;
         marker.nothing_left()?;
-        // Before it has taken charge of the signal, it simply dies of it.
+        // Until cellblock handles the signal, the signal kills it.
         if process.stdout.is_empty() && process.code() == 128 + libc::SIGTERM {
             continue;
         }

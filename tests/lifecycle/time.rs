@@ -1,4 +1,4 @@
-//! Time limits, and programs that will not hear of them.
+//! Time limits, and programs that evade them.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,16 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[27],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "sleeps-for-ever",
-            needs: &[],
-            run: sleeps_for_ever,
-        },
-        Scene {
-            name: "burns-and-ignores",
-            needs: &[],
-            run: burns_and_ignores,
-        },
-        Scene {
-            name: "burns-under-a-false-name",
-            needs: &[],
-            run: |stage| ends_by_cpu_time(stage, "time/burn-under-a-false-name"),
-        },
-        Scene {
-            name: "burns-in-short-lived-children",
-            needs: &[],
-            run: burns_in_short_lived_children,
-        },
-        Scene {
-            name: "burns-in-orphans",
-            needs: &[],
-            run: burns_in_orphans,
-        },
+        scene("sleeps-for-ever", sleeps_for_ever),
+        scene("burns-and-ignores", burns_and_ignores),
+        scene("burns-under-a-false-name", |stage| {
+            ends_by_cpu_time(stage, "time/burn-under-a-false-name")
+        }),
+        scene(
+            "burns-in-short-lived-children",
+            burns_in_short_lived_children,
+        ),
+        scene("burns-in-orphans", burns_in_orphans),
     ],
     actors: &[
         Actor {
@@ -57,7 +42,7 @@ pub(crate) const SUITE: Suite = Suite {
                 0
             },
         },
-        // Its name is to be taken for the numbers that follow it in /proc.
+        // A name that looks like the numbers after it in /proc.
         Actor {
             name: "burn-under-a-false-name",
             run: |_| {
@@ -101,7 +86,7 @@ pub(crate) const SUITE: Suite = Suite {
             run: |_| {
                 let start = Instant::now();
                 while start.elapsed() < Duration::from_secs(60) {
-                    // Nobody but init ever waits for the one that burns.
+                    // Only init waits for the process that uses the CPU.
                     let _ = raw::in_child(|| {
                         let _ = raw::fork(|| {
                             burn(Duration::from_millis(20));
@@ -171,7 +156,7 @@ fn burns_and_ignores(stage: &Stage) -> Check {
     ends_by_cpu_time(stage, "time/burn")
 }
 
-/// A limit that the kernel keeps for each process by itself never ends these.
+/// A limit that the kernel applies to each process separately never ends these.
 fn burns_in_short_lived_children(stage: &Stage) -> Check {
     ends_by_cpu_time(stage, "time/burn-in-children")
 }

@@ -1,4 +1,4 @@
-//! What the record says of a cell is what its program finds.
+//! The record's statements about a cell match what its program finds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,49 +16,17 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "namespaces",
-            needs: &[],
-            run: namespaces,
-        },
-        Scene {
-            name: "ids-and-privileges",
-            needs: &[],
-            run: ids_and_privileges,
-        },
-        Scene {
-            name: "layers-given-up",
-            needs: &[],
-            run: layers_given_up,
-        },
-        Scene {
-            name: "older-landlock",
-            needs: &[Need::Landlock(6)],
-            run: older_landlock,
-        },
-        Scene {
-            name: "ports-need-landlock-4",
-            needs: &[Need::Landlock(4)],
-            run: ports_need_landlock_4,
-        },
-        Scene {
-            name: "strict-refuses-fallbacks",
-            needs: &[],
-            run: strict_refuses_fallbacks,
-        },
-        Scene {
-            name: "usage",
-            needs: &[],
-            run: usage,
-        },
-        Scene {
-            name: "limits",
-            needs: &[],
-            run: limits,
-        },
+        scene("namespaces", namespaces),
+        scene("ids-and-privileges", ids_and_privileges),
+        scene("layers-given-up", layers_given_up),
+        scene("older-landlock", older_landlock).needs(&[Need::Landlock(6)]),
+        scene("ports-need-landlock-4", ports_need_landlock_4).needs(&[Need::Landlock(4)]),
+        scene("strict-refuses-fallbacks", strict_refuses_fallbacks),
+        scene("usage", usage),
+        scene("limits", limits),
     ],
     actors: &[
-        // What /proc tells a process of itself, as `name value` lines.
+        // What /proc shows a process about itself, as `name value` lines.
         Actor {
             name: "introspect",
             run: |_| {
@@ -92,7 +60,7 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// As the record names them.
+/// The names that the record uses.
 const NAMESPACES: [&str; 7] = ["user", "pid", "mount", "net", "ipc", "uts", "cgroup"];
 
 fn file_of(namespace: &str) -> &str {
@@ -181,7 +149,7 @@ fn ids_and_privileges(stage: &Stage) -> Check {
         ("2", true)
     );
     if stage.root() {
-        // None of root's own; the line is then empty.
+        // None of root's own groups; the line is then empty.
         assert!(!found.contains_key("Groups"), "{:?}", found.get("Groups"));
     }
     Ok(())
@@ -218,8 +186,8 @@ fn layers_given_up(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// An abstract socket of the host's is reached exactly where the record does
-/// not claim the scope that forbids it.
+/// An abstract socket of the host can be reached exactly when the record does not claim
+/// the scope that forbids it.
 fn older_landlock(stage: &Stage) -> Check {
     let name = format!("cellblock-truth-{}", std::process::id());
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
@@ -287,7 +255,7 @@ fn usage(stage: &Stage) -> Check {
         let usage = &run.record.usage;
         usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0)
     };
-    // It burns 200 ms of CPU time, in a grandchild.
+    // It uses 200 ms of CPU time in a grandchild.
     let more = cpu(&busy) - cpu(&idle);
     assert!((150.0..400.0).contains(&more), "{more} ms");
     assert!(
@@ -298,7 +266,7 @@ fn usage(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The limits that the kernel keeps for each process.
+/// The limits that the kernel applies to each process.
 fn limits(stage: &Stage) -> Check {
     let run = stage
         .probe("truth/limits", [])

@@ -1,6 +1,6 @@
-//! Memory without a cgroup: each kind that a process can have without being
-//! charged for it is counted or refused, or the record's `best effort` is about
-//! it. Each is taken outside first, where it is really used.
+//! Memory without a cgroup: each kind of memory that is charged to no process is
+//! counted, refused, or covered by the record's `best effort`. Each is taken outside
+//! first, to show that it is really used.
 
 use std::time::Duration;
 
@@ -16,41 +16,37 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[26, 39],
     attacks: &[],
     scenes: &[
-        takes("memfd", |stage| {
+        scene("memfd", |stage| {
             take(stage, "memfd", Refused(Errno::ENOSYS))
         }),
-        takes("shared-unmapped", |stage| {
+        scene("shared-unmapped", |stage| {
             take(stage, "shared-unmapped", Refused(Errno::EPERM))
         }),
-        takes("zero-device", |stage| {
+        scene("zero-device", |stage| {
             take(stage, "zero-device", Refused(Errno::EACCES))
         }),
-        takes("sysv-segment", |stage| {
+        scene("sysv-segment", |stage| {
             take(stage, "sysv-segment", Refused(Errno::ENOSYS))
         }),
-        takes("sysv-semaphores", |stage| {
+        scene("sysv-semaphores", |stage| {
             take(stage, "sysv-semaphores", Refused(Errno::ENOSYS))
         }),
-        takes("sysv-messages", |stage| {
+        scene("sysv-messages", |stage| {
             take(stage, "sysv-messages", Refused(Errno::ENOSYS))
         }),
-        takes("rulesets", |stage| {
+        scene("rulesets", |stage| {
             take(stage, "rulesets", Refused(Errno::ENOSYS))
         }),
-        takes("futex-hash", |stage| {
+        scene("futex-hash", |stage| {
             take(stage, "futex-hash", Refused(Errno::EPERM))
         }),
-        takes("dead-leader", |stage| take(stage, "dead-leader", Counted)),
-        takes("page-tables", |stage| take(stage, "page-tables", Counted)),
-        takes("shm-file", |stage| take(stage, "shm-file", Counted)),
-        takes("copied-pages", |stage| take(stage, "copied-pages", Counted)),
-        takes("sockets", |stage| take(stage, "sockets", BestEffort)),
-        takes("pipes", |stage| take(stage, "pipes", BestEffort)),
-        Scene {
-            name: "shared-pages-count-once",
-            needs: &[],
-            run: shared_pages_count_once,
-        },
+        scene("dead-leader", |stage| take(stage, "dead-leader", Counted)),
+        scene("page-tables", |stage| take(stage, "page-tables", Counted)),
+        scene("shm-file", |stage| take(stage, "shm-file", Counted)),
+        scene("copied-pages", |stage| take(stage, "copied-pages", Counted)),
+        scene("sockets", |stage| take(stage, "sockets", BestEffort)),
+        scene("pipes", |stage| take(stage, "pipes", BestEffort)),
+        scene("shared-pages-count-once", shared_pages_count_once),
     ],
     actors: &[
         Actor {
@@ -60,7 +56,7 @@ pub(crate) const SUITE: Suite = Suite {
                     Ok(()) => println!("has it"),
                     Err(errno) => println!("refused with {errno:?}"),
                 }
-                // Time for whoever looks from outside.
+                // Leaves the harness time to measure.
                 std::thread::sleep(Duration::from_millis(300));
                 77
             },
@@ -84,7 +80,7 @@ pub(crate) const SUITE: Suite = Suite {
     ],
 };
 
-/// What becomes of it in a cell.
+/// What happens to it in a cell.
 enum Fate {
     Refused(Errno),
     Counted,
@@ -94,16 +90,8 @@ use Fate::{BestEffort, Counted, Refused};
 
 const WANTED: usize = 160 << 20;
 const LIMIT: u64 = 64 << 20;
-/// What cellblock, the probe and a late look may come to.
+/// The memory of cellblock and the probe, and what a late check misses.
 const SLACK: u64 = 100 << 20;
-
-const fn takes(name: &'static str, run: fn(&Stage) -> Check) -> Scene {
-    Scene {
-        name,
-        needs: &[],
-        run,
-    }
-}
 
 fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
     let outside = Wall::build(kind);
@@ -163,7 +151,7 @@ fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
     Ok(())
 }
 
-/// Nobody dies for pages that eight processes have together.
+/// Pages that eight processes share are not counted eight times.
 fn shared_pages_count_once(stage: &Stage) -> Check {
     let run = stage
         .probe("uncounted/share", [])
@@ -303,7 +291,7 @@ fn sysv_messages() -> Attempt {
 fn rulesets() -> Attempt {
     const RULES: u64 = 60_000;
     for _ in 0..12 {
-        // Handles nothing but the two TCP rights.
+        // Handles only the two TCP rights.
         let handled = [0_u64, 3];
         let fd = call!(SYS_landlock_create_ruleset, &handled, 16, 0)?;
         for port in 0..RULES {
@@ -339,7 +327,7 @@ fn dead_leader() -> Attempt {
                 std::thread::sleep(Duration::from_secs(2));
                 std::process::exit(0);
             });
-            // Ends this thread alone.
+            // Ends this thread only.
             call!(SYS_exit, 0).map_or(1, |_| 0)
         })?;
     }
@@ -347,7 +335,8 @@ fn dead_leader() -> Attempt {
     Ok(())
 }
 
-/// Reads one page of each two megabytes: a page table each, and no other page.
+/// Reads one page in every two megabytes, which needs a page table each and no other
+/// page.
 fn page_tables() -> Attempt {
     const STRIDE: usize = 2 << 20;
     let length = WANTED / 4096 * STRIDE;
@@ -361,7 +350,7 @@ fn page_tables() -> Attempt {
     Ok(())
 }
 
-/// Pages that many processes have together become each one's own.
+/// Shared pages become private ones of each process.
 fn copied_pages() -> Attempt {
     const CHILDREN: usize = 12;
     let mut piece = vec![1_u8; WANTED / CHILDREN];

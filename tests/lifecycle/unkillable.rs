@@ -1,5 +1,5 @@
-//! A process that cannot be killed for now: it waits in the kernel for a file
-//! system that does not answer. The call must not wait with it.
+//! A process that cannot be killed for now: it waits in the kernel for a file system
+//! that does not answer. The call must not wait with it.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -20,11 +20,11 @@ pub(crate) const SUITE: Suite = Suite {
     name: "unkillable",
     covers: &[24],
     attacks: &[],
-    scenes: &[Scene {
-        name: "blocked-in-a-dead-file-system",
-        needs: &[Need::Device("/dev/fuse")],
-        run: blocked_in_a_dead_file_system,
-    }],
+    scenes: &[scene(
+        "blocked-in-a-dead-file-system",
+        blocked_in_a_dead_file_system,
+    )
+    .needs(&[Need::Device("/dev/fuse")])],
     actors: &[
         Actor {
             name: "look",
@@ -72,13 +72,13 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
         "nothing told: {}",
         run.json
     );
-    // With its server the file system ends, and with that the wait.
+    // Ending the server ends the file system, and with it the wait.
     marker.nothing_left_unattended(stage)
 }
 
 fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
     private::enter()?;
-    // The kernel wants it opened by somebody of the namespace of the mount.
+    // The kernel demands that a process of the mount's user namespace opens it.
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     let options = format!(
@@ -100,7 +100,7 @@ fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
     Ok(status?.code().unwrap_or(95))
 }
 
-/// Lets itself be mounted and shown, and does not answer whoever looks inside
+/// Answers the mount and the look at the directory, but no access inside
 /// (`linux/fuse.h`).
 fn serve(mut device: &File) -> i32 {
     const GETATTR: u32 = 3;
@@ -126,7 +126,7 @@ fn serve(mut device: &File) -> i32 {
         reply.extend(error.to_ne_bytes());
         reply.extend(unique);
         reply.extend(body);
-        // Some requests want no answer, and the kernel says so.
+        // Some requests expect no answer.
         let _ = device.write_all(&reply);
     }
     0

@@ -1,5 +1,5 @@
-//! Verdicts rest on what was measured: each limit as a program reaches it, and
-//! beside it a program that only says or looks so.
+//! Verdicts rest on measurements: each limit as a program reaches it, and beside it a
+//! program that only claims or appears to.
 
 use record::Category;
 
@@ -11,41 +11,26 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[30, 38],
     attacks: &[],
     scenes: &[
-        Scene {
-            name: "nothing-forged-passes-for-a-limit",
-            needs: &[Need::Program("python3")],
-            run: |stage| all(stage, FORGED),
-        },
-        Scene {
-            name: "limits-that-are-reached-are-named",
-            needs: &[Need::Program("python3")],
-            run: |stage| all(stage, REAL),
-        },
-        Scene {
-            name: "words-of-node-pass-for-nothing",
-            needs: &[Need::Program("node")],
-            run: |stage| all(stage, NODE),
-        },
-        Scene {
-            name: "a-disk-that-was-emptied-was-full",
-            needs: &[],
-            run: emptied_disk,
-        },
-        Scene {
-            name: "probes-of-node-are-not-the-codes",
-            needs: &[Need::Program("node")],
-            run: probes_of_node,
-        },
+        python_scene("nothing-forged-passes-for-a-limit", |stage| {
+            all(stage, FORGED)
+        }),
+        python_scene("limits-that-are-reached-are-named", |stage| {
+            all(stage, REAL)
+        }),
+        scene("words-of-node-pass-for-nothing", |stage| all(stage, NODE))
+            .needs(&[Need::Program("node")]),
+        scene("a-disk-that-was-emptied-was-full", emptied_disk),
+        scene("probes-of-node-are-not-the-codes", probes_of_node).needs(&[Need::Program("node")]),
     ],
     actors: &[],
 };
 
-/// One program, and what its record says.
+/// One program, and what its record must say.
 struct Row {
     language: &'static str,
     options: &'static [[&'static str; 2]],
     code: &'static str,
-    /// Any of these: what is measured depends on the mechanism.
+    /// Any of these: the mechanism decides what is measured.
     outcomes: &'static [Outcome],
     categories: &'static [Category],
     /// The one limit that was hit.
@@ -93,7 +78,7 @@ const fn forged(
 const THREADS: &str = "import threading, time
 for i in range(20): threading.Thread(target=time.sleep, args=(1,), daemon=True).start()";
 
-/// Holds what it got until someone has looked.
+/// Keeps its memory until the watchdog has seen it.
 const FORKS: &str = "import os, time
 try:
     for i in range(20):
@@ -104,7 +89,7 @@ except OSError:
 #[rustfmt::skip]
 const REAL: &[Row] = &[
     real("python", &[["--memory", "64M"]], "x = [b'y' * 1000000 + bytes([i % 256]) for i in range(1000)]", &[Outcome::Memory], Memory, Some("memory"), "its limit of 64M"),
-    // One large allocation is refused by RLIMIT_DATA, and never in use.
+    // RLIMIT_DATA refuses one large allocation, which is never in use.
     real("python", &[["--memory", "64M"], ["--cgroup", "none"]], "x = bytearray(200 << 20)", &[Outcome::Error], Memory, None, "the limit is 64M, and at most "),
     real("python", &[["--processes", "8"]], THREADS, &[Outcome::Error, Outcome::Processes], Processes, None, "8 processes and threads"),
     real("python", &[["--processes", "8"]], FORKS, &[Outcome::Processes], Processes, Some("processes"), "its limit of 8"),
@@ -177,7 +162,7 @@ fn check(stage: &Stage, row: &Row) -> Check {
         let (words, json) = (row.words, &run.json);
         return Err(fail(format!("{}: {words:?} wanted: {json}", row.code)));
     }
-    // A limit that only some mechanisms measure is in no row.
+    // Limits that only some mechanisms measure are in no row.
     let measured_by_some = record.outcome == Outcome::Processes && row.hit.is_none();
     let hit = hits(&run);
     let expected: Vec<&str> = row.hit.into_iter().collect();
@@ -187,7 +172,7 @@ fn check(stage: &Stage, row: &Row) -> Check {
     Ok(())
 }
 
-/// The limits that were hit, but for the CPUs, which hold everything back.
+/// The limits that were hit, without the CPUs, which every busy program hits.
 fn hits(run: &Run) -> Vec<&str> {
     let limits = run.record.limits.iter();
     limits
@@ -196,7 +181,7 @@ fn hits(run: &Run) -> Vec<&str> {
         .collect()
 }
 
-/// Seen or not, depending on when someone looked; but never denied.
+/// Whether the hit was seen depends on the moment of the check; it is never denied.
 fn emptied_disk(stage: &Stage) -> Check {
     let code = "head -c 3000000 /dev/zero > /tmp/x; rm /tmp/x; exit 1";
     let run = stage.code("bash", code).limit("tmp-size", "1M").run()?;
@@ -212,8 +197,8 @@ fn emptied_disk(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Node tries io_uring by itself at every start: not the code's doing. The same
-/// call from a thread that the code starts is.
+/// Node itself tries io_uring at every start. The same call from a thread that the code
+/// starts is the code's.
 fn probes_of_node(stage: &Stage) -> Check {
     let node = |code| {
         let node = stage.code("javascript", code);

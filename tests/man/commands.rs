@@ -86,7 +86,7 @@ fn synopsis(command: &Command, name: &str) -> String {
     roff.to_roff()
 }
 
-/// What belongs to a command's description and not to its help.
+/// The part of a command's description that `--help` leaves out.
 fn extra(name: &str) -> String {
     let mut roff = Roff::new();
     if name == "cellblock-plan" {

@@ -8,7 +8,7 @@ pub(crate) fn words(roff: &mut Roff, text: &str) {
 }
 
 pub(crate) fn inlines(text: &str) -> Vec<Inline> {
-    // Links of the source's documentation mean nothing in a manual page.
+    // Links of the source's documentation have no meaning in a manual page.
     let text = text.replace("[`", "`").replace("`]", "`");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let pieces = text

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::prose::{inlines, paragraphs, words};
 
-/// What a page does its own way.
+/// The particulars of a page.
 pub(crate) struct Style<'a> {
     /// The heading of the fields outside of all tables.
     pub(crate) root: &'a str,

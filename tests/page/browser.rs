@@ -15,7 +15,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Looks for one; where there is none, says on stderr which test cannot run.
+    /// Looks for one; without one, reports on stderr which test is skipped.
     pub(crate) fn find(test: &str) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path)
@@ -90,7 +90,7 @@ impl Browser {
         })
     }
 
-    /// What is seen of a page.
+    /// A screenshot of a page.
     pub(crate) fn screenshot(&self, page: &str, width: u32) -> Picture {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("page.png");

@@ -16,7 +16,7 @@ use record::json::Json;
 use record::{CodeError, Record};
 use serde_json::{Value, json};
 
-/// What may stand in a page, whatever the record says.
+/// The tags that a page may have, whatever the record says.
 const TAGS: [&str; 41] = [
     "article",
     "b",
@@ -105,7 +105,7 @@ fn sample(name: &str) -> Record {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Replaces every text of the record, wherever it is; keys of maps too.
+/// Replaces every string of the record, including keys of maps.
 fn poisoned(value: Value, payload: &str) -> Value {
     match value {
         Value::String(_) => json!(payload),
@@ -121,7 +121,7 @@ fn poisoned(value: Value, payload: &str) -> Value {
     }
 }
 
-/// A record in which all that may come out of a cell is `payload`.
+/// A record in which everything that a cell controls is `payload`.
 fn hostile(payload: &str) -> Record {
     let mut record = sample("rich");
     let text = || Some(payload.to_owned());

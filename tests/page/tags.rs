@@ -58,7 +58,7 @@ fn read(text: &str) -> (Tag, &str) {
     }
 }
 
-/// The page without what stands in attributes.
+/// The page without its attributes.
 pub(crate) fn without_attributes(page: &str) -> String {
     let pieces = page.split('"').enumerate();
     pieces

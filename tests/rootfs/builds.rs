@@ -32,7 +32,7 @@ version = ["sh", "-c", "echo 1.0"]
 bash = ["sh", "/recipe/smoke.sh"]
 "#;
 
-/// Why nothing can be built here, if so.
+/// Why nothing can be built here, if that is so.
 fn obstacle() -> Option<String> {
     for tool in ["/usr/bin/apt-get", "/usr/bin/dpkg-deb"] {
         if !Path::new(tool).exists() {
@@ -171,7 +171,7 @@ fn added_packages_share_what_they_are_added_to() {
     };
     assert_eq!(inode("tiny"), inode("more"));
     assert!(place.tree("more", "usr/bin/sed").exists());
-    // The rules of its base hold for what is added.
+    // The rules of the base apply to added packages.
     assert!(!place.tree("more", "usr/share/man").exists());
     built(&call(&place, &["verify", "tiny", "more"]));
     call(&place, &["add", "tiny", "--npm", "x"]).assert_refused("Node.js");
@@ -266,7 +266,7 @@ fn a_lost_network_is_one_error_with_a_way_out() {
     let folder = recipe(&place, GOOD);
     let mut command = command(&place, &["build", folder.to_str().unwrap()]);
     command.env("XDG_CACHE_HOME", place.path("cache"));
-    // Nobody listens on the port for discarding.
+    // No server listens on the discard port.
     for name in ["http_proxy", "HTTP_PROXY"] {
         command.env(name, "http://127.0.0.1:9");
     }

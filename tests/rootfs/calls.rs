@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A directory with a store in it, and room for sources.
+/// A directory with a store, and room for sources.
 pub(crate) struct Place {
     base: tempfile::TempDir,
 }
@@ -99,7 +99,7 @@ impl Place {
         self.store().join(name).join(path)
     }
 
-    /// What is in the store but names: trees, drafts.
+    /// The entries of the store that are not names: trees, drafts.
     pub(crate) fn trees(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.store().join(".trees")) else {
             return Vec::new();

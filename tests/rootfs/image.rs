@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// A tar archive in the making; names are taken as they are.
+/// A tar archive being written; names are taken as they are.
 pub(crate) struct Layer(Builder<Vec<u8>>);
 
 impl Layer {
@@ -64,9 +64,11 @@ impl Layer {
     /// bash with its libraries, as they are on this host, and a Python that is
     /// a script.
     pub(crate) fn interpreters(mut self) -> Self {
-        let said = Command::new("ldd").arg("/bin/bash").output().unwrap();
-        let said = String::from_utf8(said.stdout).unwrap();
-        let libraries = said.split_whitespace().filter(|word| word.starts_with('/'));
+        let output = Command::new("ldd").arg("/bin/bash").output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let libraries = printed
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'));
         for path in libraries.chain(["/bin/bash"]) {
             self = self.program(path, fs::read(path).unwrap());
         }

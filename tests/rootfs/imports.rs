@@ -1,4 +1,4 @@
-//! What comes in, and what does not.
+//! Imports: entries that are unpacked, and entries that are left out.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -72,7 +72,7 @@ fn an_image_with_every_trick_is_imported_without_them() {
     assert_eq!(document["stripped"], 1);
     let manifest = &document["manifest"];
     assert_eq!(complaints(manifest), [""; 0]);
-    // What states a version by running it; `node` is no program.
+    // A program that states a version when it runs; `node` is not executable.
     let interpreters = manifest["interpreters"].as_object().unwrap();
     let languages: Vec<&String> = interpreters.keys().collect();
     assert_eq!(languages, ["bash", "python"]);
@@ -172,7 +172,7 @@ fn every_kind_of_source_gives_the_same_tree() {
     for (source, digest) in &digests {
         assert_eq!(*digest, digests[0].1, "{}", source.display());
     }
-    // The last one only: what it replaced is swept.
+    // Only the last one: the trees that it replaced are deleted.
     assert_eq!(place.trees().len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! Interrupted, at once, on a full disk; and what a cell sees.
+//! Interrupted imports, several at once, a full disk, and trees in use by cells.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::calls::{Ended, Place};
 use super::image::Layer;
 
-/// An import that is in the middle of its work.
+/// An import in progress.
 fn begun(place: &Place) -> Child {
     let source = place.path("source");
     for directory in 0..30 {
@@ -126,11 +126,11 @@ fn a_full_disk_is_one_clear_error() {
         .output()
         .unwrap();
     let mut ended = Ended::of(&output);
-    let said: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let printed: Vec<&str> = ended.stdout.split_whitespace().collect();
     let store = place.store().display().to_string();
     let trees = format!("{store}/.trees:");
     assert_eq!(
-        said,
+        printed,
         ["125", &format!("{store}:"), ".lock", ".trees", &trees],
         "{}",
         ended.stderr
@@ -162,9 +162,9 @@ fn verify_names_what_changed_and_says_so_by_its_status() {
         "some: etc/\\x1b[2J: added\nsome: etc/x: content\n"
     );
     let verified = place.rootfs(&["verify", "--json", "some"]);
-    let said: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
-    assert_eq!(said[0]["intact"], false);
-    assert_eq!(said[0]["differences"][1]["change"], "content");
+    let document: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+    assert_eq!(document[0]["intact"], false);
+    assert_eq!(document[0]["differences"][1]["change"], "content");
     place
         .rootfs(&["verify", "other"])
         .assert_refused("no such rootfs");
@@ -252,11 +252,11 @@ fn a_cell_keeps_its_tree_until_it_ends() {
     let removed = place.rootfs(&["remove", "some"]);
     assert_eq!(removed.status, 0, "{}", removed.stderr);
     cell.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
-    assert_eq!(said, "old\n");
+    let mut printed = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut printed).unwrap();
+    assert_eq!(printed, "old\n");
     assert!(cell.wait().unwrap().success());
-    // Nothing needs it any more: the next change sweeps it.
+    // Nothing refers to it any more: the next change sweeps it.
     let again = place.rootfs(&["remove", "some"]);
     again.assert_refused("no such rootfs");
     place.import("other", &place.path("small.tar")).json();

@@ -10,7 +10,7 @@ fn schema() -> Value {
     schemars::schema_for!(Manifest).to_value()
 }
 
-/// What is wrong with a manifest.
+/// The errors of a manifest against the schema.
 pub(crate) fn complaints(manifest: &Value) -> Vec<String> {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let errors = validator.iter_errors(manifest);

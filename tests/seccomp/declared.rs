@@ -1,5 +1,5 @@
-//! What a policy says about a call, read from the policy itself and not from
-//! the program.
+//! The answer of a policy to a call, read from the policy itself and not from the
+//! program.
 
 use std::collections::BTreeSet;
 
@@ -98,8 +98,8 @@ pub(crate) fn arguments(policy: &Policy, (arch, unheld): Variant, nr: u32) -> Ve
     all
 }
 
-/// Numbers worth asking about: all that exist, all near a border, and samples of
-/// the rest.
+/// Call numbers to test: all that exist, those near a boundary, and samples of the
+/// rest.
 pub(crate) fn numbers() -> impl Iterator<Item = u32> {
     let borders = [
         0x3fff_ffff,

@@ -1,4 +1,4 @@
-//! Loading a filter for real, in a process that is there for nothing else.
+//! Loads real filters, each in a process of its own.
 
 use std::os::fd::RawFd;
 
@@ -55,7 +55,7 @@ impl Call {
         })
     }
 
-    /// Makes the call in this very thread.
+    /// Makes the call in this thread.
     pub(crate) fn here(&self) -> Ended {
         match self.make() {
             error @ ..0 => Ended::Failed(-error as i32),
@@ -64,8 +64,8 @@ impl Call {
     }
 }
 
-/// Forks, lets the child do `work` on memory that is there already, and tells how
-/// the child ended; what `work` returns is taken as a system call's result.
+/// Forks, lets the child do `work` on existing memory, and returns how the child ended;
+/// the result of `work` counts as a system call's.
 pub(crate) fn in_child(work: impl FnOnce() -> c_long) -> Ended {
     // SAFETY: the child only makes system calls and ends, so it needs nothing
     // that another thread of the parent may have held at the fork.

@@ -97,7 +97,7 @@ fn terminal_ioctls_are_denied_whatever_the_upper_half_says() {
             Ended::Succeeded
         );
         assert_denied(EPERM, "ioctl", &[fd, high | 0x5423, n_tty]);
-        // No controlling terminal is at hand: ENOTTY without the filter.
+        // Without a controlling terminal: ENOTTY without the filter.
         assert_denied(EPERM, "ioctl", &[NO_FD, high | 0x5412, unused]);
         assert_denied(EPERM, "ioctl", &[NO_FD, high | 0x541c, unused]);
     }
@@ -123,7 +123,7 @@ fn only_harmless_sockets_can_be_made() {
     assert_denied(EAFNOSUPPORT, "socket", &[netlink, raw, 15]);
     assert_denied(EAFNOSUPPORT, "socket", &[inet, datagram, 1]);
     assert_denied(EAFNOSUPPORT, "socket", &[HIGH | netlink, raw, HIGH | 15]);
-    // What a kernel may not have at all.
+    // Calls that a kernel may lack.
     for (family, kind) in [
         (vsock, stream),
         (packet, raw),

@@ -3,7 +3,7 @@
 
 use cell::plan::seccomp::Insn;
 
-/// What a program looks at.
+/// The data that a program checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Data {
     pub(crate) nr: u32,

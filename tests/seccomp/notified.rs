@@ -96,7 +96,7 @@ fn the_listener_hears_of_denied_numbers_and_denied_arguments() {
     );
 }
 
-/// Where the supervisor has gone, what is denied stays denied.
+/// Without the supervisor, denied calls stay denied.
 #[test]
 fn without_its_listener_the_filter_still_denies() {
     let filter = precompiled("default", true, Unheld::default()).unwrap();

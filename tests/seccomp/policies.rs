@@ -117,8 +117,8 @@ fn every_name_is_a_call_of_this_very_name_somewhere() {
     assert_eq!(Arch::Aarch64.name(79), Some("newfstatat"));
 }
 
-/// The catalogue of attacks names these; a policy that lets one through by
-/// mistake must not pass for sound.
+/// The attack catalogue names these; a policy that allows one by mistake must not count
+/// as sound.
 #[test]
 fn dangerous_calls_are_denied_by_every_built_in_policy() {
     let dangerous = [
@@ -235,8 +235,8 @@ fn strict_executes_nothing_that_is_in_no_directory() {
     );
 }
 
-/// A second opinion on the whole of it: a policy that only allows and ignores
-/// is also something that seccompiler alone can express.
+/// A second opinion on the whole: seccompiler alone can express a policy that only
+/// allows and ignores.
 #[test]
 fn a_policy_of_two_actions_equals_plain_seccompiler() {
     let mut json: Value =
@@ -280,7 +280,7 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
             assert_eq!(walks[0].0, walks[1].0, "what the kernel can cache");
             steps = [steps[0] + walks[0].1, steps[1] + walks[1].1];
         }
-        // Loading costs a fixed amount, one for each instruction, and the walk.
+        // Loading costs a fixed amount, one unit per instruction, and the walk.
         assert!(
             ours.len() * 7 < plain.len(),
             "{} against {}",

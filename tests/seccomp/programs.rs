@@ -1,4 +1,4 @@
-//! Real programs behind the filters do what they do without.
+//! Real programs do the same behind the filters as without.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
@@ -27,7 +27,7 @@ fn run(filter: Option<&'static Compiled>, argv: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Whether this host has `program`; says so if not.
+/// Whether this host has `program`; reports it if not.
 fn available(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());

@@ -1,4 +1,4 @@
-//! Policies that nobody would write, so that no shape of program goes untried.
+//! Policies that no person would write, to try programs of every shape.
 
 use cell::plan::seccomp::{Arch, Policy};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn group(call: &'static str) -> impl Strategy<Value = Value> {
 }
 
 fn condition() -> impl Strategy<Value = Value> {
-    // Two arguments suffice to mix them, and keep the number of cases down.
+    // Two arguments are enough to mix them, and keep the number of cases small.
     let mask = prop_oneof![Just(None), any::<u64>().prop_map(Some)];
     (0..2_u8, any::<bool>(), mask, any::<u64>()).prop_map(|(arg, wide, mask, value)| {
         let counts = if wide { u64::MAX } else { u64::from(u32::MAX) };

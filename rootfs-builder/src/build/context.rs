@@ -8,7 +8,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::adopt::adopt;
 use crate::errors::failed;
-use crate::files::{FileType, give_to, make_directory, make_empty, set_mode, walk};
+use crate::files::{FileType, give_to, lock_directory, make_directory, make_empty, set_mode, walk};
 use crate::job::Job;
 use crate::packages::Cache;
 use crate::store::{Draft, fresh_id};
@@ -82,7 +82,7 @@ impl BuildContext {
         })
     }
 
-    /// Runs a tool that writes to an empty directory, and moves what it wrote into
+    /// Runs a tool that writes to an empty directory, and moves its files into
     /// the tree. Returns its standard output.
     pub(crate) fn install(&self, tree: &Path, tool: Tool) -> Result<String> {
         self.install_from(&self.directory("out")?, tree, tool)
@@ -127,10 +127,8 @@ impl Scratch {
         make_directory(parent)?;
         remove_unlocked(parent);
         let path = parent.join(fresh_id());
-        make_empty(&path)?;
+        let lock = lock_directory(&path)?;
         set_mode(&path, 0o755)?;
-        let file = File::open(&path).map_err(failed("open", &path))?;
-        let lock = sys::flock(file, FlockArg::LockExclusive).map_err(failed("flock", &path))?;
         Ok(Self { path, _lock: lock })
     }
 }

@@ -193,8 +193,7 @@ impl<R: Read> Read for Checked<R> {
         let got = self.inner.read(buffer)?;
         self.hasher.update(&buffer[..got]);
         if got == 0 && !buffer.is_empty() && !self.wanted.is_empty() {
-            let found = self.hasher.finalize_reset();
-            let found = hex(&found);
+            let found = hex(&self.hasher.finalize_reset());
             // Readers may read the end again.
             let wanted = std::mem::take(&mut self.wanted);
             if found != wanted {

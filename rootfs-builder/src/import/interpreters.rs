@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::tool::{Failure, Tool};
 use cell::drivers;
 use cell::rootfs::{Interpreter, Tree};
-use cell::run;
-use cell::spec::{self, Ask, Bytes, Mode, Partial, RootfsRef, Stdin, Stdio};
-use record::error::{Result, SetupError, Step};
-use record::{Outcome, Record};
+use cell::spec::RootfsRef;
+use record::error::{Result, Step};
 
 /// Time for an interpreter to print its version; a Java machine needs a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The languages' interpreters in the tree in `directory`, with the versions that they
-/// state when run in a cell there. One that does not run is left out.
+/// print in a cell on it. Interpreters that do not run are left out.
 ///
 /// # Errors
-/// The tree is no rootfs, or no cell can be set up on this host.
+/// The tree is not a rootfs, or this host cannot run cells.
 pub(super) fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> {
     let tree = Tree::find(&RootfsRef::Dir(directory.to_owned()), None, None)?;
     let mut versions: BTreeMap<&str, Option<String>> = BTreeMap::new();
@@ -31,7 +30,7 @@ pub(super) fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> 
             // Languages may share an interpreter.
             let version = match versions.get(path) {
                 Some(known) => known.clone(),
-                None => ask(directory, Path::new(path))?,
+                None => ask(directory, path)?,
             };
             versions.insert(path, version.clone());
             if let Some(version) = version {
@@ -53,49 +52,21 @@ fn own_first(paths: &[&'static str]) -> Vec<&'static str> {
     paths
 }
 
-/// The version that the program at `path` prints.
-fn ask(directory: &Path, path: &Path) -> Result<Option<String>> {
-    let ask = Ask {
-        mode: Mode::Exec,
-        cwd: "/".as_ref(),
-        stdio: Stdio::Capture,
-    };
-    let partial = Partial {
-        argv: Some(vec![path.into(), "--version".into()]),
-        ..Partial::default()
-    };
-    let mut spec = spec::load(&ask, None, partial)?;
-    spec.rootfs = RootfsRef::Dir(directory.to_owned());
-    spec.stdin = Stdin::Null;
-    spec.limits.wall = Some(PATIENCE);
-    spec.limits.memory = Some(Bytes::mib(1024));
-    let record = run::execute(&spec, Instant::now());
-    match record.outcome {
-        Outcome::Ok => Ok(version(&record)),
-        Outcome::Cancelled => Err(SetupError::new(
-            Step::Store,
-            "interrupted; nothing is left of it",
-        )),
-        Outcome::Setup => match record.setup_error {
-            // A program for another machine, or without its loader.
-            Some(error) if error.step == Step::Exec => Ok(None),
-            Some(error) => Err(error),
-            None => Ok(None),
-        },
-        _ => Ok(None),
+/// The version that the program at `path` prints; `None` if it fails.
+fn ask(tree: &Path, path: &str) -> Result<Option<String>> {
+    let tool = Tool::confined(path, [path, "--version"], None);
+    match tool.tree(tree).timeout(TIMEOUT).output() {
+        Ok((stdout, stderr)) => Ok(version_in(&stdout).or_else(|| version_in(&stderr))),
+        // A program for another machine, or without its loader.
+        Err(Failure::Setup(error)) if error.step == Step::Exec => Ok(None),
+        Err(Failure::Setup(error)) => Err(error),
+        Err(Failure::Program { .. }) => Ok(None),
     }
-}
-
-fn version(record: &Record) -> Option<String> {
-    [&record.stdout, &record.stderr]
-        .into_iter()
-        .flatten()
-        .find_map(|text| number(&text.to_string()))
 }
 
 /// The first number of `Python 3.13.1`, `v22.1.0` or `GNU bash, version
 /// 5.2.37(1)-release`.
-pub(crate) fn number(text: &str) -> Option<String> {
+pub(crate) fn version_in(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || c == '"');
     let words = words.map(|word| word.trim_start_matches('v'));
     let number = |word: &str| {
@@ -123,9 +94,9 @@ mod tests {
             ("openjdk 21 2023-09-19\n", "21"),
             ("openjdk version \"17.0.1\"", "17.0.1"),
         ] {
-            assert_eq!(number(text).as_deref(), Some(wanted), "{text}");
+            assert_eq!(version_in(text).as_deref(), Some(wanted), "{text}");
         }
-        assert_eq!(number("no such thing ..."), None);
-        assert_eq!(number(""), None);
+        assert_eq!(version_in("no such thing ..."), None);
+        assert_eq!(version_in(""), None);
     }
 }

@@ -20,7 +20,7 @@ mod interpreters;
 mod oci;
 mod source;
 
-pub(crate) use interpreters::number as version_in;
+pub(crate) use interpreters::version_in;
 use source::Source;
 
 /// A request to import a rootfs.

@@ -178,16 +178,16 @@ fn escape(text: &mut Vec<u8>, name: &[u8]) {
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let [first, behind @ ..] = rest {
+    while let [first, after @ ..] = rest {
         rest = match first {
             b'\\' => {
-                let (digits, behind) = behind.strip_prefix(b"x")?.split_at_checked(2)?;
+                let (digits, after) = after.strip_prefix(b"x")?.split_at_checked(2)?;
                 name.push(byte_of(digits)?);
-                behind
+                after
             }
             byte => {
                 name.push(*byte);
-                behind
+                after
             }
         };
     }

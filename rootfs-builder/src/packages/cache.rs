@@ -13,15 +13,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use sha2::{Digest as _, Sha256};
 
 use super::Download;
 use crate::errors::failed;
-use crate::files::{give_to, make_directory, set_mode};
+use crate::files::{give_to, lock_directory, make_directory, set_mode};
+use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 
 /// The cache's directory.
@@ -106,7 +107,7 @@ impl Cache {
         fetch: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
         let partial = self.root.join("partial").join(&download.sha256);
-        let _lock = lock(&partial)?;
+        let _lock = lock_directory(&partial)?;
         if self.find(&download.sha256).is_some() {
             let _ = fs::remove_dir(&partial);
             return Ok(());
@@ -143,22 +144,8 @@ impl Cache {
     /// next, locked until the lock is dropped.
     pub(crate) fn tool_directory(&self, name: &str) -> Result<(PathBuf, Flock<File>)> {
         let path = self.root.join("apt").join(name);
-        let lock = lock(&path)?;
+        let lock = lock_directory(&path)?;
         Ok((path, lock))
-    }
-}
-
-/// Makes a directory and locks it; waits until it is free.
-fn lock(path: &Path) -> Result<Flock<File>> {
-    loop {
-        make_directory(path)?;
-        let file = File::open(path).map_err(failed("open", path))?;
-        let lock = sys::flock(file, FlockArg::LockExclusive).map_err(failed("flock", path))?;
-        let locked = lock.metadata().map_err(failed("fstat", path))?;
-        // The previous holder may have removed it.
-        if fs::metadata(path).is_ok_and(|found| found.ino() == locked.ino()) {
-            return Ok(lock);
-        }
     }
 }
 
@@ -178,12 +165,12 @@ fn digest(path: &Path) -> Result<String> {
     }
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher).map_err(failed("read", path))?;
-    Ok(format!("{:x}", hasher.finalize()))
+    Ok(hex(&hasher.finalize()))
 }
 
 /// The SHA-256 of some bytes, in hexadecimal.
 pub(crate) fn digest_of(bytes: &[u8]) -> String {
-    format!("{:x}", Sha256::digest(bytes))
+    hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

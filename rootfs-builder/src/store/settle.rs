@@ -21,7 +21,7 @@ use sys::tree::{Entry, each, open_top, shown};
 const KEPT: u32 = 0o755;
 
 /// Settles the tree in `directory`. Sockets, FIFOs and device nodes are removed: no
-/// process is behind them any more.
+/// process serves them any more.
 ///
 /// # Errors
 /// A file cannot be changed.

@@ -328,7 +328,6 @@ fn a_request_that_is_too_long_says_so() {
         directory: Path::new("/"),
         args: &[],
         memory: None,
-        parts: &[],
     };
     let error = request.encode().unwrap_err().to_string();
     assert!(error.contains("at most 67108864 are allowed"), "{error}");

@@ -1,4 +1,4 @@
-//! What may be true after a mix, whatever its verbs did.
+//! Bounds on what may be true after a mix, whatever its verbs did.
 
 use std::time::Duration;
 
@@ -59,14 +59,14 @@ impl Bounds {
         }
     }
 
-    /// Generous: other work on the machine delays the cell as well.
+    /// Generous, since other work on the machine delays the cell as well.
     fn ended_in_time(&self, run: &Run, stage: &Stage) -> Result<(), String> {
         let most = self.wall + stage.within(8_000);
         let took = run.process.elapsed;
         holds(took <= most, || format!("it took {took:?}"))
     }
 
-    /// The outcome names nothing that was not measured.
+    /// The outcome names a limit only if it was measured.
     fn outcome_follows(&self, mix: &[Verb], run: &Run) -> Result<(), String> {
         let record = &run.record;
         let usage = &record.usage;
@@ -124,7 +124,7 @@ impl Bounds {
         let record = &run.record;
         let usage = &record.usage;
         let peak = usage.memory_peak_bytes.unwrap_or(0);
-        // What a cell can take between two looks where no cgroup holds it.
+        // What a cell can take between two checks of the watchdog.
         let memory = self.memory * 4 + self.tmpfs * 3;
         holds(peak <= memory, || format!("{peak} bytes at the peak"))?;
         let most = usage.processes_peak.unwrap_or(0);

@@ -1,9 +1,9 @@
-//! What a hostile program does in a mix.
+//! The actions of a hostile program in a mix.
 
 use nix::libc;
 use proptest::prelude::*;
 
-/// One thing that a program does.
+/// One action.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verb {
     /// Takes and keeps this many MiB.
@@ -77,7 +77,7 @@ pub(super) enum Exception {
     FileTooBig,
 }
 
-/// Signals that a program may send: those that limits are told by among them.
+/// Signals that a program may send, including those that report limits.
 const SIGNALS: [i32; 6] = [
     libc::SIGXCPU,
     libc::SIGXFSZ,
@@ -141,8 +141,8 @@ pub(super) fn harmless_outside() -> [Verb; 8] {
     ]
 }
 
-/// What all programs begin with. What a verb fails with is of no interest: the
-/// next one goes on. `done N of M` on stderr says how many succeeded.
+/// The beginning of all programs. A verb that fails does not stop the next one. `done N
+/// of M` on stderr says how many succeeded.
 const PRELUDE: &str = r#"
 import ctypes, fcntl, mmap, os, signal, struct, sys, tempfile, time
 kept, done, wanted = [], 0, 0

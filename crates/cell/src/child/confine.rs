@@ -10,11 +10,10 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
-use sys;
 
 /// inotify instances and watches for all processes of this user namespace together.
 /// The kernel charges them to the namespace's owner too, who has 128 instances and,
@@ -31,26 +30,25 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     if !plan.userns_limit {
         return Ok(());
     }
-    report.enter(Step::Nesting);
-    let write = CallSite::new(Step::Nesting, Call::Write);
+    let site = report.enter(Step::Nesting);
     let proc = match settings_of_caller() {
         Some(proc) => proc,
-        None => own_settings().at(CallSite::new(Step::Nesting, Call::Fsmount))?,
+        None => own_settings().at(site, Call::Fsmount)?,
     };
-    set(&proc, "sys/user/max_user_namespaces", b"0").map_err(|e| write.failed(e))?;
+    set(&proc, "sys/user/max_user_namespaces", b"0").at(site, Call::Write)?;
     for (setting, value) in SHARES {
         match set(&proc, setting, value) {
             // A kernel without inotify.
             Ok(()) | Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(write.failed(errno)),
+            Err(errno) => return Err(site.failed(Call::Write, errno)),
         }
     }
     match sys::process::try_nested_userns() {
         // ENOSPC is the limit's. Where only root may make user namespaces, the kernel
         // checks that first: EPERM by Debian's setting, EACCES by AppArmor's.
         Err(Errno::ENOSPC | Errno::EPERM | Errno::EACCES) => Ok(()),
-        Err(errno) => Err(CallSite::new(Step::Nesting, Call::Unshare).failed(errno)),
-        Ok(()) => Err(CallSite::new(Step::Nesting, Call::Unshare).failed(Errno::EEXIST)),
+        Err(errno) => Err(site.failed(Call::Unshare, errno)),
+        Ok(()) => Err(site.failed(Call::Unshare, Errno::EEXIST)),
     }
 }
 
@@ -92,13 +90,12 @@ pub(super) fn bind_to_cpus(cpus: &[usize], report: &Reporter<'_>) -> Result<(), 
     if cpus.is_empty() {
         return Ok(());
     }
-    report.enter(Step::Rlimits);
-    let site = CallSite::new(Step::Rlimits, Call::Affinity);
+    let site = report.enter(Step::Rlimits);
     let mut chosen = CpuSet::new();
     for cpu in cpus {
-        chosen.set(*cpu).at(site)?;
+        chosen.set(*cpu).at(site, Call::Affinity)?;
     }
-    sched_setaffinity(Pid::from_raw(0), &chosen).at(site)
+    sched_setaffinity(Pid::from_raw(0), &chosen).at(site, Call::Affinity)
 }
 
 /// Empties all capability sets, also the bounding set, so that no executed program
@@ -108,21 +105,20 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
     if !plan.has(Namespace::User) {
         return Ok(());
     }
-    report.enter(Step::Capabilities);
-    let site = CallSite::new(Step::Capabilities, Call::Capset);
+    let site = report.enter(Step::Capabilities);
     // The bounding set first, while CAP_SETPCAP is still effective; by number, so
     // that it loses capabilities that no library knows, too.
-    sys::process::empty_bounding_set().at(CallSite::new(Step::Capabilities, Call::Prctl))?;
-    caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Errno::last()))?;
-    sys::process::empty_capability_sets().at(site)?;
+    sys::process::empty_bounding_set().at(Site::new(Step::Capabilities), Call::Prctl)?;
+    caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Call::Capset, Errno::last()))?;
+    sys::process::empty_capability_sets().at(site, Call::Capset)?;
     match caps::read(None, CapSet::Permitted) {
         Ok(left) if left.is_empty() => Ok(()),
-        _ => Err(site.failed(Errno::EPERM)),
+        _ => Err(site.failed(Call::Capset, Errno::EPERM)),
     }
 }
 
 /// No program that is executed gains privileges (prctl(2)).
 pub(super) fn set_no_new_privs(report: &Reporter<'_>) -> Result<(), Fail> {
-    report.enter(Step::NoNewPrivs);
-    nix::sys::prctl::set_no_new_privs().at(CallSite::new(Step::NoNewPrivs, Call::Prctl))
+    let site = report.enter(Step::NoNewPrivs);
+    nix::sys::prctl::set_no_new_privs().at(site, Call::Prctl)
 }

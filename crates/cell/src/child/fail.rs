@@ -77,21 +77,16 @@ pub(super) struct Fail {
     pub item: i32,
 }
 
-/// Where in the set-up a system call is made: at which step, on which item.
+/// Where in the set-up system calls are made: at which step, on which item.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallSite {
+pub(super) struct Site {
     step: Step,
-    call: Call,
     item: i32,
 }
 
-impl CallSite {
-    pub(super) const fn new(step: Step, call: Call) -> Self {
-        Self {
-            step,
-            call,
-            item: -1,
-        }
+impl Site {
+    pub(super) const fn new(step: Step) -> Self {
+        Self { step, item: -1 }
     }
 
     pub(super) fn on(self, item: usize) -> Self {
@@ -101,23 +96,23 @@ impl CallSite {
         }
     }
 
-    pub(super) const fn failed(self, errno: Errno) -> Fail {
+    pub(super) const fn failed(self, call: Call, errno: Errno) -> Fail {
         Fail {
             step: self.step,
-            call: self.call,
+            call,
             errno,
             item: self.item,
         }
     }
 }
 
-/// Adds to a failed system call where in the set-up it was made.
+/// Adds to a failed system call which one it was, and where in the set-up.
 pub(super) trait At<T> {
-    fn at(self, site: CallSite) -> Result<T, Fail>;
+    fn at(self, site: Site, call: Call) -> Result<T, Fail>;
 }
 
 impl<T> At<T> for nix::Result<T> {
-    fn at(self, site: CallSite) -> Result<T, Fail> {
-        self.map_err(|errno| site.failed(errno))
+    fn at(self, site: Site, call: Call) -> Result<T, Fail> {
+        self.map_err(|errno| site.failed(call, errno))
     }
 }

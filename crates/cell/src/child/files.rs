@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile;
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::mounts::{Root, create_in, write_all};
 use super::report::Reporter;
 use crate::plan::Plan;
@@ -26,21 +26,16 @@ pub(super) fn copy_in(
     }
     report.enter(Step::CopyIn);
     for (index, file) in plan.files.iter().enumerate() {
-        let site = |call| CallSite::new(Step::CopyIn, call).on(index);
-        let to = create_in(
-            root,
-            site(Call::Openat2),
-            Path::new(WORKSPACE),
-            &file.target,
-        )?;
+        let site = Site::new(Step::CopyIn).on(index);
+        let to = create_in(root, site, Path::new(WORKSPACE), &file.target)?;
         match (&file.source, inputs.get(index).and_then(Option::as_ref)) {
             (FileSource::Inline(content), _) => {
-                write_all(&to, content.as_bytes()).at(site(Call::Write))?;
+                write_all(&to, content.as_bytes()).at(site, Call::Write)?;
             }
             (FileSource::Host(_), Some(from)) => {
-                send_all(&to, from).at(site(Call::Sendfile))?;
+                send_all(&to, from).at(site, Call::Sendfile)?;
             }
-            (FileSource::Host(_), None) => return Err(site(Call::Sendfile).failed(Errno::EBADF)),
+            (FileSource::Host(_), None) => return Err(site.failed(Call::Sendfile, Errno::EBADF)),
         }
     }
     Ok(())

@@ -3,11 +3,10 @@
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
-use sys;
 use sys::net::{Failed, NewNetwork};
 
 /// Starts making the cell's network, if it has one of its own: the slowest
@@ -42,7 +41,7 @@ fn network_failed(failed: Failed) -> Fail {
         Failed::Ioctl(errno) => (Call::Ioctl, errno),
         Failed::Setns(errno) => (Call::Setns, errno),
     };
-    CallSite::new(Step::Network, call).failed(errno)
+    Site::new(Step::Network).failed(call, errno)
 }
 
 /// The NIS domain name would otherwise be the host's.
@@ -50,10 +49,9 @@ pub(super) fn set_host_name(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fa
     if !plan.has(Namespace::Uts) {
         return Ok(());
     }
-    report.enter(Step::Hostname);
-    nix::unistd::sethostname(&plan.hostname)
-        .at(CallSite::new(Step::Hostname, Call::Sethostname))?;
-    sys::process::set_domain_name("(none)").at(CallSite::new(Step::Hostname, Call::Setdomainname))
+    let site = report.enter(Step::Hostname);
+    nix::unistd::sethostname(&plan.hostname).at(site, Call::Sethostname)?;
+    sys::process::set_domain_name("(none)").at(site, Call::Setdomainname)
 }
 
 /// Takes the inner ids. Capabilities stay for now: no id of this user namespace
@@ -62,19 +60,19 @@ pub(super) fn become_inner_user(plan: &Plan, report: &Reporter<'_>) -> Result<()
     if !plan.has(Namespace::User) {
         return Ok(());
     }
-    report.enter(Step::Ids);
+    let site = report.enter(Step::Ids);
     let ids = &plan.ids;
     // An unprivileged process must keep its groups, since a group may also deny
     // access (user_namespaces(7)).
     if ids.privileged {
-        setgroups(&[]).at(CallSite::new(Step::Ids, Call::Setgroups))?;
+        setgroups(&[]).at(site, Call::Setgroups)?;
     }
     let gid = Gid::from_raw(ids.inner_gid);
-    setresgid(gid, gid, gid).at(CallSite::new(Step::Ids, Call::Setresgid))?;
+    setresgid(gid, gid, gid).at(site, Call::Setresgid)?;
     let uid = Uid::from_raw(ids.inner_uid);
-    setresuid(uid, uid, uid).at(CallSite::new(Step::Ids, Call::Setresuid))?;
+    setresuid(uid, uid, uid).at(site, Call::Setresuid)?;
     // `/proc/1` would show the supervisor's environment: init is a copy of it.
-    nix::sys::prctl::set_dumpable(false).at(CallSite::new(Step::Ids, Call::Prctl))
+    nix::sys::prctl::set_dumpable(false).at(site, Call::Prctl)
 }
 
 /// A cgroup namespace shows the cgroup it was made in as its root, so it is
@@ -83,6 +81,6 @@ pub(super) fn enter_cgroup_namespace(plan: &Plan, report: &Reporter<'_>) -> Resu
     if !plan.has(Namespace::Cgroup) {
         return Ok(());
     }
-    report.enter(Step::CgroupNamespace);
-    unshare(CloneFlags::CLONE_NEWCGROUP).at(CallSite::new(Step::CgroupNamespace, Call::Unshare))
+    let site = report.enter(Step::CgroupNamespace);
+    unshare(CloneFlags::CLONE_NEWCGROUP).at(site, Call::Unshare)
 }

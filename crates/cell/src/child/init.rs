@@ -9,7 +9,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::report::{Command, Reporter};
 use record::error::Step;
 use sys::clone::vfork_shared;
@@ -35,7 +35,7 @@ impl Init {
         signals.add(Signal::SIGCHLD);
         signals.add(Signal::SIGTERM);
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
-            .at(CallSite::new(Step::Report, Call::Sigprocmask))?;
+            .at(Site::new(Step::Report), Call::Sigprocmask)?;
         Ok(Self {
             signals,
             program: ALL,

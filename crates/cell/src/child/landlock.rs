@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, open, openat2};
 use nix::sys::stat::Mode;
 
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{Call, Fail, Site};
 use super::mounts;
 use super::report::Reporter;
 use crate::plan::{Access, LandlockPlan, Plan};
@@ -24,16 +24,15 @@ pub(super) fn restrict(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
     let Some(rules) = &plan.landlock else {
         return Ok(());
     };
-    report.enter(Step::Landlock);
-    let site = CallSite::new(Step::Landlock, Call::Landlock);
-    let ruleset = create(rules).map_err(|e| site.failed(errno_of(&e)))?;
+    let site = report.enter(Step::Landlock);
+    let ruleset = create(rules).map_err(|e| site.failed(Call::Landlock, errno_of(&e)))?;
     let ruleset = add_paths(ruleset, rules, site)?;
     let status = add_ports(ruleset, rules)
         .and_then(|ruleset| ruleset.no_new_privs(false).restrict_self())
-        .map_err(|e| site.failed(errno_of(&e)))?;
+        .map_err(|e| site.failed(Call::Landlock, errno_of(&e)))?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
-        _ => Err(site.failed(Errno::EOPNOTSUPP)),
+        _ => Err(site.failed(Call::Landlock, Errno::EOPNOTSUPP)),
     }
 }
 
@@ -46,7 +45,7 @@ pub(super) fn prove(plan: &Plan) -> Result<(), Fail> {
     }
     match open("/", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
         Err(Errno::EACCES) => Ok(()),
-        _ => Err(CallSite::new(Step::Landlock, Call::Landlock).failed(Errno::EOPNOTSUPP)),
+        _ => Err(Site::new(Step::Landlock).failed(Call::Landlock, Errno::EOPNOTSUPP)),
     }
 }
 
@@ -67,11 +66,11 @@ fn create(rules: &LandlockPlan) -> Result<RulesetCreated, RulesetError> {
 fn add_paths(
     mut ruleset: RulesetCreated,
     rules: &LandlockPlan,
-    site: CallSite,
+    site: Site,
 ) -> Result<RulesetCreated, Fail> {
     let abi = abi(rules);
     for (index, rule) in rules.rules.iter().enumerate() {
-        let failed = |errno| site.on(index).failed(errno);
+        let failed = |errno| site.on(index).failed(Call::Landlock, errno);
         let place = place(&rule.path).map_err(failed)?;
         let directory = mounts::is_directory(&place).map_err(failed)?;
         let mut access = rights(rule.access, abi);

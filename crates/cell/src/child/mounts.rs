@@ -14,7 +14,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::program::RESERVED;
 use super::report::Reporter;
 use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
@@ -47,9 +47,8 @@ pub(super) fn open_sources(
     if !plan.has(Namespace::Mount) {
         return Ok(Vec::new());
     }
-    report.enter(Step::Mount);
-    let site = CallSite::new(Step::Mount, Call::MountSetattr);
-    mount::make_all_private().at(site)?;
+    let site = report.enter(Step::Mount);
+    mount::make_all_private().at(site, Call::MountSetattr)?;
     plan.mounts
         .iter()
         .enumerate()
@@ -63,36 +62,36 @@ pub(super) fn open_sources(
 }
 
 fn open_source(index: usize, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let site = Site::new(Step::Mount).on(index);
     let (tree, writable, device) = match &mount.kind {
         MountKind::Bind {
             source: Source::Host(path),
             writable,
             device,
         } => {
-            let path = c_path(path).at(site(Call::OpenTree))?;
+            let path = c_path(path).at(site, Call::OpenTree)?;
             let tree = mount::clone_tree(libc::AT_FDCWD, &path);
-            (tree.at(site(Call::OpenTree))?, *writable, *device)
+            (tree.at(site, Call::OpenTree)?, *writable, *device)
         }
         MountKind::Bind {
             source: Source::Beneath { base, path },
             writable,
             device,
         } => {
-            let found = rootfs::open_beneath(base, path).at(site(Call::Openat2))?;
+            let found = rootfs::open_beneath(base, path).at(site, Call::Openat2)?;
             let tree = mount::clone_tree(found.as_raw_fd(), c"");
-            (tree.at(site(Call::OpenTree))?, *writable, *device)
+            (tree.at(site, Call::OpenTree)?, *writable, *device)
         }
         MountKind::HostProc => {
             let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
-            (tree.at(site(Call::OpenTree))?, false, false)
+            (tree.at(site, Call::OpenTree)?, false, false)
         }
         _ => return Ok(None),
     };
     let attributes = attr::NOSUID
         | if writable { 0 } else { attr::RDONLY }
         | if device { attr::NOEXEC } else { attr::NODEV };
-    mount::set_attributes(tree.as_fd(), attributes, true).at(site(Call::MountSetattr))?;
+    mount::set_attributes(tree.as_fd(), attributes, true).at(site, Call::MountSetattr)?;
     Ok(Some(tree))
 }
 
@@ -118,14 +117,14 @@ pub(super) fn build(
 /// The first mount is the root. Absolute paths still lead to the caller's root,
 /// which the new one covers but does not replace before [`change_root`].
 fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let site = Site::new(Step::Mount).on(index);
     let (fs, seal) = file_system(index, mount)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let top = open("/", flags, Mode::empty()).at(site(Call::Openat2))?;
-    mount::attach(fs.as_fd(), top.as_fd()).at(site(Call::MoveMount))?;
+    let top = open("/", flags, Mode::empty()).at(site, Call::Openat2)?;
+    mount::attach(fs.as_fd(), top.as_fd()).at(site, Call::MoveMount)?;
     let copy = fs
         .try_clone()
-        .map_err(|_| site(Call::Dup).failed(Errno::EMFILE))?;
+        .map_err(|_| site.failed(Call::Dup, Errno::EMFILE))?;
     let seals = if seal == Seal::ReadOnly {
         vec![copy]
     } else {
@@ -153,11 +152,8 @@ fn place(
         }
         (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
         (_, Some(source)) => {
-            let is_directory = is_directory(&source).map_err(|e| {
-                CallSite::new(Step::Mount, Call::OpenTree)
-                    .on(index)
-                    .failed(e)
-            })?;
+            let is_directory = is_directory(&source)
+                .map_err(|e| Site::new(Step::Mount).on(index).failed(Call::OpenTree, e))?;
             attach(root, index, mount, &source, is_directory)
         }
         (_, None) => {
@@ -178,15 +174,15 @@ fn attach(
     source: &OwnedFd,
     directory: bool,
 ) -> Result<(), Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let site = Site::new(Step::Mount).on(index);
     // It may cover the directory that is remembered.
     root.last
         .take_if(|(path, _)| path.starts_with(&mount.target));
     if mount.create && attach_at_new(root, index, &mount.target, source, directory)? {
         return Ok(());
     }
-    let target = open_in(root, &mount.target).at(site(Call::Openat2))?;
-    mount::attach(source.as_fd(), target.as_fd()).at(site(Call::MoveMount))
+    let target = open_in(root, &mount.target).at(site, Call::Openat2)?;
+    mount::attach(source.as_fd(), target.as_fd()).at(site, Call::MoveMount)
 }
 
 /// Makes a place and attaches `source` there by the place's name, which nothing else
@@ -198,7 +194,7 @@ fn attach_at_new(
     source: &OwnedFd,
     directory: bool,
 ) -> Result<bool, Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let site = Site::new(Step::Mount).on(index);
     in_parent(root, index, target, |parent, name| {
         let made = if directory {
             mkdirat(parent, name, Mode::from_bits_truncate(0o755))
@@ -214,10 +210,10 @@ fn attach_at_new(
         match made {
             Ok(()) => {}
             Err(Errno::EEXIST) => return Ok(false),
-            Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
+            Err(errno) => return Err(site.failed(Call::Mkdir, errno)),
         }
-        let name = c_path(name).at(site(Call::MoveMount))?;
-        mount::attach_at(source.as_fd(), parent.as_fd(), &name).at(site(Call::MoveMount))?;
+        let name = c_path(name).at(site, Call::MoveMount)?;
+        mount::attach_at(source.as_fd(), parent.as_fd(), &name).at(site, Call::MoveMount)?;
         Ok(true)
     })
 }
@@ -229,10 +225,10 @@ pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
 
 /// Creates the file system that `mount` describes, not yet attached.
 fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
-    let open = |name: &CStr| FsContext::open(name).at(site(Call::Fsopen));
+    let site = Site::new(Step::Mount).on(index);
+    let open = |name: &CStr| FsContext::open(name).at(site, Call::Fsopen);
     let set =
-        |fs: &FsContext, key: &CStr, value: &CStr| fs.set(key, value).at(site(Call::Fsconfig));
+        |fs: &FsContext, key: &CStr, value: &CStr| fs.set(key, value).at(site, Call::Fsconfig);
     let number = |text: String| CString::new(text).unwrap_or_default();
     let (fs, attributes, seal) = match &mount.kind {
         MountKind::Tmpfs {
@@ -260,9 +256,9 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
             set(&fs, c"mode", c"0620")?;
             (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)
         }
-        _ => return Err(site(Call::Fsopen).failed(Errno::EINVAL)),
+        _ => return Err(site.failed(Call::Fsopen, Errno::EINVAL)),
     };
-    let fs = fs.mount(attributes).at(site(Call::Fsmount))?;
+    let fs = fs.mount(attributes).at(site, Call::Fsmount)?;
     Ok((fs, seal))
 }
 
@@ -270,13 +266,13 @@ fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
 pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
-    let site = |call| CallSite::new(Step::Mount, call);
+    let site = Site::new(Step::Mount);
     plan.own_scratch()
         .map(|scratch| {
             let path = relative(Path::new(scratch.name.path()));
             let low = Beneath::new(&root.mount).list(path);
-            let low = low.at(site(Call::Openat2))?;
-            duplicate_above(&low, RESERVED).at(site(Call::Dup))
+            let low = low.at(site, Call::Openat2)?;
+            duplicate_above(&low, RESERVED).at(site, Call::Dup)
         })
         .collect()
 }
@@ -320,13 +316,13 @@ fn make_directory(
     target: &Path,
     mode: u32,
 ) -> Result<OwnedFd, Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let site = Site::new(Step::Mount).on(index);
     in_parent(root, index, target, |parent, name| {
         match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(site(Call::Mkdir).failed(errno)),
+            Err(errno) => return Err(site.failed(Call::Mkdir, errno)),
         }
-        Beneath::new(parent).directory(name).at(site(Call::Openat2))
+        Beneath::new(parent).directory(name).at(site, Call::Openat2)
     })
 }
 
@@ -336,19 +332,19 @@ fn make_file(
     target: &Path,
     content: &[u8],
 ) -> Result<OwnedFd, Fail> {
-    let site = |call| CallSite::new(Step::Mount, call).on(index);
+    let site = Site::new(Step::Mount).on(index);
     let file = in_parent(root, index, target, |parent, name| {
         let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
-        file.at(site(Call::Openat2))
+        file.at(site, Call::Openat2)
     })?;
     let file = file.into();
-    write_all(&file, content).at(site(Call::Write))?;
+    write_all(&file, content).at(site, Call::Write)?;
     Ok(file)
 }
 
 fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
     in_parent(root, index, target, |parent, name| {
-        symlinkat(to, parent, name).at(CallSite::new(Step::Mount, Call::Symlink).on(index))
+        symlinkat(to, parent, name).at(Site::new(Step::Mount).on(index), Call::Symlink)
     })
 }
 
@@ -366,11 +362,11 @@ pub(super) fn write_all(to: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
 /// file; makes the directories that lead to it.
 pub(super) fn create_in(
     root: &Root,
-    site: CallSite,
+    site: Site,
     directory: &Path,
     path: &Path,
 ) -> Result<OwnedFd, Fail> {
-    let fail = |errno| site.failed(errno);
+    let fail = |errno| site.failed(Call::Openat2, errno);
     let top = open_in(root, directory).map_err(fail)?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(fail(Errno::EINVAL));
@@ -385,13 +381,13 @@ pub(super) fn change_root(root: Option<Root>, report: &Reporter<'_>) -> Result<(
     let Some(root) = root else {
         return Ok(());
     };
-    report.enter(Step::Pivot);
+    let site = report.enter(Step::Pivot);
     for seal in &root.seals {
         mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
-            .at(CallSite::new(Step::Pivot, Call::MountSetattr))?;
+            .at(site, Call::MountSetattr)?;
     }
-    nix::unistd::fchdir(&root.mount).at(CallSite::new(Step::Pivot, Call::Fchdir))?;
-    mount::pivot_to_cwd().at(CallSite::new(Step::Pivot, Call::PivotRoot))
+    nix::unistd::fchdir(&root.mount).at(site, Call::Fchdir)?;
+    mount::pivot_to_cwd().at(site, Call::PivotRoot)
 }
 
 fn c_path(path: &Path) -> Result<CString, Errno> {

@@ -12,13 +12,12 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
 use super::Prepared;
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::drivers::CHANNEL_FD;
 use crate::plan::{Program, Rlimit};
 use record::bytes::RawText;
 use record::error::Step;
-use sys;
 
 /// Numbers that the program's own descriptors may have.
 pub(super) const RESERVED: i32 = 16;
@@ -34,7 +33,7 @@ pub(super) struct Started {
 /// table, so the filter's listener does too.
 pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Started, Fail> {
     report.enter(Step::Stdio);
-    let image = Image::new(&cell.plan.program).at(CallSite::new(Step::Exec, Call::Execve))?;
+    let image = Image::new(&cell.plan.program).at(Site::new(Step::Exec), Call::Execve)?;
     let mut failure = None;
     let mut listener = None;
     // SAFETY: init has one thread. The closure makes system calls on memory
@@ -45,7 +44,7 @@ pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Starte
             127
         })
     }
-    .at(CallSite::new(Step::Exec, Call::Clone))?;
+    .at(Site::new(Step::Exec), Call::Clone)?;
     match failure {
         Some(failure) => Err(failure),
         None => Ok(Started { pid, listener }),
@@ -60,7 +59,7 @@ fn become_program(
 ) -> Result<Infallible, Fail> {
     // A session of its own: a terminal passed in is not its controlling
     // terminal, and signals from that terminal go to the supervisor alone.
-    nix::unistd::setsid().at(CallSite::new(Step::Stdio, Call::Setsid))?;
+    nix::unistd::setsid().at(Site::new(Step::Stdio), Call::Setsid)?;
     arrange_descriptors(cell)?;
     report.enter(Step::Chdir);
     enter_working_directory(&cell.plan.program.cwd)?;
@@ -68,7 +67,7 @@ fn become_program(
     set_rlimits(cell)?;
     sys::process::default_signal_dispositions();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-        .at(CallSite::new(Step::Stdio, Call::Sigprocmask))?;
+        .at(Site::new(Step::Stdio), Call::Sigprocmask)?;
     report.enter(Step::Seccomp);
     *listener = load_filter(cell)?;
     report.enter(Step::Exec);
@@ -81,24 +80,24 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let directory = openat2(AT_FDCWD, cwd, how).at(CallSite::new(Step::Chdir, Call::Openat2))?;
-    nix::unistd::fchdir(&directory).at(CallSite::new(Step::Chdir, Call::Fchdir))
+    let directory = openat2(AT_FDCWD, cwd, how).at(Site::new(Step::Chdir), Call::Openat2)?;
+    nix::unistd::fchdir(&directory).at(Site::new(Step::Chdir), Call::Fchdir)
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
 fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
-    let dup = CallSite::new(Step::Stdio, Call::Dup);
+    let site = Site::new(Step::Stdio);
     let mut last = 2;
     for (number, fd) in (0..).zip(&cell.stdio) {
         if let Some(fd) = fd {
-            sys::process::place(fd, number).at(dup)?;
+            sys::process::place(fd, number).at(site, Call::Dup)?;
         }
     }
     for (number, fd) in (CHANNEL_FD..).zip(&cell.channel) {
-        sys::process::place(fd, number).at(dup)?;
+        sys::process::place(fd, number).at(site, Call::Dup)?;
         last = number;
     }
-    sys::process::cloexec_range(last + 1, u32::MAX).at(CallSite::new(Step::Stdio, Call::CloseRange))
+    sys::process::cloexec_range(last + 1, u32::MAX).at(Site::new(Step::Stdio), Call::CloseRange)
 }
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
@@ -124,7 +123,7 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
             let limit = limit.within(hard);
             setrlimit(resource, limit.soft, limit.hard)
         };
-        set().at(CallSite::new(Step::Rlimits, Call::Setrlimit).on(index))?;
+        set().at(Site::new(Step::Rlimits).on(index), Call::Setrlimit)?;
     }
     Ok(())
 }
@@ -138,7 +137,7 @@ pub(super) fn try_filter(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<(
     report.enter(Step::Seccomp);
     match sys::process::try_nested_userns() {
         Err(Errno::EPERM) => Ok(()),
-        _ => Err(CallSite::new(Step::Seccomp, Call::Seccomp).failed(Errno::EOPNOTSUPP)),
+        _ => Err(Site::new(Step::Seccomp).failed(Call::Seccomp, Errno::EOPNOTSUPP)),
     }
 }
 
@@ -146,13 +145,13 @@ fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
     let Some(filter) = cell.filter else {
         return Ok(None);
     };
-    let site = CallSite::new(Step::Seccomp, Call::Seccomp);
+    let site = Site::new(Step::Seccomp);
     if filter.notify {
         return sys::seccomp::install_with_listener(&filter.program)
-            .at(site)
+            .at(site, Call::Seccomp)
             .map(Some);
     }
-    sys::seccomp::install(&filter.program).at(site)?;
+    sys::seccomp::install(&filter.program).at(site, Call::Seccomp)?;
     Ok(None)
 }
 
@@ -192,14 +191,12 @@ impl Image {
                 Errno::ENOENT | Errno::ENOTDIR => {}
                 Errno::EACCES => best = (errno, index),
                 _ => {
-                    return CallSite::new(Step::Exec, Call::Execve)
-                        .on(index)
-                        .failed(errno);
+                    return Site::new(Step::Exec).on(index).failed(Call::Execve, errno);
                 }
             }
         }
-        CallSite::new(Step::Exec, Call::Execve)
+        Site::new(Step::Exec)
             .on(best.1)
-            .failed(best.0)
+            .failed(Call::Execve, best.0)
     }
 }

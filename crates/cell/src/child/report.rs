@@ -39,7 +39,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
 };
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use record::error::Step;
 use sys::process::{ChildUsage, ProcessCount};
 use sys::shared::Progress;
@@ -272,8 +272,10 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    pub(super) fn enter(&self, step: Step) {
+    /// Notes that `step` begins now, or goes on.
+    pub(super) fn enter(&self, step: Step) -> Site {
         self.progress.enter(step);
+        Site::new(step)
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'a> {
@@ -298,14 +300,13 @@ impl<'a> Reporter<'a> {
         scratch: &[OwnedFd],
         listener: Option<&OwnedFd>,
     ) -> Result<(), Fail> {
-        self.enter(Step::Report);
+        let site = self.enter(Step::Report);
         let scratch = (scratch.iter().enumerate()).map(|(index, fd)| (Role::Scratch(index), fd));
         let listener = listener.map(|fd| (Role::Listener, fd));
         let (roles, fds): (Vec<i64>, Vec<RawFd>) = (scratch.chain(listener))
             .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
             .unzip();
-        self.send(STARTED, &roles, &fds)
-            .at(CallSite::new(Step::Report, Call::Send))
+        self.send(STARTED, &roles, &fds).at(site, Call::Send)
     }
 
     pub(super) fn frozen(&self) {

@@ -17,7 +17,7 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::unistd::{Whence, lseek};
 
 use super::Shield;
-use super::fail::{Call, CallSite, Fail};
+use super::fail::{Call, Fail, Site};
 use super::report::Reporter;
 use record::error::Step;
 use sys::{self, mount, mount::attr};
@@ -61,7 +61,7 @@ fn unless_required<T>(shield: &Shield, tried: Result<T, (Call, Errno)>) -> Resul
         Ok(done) => Ok(Some(done)),
         Err((call, errno)) if shield.required => {
             let number = shield.stream.as_raw_fd() as usize;
-            Err(CallSite::new(Step::Stdio, call).on(number).failed(errno))
+            Err(Site::new(Step::Stdio).on(number).failed(call, errno))
         }
         Err(_) => Ok(None),
     }

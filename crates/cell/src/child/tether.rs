@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::socket::MsgFlags;
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail};
 use super::report::{Command, Reporter};
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
@@ -14,13 +14,12 @@ use record::error::Step;
 /// [`wait_for_id_maps`].
 pub(super) fn die_with_supervisor(report: &Reporter<'_>) -> Result<(), Fail> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    report.enter(Step::Tether);
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
-        .at(CallSite::new(Step::Tether, Call::Prctl))?;
+    let site = report.enter(Step::Tether);
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).at(site, Call::Prctl)?;
     let mut socket = [PollFd::new(report.socket(), PollFlags::empty())];
     let gone = poll(&mut socket, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
     if gone {
-        Err(CallSite::new(Step::Tether, Call::Recv).failed(Errno::EPIPE))
+        Err(site.failed(Call::Recv, Errno::EPIPE))
     } else {
         Ok(())
     }
@@ -31,14 +30,13 @@ pub(super) fn wait_for_id_maps(plan: &Plan, report: &Reporter<'_>) -> Result<(),
     if !plan.has(Namespace::User) {
         return Ok(());
     }
-    report.enter(Step::IdMap);
-    let site = CallSite::new(Step::IdMap, Call::Recv);
+    let site = report.enter(Step::IdMap);
     loop {
         match Command::receive(report.socket(), MsgFlags::empty()) {
             Ok(Some(Command::Go)) => return Ok(()),
-            Ok(_) => return Err(site.failed(Errno::EPIPE)),
+            Ok(_) => return Err(site.failed(Call::Recv, Errno::EPIPE)),
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(site.failed(errno)),
+            Err(errno) => return Err(site.failed(Call::Recv, errno)),
         }
     }
 }

@@ -8,7 +8,7 @@ use nix::sys::sendfile::sendfile;
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat, umask};
 use nix::unistd::symlinkat;
 
-use super::fail::{At, Call, CallSite, Fail};
+use super::fail::{At, Call, Fail, Site};
 use super::mounts::{Root, open_in};
 use super::report::Reporter;
 use crate::workspace::{Entry, Kind, Piece, Stage};
@@ -19,9 +19,8 @@ use sys::tree::set_mtime;
 /// Makes everything that `stage` holds. From here on the cell is charged for its
 /// memory, and the stage's own memory is freed.
 pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
-    report.enter(Step::CopyIn);
-    let site = |call| CallSite::new(Step::CopyIn, call);
-    let top = open_in(root, Path::new(stage.scratch().path())).at(site(Call::Openat2))?;
+    let site = report.enter(Step::CopyIn);
+    let top = open_in(root, Path::new(stage.scratch().path())).at(site, Call::Openat2)?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -45,7 +44,7 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
             Some((open, dir)) if open == above => dir,
             _ => Beneath::new(top)
                 .directory(above)
-                .at(CallSite::new(Step::CopyIn, Call::Openat2))?,
+                .at(Site::new(Step::CopyIn), Call::Openat2)?,
         };
         place(&dir, name, entry, stage)?;
         last = Some((above, dir));
@@ -54,23 +53,23 @@ fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
 }
 
 fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(), Fail> {
-    let site = |call| CallSite::new(Step::CopyIn, call);
+    let site = Site::new(Step::CopyIn);
     let mode = Mode::from_bits_truncate(entry.mode);
     match &entry.kind {
         Kind::Directory => match mkdirat(dir, name, mode) {
             Ok(()) => Ok(()),
             // It leads to a bind, and was made with that.
             Err(Errno::EEXIST) => {
-                fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink).at(site(Call::Mkdir))
+                fchmodat(dir, name, mode, FchmodatFlags::FollowSymlink).at(site, Call::Mkdir)
             }
-            Err(errno) => Err(site(Call::Mkdir).failed(errno)),
+            Err(errno) => Err(site.failed(Call::Mkdir, errno)),
         },
-        Kind::Link(text) => symlinkat(text.as_slice(), dir, name).at(site(Call::Symlink)),
+        Kind::Link(text) => symlinkat(text.as_slice(), dir, name).at(site, Call::Symlink),
         Kind::File(piece) => {
             let file = Beneath::new(dir).create(name, mode);
-            let file = file.at(site(Call::Openat2))?;
+            let file = file.at(site, Call::Openat2)?;
             if let Some(content) = stage.content() {
-                send(content, *piece, &file).at(site(Call::Sendfile))?;
+                send(content, *piece, &file).at(site, Call::Sendfile)?;
             }
             // Of use for make(1) and compiled modules; a file without is as good.
             let _ = set_mtime(&file, entry.mtime);

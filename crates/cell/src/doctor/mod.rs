@@ -13,7 +13,7 @@ use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::run::{self, Resolved};
 use crate::spec::{self, Ask, Layer, Mode, Partial, Spec, Stdin, Stdio};
-use crate::supervise::{Cancel, Cell, Denials};
+use crate::supervise::{Cancel, Cell, Denials, Request};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 
@@ -122,7 +122,11 @@ fn try_until(plan: &Plan, filter: Option<&Filter>, until: Step) -> Result<()> {
         fallback: Fallback::default(),
         until,
     };
-    let cell = Cell::start(launch, Denials::default(), Cancel::default())?;
+    let mut cell = Cell::start(launch, Denials::default(), Cancel::default())?;
+    cell.execute(Request {
+        is_last: true,
+        ..Request::default()
+    })?;
     let observed = cell.end()?.observed;
     observed.failure.map_or(Ok(()), Err)
 }

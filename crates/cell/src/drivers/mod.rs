@@ -68,12 +68,12 @@ pub struct Driver {
     pub delivery: Delivery,
     /// The limit that the interpreter enforces on its own heap, if it does: then it
     /// can report the lack of memory, which a killed process cannot.
-    pub heap: Option<Heap>,
+    pub(crate) heap: Option<Heap>,
     /// System calls that the interpreter tries at every start and can do without. If
     /// they are denied before the code begins, the denial is not the code's.
-    pub probes: &'static [&'static str],
+    pub(crate) probes: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
-    pub compiled: Option<Compiled>,
+    pub(crate) compiled: Option<Compiled>,
     /// The policy profile for the language, unless the caller names one; without it,
     /// `default`.
     pub profile: Option<Profile>,
@@ -81,15 +81,15 @@ pub struct Driver {
     /// names none.
     pub rootfs: &'static str,
     /// How its exceptions tell the category of an error.
-    pub exceptions: Exceptions,
+    pub(crate) exceptions: Exceptions,
     /// What the interpreter, or a tool of the language, writes to a standard
     /// stream before it gives up for lack of something.
-    pub last_words: &'static [LastWords],
+    pub(crate) last_words: &'static [LastWords],
     /// How its exceptions name a missing module, and what provides modules.
-    pub modules: Option<Modules>,
+    pub(crate) modules: Option<Modules>,
     /// The program that could not be started because it is missing, if the
     /// exception says so.
-    pub missing_program: fn(&CodeError) -> Option<&str>,
+    pub(crate) missing_program: fn(&CodeError) -> Option<&str>,
 }
 
 /// A language of scripts without a shim; a driver fills in its own fields.
@@ -137,14 +137,14 @@ pub(crate) use profile;
 
 /// The limit of an interpreter on its own heap.
 #[derive(Clone, Copy, Debug)]
-pub struct Heap {
+pub(crate) struct Heap {
     /// The limit, in MiB, for a cell with this much memory.
-    pub limit: fn(u64) -> u64,
+    pub(crate) limit: fn(u64) -> u64,
     /// The argument, before all others, that sets the limit; without one the shim
     /// sets it.
-    pub flag: Option<fn(u64) -> String>,
+    pub(crate) flag: Option<fn(u64) -> String>,
     /// The MiB that the interpreter needs besides the heap, at least.
-    pub besides: u64,
+    pub(crate) besides: u64,
 }
 
 impl Heap {
@@ -158,14 +158,14 @@ impl Heap {
 
 /// How exceptions tell the category of an error.
 #[derive(Clone, Copy, Debug)]
-pub struct Exceptions {
+pub(crate) struct Exceptions {
     /// Parts of messages, in lower case, that say more than the class.
-    pub decisive: &'static [(Category, &'static str)],
-    /// Classes, without their package.
-    pub classes: &'static [(Category, &'static [&'static str])],
+    pub(crate) decisive: &'static [(Category, &'static str)],
+    /// Names of classes, without their package and separated by spaces.
+    pub(crate) classes: &'static [(Category, &'static str)],
     /// Parts of messages, in lower case, of classes that say nothing. Those that
     /// come from the kernel's error numbers are known for all languages.
-    pub messages: &'static [(Category, &'static str)],
+    pub(crate) messages: &'static [(Category, &'static str)],
 }
 
 impl Exceptions {
@@ -178,28 +178,28 @@ impl Exceptions {
 
 /// Words that tell why a program gave up. Code can write the same.
 #[derive(Clone, Copy, Debug)]
-pub struct LastWords {
+pub(crate) struct LastWords {
     /// What was lacking.
-    pub category: Category,
+    pub(crate) category: Category,
     /// The words.
-    pub phrase: &'static str,
+    pub(crate) phrase: &'static str,
     /// Whether the program that writes them always ends by a signal.
-    pub aborts: bool,
+    pub(crate) aborts: bool,
 }
 
 /// How a language's exceptions name a missing module, and what provides modules.
 #[derive(Clone, Copy, Debug)]
-pub struct Modules {
+pub(crate) struct Modules {
     /// The words of a message before the module's name, which may be quoted.
-    pub missing: &'static [&'static str],
+    pub(crate) missing: &'static [&'static str],
     /// What provides the module, in a cell with the rootfs of this name. Both come
     /// from messages, where the module is a word that can stand in a command.
-    pub provider: fn(module: &str, rootfs: &str) -> Option<Provider>,
+    pub(crate) provider: fn(module: &str, rootfs: &str) -> Option<Provider>,
 }
 
 /// What provides a module.
 #[derive(Clone, Debug)]
-pub enum Provider {
+pub(crate) enum Provider {
     /// A package, added by this option of `cellblock rootfs add`.
     Package(&'static str, String),
     /// A prepared rootfs.
@@ -217,34 +217,23 @@ pub struct DriverFile {
     pub content: &'static str,
 }
 
-/// A part of a shim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The key of its field in the request; no [`frames::Request`] has a field
-    /// of its own by that name.
-    pub name: &'static str,
-    /// Its source.
-    pub content: &'static str,
-}
-
-/// A shim that starts faster when its interpreter need not compile it.
+/// A shim whose interpreter starts faster when it need not compile it.
 #[derive(Clone, Copy, Debug)]
-pub struct Compiled {
+pub(crate) struct Compiled {
     /// The directory inside the cell.
-    pub directory: &'static str,
+    pub(crate) directory: &'static str,
     /// The extension of the file with the compiled shim.
-    pub extension: &'static str,
+    pub(crate) extension: &'static str,
     /// The arguments instead of the shim's path, given the file's path.
-    pub arguments: fn(String) -> Vec<String>,
+    pub(crate) arguments: fn(String) -> Vec<String>,
 }
 
 /// How the code reaches the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The shim reads a [`frames::Request`] from [`CHANNEL_FD`], whose number is its
-    /// only argument, and writes frames to the next one. These parts of it come with
-    /// the request: only some runs need them, and user code cannot reach them.
-    Channel(&'static [Part]),
+    /// only argument, and writes frames to the next one.
+    Channel,
     /// The code is a read-only file at this path; the run's arguments follow it.
     File(&'static str),
 }
@@ -274,7 +263,7 @@ impl Driver {
             _ => argv.extend(self.flags.iter().copied().map(RawText::from)),
         }
         match self.delivery {
-            Delivery::Channel(_) => argv.push(CHANNEL_FD.to_string().into()),
+            Delivery::Channel => argv.push(CHANNEL_FD.to_string().into()),
             Delivery::File(path) => {
                 argv.push(path.into());
                 argv.extend_from_slice(args);
@@ -285,7 +274,7 @@ impl Driver {
 
     /// The file with the compiled shim. Its name is a digest of the source, so that
     /// the compiled form of another version is not used.
-    pub fn compiled_file(&self) -> Option<String> {
+    pub(crate) fn compiled_file(&self) -> Option<String> {
         let Compiled {
             directory,
             extension,
@@ -307,17 +296,9 @@ impl Driver {
         files
     }
 
-    /// The parts of the shim that come with the request.
-    pub const fn parts(&self) -> &'static [Part] {
-        match self.delivery {
-            Delivery::Channel(parts) => parts,
-            Delivery::File(_) => &[],
-        }
-    }
-
     /// Whether the program has a channel.
     pub const fn has_channel(&self) -> bool {
-        matches!(self.delivery, Delivery::Channel(_))
+        matches!(self.delivery, Delivery::Channel)
     }
 
     /// The language's name and aliases.
@@ -370,19 +351,15 @@ mod tests {
             assert!(!driver.extensions.is_empty(), "{name}");
             let mut paths: Vec<&str> = driver.files.iter().map(|file| file.path).collect();
             match driver.delivery {
-                Delivery::Channel(parts) => {
+                Delivery::Channel => {
                     assert!(paths.contains(driver.flags.last().unwrap()), "{name}");
-                    for part in parts {
-                        assert!(part.name.len() < 256 && !part.content.is_empty(), "{name}");
-                    }
                 }
                 Delivery::File(code) => paths.push(code),
             }
             let distinct: BTreeSet<&str> = paths.iter().copied().collect();
             assert_eq!(distinct.len(), paths.len(), "{name}");
             for path in paths {
-                let directory = Path::new(path).parent();
-                assert_eq!(directory, Some(Path::new(DIRECTORY)), "{name}");
+                assert!(Path::new(path).starts_with(DIRECTORY), "{name}");
             }
         }
     }
@@ -411,7 +388,8 @@ mod tests {
             files("bash"),
             [("/run/cellblock/main.sh".into(), "echo".into())]
         );
-        assert_eq!(files("python")[0].0, Path::new("/run/cellblock/python.py"));
+        let main = Path::new("/run/cellblock/cellblock_driver/__main__.py");
+        assert_eq!(files("python")[0].0, main);
     }
 
     #[test]
@@ -432,7 +410,7 @@ mod tests {
                 "-B",
                 "-X",
                 "utf8",
-                "/run/cellblock/python.py",
+                "/run/cellblock/cellblock_driver/__main__.py",
                 "3"
             ]
         );

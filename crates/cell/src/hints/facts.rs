@@ -26,20 +26,20 @@ pub struct Facts {
     pub apparmor_restricts: Option<u64>,
     /// The AppArmor profile that confines this process.
     pub apparmor_profile: Option<String>,
-    /// `user.max_*_namespaces`, by their whole names.
+    /// `user.max_*_namespaces`, by their full names.
     pub namespace_limits: BTreeMap<String, u64>,
     /// The security modules in force, in their order.
     pub security_modules: Option<Vec<String>>,
     /// Whether a sandbox around this process filters its system calls.
     pub filtered: bool,
-    /// What such filters deny of what a cell needs.
+    /// Calls that a cell needs and such filters deny.
     pub filters: Filters,
     /// The service of systemd's that this process is part of.
     pub service: Option<Service>,
     /// The container engine around this process: `docker`, `podman`,
     /// `kubernetes`, or what systemd calls it.
     pub container: Option<String>,
-    /// What is mounted over parts of `/proc`.
+    /// Mounts over parts of `/proc`.
     pub proc_covers: Vec<PathBuf>,
     /// Whether `/proc` is mounted read-only.
     pub proc_read_only: bool,
@@ -105,7 +105,7 @@ impl Facts {
         }
     }
 
-    /// Whether AppArmor takes the power out of unprivileged user namespaces.
+    /// Whether AppArmor takes the capabilities of unprivileged user namespaces.
     pub fn apparmor(&self) -> bool {
         self.apparmor_restricts.is_some_and(|value| value != 0)
     }
@@ -124,8 +124,8 @@ fn confined_by(label: &str) -> Option<String> {
         .then(|| name.to_owned())
 }
 
-/// The service that this process was started in, looked at once: for a cgroup of
-/// a cell's own it may leave that.
+/// The service that this process was started in, read once: the process may leave it
+/// for a cell's cgroup.
 pub(crate) fn own_service() -> &'static Option<Service> {
     static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
     SERVICE.get_or_init(|| {
@@ -144,8 +144,8 @@ pub(crate) fn own_service() -> &'static Option<Service> {
 /// Ids that systemd hands out for `DynamicUser=` (systemd.exec(5)).
 const DYNAMIC_IDS: std::ops::RangeInclusive<u32> = 61184..=65519;
 
-/// The service in whose cgroup this process is, and whether it is a user's, from
-/// the text of `/proc/self/cgroup`. A scope below a service does not count as one.
+/// The service whose cgroup the text of `/proc/self/cgroup` names, and whether it is a
+/// user's. A scope below a service does not count as one.
 fn service(cgroup: &str) -> Option<(String, bool)> {
     let path = cgroup.lines().find_map(|line| {
         // Version 2, or where version 1 has the controllers, systemd's own.

@@ -1,5 +1,5 @@
-//! A spec resolved against this host: pure data that says everything a launch
-//! will do.
+//! A spec resolved against this host: pure data that describes everything that a
+//! launch will do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct Plan {
     pub scratch: Vec<ScratchDir>,
     /// Files copied into `/workspace`.
     pub files: Vec<InputFile>,
-    /// What `/workspace` begins with besides.
+    /// The initial content of `/workspace`, before `files`.
     pub files_from: Option<FilesFrom>,
     /// Bounds on resources. A cgroup holds memory, processes and CPUs where there is
     /// one; the supervisor watches times and output.
@@ -64,7 +64,7 @@ pub struct Plan {
     pub seccomp: Option<String>,
     /// What is executed.
     pub program: Program,
-    /// What the supervisor watches for.
+    /// What the supervisor does with streams and files.
     pub watch: Watch,
     /// What the rootfs is called in the record.
     pub rootfs: String,
@@ -122,7 +122,7 @@ impl Fallback {
     }
 }
 
-/// What the supervisor watches for.
+/// What the supervisor does with streams and files.
 #[derive(Clone, Debug, Serialize)]
 pub struct Watch {
     /// Whether stdout and stderr are captured.
@@ -194,7 +194,7 @@ impl Plan {
     }
 }
 
-/// Landlock alone does not keep a program from executing what it made up: a
+/// Landlock alone does not keep a program from executing code that it wrote itself: a
 /// memfd has no path. The policy `strict` has none.
 fn seccomp_policy(spec: &Spec) -> Option<String> {
     if spec.without.contains(&Layer::Seccomp) {

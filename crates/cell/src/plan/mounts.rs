@@ -1,5 +1,6 @@
 //! The cell's file system, as a list that init walks.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -69,7 +70,7 @@ pub enum MountKind {
     },
     /// A symbolic link.
     Symlink {
-        /// What it says.
+        /// Its target.
         to: PathBuf,
     },
 }
@@ -126,6 +127,11 @@ pub(super) fn plan(
         list.etc(&spec.hostname);
     }
     list.system(spec, scratch);
+    let parents = files.iter().filter_map(|(path, _)| path.parent());
+    let packages: BTreeSet<_> = parents.filter(|path| *path != Path::new(DIRECTORY)).collect();
+    for package in packages {
+        list.directory(package);
+    }
     for (path, content) in files {
         list.own(
             path,

@@ -39,7 +39,7 @@ pub struct Request {
     pub files: Vec<(PathBuf, RawText)>,
 }
 
-/// What tells libraries how many threads to start. Without it, each starts as
+/// Variables by which libraries choose how many threads to start. Without it, each starts as
 /// many as the host has CPUs: importing numpy alone then takes twice as long on
 /// one of them, and each thread counts as a process.
 const THREADS: [&str; 5] = [

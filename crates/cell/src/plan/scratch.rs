@@ -131,8 +131,8 @@ fn refuse_contradictions(spec: &Spec, scratch: &ScratchDir) -> Result<()> {
             return refused(option, message, hint);
         }
         if is_workspace && spec.out.is_some() {
-            let message = message("and what the program changes there is not copied again");
-            let hint = format!("look into {source} when the run is over, or leave the bind out");
+            let message = message("and the program's changes there are not copied out");
+            let hint = format!("look in {source} after the run, or leave the bind out");
             return refused("--out", message, hint);
         }
     }

@@ -205,8 +205,8 @@ fn entry_at(base: &Path, path: &Path) -> Option<Entry> {
     classify(base, path.to_owned(), kind)
 }
 
-/// Finds `path` below the directory `base` without following any link: what a hostile
-/// rootfs puts there must not lead outside.
+/// Finds `path` below the directory `base` without following any link: links of a
+/// hostile rootfs must not lead outside.
 ///
 /// # Errors
 /// The error number of openat2(2); ELOOP for a symbolic link.

@@ -1,4 +1,4 @@
-//! Everything observed, as a record.
+//! Makes the record from the observations.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use crate::workspace::Outputs;
 use record::error::SetupError;
 use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
 
-/// What the cell's cgroup said before it was removed.
+/// The figures of the cell's cgroup before it was removed.
 #[derive(Debug)]
 pub(super) struct CgroupFacts {
     pub(super) usage: CgroupUsage,

@@ -1,4 +1,4 @@
-//! What was measured of a run, for its verdict and its limits.
+//! The measurements of a run, for its verdict and its limits.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use record::{Category, Usage};
 /// follow them.
 const LAST_OUTPUT: usize = 16 << 10;
 
-/// What the figures say of the limits.
+/// Compares the measurements with the limits.
 pub(super) fn measure(
     plan: &Plan,
     cell: &Running,
@@ -49,7 +49,7 @@ pub(super) fn measure(
             .processes
             .and_then(|_| processes(cell, forks_refused, observed)),
         forks_refused: forks_refused.is_some_and(|count| count > 0),
-        // Not finding such a file says nothing: it may be gone, or elsewhere.
+        // No such file is no evidence: it may be deleted, or elsewhere.
         file_size: file_size
             .and_then(|size| hold_file_of(&observed.scratch, size.0).then_some(true)),
         disks: full_tmpfs(observed, plan),
@@ -72,7 +72,7 @@ fn memory(
     let stopped = matches!(observed.stopped, Some(Stop::MemoryWatchdog));
     match cell.fallback.memory {
         _ if stopped || watched || killed.is_some_and(|count| count > 0) => Some(true),
-        // What RLIMIT_DATA refuses is counted by nobody, and never in use.
+        // Nothing counts what RLIMIT_DATA refuses, and it is never in use.
         Some(_) => None,
         None => killed.map(|_| false),
     }
@@ -90,8 +90,8 @@ fn refused_at(limit: Bytes, cell: &Running, driver: Option<&Driver>) -> Bytes {
     heap.map_or(kernel, |heap| kernel.min(Bytes(heap.full_at(limit.0))))
 }
 
-/// Without a cgroup nothing counts what was refused, but as many at one time as are
-/// allowed, or fewer ever started, tell as much.
+/// Without a cgroup nothing counts refusals. But the limit was reached when that many
+/// were seen at one time, and not reached when fewer were ever started.
 fn processes(cell: &Running, refused: Option<u64>, observed: &Observed) -> Option<bool> {
     match cell.fallback.processes {
         Some(limit) => Counted::of(observed).reached(limit),
@@ -121,7 +121,7 @@ fn full_tmpfs(observed: &Observed, plan: &Plan) -> Vec<FullTmpfs> {
 }
 
 /// The ends of stdout and stderr, where last words are. Of a run that did not fail
-/// nobody asks for them.
+/// they are not needed.
 pub(super) fn last_output(end: &End, streams: [Option<&Text>; 2]) -> [String; 2] {
     streams.map(|stream| match end {
         End::Exited(0) | End::NotStarted(_) => String::new(),
@@ -137,9 +137,9 @@ pub(super) fn last_words(
     last_output: &[String; 2],
 ) -> Option<(Category, &'static str)> {
     let is_aborted = matches!(end, End::Signaled(_));
-    let is_said = |words: &&LastWords| {
+    let is_written = |words: &&LastWords| {
         (is_aborted || !words.aborts) && last_output.iter().any(|text| text.contains(words.phrase))
     };
-    let said = driver?.last_words.iter().find(is_said)?;
-    Some((said.category, said.phrase))
+    let found = driver?.last_words.iter().find(is_written)?;
+    Some((found.category, found.phrase))
 }

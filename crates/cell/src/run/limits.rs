@@ -16,7 +16,7 @@ use crate::supervise::{Measured, Observed};
 use record::{Enforced, LimitRecord, Outcome, Truncation};
 use sys::process::allowed_cpus;
 
-/// What shows which limits hold, and which ones the run reached.
+/// The evidence of which limits hold, and which ones the run reached.
 pub(super) struct Evidence<'a> {
     pub(super) plan: &'a Plan,
     pub(super) cell: &'a Running,

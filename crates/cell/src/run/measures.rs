@@ -1,4 +1,4 @@
-//! What a cell used, and where the time went.
+//! Resource use and timing of a cell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,9 +20,9 @@ fn between_ms(from_ns: u64, to_ns: u64) -> f64 {
 
 /// Processes and threads at one time, where no cgroup counts them.
 pub(super) struct Counted {
-    /// As many were seen.
+    /// The number that was seen.
     least: Option<u64>,
-    /// As many were started.
+    /// The number that was started.
     started: Option<u64>,
 }
 
@@ -71,8 +71,8 @@ pub(super) fn usage(
     let group = cgroup.map(|c| &c.usage);
     let cpu = group.and_then(|usage| usage.cpu);
     let watched = &observed.watched;
-    // Of what was reaped and of what nobody waited for; or what was seen last,
-    // when more of that kind went with the cell.
+    // The reaped processes and those that nothing waited for; or the last value that was
+    // seen, when more processes ended with the cell.
     let uncounted = |reaped: Duration, lost: Duration, seen: Duration| seen.max(reaped + lost);
     Usage {
         wall_ms,

@@ -182,7 +182,6 @@ fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
             directory: Path::new(crate::spec::WORKSPACE),
             args: args as &[RawText],
             memory: spec.limits.memory.map(|limit| limit.0),
-            parts: driver.parts(),
         }
         .encode(),
         _ => Ok(Vec::new()),

@@ -91,7 +91,6 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
         directory: Path::new("/workspace"),
         args: &[],
         memory: None,
-        parts: &[],
     };
     Ok(Request {
         execution,
@@ -150,6 +149,17 @@ fn a_living_cell_is_ended_and_counted() {
             Some(libc::SIGKILL)
         );
         assert!(observed.reaped.is_some() && !observed.unkillable);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_cell_without_an_execution_ends() {
+    alone(|| {
+        let plan = plan()?;
+        let observed = start(&plan)?.end()?.observed;
+        assert_eq!((observed.failure, observed.unkillable), (None, false));
+        assert!(observed.executed_ns > 0);
         Ok(())
     });
 }

@@ -281,7 +281,7 @@ limits! {
         "Size of each file that is written";
     Output, output, ["output"], Bytes => Bytes,
         "bytes", 0.0..=GIB, "at most 1G",
-        "Bytes kept of stdout, and as many of stderr";
+        "Bytes kept of each of stdout and stderr";
     Results, results, ["results"], Bytes => Bytes,
         "bytes", 0.0..=GIB, "at most 1G",
         "Bytes kept of all results together, as they stand in the record; the rest is counted";

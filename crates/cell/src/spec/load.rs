@@ -9,7 +9,7 @@ use super::language;
 use super::partial::{CodeFrom, Partial, is_stdin};
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
-use super::resolve::{Ask, Layer, Mode, Origin, resolve};
+use super::resolve::{Ask, Mode, Origin, SpecLayer, resolve};
 use super::{Bytes, RemoteRequest, Spec, Stdin, Stdio, request};
 use record::error::{Result, SetupError, Step};
 
@@ -45,13 +45,13 @@ pub fn load_with_request(
         ("the spec file (`--spec -`)", spec_file),
         ("the request (`--request -`)", request),
     ];
-    // What the flags want of standard input is known before it is read.
+    // Before anything reads standard input.
     refuse_two_on_stdin(documents, &[&flags])?;
     let mut upper = Vec::new();
     if let Some(path) = spec_file {
         upper.push(spec_layer(path, ask.cwd)?);
     }
-    upper.push(Layer {
+    upper.push(SpecLayer {
         origin: Origin::Flags,
         partial: flags,
     });
@@ -64,7 +64,7 @@ pub fn load_with_request(
     let partials: Vec<&Partial> = upper.iter().map(|layer| &layer.partial).collect();
     refuse_two_on_stdin(documents, &partials)?;
     refuse_caps_without_capture(&upper, ask)?;
-    // Only the last layer that says what runs is heard, so only its file, or
+    // Only the last layer that names code or a program counts, so only its file, or
     // the caller's standard input, is read.
     let what = upper.iter_mut().rev().find(|l| l.partial.names_command());
     if let Some(what) = what {
@@ -99,7 +99,7 @@ pub fn load_with_request(
     Ok(spec)
 }
 
-fn spec_layer(path: &Path, cwd: &Path) -> Result<Layer> {
+fn spec_layer(path: &Path, cwd: &Path) -> Result<SpecLayer> {
     let origin = match is_stdin(path) {
         true => Origin::Stdin,
         false => Origin::File(cwd.join(path)),
@@ -107,10 +107,10 @@ fn spec_layer(path: &Path, cwd: &Path) -> Result<Layer> {
     let text = as_text(read_document(path, cwd, LARGEST)?, &origin)?;
     let format = Format::of(&origin.to_string(), &text);
     let partial = parse(&text, format).map_err(|error| located(error, &origin))?;
-    Ok(Layer { origin, partial })
+    Ok(SpecLayer { origin, partial })
 }
 
-fn request_layer(path: &Path, cwd: &Path) -> Result<Layer> {
+fn request_layer(path: &Path, cwd: &Path) -> Result<SpecLayer> {
     let origin = Origin::Request;
     let bytes = read_document(path, cwd, request::LARGEST)?;
     let text = as_text(bytes, &origin)?;
@@ -120,7 +120,7 @@ fn request_layer(path: &Path, cwd: &Path) -> Result<Layer> {
         return Err(origin.fault(fault));
     }
     let partial = request.into_partial();
-    Ok(Layer { origin, partial })
+    Ok(SpecLayer { origin, partial })
 }
 
 /// Standard input has one reader. The later one of `layers` wins.
@@ -150,13 +150,13 @@ fn refuse_two_on_stdin(
         .hint("give the document as a file, the code as FILE or with -c, or the files as a directory or an archive's path"))
 }
 
-/// What a call says about captured output means nothing where none is captured. A
-/// profile may say it: it is for calls of either kind.
-fn refuse_caps_without_capture(call: &[Layer], ask: &Ask<'_>) -> Result<()> {
+/// Refuses limits on captured output in a call that captures none. A profile may set
+/// them: it serves calls of both kinds.
+fn refuse_caps_without_capture(call: &[SpecLayer], ask: &Ask<'_>) -> Result<()> {
     if ask.stdio == Stdio::Capture {
         return Ok(());
     }
-    for Layer { origin, partial } in call {
+    for SpecLayer { origin, partial } in call {
         let limits = &partial.limits;
         let given = [
             ("limits.output", limits.output.is_some()),
@@ -192,14 +192,14 @@ fn read_code(what: &mut Partial, cwd: &Path) -> Result<()> {
 }
 
 /// The profile that is named last, and by whom.
-fn named_profile(upper: &[Layer]) -> Option<(&str, &Origin)> {
-    let named = |layer: &'_ Layer| layer.partial.extends.is_some();
+fn named_profile(upper: &[SpecLayer]) -> Option<(&str, &Origin)> {
+    let named = |layer: &'_ SpecLayer| layer.partial.extends.is_some();
     let layer = upper.iter().rev().find(|layer| named(layer))?;
     Some((layer.partial.extends.as_deref()?, &layer.origin))
 }
 
 /// The profile when none is named.
-fn usual_profile(upper: &[Layer], ask: &Ask<'_>) -> &'static str {
+fn usual_profile(upper: &[SpecLayer], ask: &Ask<'_>) -> &'static str {
     let upper = || upper.iter().rev().map(|layer| &layer.partial);
     let what = upper().find(|partial| partial.names_command());
     let (Mode::Run, Some(what)) = (ask.mode, what) else {

@@ -93,7 +93,7 @@ pub struct Spec {
     pub binds: Vec<Bind>,
     /// Files copied in before the start.
     pub files: Vec<InputFile>,
-    /// What `/workspace` begins with, besides `files`.
+    /// The initial content of `/workspace`, before `files`.
     pub files_from: Option<FilesFrom>,
     /// Host directory that gets the files which the run created or modified.
     pub out: Option<PathBuf>,

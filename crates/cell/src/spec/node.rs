@@ -37,7 +37,7 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// Why a tree is not what a type wants, and where.
+/// Why a tree does not fit a type, and where.
 #[derive(Debug)]
 pub(super) struct Problem {
     /// From the value up to the root.

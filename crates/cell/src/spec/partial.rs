@@ -14,8 +14,8 @@ use super::units::Bytes;
 use super::{Layer, Network};
 use record::bytes::RawText;
 
-/// What a profile, a spec file or the flags say; a field that is not given
-/// keeps the value of the layer below.
+/// The fields of a profile, a spec file or the flags. A field without a value keeps
+/// that of the layer below.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Partial {
@@ -139,7 +139,7 @@ pub struct Partial {
 pub enum CodeFrom {
     /// The caller's standard input, which the program then does not get.
     Stdin,
-    /// A file, which names the code and tells its language.
+    /// A file, which names the code and by its ending the language.
     File(PathBuf),
 }
 
@@ -174,7 +174,7 @@ pub struct PartialBind {
     /// The absolute path inside; without it, the same as `source`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<PathBuf>,
-    /// Whether the program may write there; without it, it may not.
+    /// Whether the program may write there; false by default.
     #[serde(default)]
     pub writable: bool,
 }
@@ -263,7 +263,7 @@ impl Partial {
         }
     }
 
-    /// Whether it says what runs, rather than how.
+    /// Whether it names code or a program to run.
     pub fn names_command(&self) -> bool {
         self.argv.is_some() || self.code.is_some() || self.code_file.is_some()
     }
@@ -313,7 +313,7 @@ pub(super) fn is_default<T: Default + PartialEq>(table: &T) -> bool {
     *table == T::default()
 }
 
-/// Whether what is to be read is the caller's standard input.
+/// Whether the path means the caller's standard input.
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }

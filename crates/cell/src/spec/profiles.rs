@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::partial::{Partial, PartialLimits};
 use super::read::{Format, did_you_mean, listed, parse, parse_all};
-use super::resolve::{Layer, Origin};
+use super::resolve::{Origin, SpecLayer};
 use crate::drivers::{self, Profile, profile};
 use record::error::{Result, SetupError, Step};
 
@@ -72,19 +72,23 @@ pub fn find_built_in(name: &str) -> Result<&'static Profile> {
     })
 }
 
-/// Whether this means a file, not the name of a built-in profile.
+/// Whether this is a file, not the name of a built-in profile.
 pub fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
 }
 
-/// The profile with all that it builds on, the base first. `read` gets the text
-/// of a file; a relative path starts at `cwd`, or for `extends` at the
-/// directory of the file that says so.
+/// The profile and all the profiles on which it builds, the base first. `read` returns
+/// the text of a file. A relative path starts at `cwd`, or for `extends` at the directory
+/// of the file with that field.
 ///
 /// # Errors
 /// A name that is unknown, a file that cannot be read or is wrong, a cycle.
-pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Vec<Layer>> {
-    let mut layers: Vec<Layer> = Vec::new();
+pub fn chain(
+    name: &str,
+    cwd: &Path,
+    read: &dyn Fn(&Path) -> Result<String>,
+) -> Result<Vec<SpecLayer>> {
+    let mut layers: Vec<SpecLayer> = Vec::new();
     let mut next = Some(find(name, cwd, read)?);
     while let Some(layer) = next {
         if layers.iter().any(|seen| seen.origin == layer.origin) {
@@ -124,10 +128,10 @@ pub fn chain(name: &str, cwd: &Path, read: &dyn Fn(&Path) -> Result<String>) -> 
     Ok(layers)
 }
 
-fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<Layer> {
+fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Result<SpecLayer> {
     if !is_path(name) {
         let profile = find_built_in(name)?;
-        return Ok(Layer {
+        return Ok(SpecLayer {
             origin: Origin::BuiltIn(name.to_owned()),
             partial: profile.partial()?,
         });
@@ -139,12 +143,12 @@ fn find(name: &str, folder: &Path, read: &dyn Fn(&Path) -> Result<String>) -> Re
     let foreign = partial.call_fields().next();
     match foreign {
         Some(field) => Err(misplaced(&origin, field)),
-        None => Ok(Layer { origin, partial }),
+        None => Ok(SpecLayer { origin, partial }),
     }
 }
 
-/// Reads a profile's text and names everything that is wrong with it, except
-/// for values that are out of range ([`Layer::faults`]).
+/// Reads a profile and lists all its errors, except values out of range
+/// ([`SpecLayer::faults`]).
 pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
     let (partial, problems) = parse_all(text, Format::Toml);
     let mut problems: Vec<SetupError> = problems
@@ -155,11 +159,11 @@ pub fn check(text: &str, origin: &Origin) -> (Partial, Vec<SetupError>) {
     (partial, problems)
 }
 
-/// The error for a field that belongs to one call, in a profile.
+/// The error for a profile with a field that belongs to one call.
 fn misplaced(origin: &Origin, field: &str) -> SetupError {
     SetupError::new(
         Step::Spec,
-        "belongs into a spec file (--spec): a profile says how, not what",
+        "belongs in a spec file (--spec): a profile describes how to run, not what",
     )
     .on(origin.field(field))
 }

@@ -9,7 +9,7 @@ use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, is_stdin};
 use super::request::{Trust, overreach};
 use super::validate::{Fault, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer as Security,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer,
     RootfsRef, Spec, Stdin, Stdio, TcpRule,
 };
 use crate::drivers::Driver;
@@ -87,14 +87,14 @@ impl Origin {
 
 /// A part of the request and where it comes from.
 #[derive(Clone, Debug)]
-pub struct Layer {
+pub struct SpecLayer {
     /// Where it comes from.
     pub origin: Origin,
-    /// What it says.
+    /// Its fields.
     pub partial: Partial,
 }
 
-impl Layer {
+impl SpecLayer {
     /// Every value of this layer that is not allowed. Host paths are absolute
     /// by now ([`Partial::root_at`]).
     pub fn faults(&self) -> Vec<SetupError> {
@@ -108,7 +108,7 @@ impl Layer {
 ///
 /// # Errors
 /// The first value that is not allowed, with its layer and field.
-pub fn resolve(layers: Vec<Layer>, profile: String, ask: &Ask<'_>) -> Result<Spec> {
+pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result<Spec> {
     let mut merged = Partial::default();
     for layer in layers {
         if let Some(error) = layer.faults().into_iter().next() {
@@ -125,7 +125,7 @@ pub fn resolve(layers: Vec<Layer>, profile: String, ask: &Ask<'_>) -> Result<Spe
     complete(merged, profile, command, ask)
 }
 
-/// What runs, by the command and what the layers say.
+/// What runs, from the command and the layers.
 fn command(merged: &mut Partial, ask: &Ask<'_>) -> Result<Command> {
     match ask.mode {
         Mode::Exec => {
@@ -199,7 +199,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         landlock: LandlockSpec {
             min_abi: match tcp {
                 // A rule that the kernel cannot apply must stop the run.
-                TcpRule::Ports { .. } if !merged.without.contains(&Security::Landlock) => {
+                TcpRule::Ports { .. } if !merged.without.contains(&Layer::Landlock) => {
                     min_abi.max(TCP_ABI)
                 }
                 _ => min_abi,

@@ -17,7 +17,7 @@ use record::bytes::{RawText, decode_base64};
 pub(crate) struct Fault {
     /// Its field, dotted.
     pub field: String,
-    /// What it is and what is allowed.
+    /// The value, and what is allowed.
     pub message: String,
 }
 

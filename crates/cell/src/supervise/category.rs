@@ -91,9 +91,10 @@ fn by_class(name: &str, exceptions: &Exceptions) -> Option<Category> {
     if class.ends_with("MemoryError") {
         return Some(Category::Memory);
     }
-    let classes = exceptions.classes.iter();
-    let mut found = classes.filter(|(_, classes)| classes.contains(&class));
-    found.next().map(|(category, _)| *category)
+    let has_class = |names: &str| names.split(' ').any(|name| name == class);
+    let mut classes = exceptions.classes.iter();
+    let found = classes.find(|(_, names)| has_class(names));
+    found.map(|(category, _)| *category)
 }
 
 /// Python gives error numbers as they are, Node negative ones.

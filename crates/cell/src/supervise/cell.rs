@@ -197,10 +197,10 @@ impl<'a> Cell<'a> {
     /// Only when watching itself is impossible; the cell is ended then too.
     pub(crate) fn end(mut self) -> Result<Ended> {
         let mut watch = self.idle();
-        if watch.cell.phase == Phase::Running {
-            watch.end_now();
-        }
         while watch.cell.phase != Phase::Over {
+            if watch.cell.phase == Phase::Running {
+                watch.end_now();
+            }
             watch.step()?;
         }
         self.seen.disks.look(&self.seen.scratch);

@@ -31,11 +31,11 @@ pub(super) fn exception_context(
         Category::Permission => &permission_advice(error, evidence.denied),
         Category::Memory | Category::Processes | Category::Disk => &claim(category, evidence),
         Category::Network if category::network_answered(error) => {
-            "nobody listens there, or the connection was cut"
+            "nothing listens at that address, or the connection was cut"
         }
-        Category::Network if place.has_network => "the network does not reach that",
+        Category::Network if place.has_network => "the network does not reach that address",
         Category::Network => "the cell has no network; pass data in as files",
-        Category::Timeout => "something took longer than the code itself allows it",
+        Category::Timeout => "an operation took longer than the code itself allows",
         _ if category::is_unavailable(error) => &not_the_limit(evidence),
         _ => "the traceback shows where",
     };
@@ -50,7 +50,7 @@ pub(super) fn exception_context(
 
 fn import_advice(error: &CodeError, place: &Place<'_>) -> String {
     if error.message.starts_with("cannot import name ") {
-        return "the module that is there has no such name; correct its spelling, or do as that version wants".to_owned();
+        return "the installed module has no such name; correct its spelling, or use the names of that version".to_owned();
     }
     modules::advice(&error.message, place)
         .unwrap_or_else(|| "a module is missing; use one that the rootfs has".to_owned())
@@ -73,7 +73,7 @@ fn too_many_files(evidence: &Evidence<'_>) -> String {
         .map_or_else(String::new, |count| {
             format!(" (its limit is {count} at a time)")
         });
-    format!("it has too many files open{most}; close each when it is done with")
+    format!("it has too many files open{most}; close each one after use")
 }
 
 fn permission_advice(error: &CodeError, denied: &[Denied]) -> String {
@@ -89,15 +89,15 @@ fn permission_advice(error: &CodeError, denied: &[Denied]) -> String {
     }
 }
 
-/// What the code says it lacked, beside what was measured: the figures do not show
-/// that a limit was reached, but some refusals leave none.
+/// What the code reports that it lacked, beside the measurements: they do not show that
+/// a limit was reached, but some refusals leave no trace.
 pub(super) fn claim(category: Category, evidence: &Evidence<'_>) -> String {
     match category {
         Category::Memory => memory_claim(evidence),
         Category::Processes => processes_claim(evidence),
         Category::Disk => disk_claim(evidence),
         Category::File => too_many_files(evidence),
-        _ => "the reason is in what it wrote".to_owned(),
+        _ => "its output shows the reason".to_owned(),
     }
 }
 
@@ -116,7 +116,7 @@ fn memory_claim(evidence: &Evidence<'_>) -> String {
     }
 }
 
-/// Bytes in whole MiB, as nobody needs them exactly.
+/// Bytes in whole MiB.
 fn about(bytes: crate::spec::Bytes) -> String {
     format!("{}M", bytes.0.div_ceil(1 << 20))
 }
@@ -154,7 +154,8 @@ fn disk_claim(evidence: &Evidence<'_>) -> String {
     )
 }
 
-/// A signal that the kernel sends at a limit, and that anybody can send.
+/// Why this signal ended the program, if the kernel sends it at a limit. Any process
+/// can send it too.
 pub(super) fn limit_signal(signal: Signal, evidence: &Evidence<'_>) -> Option<String> {
     let Evidence {
         limits, measured, ..
@@ -189,7 +190,7 @@ pub(super) fn limit_signal(signal: Signal, evidence: &Evidence<'_>) -> Option<St
     }
 }
 
-/// Why cellblock failed; without what may name a path of the host's.
+/// Why cellblock failed, without any path of the host.
 pub(super) fn internal_context(message: &str) -> String {
     match message.contains('/') {
         true => "cellblock itself failed, and the code is not at fault; the operator finds the details in the record's setup_error".to_owned(),
@@ -197,9 +198,9 @@ pub(super) fn internal_context(message: &str) -> String {
     }
 }
 
-/// Why no code ran. A model reads this: nothing of it names a path of the host's,
-/// nor what else has a `/` in it; that stands in the record's `setup_error`. The
-/// program that was to be executed is the caller's own word, and inside the cell.
+/// Why no code ran. A model reads this, so it has no path of the host and nothing else
+/// with a `/`; the record's `setup_error` has those. The program to execute is an
+/// exception: the caller chose its name, and it is inside the cell.
 pub(super) fn setup_context(error: &SetupError) -> String {
     let is_execution = error.step == Step::Exec;
     let what = match error.step {
@@ -224,8 +225,8 @@ pub(super) fn setup_context(error: &SetupError) -> String {
     context
 }
 
-/// An exception's class as a part of a sentence. It comes from the cell: it can
-/// be of any length and hold anything.
+/// An exception's class as a part of a sentence. It comes from the cell, with any
+/// length and content.
 fn shown_class(name: &str) -> String {
     let shown: String = name
         .chars()
@@ -238,7 +239,7 @@ fn shown_class(name: &str) -> String {
     }
 }
 
-/// What the policy denied, as the end of a sentence.
+/// The calls that the policy denied, as the end of a sentence.
 pub(super) fn denials(denied: &[Denied]) -> String {
     const NAMED: usize = 5;
     if denied.is_empty() {
@@ -258,7 +259,7 @@ pub(super) fn denials(denied: &[Denied]) -> String {
     format!("; the policy denied {}", names.join(", "))
 }
 
-/// A signal as people write it.
+/// The name of a signal.
 pub(super) fn signal_name(signal: i32) -> Cow<'static, str> {
     match Signal::try_from(signal) {
         Ok(signal) => signal.as_str().into(),
@@ -266,20 +267,20 @@ pub(super) fn signal_name(signal: i32) -> Cow<'static, str> {
     }
 }
 
-/// What a signal usually means, as the end of a sentence.
+/// The usual cause of a signal, as the end of a sentence.
 pub(super) fn signal_meaning(signal: i32) -> &'static str {
     match Signal::try_from(signal) {
         Ok(Signal::SIGSEGV) => ": it used memory that is not its own, or overflowed its stack",
-        Ok(Signal::SIGBUS) => ": it used a mapped page that has nothing behind it",
+        Ok(Signal::SIGBUS) => ": it used a mapped page with nothing behind it",
         Ok(Signal::SIGABRT) => ": it gave up by itself; stderr may say why",
         Ok(Signal::SIGFPE) => ": it divided by zero or overflowed an integer",
         Ok(Signal::SIGILL) => ": it ran an instruction that this CPU does not have",
-        Ok(Signal::SIGPIPE) => ": it wrote to a pipe that nobody reads",
+        Ok(Signal::SIGPIPE) => ": it wrote to a pipe without a reader",
         _ => "",
     }
 }
 
-/// What shells mean by a status, as the end of a sentence.
+/// The meaning of a status from a shell, as the end of a sentence.
 pub(super) fn status_meaning(status: u8) -> String {
     match status {
         126 => ", which from a shell means a command that cannot be executed".to_owned(),
@@ -295,7 +296,7 @@ pub(super) fn status_meaning(status: u8) -> String {
     }
 }
 
-/// Which tmpfs are, or were, full of what.
+/// Which tmpfs are, or were, full, and of what.
 pub(super) fn full_context(full: &[&FullTmpfs]) -> String {
     let words = |tmpfs: &&FullTmpfs| {
         let name = &tmpfs.name;

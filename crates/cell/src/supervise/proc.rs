@@ -27,10 +27,11 @@ pub(super) struct Process {
 /// Init and all that descends from it, parents before children. Orphans become
 /// init's children, so no process of the cell is missing.
 pub(super) fn descendants(init: Pid) -> impl Iterator<Item = Process> {
-    let mut found = VecDeque::from([Process::new(init, init)]);
+    let mut found = VecDeque::from([(init, init)]);
     std::iter::from_fn(move || {
-        let process = found.pop_front()?;
-        found.extend(process.children());
+        let (pid, parent) = found.pop_front()?;
+        let process = Process::new(pid, parent);
+        found.extend(process.children().into_iter().map(|child| (child, pid)));
         Some(process)
     })
 }
@@ -52,16 +53,14 @@ impl Process {
     }
 
     /// Children of all threads (proc_pid_task_children(5)).
-    fn children(&self) -> Vec<Self> {
+    fn children(&self) -> Vec<Pid> {
         let list = |thread: &Pid| {
             fs::read_to_string(format!("/proc/{}/task/{thread}/children", self.pid)).ok()
         };
         let lists: Vec<String> = self.threads.iter().filter_map(list).collect();
-        lists
-            .iter()
-            .flat_map(|list| list.split_ascii_whitespace())
-            .filter_map(|pid| pid.parse().ok())
-            .map(|pid| Self::new(Pid::from_raw(pid), self.pid))
+        let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+        pids.filter_map(|pid| pid.parse().ok())
+            .map(Pid::from_raw)
             .collect()
     }
 }

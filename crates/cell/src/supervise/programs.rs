@@ -1,4 +1,4 @@
-//! Programs that the code wants and the cell does not have.
+//! Advice about a program that the code starts and the cell lacks.
 
 use super::modules::{base, rootfs_words, shown_rootfs};
 use super::verdict::Place;
@@ -42,8 +42,8 @@ pub(super) fn advice(program: &str, place: &Place<'_>) -> String {
     }
 }
 
-/// `sh: 1: git: not found`, `line 1: git: command not found` and
-/// `env: 'git': No such file or directory`; the last of them counts.
+/// The program in the last line like `sh: 1: git: not found`, `line 1: git: command not
+/// found` or `env: 'git': No such file or directory`.
 fn in_shells_words(text: &str) -> Option<&str> {
     text.lines().rev().find_map(|line| {
         let line = line.trim_end();
@@ -58,14 +58,14 @@ fn in_shells_words(text: &str) -> Option<&str> {
     })
 }
 
-/// A name and not a path: a path with a `/` leads to a file of the code's own.
+/// A plain name. A path with `/` is a file of the code's own.
 fn plain(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     (begins && name.len() <= 64 && name.chars().all(is_plain)).then(|| name.to_owned())
 }
 
-/// Programs that models like to call, and Debian's package with each.
+/// Programs that models often call, and the Debian package of each.
 const PACKAGES: [(&str, &str); 26] = [
     ("convert", "imagemagick"),
     ("curl", "curl"),

@@ -45,7 +45,7 @@ pub(crate) struct Verdict {
     pub outcome: Outcome,
     /// The record's exit code; 0 only for [`Outcome::Ok`].
     pub exit_code: i32,
-    /// The signal that ended the program, whoever sent it.
+    /// The signal that ended the program, from any sender.
     pub signal: Option<String>,
     /// Whether the run failed in any way.
     pub is_error: bool,
@@ -171,7 +171,7 @@ fn cancelled(signal: i32) -> Failure {
     )
 }
 
-/// With the exit code of SIGTERM, which is what a process gets whose service ends.
+/// With the exit code of SIGTERM, the signal for the processes of a service that ends.
 fn parent_ended() -> Failure {
     Failure::new(
         Outcome::Cancelled,
@@ -230,7 +230,7 @@ fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     let exit_code = signal_code(signal);
     let measured = &evidence.measured;
     let known = Signal::try_from(signal).ok();
-    // What an interpreter ends itself with; others come whatever it said before.
+    // Interpreters end themselves with these signals; others come from outside.
     let gave_up = matches!(
         known,
         Some(Signal::SIGABRT | Signal::SIGTRAP | Signal::SIGILL)
@@ -313,7 +313,7 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
     Failure::new(Outcome::Error, category, RAISED, context)
 }
 
-/// The category of what the code reports.
+/// The category of the exception.
 fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
     let measured = &evidence.measured;
     let driver = evidence.place.driver;
@@ -416,7 +416,7 @@ fn disk(exit_code: i32, full: &[&FullTmpfs]) -> Failure {
         Category::Disk,
         exit_code,
         format!(
-            "{}; write less, or delete what is no longer needed",
+            "{}; write less, or delete files that are no longer needed",
             full_context(full)
         ),
     )

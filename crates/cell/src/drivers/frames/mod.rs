@@ -55,7 +55,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::Part;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
@@ -77,8 +76,6 @@ pub struct Request<'a> {
     pub args: &'a [RawText],
     /// The cell's limit on memory in bytes, for interpreters that enforce one themselves.
     pub memory: Option<u64>,
-    /// Parts of the shim; a field each.
-    pub parts: &'a [Part],
 }
 
 impl Request<'_> {
@@ -107,9 +104,6 @@ impl Request<'_> {
         }
         if let Some(limit) = self.memory {
             add("memory", limit.to_string().as_bytes());
-        }
-        for part in self.parts {
-            add(part.name, part.content.as_bytes());
         }
         let length = message.len() - 4;
         if length > REQUEST_CAP {

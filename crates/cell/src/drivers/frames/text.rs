@@ -98,7 +98,8 @@ impl TextDecoder {
 
 /// Makes base64 of bytes.
 pub(super) struct Base64Encoder {
-    writer: EncoderStringWriter<'static, GeneralPurpose, String>,
+    /// In a box, since it has a buffer of a kilobyte.
+    writer: Box<EncoderStringWriter<'static, GeneralPurpose, String>>,
     length: usize,
 }
 
@@ -108,7 +109,7 @@ impl Base64Encoder {
         let length = bytes.div_ceil(3) * 4;
         let text = String::with_capacity(length);
         Self {
-            writer: EncoderStringWriter::from_consumer(text, &BASE64),
+            writer: Box::new(EncoderStringWriter::from_consumer(text, &BASE64)),
             length,
         }
     }

@@ -1,8 +1,9 @@
-// Takes the request from the channel (see frames/mod.rs) and runs its code in
-// JShell, in this same process.
+// Runs the code of one request after the other in JShell, in this same process. It is
+// one file, since Java 17 starts no program of several.
 
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
+import java.io.EOFException;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
@@ -13,6 +14,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import jdk.jshell.Diag;
@@ -29,60 +32,63 @@ import jdk.jshell.spi.ExecutionControlProvider;
 import jdk.jshell.spi.ExecutionEnv;
 
 final class Shim {
-    private static final int FORM = 8 << 20;
-    private static final String[] IMPORTS = {
-        "java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*",
-        "java.util.concurrent.*", "java.util.function.*", "java.util.prefs.*",
-        "java.util.regex.*", "java.util.stream.*",
-    };
+    /** `java Shim.java 3` serves the requests that come from descriptor 3, and writes
+     * frames to descriptor 4. */
+    public static void main(String[] args) throws IOException {
+        new Session(new Channel(Integer.parseInt(args[0]))).serve();
+    }
+}
 
-    private final int channel;
-    private final Map<String, List<byte[]>> request = new HashMap<>();
-    private final Map<String, Integer> offsets = new HashMap<>();
-    private final String source;
-    private final String name;
-    private JShell shell;
-    // Given up when memory is short, so that there is some to say so.
-    private byte[] reserve = new byte[4 << 20];
+/** The channel to the supervisor. Its messages are described in
+ * crates/cell/src/drivers/frames/mod.rs. */
+final class Channel {
+    private final DataInputStream requests;
+    private final String frames;
+    private String execution = "1";
 
-    public static void main(String[] args) throws Exception {
-        // Without an error, the program's threads may go on.
-        int status = new Shim(Integer.parseInt(args[0])).run();
-        if (status != 0) System.exit(status);
+    Channel(int descriptor) throws IOException {
+        requests = new DataInputStream(new FileInputStream("/proc/self/fd/" + descriptor));
+        frames = "/proc/self/fd/" + (descriptor + 1);
     }
 
-    private Shim(int channel) throws IOException {
-        this.channel = channel;
-        try (var in = new DataInputStream(new FileInputStream("/proc/self/fd/" + channel))) {
-            int left = in.readInt();
-            while (left > 0) {
-                in.readByte();
-                byte[] key = new byte[in.readUnsignedByte()];
-                byte[] value = new byte[in.readInt()];
-                in.readFully(key);
-                in.readFully(value);
-                left -= 6 + key.length + value.length;
-                request.computeIfAbsent(utf8(key), any -> new ArrayList<>()).add(value);
-            }
+    /** The next request, each key with its values; null at the end. */
+    Map<String, List<byte[]>> receive() throws IOException {
+        int left;
+        try {
+            left = requests.readInt();
+        } catch (EOFException end) {
+            return null;
         }
-        source = utf8(request.get("code").get(0));
-        name = utf8(request.get("name").get(0));
+        var request = new HashMap<String, List<byte[]>>();
+        while (left > 0) {
+            requests.readByte();
+            byte[] key = new byte[requests.readUnsignedByte()];
+            byte[] value = new byte[requests.readInt()];
+            requests.readFully(key);
+            requests.readFully(value);
+            left -= 6 + key.length + value.length;
+            request.computeIfAbsent(utf8(key), any -> new ArrayList<>()).add(value);
+        }
+        if (request.containsKey("execution")) execution = utf8(request.get("execution").get(0));
+        return request;
     }
 
-    private static String utf8(byte[] bytes) {
+    static String utf8(byte[] bytes) {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
-    // ------------------------------------------------------------------- frames
+    String execution() {
+        return execution;
+    }
 
-    private final class Message {
+    Frame frame(String kind) {
+        return new Frame().add("kind", kind).add("execution", execution);
+    }
+
+    final class Frame {
         private final ByteArrayOutputStream fields = new ByteArrayOutputStream();
 
-        Message(String kind) {
-            add("kind", kind);
-        }
-
-        Message add(String key, String value) {
+        Frame add(String key, String value) {
             byte[] bytes = value.getBytes(StandardCharsets.UTF_8);
             fields.write('t');
             fields.write(key.length());
@@ -92,12 +98,12 @@ final class Shim {
             return this;
         }
 
-        /** Writes it; the channel is open for no longer than that. */
+        /** Writes it; the pipe is open for no longer than that. */
         void send() {
             var message = new ByteArrayOutputStream();
             number(message, fields.size());
             message.writeBytes(fields.toByteArray());
-            try (var out = new FileOutputStream("/proc/self/fd/" + (channel + 1))) {
+            try (var out = new FileOutputStream(frames)) {
                 out.write(message.toByteArray());
             } catch (IOException gone) {
                 // The program closed the channel: it goes on without.
@@ -108,8 +114,82 @@ final class Shim {
             for (int shift = 24; shift >= 0; shift -= 8) out.write(value >>> shift);
         }
     }
+}
 
-    // ---------------------------------------------------------------- the run
+/** The code of one execution. */
+record Code(String source, String name) {
+    int lineAt(int offset) {
+        return 1 + (int) source.substring(0, Math.min(offset, source.length())).chars().filter(c -> c == '\n').count();
+    }
+
+    String textOf(int line) {
+        String[] lines = source.split("\n", -1);
+        return line >= 1 && line <= lines.length ? lines[line - 1].stripTrailing() : "";
+    }
+}
+
+/** A snippet's place: the code that it is from, and where it begins in that. */
+record Place(Code code, int start) {}
+
+/** Executes one request after the other in the same JShell. */
+final class Session {
+    private static final int FORM = 8 << 20;
+    private static final String[] IMPORTS = {
+        "java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*",
+        "java.util.concurrent.*", "java.util.function.*", "java.util.prefs.*",
+        "java.util.regex.*", "java.util.stream.*",
+    };
+
+    private final Channel channel;
+    private final JShell shell = JShell.builder().executionEngine(new Here(), Map.of()).build();
+    private final Map<String, Place> places = new ConcurrentHashMap<>();
+    private Code code;
+    private boolean hasFailed;
+    private boolean isOver;
+    // Given up when memory is short, so that an error can still be reported.
+    private byte[] reserve = new byte[4 << 20];
+
+    Session(Channel channel) {
+        this.channel = channel;
+    }
+
+    void serve() throws IOException {
+        for (String packages : IMPORTS) shell.eval("import " + packages + ";");
+        Thread.setDefaultUncaughtExceptionHandler((thread, exception) -> failedInThread(exception));
+        for (var request = channel.receive(); request != null; request = channel.receive()) execute(request);
+        // Without an error, the program's threads may go on.
+        if (isOver()) System.exit(1);
+    }
+
+    /** Whether an execution failed, once there are no more requests. */
+    private synchronized boolean isOver() {
+        isOver = true;
+        return hasFailed;
+    }
+
+    private synchronized void failedInThread(Throwable exception) {
+        raised(exception);
+        hasFailed = true;
+        if (isOver) System.exit(1);
+    }
+
+    private void execute(Map<String, List<byte[]>> request) {
+        String name = Channel.utf8(request.get("name").get(0));
+        if (code != null) name += "[" + channel.execution() + "]";
+        code = new Code(Channel.utf8(request.get("code").get(0)), name);
+        setFailed(false);
+        var arguments = request.getOrDefault("argument", List.of());
+        if (code.source().contains("args")) shell.eval("String[] args = {" + literals(arguments) + "};");
+        channel.frame("started").send();
+        if (!evaluate()) setFailed(true);
+        System.out.flush();
+        System.err.flush();
+        channel.frame("done").send();
+    }
+
+    private synchronized void setFailed(boolean value) {
+        hasFailed = value;
+    }
 
     /** Runs snippets on this very thread: no other JVM to start, and threads of
      * theirs end as anywhere else. */
@@ -125,28 +205,14 @@ final class Shim {
         }
     }
 
-    /** A piece of the source, and where it begins. */
+    /** A snippet of the source, and where it begins. */
     private record Piece(String text, int start, Completeness completeness) {}
 
-    private int run() {
-        shell = JShell.builder().executionEngine(new Here(), Map.of()).build();
-        Thread.setDefaultUncaughtExceptionHandler((thread, exception) -> {
-            raised(exception);
-            System.exit(1);
-        });
-        for (String packages : IMPORTS) shell.eval("import " + packages + ";");
-        if (source.contains("args")) shell.eval("String[] args = {" + arguments() + "};");
-        new Message("started").send();
-        int status = evaluate();
-        new Message("done").send();
-        return status;
-    }
-
-    private String arguments() {
+    private static String literals(List<byte[]> arguments) {
         var list = new StringBuilder();
-        for (byte[] argument : request.getOrDefault("argument", List.of())) {
+        for (byte[] argument : arguments) {
             list.append('"');
-            for (char c : utf8(argument).toCharArray()) list.append(String.format("\\u%04x", (int) c));
+            for (char c : Channel.utf8(argument).toCharArray()) list.append(String.format("\\u%04x", (int) c));
             list.append("\",");
         }
         // In source, such escapes are read first: quotes and backslashes are
@@ -159,6 +225,7 @@ final class Shim {
     /** The snippets that the source consists of. */
     private List<Piece> pieces() {
         var pieces = new ArrayList<Piece>();
+        String source = code.source();
         SourceCodeAnalysis analysis = shell.sourceCodeAnalysis();
         String rest = source.startsWith("#!") ? "//" + source.substring(2) : source;
         while (!rest.isBlank()) {
@@ -178,23 +245,31 @@ final class Shim {
         return pieces;
     }
 
-    private int evaluate() {
+    /** Whether it ended without an error. */
+    private boolean evaluate() {
         List<Piece> pieces = pieces();
         for (int i = 0; i < pieces.size(); i++) {
             Piece piece = pieces.get(i);
             boolean isLast = i == pieces.size() - 1;
             // By the next number, for exceptions of threads that come early.
-            offsets.put(String.valueOf(shell.snippets().count() + 1), piece.start());
+            var place = new Place(code, piece.start());
+            places.put(String.valueOf(shell.snippets().count() + 1), place);
             for (SnippetEvent event : shell.eval(piece.text())) {
                 Snippet snippet = event.snippet();
                 if (event.causeSnippet() != null) continue;
-                offsets.put(snippet.id(), piece.start());
-                if (event.exception() != null) return raised(event.exception());
-                if (event.status() == Snippet.Status.REJECTED) return rejected(snippet, piece);
+                places.put(snippet.id(), place);
+                if (event.exception() != null) {
+                    raised(event.exception());
+                    return false;
+                }
+                if (event.status() == Snippet.Status.REJECTED) {
+                    errors().rejected(snippet, place, piece.completeness());
+                    return false;
+                }
                 if (isLast) show(snippet, event);
             }
         }
-        return 0;
+        return true;
     }
 
     private void show(Snippet snippet, SnippetEvent event) {
@@ -204,63 +279,74 @@ final class Shim {
         };
         String value = event.value();
         if (!hasValue || value == null || value.isEmpty()) return;
-        var message = new Message("result").add("main", "");
+        var frame = channel.frame("result").add("main", "");
         if (value.length() > FORM / 4) {
             value = value.substring(0, FORM / 4);
-            message.add("failed", "text/plain: cut to " + FORM / 4 + " characters");
+            frame.add("failed", "text/plain: cut to " + FORM / 4 + " characters");
         }
-        message.add("text/plain", value).send();
+        frame.add("text/plain", value).send();
     }
 
-    // ------------------------------------------------------------------ errors
-
-    private int lineAt(int offset) {
-        return 1 + (int) source.substring(0, Math.min(offset, source.length())).chars().filter(c -> c == '\n').count();
+    private void raised(Throwable exception) {
+        reserve = null;
+        errors().raised(exception);
     }
 
-    private String textOf(int line) {
-        String[] lines = source.split("\n", -1);
-        return line >= 1 && line <= lines.length ? lines[line - 1].stripTrailing() : "";
+    private ErrorReport errors() {
+        return new ErrorReport(channel, shell, places);
+    }
+}
+
+/** Reports errors with the frames that are the code's own or Java's. */
+final class ErrorReport {
+    private static final Set<String> OURS = Set.of("Shim", "Session", "ErrorReport", "Channel");
+
+    private final Channel channel;
+    private final JShell shell;
+    private final Map<String, Place> places;
+
+    ErrorReport(Channel channel, JShell shell, Map<String, Place> places) {
+        this.channel = channel;
+        this.shell = shell;
+        this.places = places;
     }
 
-    private int rejected(Snippet snippet, Piece piece) {
-        int start = offsets.get(snippet.id());
+    /** Reports what does not compile. */
+    void rejected(Snippet snippet, Place place, Completeness completeness) {
+        Code code = place.code();
         var traceback = new ArrayList<String>();
         String first = null;
         int firstLine = 0;
         for (Diag diagnostic : shell.diagnostics(snippet).toList()) {
             if (!diagnostic.isError()) continue;
             String text = plain(diagnostic.getMessage(Locale.ENGLISH));
-            int at = start + (int) Math.max(0, diagnostic.getPosition());
-            int line = lineAt(at);
+            int at = place.start() + (int) Math.max(0, diagnostic.getPosition());
+            int line = code.lineAt(at);
             if (first == null) {
                 first = text;
                 firstLine = line;
             }
-            int column = at - source.lastIndexOf('\n', Math.max(0, at - 1)) - 1;
+            int column = at - code.source().lastIndexOf('\n', Math.max(0, at - 1)) - 1;
             String[] words = text.split("\n");
-            traceback.add(name + ":" + line + ": error: " + words[0]);
-            traceback.add(textOf(line));
+            traceback.add(code.name() + ":" + line + ": error: " + words[0]);
+            traceback.add(code.textOf(line));
             traceback.add(" ".repeat(Math.max(0, Math.min(column, 500))) + "^");
             traceback.addAll(Arrays.asList(words).subList(1, words.length));
         }
         if (first == null) {
-            boolean isCut = piece.completeness() == Completeness.DEFINITELY_INCOMPLETE;
+            boolean isCut = completeness == Completeness.DEFINITELY_INCOMPLETE;
             first = isCut ? "reached end of file while parsing" : "not a statement";
-            firstLine = lineAt(start);
-            traceback.add(name + ":" + firstLine + ": error: " + first);
-            traceback.add(textOf(firstLine));
+            firstLine = code.lineAt(place.start());
+            traceback.add(code.name() + ":" + firstLine + ": error: " + first);
+            traceback.add(code.textOf(firstLine));
         }
         error("CompileError", first, traceback, firstLine, true);
-        return 1;
     }
 
-    private int raised(Throwable exception) {
-        reserve = null;
+    void raised(Throwable exception) {
         var traceback = new ArrayList<String>();
         int line = describe(exception, traceback, "");
         error(nameOf(exception), messageOf(exception), traceback, line, false);
-        return 1;
     }
 
     private static String nameOf(Throwable exception) {
@@ -290,19 +376,21 @@ final class Shim {
         int found = 0;
         var lines = new ArrayList<String>();
         for (StackTraceElement frame : exception.getStackTrace()) {
-            int line = lineOf(frame);
-            if (line == 0) {
+            Place place = placeOf(frame);
+            if (place == null) {
                 if (!isOurs(frame)) lines.add("    at " + frame);
                 continue;
             }
             String what = Stream.of(frame.getClassName(), frame.getMethodName())
-                .map(Shim::plain).filter(part -> !part.isEmpty() && !part.startsWith("REPL.") && !part.contains("do_it$"))
+                .map(ErrorReport::plain).filter(part -> !part.isEmpty() && !part.startsWith("REPL.") && !part.contains("do_it$"))
                 .collect(Collectors.joining("."));
-            String place = name + ":" + line;
-            lines.add("    at " + (what.isEmpty() ? place : what + " (" + place + ")"));
+            Code code = place.code();
+            int line = code.lineAt(place.start()) + Math.max(1, frame.getLineNumber()) - 1;
+            String where = code.name() + ":" + line;
+            lines.add("    at " + (what.isEmpty() ? where : what + " (" + where + ")"));
             if (found == 0) {
                 found = line;
-                lines.add("        " + textOf(line).strip());
+                lines.add("        " + code.textOf(line).strip());
             }
         }
         if (lines.size() > 60) {
@@ -319,24 +407,22 @@ final class Shim {
         return found;
     }
 
-    /** The line in the user's code, or 0. JShell names a snippet's file `#` and its
+    /** The snippet that a frame is of, or null. JShell names a snippet's file `#` and its
      * number, but not in the frames of threads that the snippet started. */
-    private int lineOf(StackTraceElement frame) {
+    private Place placeOf(StackTraceElement frame) {
         String file = String.valueOf(frame.getFileName());
-        boolean isNamed = file.startsWith("#") && offsets.containsKey(file.substring(1));
-        if (!isNamed) return 0;
-        return lineAt(offsets.get(file.substring(1))) + Math.max(1, frame.getLineNumber()) - 1;
+        return file.startsWith("#") ? places.get(file.substring(1)) : null;
     }
 
     private static boolean isOurs(StackTraceElement frame) {
         String owner = frame.getClassName();
         return owner.startsWith("jdk.jshell.") || owner.startsWith("jdk.internal.reflect.")
-            || owner.equals("Shim") || owner.startsWith("REPL.") || owner.startsWith("java.lang.reflect.")
+            || OURS.contains(owner) || owner.startsWith("REPL.") || owner.startsWith("java.lang.reflect.")
             || owner.startsWith("com.sun.tools.javac.launcher.");
     }
 
     private void error(String kind, String message, List<String> traceback, int line, boolean isSyntax) {
-        var frame = new Message("error").add("name", kind)
+        var frame = channel.frame("error").add("name", kind)
             .add("message", message.substring(0, Math.min(message.length(), 16000)));
         for (String text : traceback.subList(0, Math.min(traceback.size(), 400))) {
             frame.add("traceback", text.substring(0, Math.min(text.length(), 2000)));

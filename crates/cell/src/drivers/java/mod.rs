@@ -86,7 +86,7 @@ pub(super) static DRIVER: Driver = Driver {
         path: SHIM,
         content: include_str!("Shim.java"),
     }],
-    delivery: Delivery::Channel(&[]),
+    delivery: Delivery::Channel,
     heap: Some(Heap {
         limit: heap,
         flag: Some(|mib| format!("-Xmx{mib}m")),
@@ -114,69 +114,38 @@ const EXCEPTIONS: Exceptions = Exceptions {
     classes: &[
         (
             Category::Name,
-            &[
-                "NoSuchFieldError",
-                "NoSuchFieldException",
-                "NoSuchMethodError",
-                "NoSuchMethodException",
-            ],
+            "NoSuchFieldError NoSuchFieldException NoSuchMethodError \
+             NoSuchMethodException",
         ),
         (
             Category::Import,
-            &["ClassNotFoundException", "NoClassDefFoundError"],
+            "ClassNotFoundException NoClassDefFoundError",
         ),
-        (
-            Category::Type,
-            &["ClassCastException", "ArrayStoreException"],
-        ),
+        (Category::Type, "ClassCastException ArrayStoreException"),
         (
             Category::Value,
-            &[
-                "ArithmeticException",
-                "IllegalArgumentException",
-                "NumberFormatException",
-                "IndexOutOfBoundsException",
-                "ArrayIndexOutOfBoundsException",
-                "StringIndexOutOfBoundsException",
-                "NegativeArraySizeException",
-                "NoSuchElementException",
-                "InputMismatchException",
-                "NullPointerException",
-                "DateTimeParseException",
-            ],
+            "ArithmeticException IllegalArgumentException NumberFormatException \
+             IndexOutOfBoundsException ArrayIndexOutOfBoundsException \
+             StringIndexOutOfBoundsException NegativeArraySizeException \
+             NoSuchElementException InputMismatchException NullPointerException \
+             DateTimeParseException",
         ),
         (
             Category::File,
-            &[
-                "NoSuchFileException",
-                "FileAlreadyExistsException",
-                "DirectoryNotEmptyException",
-                "NotDirectoryException",
-            ],
+            "NoSuchFileException FileAlreadyExistsException \
+             DirectoryNotEmptyException NotDirectoryException",
         ),
         (
             Category::Permission,
-            &[
-                "AccessDeniedException",
-                "ReadOnlyFileSystemException",
-                "AccessControlException",
-            ],
+            "AccessDeniedException ReadOnlyFileSystemException AccessControlException",
         ),
         (
             Category::Network,
-            &[
-                "UnknownHostException",
-                "ConnectException",
-                "NoRouteToHostException",
-                "PortUnreachableException",
-                "SocketException",
-                "SocketTimeoutException",
-                "BindException",
-                "HttpTimeoutException",
-                "HttpConnectTimeoutException",
-            ],
+            "UnknownHostException ConnectException NoRouteToHostException \
+             PortUnreachableException SocketException SocketTimeoutException \
+             BindException HttpTimeoutException HttpConnectTimeoutException",
         ),
-        (Category::Timeout, &["TimeoutException"]),
+        (Category::Timeout, "TimeoutException"),
     ],
     messages: &[],
 };

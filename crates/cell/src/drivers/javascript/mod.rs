@@ -27,16 +27,16 @@
 //!
 //! # How it works
 //!
-//! Code without the word `await` is an ordinary script, evaluated in the global
-//! scope. All other code is evaluated as V8's console evaluates what is typed
-//! there (`Runtime.evaluate` with `replMode`, through a session of the inspector
-//! within the process, which opens no port): V8 itself takes care of `await`, and
-//! of declarations that later cells may repeat.
+//! Code is evaluated as V8's console evaluates what is typed there
+//! (`Runtime.evaluate` with `replMode`, through a session of the inspector within
+//! the process, which opens no port): V8 itself takes care of `await`, and of
+//! declarations that later executions may repeat. Between two executions the event
+//! loop rests: a timer of the first one fires during the second one.
 //!
 //! The parser is V8, too. Import statements and the like are found by the place
 //! of the error that they are in a script, one by one. The last statement is
-//! found by asking, from the end on, which piece parses, and so does what is
-//! before it. No source is looked at by patterns but at such a place.
+//! found by trying, from the end on, which piece parses, and whether the code
+//! before it does. Patterns are applied only at such a place.
 //!
 //! # The channel
 //!
@@ -51,33 +51,23 @@
 //! tell the supervisor what happened.
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, Modules, Part, Provider, SCRIPT,
-    between, profile,
+    Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, Modules, Provider, SCRIPT, between,
+    profile,
 };
 use record::{Category, CodeError};
 
-const SHIM: &str = "/run/cellblock/node.cjs";
+/// The file of this name beside this one.
+macro_rules! file {
+    ($name:literal) => {
+        DriverFile {
+            path: concat!("/run/cellblock/", $name),
+            content: include_str!($name),
+        }
+    };
+}
 
-const CELL: Part = Part {
-    name: "cell.js",
-    content: include_str!("cell.js"),
-};
-const STATEMENTS: Part = Part {
-    name: "statements.js",
-    content: include_str!("statements.js"),
-};
-const RESULTS: Part = Part {
-    name: "results.js",
-    content: include_str!("results.js"),
-};
-const ERRORS: Part = Part {
-    name: "errors.js",
-    content: include_str!("errors.js"),
-};
-const TYPES: Part = Part {
-    name: "typescript.js",
-    content: include_str!("typescript.js"),
-};
+const JAVASCRIPT_MAIN: DriverFile = file!("javascript.cjs");
+const TYPESCRIPT_MAIN: DriverFile = file!("typescript.cjs");
 
 /// See the module's documentation.
 pub(super) static JAVASCRIPT: Driver = NODE;
@@ -87,9 +77,9 @@ const NODE: Driver = Driver {
     aliases: &["js", "node", "nodejs"],
     extensions: &["js", "mjs", "cjs"],
     interpreters: INTERPRETERS,
-    flags: &[SHIM],
+    flags: &[JAVASCRIPT_MAIN.path],
     files: FILES,
-    delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS]),
+    delivery: Delivery::Channel,
     heap: Some(Heap {
         limit: heap,
         flag: Some(|mib| format!("--max-old-space-size={mib}")),
@@ -109,12 +99,12 @@ const NODE: Driver = Driver {
     ..SCRIPT
 };
 
-/// The same interpreter and shim, with one more part.
+/// The same interpreter and driver, which takes the types out first.
 pub(super) static TYPESCRIPT: Driver = Driver {
     name: "typescript",
     aliases: &["ts", "ts-node", "tsx"],
     extensions: &["ts", "mts", "cts"],
-    delivery: Delivery::Channel(&[STATEMENTS, CELL, RESULTS, ERRORS, TYPES]),
+    flags: &[TYPESCRIPT_MAIN.path],
     ..NODE
 };
 
@@ -125,10 +115,18 @@ const INTERPRETERS: &[&str] = &[
     "/usr/bin/nodejs",
 ];
 
-const FILES: &[DriverFile] = &[DriverFile {
-    path: SHIM,
-    content: include_str!("shim.cjs"),
-}];
+const FILES: &[DriverFile] = &[
+    JAVASCRIPT_MAIN,
+    TYPESCRIPT_MAIN,
+    file!("errors.cjs"),
+    file!("evaluate.cjs"),
+    file!("protocol.cjs"),
+    file!("results.cjs"),
+    file!("session.cjs"),
+    file!("stack.cjs"),
+    file!("statements.cjs"),
+    file!("types.cjs"),
+];
 
 const LAST_WORDS: &[LastWords] = &[
     out_of_memory("JavaScript heap out of memory"),
@@ -160,11 +158,11 @@ const EXCEPTIONS: Exceptions = Exceptions {
         (Category::Network, "fetch failed"),
     ],
     classes: &[
-        (Category::Syntax, &["SyntaxError"]),
-        (Category::Name, &["ReferenceError"]),
-        (Category::Type, &["TypeError"]),
-        (Category::Value, &["RangeError", "URIError"]),
-        (Category::Network, &["ConnectTimeoutError"]),
+        (Category::Syntax, "SyntaxError"),
+        (Category::Name, "ReferenceError"),
+        (Category::Type, "TypeError"),
+        (Category::Value, "RangeError URIError"),
+        (Category::Network, "ConnectTimeoutError"),
     ],
     messages: &[
         (Category::Import, "cannot find module"),

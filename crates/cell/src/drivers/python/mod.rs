@@ -36,77 +36,57 @@
 //! wants to import `__main__` from a file. `clear_output()` takes back results,
 //! not what was printed.
 //!
-//! # Why the shim looks like that
+//! Executions share one `__main__`: variables, functions and imports persist, and
+//! an exception leaves them as they are. `sys.exit` ends the process, since a
+//! single run needs its status. From the second execution on, the code is called
+//! `main.py[2]` in tracebacks, so that functions of earlier ones keep their lines.
 //!
-//! Python compiles the shim anew at every start, at about 10 µs a line, so only
-//! what every run needs is in `shim.py`. (As a `-c` argument it would spare Python
-//! the search for who could import it, a tenth of a millisecond; but Python 3.13
-//! then imports `linecache`, from the workspace if there is one.) The other parts
-//! come with the request and are compiled when they are first called for,
-//! all in one namespace. By then they are bytes in the shim's own hands, whatever
-//! the program did to files, descriptors and modules. A further part is a file
-//! here and a line in [`PARTS`].
+//! # The modules
 //!
-//! | part | when |
+//! `__main__.py` has the package imported with builtins of its own, which a
+//! program cannot replace, and without the workspace, whose modules would stand in
+//! for Python's. Python compiles what it imports at every start, so only what every
+//! execution needs is imported at once:
+//!
+//! | module | what it does |
 //! |---|---|
-//! | `results.py` | there is a value to show |
-//! | `rich.py` | its repr is not all |
-//! | `display.py` | `display()` has options; updates and clears |
-//! | `tables.py` | the value is a table, or a figure, whose numbers it makes JSON |
-//! | `hooks.py` | IPython, matplotlib, PIL or plotly is imported |
-//! | `figures.py` | pyplot is imported, or a figure shown |
-//! | `ipython.py` | IPython is imported and not there |
-//! | `errors.py` | there is an exception |
-//! | `code.py` | code is not read the short way |
+//! | `protocol` | reads requests and writes frames |
+//! | `session`, `source` | execute code |
+//! | `results` | shows values whose repr says all |
+//! | `errors` | reports exceptions, also when memory is short |
 //!
-//! Packages are noticed by a finder in `sys.meta_path` that a plain run only
-//! pays for by having it. Nothing of them is imported for a result: an object of
-//! a class that `sys.modules` does not know cannot be there.
+//! The others are imported when they are first needed:
 //!
-//! Three more things that a bare start does not pay for are avoided:
+//! | module | when |
+//! |---|---|
+//! | `rich` | a value has more forms than its repr |
+//! | `display` | `display()` has options; updates and clears |
+//! | `tables` | the value is a table, or a figure, whose numbers it makes JSON |
+//! | `hooks` | IPython, matplotlib, PIL or plotly is imported |
+//! | `figures` | pyplot is imported, or a figure shown |
+//! | `ipython` | IPython is imported and not installed |
+//! | `tracebacks` | there is an exception |
+//! | `eventloop` | `await` occurs at the top level |
 //!
-//! * `compile()` sets up the types of all syntax trees before it looks at its
-//!   argument, which takes a millisecond; `exec()` and `eval()` do not. So the
-//!   code object is taken from these, by a profile function that stops them at
-//!   their first call, and then given the code's name. That needs no tree to
-//!   find a last expression that starts on the last line that is not indented.
-//!   Anything else, code that does not parse or that warns included, is left to
-//!   `compile()`.
-//! * Modules that a bare interpreter has not loaded are not imported.
-//! * Python's way out takes 2 ms to take everything apart. When the program has
-//!   loaded no module and leaves only plain containers and functions behind,
-//!   nobody could tell: no `atexit`, thread, open file or `__del__` is among
-//!   them. Then the streams are flushed and the process ends. `gc.freeze()`
-//!   tells what the program made from what was there before.
+//! Nothing of a package is imported for a result: an object of a class that
+//! `sys.modules` does not know cannot be there.
 
-use super::{Delivery, Driver, DriverFile, Exceptions, Modules, Part, SCRIPT, between, profile};
+use super::{Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, profile};
 use record::{Category, CodeError};
 
 mod modules;
 
-const SHIM: &str = "/run/cellblock/python.py";
-
-/// A part that is the file of this name beside this one.
-macro_rules! part {
+/// A module of the driver: the file of this name in `cellblock_driver/`.
+macro_rules! module {
     ($name:literal) => {
-        Part {
-            name: $name,
-            content: include_str!($name),
+        DriverFile {
+            path: concat!("/run/cellblock/cellblock_driver/", $name),
+            content: include_str!(concat!("cellblock_driver/", $name)),
         }
     };
 }
 
-const PARTS: &[Part] = &[
-    part!("results.py"),
-    part!("rich.py"),
-    part!("display.py"),
-    part!("tables.py"),
-    part!("hooks.py"),
-    part!("figures.py"),
-    part!("ipython.py"),
-    part!("errors.py"),
-    part!("code.py"),
-];
+const MAIN: DriverFile = module!("__main__.py");
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -118,12 +98,25 @@ pub(super) static DRIVER: Driver = Driver {
         "/usr/local/bin/python3",
         "/opt/python/bin/python3",
     ],
-    flags: &["-B", "-X", "utf8", SHIM],
-    files: &[DriverFile {
-        path: SHIM,
-        content: include_str!("shim.py"),
-    }],
-    delivery: Delivery::Channel(PARTS),
+    flags: &["-B", "-X", "utf8", MAIN.path],
+    files: &[
+        MAIN,
+        module!("__init__.py"),
+        module!("display.py"),
+        module!("errors.py"),
+        module!("eventloop.py"),
+        module!("figures.py"),
+        module!("hooks.py"),
+        module!("ipython.py"),
+        module!("protocol.py"),
+        module!("results.py"),
+        module!("rich.py"),
+        module!("session.py"),
+        module!("source.py"),
+        module!("tables.py"),
+        module!("tracebacks.py"),
+    ],
+    delivery: Delivery::Channel,
     profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",
     exceptions: EXCEPTIONS,
@@ -138,99 +131,43 @@ pub(super) static DRIVER: Driver = Driver {
 const EXCEPTIONS: Exceptions = Exceptions {
     decisive: &[(Category::Processes, "can't start new thread")],
     classes: &[
-        (
-            Category::Syntax,
-            &["SyntaxError", "IndentationError", "TabError"],
-        ),
+        (Category::Syntax, "SyntaxError IndentationError TabError"),
         (
             Category::Name,
-            &[
-                "NameError",
-                "UnboundLocalError",
-                "AttributeError",
-                "ReferenceError",
-            ],
+            "NameError UnboundLocalError AttributeError ReferenceError",
         ),
-        (Category::Import, &["ImportError", "ModuleNotFoundError"]),
+        (Category::Import, "ImportError ModuleNotFoundError"),
         (
             Category::Type,
-            &[
-                "TypeError",
-                "UFuncTypeError",
-                "UFuncNoLoopError",
-                "DTypePromotionError",
-            ],
+            "TypeError UFuncTypeError UFuncNoLoopError DTypePromotionError",
         ),
         (
             Category::Value,
-            &[
-                "ValueError",
-                "LookupError",
-                "KeyError",
-                "IndexError",
-                "ArithmeticError",
-                "ZeroDivisionError",
-                "OverflowError",
-                "FloatingPointError",
-                "UnicodeError",
-                "UnicodeDecodeError",
-                "UnicodeEncodeError",
-                "UnicodeTranslateError",
-                "JSONDecodeError",
-                "InvalidOperation",
-                "LinAlgError",
-                "EmptyDataError",
-                "ParserError",
-                "ColumnNotFoundError",
-                "IntCastingNaNError",
-                "InvalidIndexError",
-                "MergeError",
-                "OutOfBoundsDatetime",
-                "AxisError",
-            ],
+            "ValueError LookupError KeyError IndexError ArithmeticError \
+             ZeroDivisionError OverflowError FloatingPointError UnicodeError \
+             UnicodeDecodeError UnicodeEncodeError UnicodeTranslateError \
+             JSONDecodeError InvalidOperation LinAlgError EmptyDataError ParserError \
+             ColumnNotFoundError IntCastingNaNError InvalidIndexError MergeError \
+             OutOfBoundsDatetime AxisError",
         ),
         (
             Category::File,
-            &[
-                "FileNotFoundError",
-                "FileExistsError",
-                "IsADirectoryError",
-                "NotADirectoryError",
-                "BadZipFile",
-                "InvalidFileException",
-                "UnidentifiedImageError",
-                "UnsupportedOperation",
-            ],
+            "FileNotFoundError FileExistsError IsADirectoryError NotADirectoryError \
+             BadZipFile InvalidFileException UnidentifiedImageError \
+             UnsupportedOperation",
         ),
-        (Category::Permission, &["PermissionError"]),
+        (Category::Permission, "PermissionError"),
         (
             Category::Network,
-            &[
-                "ConnectionError",
-                "ConnectionRefusedError",
-                "ConnectionResetError",
-                "ConnectionAbortedError",
-                "gaierror",
-                "herror",
-                "URLError",
-                "MaxRetryError",
-                "NewConnectionError",
-                "NameResolutionError",
-                "ProxyError",
-                "SSLError",
-                "ConnectError",
-                "ConnectTimeout",
-                "ConnectTimeoutError",
-                "ReadTimeout",
-                "ReadTimeoutError",
-                "ClientConnectorError",
-                "ClientConnectorDNSError",
-                "ClientOSError",
-                "ServerDisconnectedError",
-            ],
+            "ConnectionError ConnectionRefusedError ConnectionResetError \
+             ConnectionAbortedError gaierror herror URLError MaxRetryError \
+             NewConnectionError NameResolutionError ProxyError SSLError ConnectError \
+             ConnectTimeout ConnectTimeoutError ReadTimeout ReadTimeoutError \
+             ClientConnectorError ClientConnectorDNSError ClientOSError \
+             ServerDisconnectedError",
         ),
-        (Category::Timeout, &["TimeoutExpired"]),
-        (Category::Processes, &["BlockingIOError"]),
+        (Category::Timeout, "TimeoutExpired"),
+        (Category::Processes, "BlockingIOError"),
     ],
     messages: &[],
 };

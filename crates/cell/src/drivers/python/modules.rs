@@ -4,13 +4,13 @@ use crate::drivers::Provider;
 
 pub(super) fn provider(module: &str, rootfs: &str) -> Option<Provider> {
     let top = module.split('.').next()?;
-    if NOT_IN_CELLS.contains(&top) {
+    if lists(NOT_IN_CELLS, top) {
         return Some(Provider::Nothing("window, sound or other system"));
     }
     if let Some((_, distribution)) = DISTRIBUTIONS.iter().find(|(module, _)| *module == top) {
         return Some(Provider::Package("--pip", (*distribution).to_owned()));
     }
-    if PYTHON_DATA.contains(&top) && rootfs != "python-data" {
+    if lists(PYTHON_DATA, top) && rootfs != "python-data" {
         return Some(Provider::Rootfs("python-data"));
     }
     // The name of a module has no other characters. Most distributions have the name
@@ -19,49 +19,19 @@ pub(super) fn provider(module: &str, rootfs: &str) -> Option<Provider> {
     (top.chars().all(is_name)).then(|| Provider::Package("--pip", top.to_owned()))
 }
 
+/// Whether `names`, separated by spaces, have the module.
+fn lists(names: &str, module: &str) -> bool {
+    names.split(' ').any(|name| name == module)
+}
+
 /// Modules of the standard library, or of other systems, that no cell has.
-const NOT_IN_CELLS: [&str; 8] = [
-    "_tkinter", "idlelib", "msvcrt", "tkinter", "turtle", "win32api", "winreg", "winsound",
-];
+const NOT_IN_CELLS: &str = "_tkinter idlelib msvcrt tkinter turtle win32api winreg winsound";
 
 /// Modules of the recipe `python-data`.
-const PYTHON_DATA: [&str; 35] = [
-    "PIL",
-    "aiohttp",
-    "attr",
-    "attrs",
-    "bs4",
-    "certifi",
-    "charset_normalizer",
-    "contourpy",
-    "cycler",
-    "dateutil",
-    "et_xmlfile",
-    "fontTools",
-    "idna",
-    "joblib",
-    "kiwisolver",
-    "lxml",
-    "matplotlib",
-    "mpl_toolkits",
-    "mpmath",
-    "multidict",
-    "networkx",
-    "numpy",
-    "openpyxl",
-    "packaging",
-    "pandas",
-    "pylab",
-    "pyparsing",
-    "requests",
-    "scipy",
-    "seaborn",
-    "sklearn",
-    "sympy",
-    "urllib3",
-    "yaml",
-    "yarl",
-];
+const PYTHON_DATA: &str = "PIL aiohttp attr attrs bs4 certifi charset_normalizer contourpy \
+    cycler dateutil et_xmlfile fontTools idna joblib kiwisolver lxml matplotlib mpl_toolkits mpmath \
+    multidict networkx numpy openpyxl packaging pandas pylab pyparsing requests scipy \
+    seaborn sklearn sympy urllib3 yaml yarl";
 
 /// Modules whose distribution has a different name.
 const DISTRIBUTIONS: [(&str, &str); 42] = [
@@ -115,12 +85,9 @@ mod tests {
 
     #[test]
     fn the_tables_are_in_order() {
-        assert!(PYTHON_DATA.is_sorted() && NOT_IN_CELLS.is_sorted());
+        assert!(PYTHON_DATA.split(' ').is_sorted() && NOT_IN_CELLS.split(' ').is_sorted());
         assert!(DISTRIBUTIONS.is_sorted());
-        assert!(
-            DISTRIBUTIONS
-                .iter()
-                .all(|(module, _)| !PYTHON_DATA.contains(module))
-        );
+        let mut modules = DISTRIBUTIONS.iter().map(|(module, _)| *module);
+        assert!(!modules.any(|module| lists(PYTHON_DATA, module)));
     }
 }

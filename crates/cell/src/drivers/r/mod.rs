@@ -36,7 +36,17 @@ use super::{
 };
 use record::Category;
 
-const SHIM: &str = "/run/cellblock/r.R";
+/// The file of this name beside this one.
+macro_rules! file {
+    ($name:literal) => {
+        DriverFile {
+            path: concat!("/run/cellblock/", $name),
+            content: include_str!($name),
+        }
+    };
+}
+
+const MAIN: DriverFile = file!("driver.R");
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -48,18 +58,16 @@ pub(super) static DRIVER: Driver = Driver {
         "/usr/local/bin/Rscript",
         "/opt/R/bin/Rscript",
     ],
-    flags: &["--vanilla", SHIM],
+    flags: &["--vanilla", MAIN.path],
     files: &[
-        DriverFile {
-            path: SHIM,
-            content: include_str!("shim.R"),
-        },
-        DriverFile {
-            path: "/run/cellblock/cell.R",
-            content: include_str!("cell.R"),
-        },
+        MAIN,
+        file!("errors.R"),
+        file!("plots.R"),
+        file!("protocol.R"),
+        file!("results.R"),
+        file!("session.R"),
     ],
-    delivery: Delivery::Channel(&[]),
+    delivery: Delivery::Channel,
     heap: Some(Heap {
         // What the shim sets `mem.maxVSize` to.
         limit: |memory| memory.saturating_sub(80).max(64),
@@ -88,9 +96,9 @@ pub(super) static DRIVER: Driver = Driver {
 const EXCEPTIONS: Exceptions = Exceptions {
     decisive: &[],
     classes: &[
-        (Category::Syntax, &["parseError"]),
-        (Category::Import, &["packageNotFoundError"]),
-        (Category::Value, &["subscriptOutOfBoundsError"]),
+        (Category::Syntax, "parseError"),
+        (Category::Import, "packageNotFoundError"),
+        (Category::Value, "subscriptOutOfBoundsError"),
     ],
     messages: &[
         (Category::Memory, "cannot allocate vector"),

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a directory is made again after a sweep mistook it for a stale one.
 const ATTEMPTS: u32 = 16;
 
-/// A cell's cgroup. Dropping it kills what is in it and removes it.
+/// A cell's cgroup. Dropping it kills its processes and removes it.
 #[derive(Debug)]
 pub struct CellCgroup {
     parent: Dir,
@@ -233,7 +233,7 @@ impl CellCgroup {
         sweep(&self.parent);
     }
 
-    /// Kills what is left in it, waits until it is empty and removes it.
+    /// Kills its last processes, waits until they are gone and removes it.
     ///
     /// # Errors
     /// `ETIMEDOUT` when a process cannot be killed for now.

@@ -77,12 +77,11 @@ impl Enclosing {
     /// Which limits acted on `cell`, in which `killed` processes were killed for
     /// memory and `refused` forks failed.
     pub(super) fn acted(&self, cell: &Dir, killed: u64, refused: Option<u64>) -> Acted {
-        let counted = || self.0.iter().map(|level| (level, level.since()));
         let own = Counters::read(cell);
-        let memory = (killed > 0 && own.ooms == 0)
-            .then(|| counted().find(|(_, since)| since.ooms > 0))
-            .flatten()
-            .map(|(level, _)| level.path());
+        let memory = (self.0.iter())
+            .filter(|_| killed > 0 && own.ooms == 0)
+            .find(|level| level.since().ooms > 0)
+            .map(Level::path);
         let limit = cell.number("pids.max");
         let below_own = match (cell.number("pids.peak"), limit) {
             (Some(peak), Some(limit)) => peak < limit,
@@ -95,14 +94,10 @@ impl Enclosing {
             let held = level.limits.processes;
             held.is_some_and(|held| limit.is_none_or(|own| held + INIT < own))
         };
-        let processes = below_own
-            .then(|| {
-                counted()
-                    .filter(|(level, _)| narrower(level))
-                    .find(|(_, since)| since.forks > 0 || refused > Some(0))
-            })
-            .flatten()
-            .map(|(level, _)| level.path());
+        let processes = (self.0.iter())
+            .filter(|level| below_own && narrower(level))
+            .find(|level| level.since().forks > 0 || refused > Some(0))
+            .map(Level::path);
         Acted { memory, processes }
     }
 }

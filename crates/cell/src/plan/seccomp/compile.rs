@@ -35,8 +35,7 @@ const ARCHITECTURE: u32 = 4;
 /// `AUDIT_ARCH`. Nothing that belongs in a cell uses them.
 const X32: std::ops::Range<u32> = 0x4000_0000..0x8000_0000;
 
-/// As many single numbers are told apart from their surroundings one by one: a
-/// test each, where splits on either side would take two. With more of them, the
+/// The most single numbers that are tested one by one in a range: one test each, where splits on either side would take two. With more of them, the
 /// longer way to the others costs more than it saves.
 const MAX_EXCEPTIONS: usize = 3;
 

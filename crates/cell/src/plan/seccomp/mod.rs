@@ -75,7 +75,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// With [`Step::Spec`], when there is none.
+    /// With [`Step::Spec`], when no policy has this name.
     pub fn builtin(name: &str) -> Result<Self> {
         Ok(policy::builtin(name)?)
     }

@@ -177,7 +177,7 @@ pub struct Condition {
     /// What they must be.
     #[serde(deserialize_with = "number")]
     pub value: u64,
-    /// What the condition says, for readers.
+    /// The condition in words.
     pub means: String,
 }
 
@@ -243,7 +243,7 @@ struct Document {
     rules: Vec<Group>,
 }
 
-/// Some calls that the same is said about.
+/// Calls that share a rule.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
@@ -414,7 +414,7 @@ fn verdict(
 }
 
 impl Condition {
-    /// Whether the condition can hold at all, and means what it says.
+    /// Refuses a condition that can never hold.
     fn check(&self, place: &str) -> Result<(), PolicyError> {
         let all = match self.bits {
             Width::Bits32 => u64::from(u32::MAX),

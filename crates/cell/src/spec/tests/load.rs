@@ -72,15 +72,15 @@ fn profiles_that_cannot_be_used_say_why() {
     for (name, wanted) in [
         (
             "pyhton",
-            "there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in its path or ends in .toml",
+            "there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, strict, ",
         ),
         (
             "zzz",
-            "there is no profile `zzz`\nhint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in its path or ends in .toml",
+            "there is no profile `zzz`\nhint: built in: default, strict, ",
         ),
         (
             "typo.toml",
-            "/home/u/typo.toml:extends: there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, strict, python, javascript, r, java, shell; a file of your own has a `/` in its path or ends in .toml",
+            "/home/u/typo.toml:extends: there is no profile `pyhton`; did you mean `python`?\nhint: built in: default, strict, ",
         ),
         (
             "a.toml",
@@ -89,7 +89,7 @@ fn profiles_that_cannot_be_used_say_why() {
         ("gone.toml", "/home/u/none.toml: no such file"),
         (
             "job.toml",
-            "/home/u/job.toml:argv: belongs into a spec file (--spec): a profile says how, not what",
+            "/home/u/job.toml:argv: belongs in a spec file (--spec): a profile describes how to run, not what",
         ),
         (
             "bad.toml",

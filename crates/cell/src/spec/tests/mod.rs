@@ -8,7 +8,7 @@ mod request;
 use std::path::Path;
 
 use super::profiles::chain;
-use super::resolve::{Ask, Layer, Mode, Origin, resolve};
+use super::resolve::{Ask, Mode, Origin, SpecLayer, resolve};
 use super::{Partial, Spec, Stdio};
 use record::error::{Result, SetupError};
 
@@ -33,6 +33,6 @@ fn resolved(mut partial: Partial, origin: Origin) -> Result<Spec> {
     let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
     partial.argv.get_or_insert_with(|| vec!["true".into()]);
     partial.root_at(Path::new("/home/u"));
-    layers.push(Layer { origin, partial });
+    layers.push(SpecLayer { origin, partial });
     resolve(layers, "default".to_owned(), &ask(Mode::Exec))
 }

@@ -83,7 +83,7 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// The signal by which a program with a time of grace is told of its end;
+    /// The signal that warns a program with a time of grace of its end;
     /// `None` where it would only make matters worse, or where nothing is left to
     /// wait for.
     pub(crate) fn warning(&self) -> Option<Signal> {

@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, chdir, dup, pipe2, setgroups, setresgid, setresuid, setsid};
 
@@ -57,7 +57,7 @@ pub(super) fn start(uid: Uid, deadline: Instant) -> Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
     let mut ready = [PollFd::new(report.as_fd(), PollFlags::POLLIN)];
-    // Signals are blocked in a supervisor, so that none interrupts this.
+    // No handler is installed, so no signal interrupts this.
     if poll(&mut ready, left).map_err(failed("poll"))? == 0 {
         return Err(failure("systemd did not answer in time").on(UNIT));
     }
@@ -92,9 +92,10 @@ fn detach(report: BorrowedFd<'_>) -> Result<()> {
     setsid().map_err(failed("setsid"))?;
     prctl::set_dumpable(false).map_err(failed("prctl"))?;
     let _ = prctl::set_name(c"cellblock-scope");
-    // systemd and users end it with SIGTERM, which a supervisor blocks.
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-        .map_err(failed("sigprocmask"))?;
+    // systemd and users end it with SIGTERM, which a supervisor blocks. SIGPIPE would
+    // end it when the run that waits was killed.
+    let blocked = SigSet::from(Signal::SIGPIPE);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&blocked), None).map_err(failed("sigprocmask"))?;
     sys::process::default_signal_dispositions();
     chdir("/").map_err(failed("chdir"))?;
     // SAFETY: this copy goes from here to its end without running any destructors of

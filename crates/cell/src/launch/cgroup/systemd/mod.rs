@@ -14,7 +14,7 @@
 //! Being moved is one call to the manager. A scope for each run would be a unit
 //! and a job for each, at several times the price, and would stay for ever when a
 //! run is killed while systemd makes it. The first run starts the [`keeper`], which
-//! asks for the scope; there is no daemon.
+//! asks for the scope; no daemon is needed.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -77,7 +77,7 @@ pub(super) fn obtain(
     scope(source)
 }
 
-/// Moves this process into the scope without asking anybody, which root may do.
+/// Moves this process into the scope without systemd, which only root may do.
 fn move_self(mount: &Path, uid: Uid) -> Result<()> {
     let scope = stay::destination(uid).join(UNIT);
     Dir::open(mount.join(scope).join(LEAF))?.write("cgroup.procs", "0")

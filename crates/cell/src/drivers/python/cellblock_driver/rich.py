@@ -1,5 +1,10 @@
-# Results that are more than a repr: compiled when there is the first of them,
-# in the globals that all parts of the shim share.
+"""Results in all the forms that an object has, by the conventions of Jupyter."""
+
+import sys
+
+from .errors import complaint
+from .protocol import BYTES, JSON, TEXT, text
+from .results import LIMIT
 
 BUDGET = 13 << 20  # bytes of all formats of one result
 
@@ -15,32 +20,65 @@ FORMS = (
     ("javascript", "application/javascript"),
 )
 
-# Classes of packages whose objects say more, or less, than is wanted here, and
-# who knows better. Nothing is imported for it.
+
+def figure_forms(figure, bundle, failed):
+    from . import figures
+
+    figures.figure_forms(figure, bundle, failed)
+
+
+def pandas_forms(frame, bundle, failed):
+    from . import tables
+
+    bundle["data"] = attempt(tables.of_pandas, frame, "data", failed)
+
+
+def polars_forms(frame, bundle, failed):
+    from . import tables
+
+    bundle["data"] = attempt(tables.of_polars, frame, "data", failed)
+
+
+def styler_forms(styler, bundle, failed):
+    pandas_forms(styler.data, bundle, failed)
+
+
+def plotly_forms(figure, bundle, failed):
+    import json
+
+    bundle["application/vnd.plotly.v1+json"] = json.loads(figure.to_json())
+    bundle["text/html"] = figure.to_html(full_html=False, include_plotlyjs="cdn")
+
+
+def picture_forms(image, bundle, failed):
+    """A picture of PIL's is a PNG; as a JPEG it would be there twice."""
+    bundle["image/jpeg"] = None
+
+
+# Classes whose own forms are not all, or more, than is wanted here. None of their
+# modules is imported for that.
 KINDS = (
-    ("matplotlib.figure", "Figure", "figures.py", "figure_forms"),
-    ("pandas", "DataFrame", "tables.py", "pandas_forms"),
-    ("pandas", "Series", "tables.py", "pandas_forms"),
-    ("pandas.io.formats.style", "Styler", "tables.py", "styler_forms"),
-    ("polars", "DataFrame", "tables.py", "polars_forms"),
-    ("polars", "Series", "tables.py", "polars_forms"),
-    ("plotly.basedatatypes", "BaseFigure", "hooks.py", "plotly_forms"),
-    ("PIL.Image", "Image", "rich.py", "picture_forms"),
+    ("matplotlib.figure", "Figure", figure_forms),
+    ("pandas", "DataFrame", pandas_forms),
+    ("pandas", "Series", pandas_forms),
+    ("pandas.io.formats.style", "Styler", styler_forms),
+    ("polars", "DataFrame", polars_forms),
+    ("polars", "Series", polars_forms),
+    ("plotly.basedatatypes", "BaseFigure", plotly_forms),
+    ("PIL.Image", "Image", picture_forms),
 )
 
 
-def fields(value, main=False, raw=False, metadata=None, include=None, exclude=None):
-    """The fields of a result frame; none if the object displays itself."""
+
+def fields(value, is_bundle=False, metadata=None, include=None, exclude=None):
+    """The fields of a result frame; None if the object displays itself."""
     failed, about = {}, {}
-    if raw:
-        bundle = dict(value)
-    else:
-        bundle = describe(value, failed, about)
-        if bundle is None:
-            return None
+    bundle = dict(value) if is_bundle else describe(value, failed, about)
+    if bundle is None:
+        return None
     if metadata:
         about.update(metadata)
-    fields, budget = [(b"t", "main", b"1")] if main else [], BUDGET
+    fields, budget = [], BUDGET
     for key, data in bundle.items():
         if type(key) is not str or len(key) > 100 or data is None:
             continue
@@ -57,11 +95,11 @@ def fields(value, main=False, raw=False, metadata=None, include=None, exclude=No
     if about:
         try:
             about = {key: about[key] for key in about if type(key) is str and about[key]}
-            fields.append((b"j", "metadata", dumped(about, 64 << 10)))
+            fields.append((JSON, "metadata", dumped(about, 64 << 10)))
         except Exception as error:
             failed["metadata"] = complaint(error)
     for key, reason in failed.items():
-        fields.append((b"t", "failed", text(key, 100) + b": " + reason))
+        fields.append((TEXT, "failed", text(key, 100) + b": " + reason))
     return fields
 
 
@@ -94,11 +132,11 @@ def describe(value, failed, about):
 
 def known_forms(value, bundle, failed):
     """Adds the forms of an object of one of the KINDS; whether it is one."""
-    for module, name, part, function in KINDS:
+    for module, name, function in KINDS:
         kind = getattr(sys.modules.get(module), name, None)
         try:
             if isinstance(kind, type) and issubclass(type(value), kind):
-                call(part, function, value, bundle, failed)
+                function(value, bundle, failed)
                 return True
         except Exception as error:
             failed[name] = complaint(error)
@@ -126,16 +164,16 @@ def ask(value, method, failed, key, about, shows=False, **keywords):
 def pack(key, data, failed):
     """The field of one format."""
     if key in ("chart", "data"):
-        return b"j", key, dumped(data, 1 << 20)
+        return JSON, key, dumped(data, 1 << 20)
     if isinstance(data, str):
-        form, value = b"t", text(data, LIMIT + 1)
+        form, value = TEXT, text(data, LIMIT + 1)
     elif isinstance(data, (bytes, bytearray, memoryview)):
         if memoryview(data).nbytes > LIMIT:
             raise ValueError("more than %d bytes" % LIMIT)
         is_text = key.startswith("text/") or key == "image/svg+xml"
-        form, value = b"t" if is_text else b"b", bytes.join(b"", [data])
+        form, value = TEXT if is_text else BYTES, bytes.join(b"", [data])
     elif key.startswith("application/") or "json" in key:
-        form, value = b"j", dumped(data, LIMIT)
+        form, value = JSON, dumped(data, LIMIT)
     else:
         raise TypeError("%s, and not text or bytes" % type(data).__name__)
     if len(value) > LIMIT:
@@ -148,28 +186,18 @@ def pack(key, data, failed):
 
 def dumped(data, limit):
     """JSON of at most that many bytes."""
-    value = text(imported("json").dumps(data, allow_nan=False), limit + 1)
+    import json
+
+    value = text(json.dumps(data, allow_nan=False), limit + 1)
     if len(value) > limit:
         raise ValueError("more than %d bytes" % limit)
     return value
 
 
-def imported(module):
-    """A module of Python's own, whatever lies in the workspace."""
-    if module in sys.modules:
-        return sys.modules[module]
-    users, sys.path = sys.path, path
+def attempt(function, value, key, failed):
+    """What a function makes of a value; None and a note if it fails."""
     try:
-        __import__(module)
-        return sys.modules[module]
-    finally:
-        sys.path = users
-
-
-def complaint(error):
-    return text(type(error).__name__, 100) + b": " + call("errors.py", "clipped", error, 300)
-
-
-def picture_forms(image, bundle, failed):
-    """A picture of PIL's is a PNG; as a JPEG it would be there twice."""
-    bundle["image/jpeg"] = None
+        return function(value)
+    except Exception as error:
+        failed[key] = complaint(error)
+        return None

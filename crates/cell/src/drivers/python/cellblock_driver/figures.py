@@ -1,10 +1,16 @@
-# matplotlib's figures, as pictures and as the data behind them: compiled when
-# pyplot is imported, in the globals that all parts of the shim share.
+"""matplotlib's figures, as pictures and as the data behind them."""
 
-call("results.py", "text", "", 0)  # loads it
-call("tables.py", "clip", "", None)
-boxes = call("rich.py", "imported", "weakref").WeakKeyDictionary()  # by their axes
-box_lines = imported("weakref").WeakSet()  # what they are drawn with
+import functools
+import io
+import sys
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from . import results
+from .rich import attempt
+from .tables import clip, plain
+
+boxes = WeakKeyDictionary()  # the numbers of box plots, by their axes
+box_lines = WeakSet()  # what they are drawn with
 
 # Of a figure: axes, and lines of each; points of all lines, and of one line.
 SERIES, POINTS, LINE = 50, 8000, 1000
@@ -19,7 +25,7 @@ def show_figures(*_, **__):
 
 def show_figure(figure, *_, **__):
     """What `Figure.show()` does."""
-    show(figure)
+    results.show(figure)
     for manager in pyplot_figures().get_all_fig_managers():
         if manager.canvas.figure is figure:
             pyplot_figures().destroy(manager.num)
@@ -32,7 +38,7 @@ def show_open():
         is_empty = not figure.axes and not figure.lines and not figure.texts
         is_shown = not figure.stale and any(old() is figure for old in drawn)
         if not is_empty and not is_shown:
-            show(figure)
+            results.show(figure)
 
 
 def show_rest():
@@ -43,25 +49,25 @@ def show_rest():
         pass
 
 
+results.before_done.append(show_rest)
+
+
 def pyplot_figures():
     return sys.modules["matplotlib._pylab_helpers"].Gcf
 
 
 def figure_forms(figure, bundle, failed):
     bundle["image/png"] = picture(figure)
-    try:
-        bundle["chart"] = chart(figure)
-    except Exception as error:
-        failed["chart"] = complaint(error)
+    bundle["chart"] = attempt(chart, figure, "chart", failed)
     drawn[:] = [old for old in drawn if old() is not None]
-    drawn.append(imported("weakref").ref(figure))
+    drawn.append(ref(figure))
     figure.stale = False
 
 
 def picture(figure):
     if figure.canvas is None:
         sys.modules["matplotlib.backend_bases"].FigureCanvasBase(figure)
-    file = imported("io").BytesIO()
+    file = io.BytesIO()
     figure.canvas.print_figure(
         file,
         format="png",
@@ -309,7 +315,7 @@ def note_boxes(bxp):
             pass  # there is no chart then
         return artists
 
-    return imported("functools").wraps(bxp)(noting)
+    return functools.wraps(bxp)(noting)
 
 
 def box_elements(axes):

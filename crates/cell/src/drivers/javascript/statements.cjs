@@ -1,7 +1,7 @@
-// The statements of a cell: where the last one begins, and whether it has a value.
-// V8 itself is the parser: it is asked which pieces parse.
+// The statements of the code: where the last one begins, and whether it has a value.
+// V8 itself is the parser: it decides which pieces parse.
 'use strict';
-const { Script } = shim.vm;
+const { Script } = require('node:vm');
 
 function parses(code) {
   const limit = Error.stackTraceLimit;
@@ -47,8 +47,6 @@ function lastStatement(code) {
 
 /** Whether the last statement is an expression. */
 function hasValue(code) {
-  // TypeScript's transformation declares what it made at the end.
-  if (shim.request['typescript.js']) code = code.replace(/(?:\s*var [\w$]+;)+\s*$/, '');
   const start = lastStatement(code);
   if (start === undefined || DECLARATION.test(code.slice(start)) || code[start] === '{') return false;
   if (isExpression(code.slice(start))) return true;
@@ -64,10 +62,10 @@ function hasValue(code) {
 
 /** The code with parentheses around an object literal that ends it, which
  * would be a block otherwise. */
-function literal(code) {
+function withLiteral(code) {
   const start = lastStatement(code);
   if (start === undefined || code[start] !== '{' || !isExpression(code.slice(start))) return code;
   return `${code.slice(0, start)}${start === 0 ? '' : ';'}(${code.slice(start)})`;
 }
 
-return { literal, hasValue };
+module.exports = { withLiteral, hasValue };

@@ -2,11 +2,14 @@
 // blanked out where that is enough, so that every place stays; where code is
 // generated (enums, namespaces, parameter properties), a source map leads back.
 'use strict';
+const { Buffer } = require('node:buffer');
 const Module = require('node:module');
+const process = require('node:process');
 
-function remember(map) {
+/** The place in the source from which a place in the generated code comes. */
+function originalPlaces(map) {
   const places = new Module.SourceMap(map);
-  shim.original = (line, column) => {
+  return (line, column) => {
     const entry = places.findEntry(line - 1, column - 1);
     if (entry.originalLine === undefined) return { line, column };
     return { line: entry.originalLine + 1, column: entry.originalColumn + 1 };
@@ -15,10 +18,13 @@ function remember(map) {
 
 const MAP = /\n\/\/# sourceMappingURL=data:application\/json;(?:charset=utf-8;)?base64,(.*)\s*$/;
 
-function withMap(code) {
+/** Takes the source map off the end of generated code. */
+function withMap(code, execution) {
+  // What the transformation made is declared at the end.
+  execution.declaresAtEnd = true;
   const map = MAP.exec(code);
   if (!map) return code;
-  remember(JSON.parse(Buffer.from(map[1], 'base64').toString()));
+  execution.original = originalPlaces(JSON.parse(Buffer.from(map[1], 'base64').toString()));
   return code.slice(0, map.index);
 }
 
@@ -30,7 +36,7 @@ function placed(error) {
   return error;
 }
 
-function byNode(source) {
+function byNode(source, execution) {
   const convert = Module.stripTypeScriptTypes;
   try {
     return convert(source, { mode: 'strip' });
@@ -38,15 +44,15 @@ function byNode(source) {
     if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw placed(error);
   }
   try {
-    return withMap(convert(source, { mode: 'transform', sourceMap: true, sourceUrl: shim.file }));
+    return withMap(convert(source, { mode: 'transform', sourceMap: true, sourceUrl: execution.file }), execution);
   } catch (error) {
     throw placed(error);
   }
 }
 
-function byCompiler(ts, source) {
+function byCompiler(ts, source, execution) {
   const { outputText, diagnostics = [] } = ts.transpileModule(source, {
-    fileName: shim.file,
+    fileName: execution.file,
     reportDiagnostics: true,
     compilerOptions: {
       target: ts.ScriptTarget.ES2022,
@@ -63,14 +69,14 @@ function byCompiler(ts, source) {
     throw error;
   }
   // It makes modules of files that import nothing, too.
-  return withMap(outputText).replace(/\bexport \{\};\s*$/, '');
+  return withMap(outputText, execution).replace(/\bexport \{\};\s*$/, '');
 }
 
 /** Where Node and distributions keep packages for everybody. */
 const SHARED = ['/usr/lib/node_modules/', '/usr/local/lib/node_modules/', '/usr/share/nodejs/', '/usr/share/node_modules/'];
 
-function compiler() {
-  for (const place of [shim.file, ...SHARED]) {
+function compiler(file) {
+  for (const place of [file, ...SHARED]) {
     try {
       return Module.createRequire(place)('typescript');
     } catch (error) {
@@ -80,10 +86,10 @@ function compiler() {
   return undefined;
 }
 
-function convert(source) {
-  if (Module.stripTypeScriptTypes) return byNode(source);
-  const ts = compiler();
-  if (ts) return byCompiler(ts, source);
+function convert(source, execution) {
+  if (Module.stripTypeScriptTypes) return byNode(source, execution);
+  const ts = compiler(execution.file);
+  if (ts) return byCompiler(ts, source, execution);
   const error = new Error(
     `cannot find package 'typescript', and Node ${process.version} cannot strip types by itself: ` +
       'build a rootfs with a newer Node (cellblock rootfs build node) and run with --rootfs node',
@@ -92,4 +98,4 @@ function convert(source) {
   throw error;
 }
 
-return { convert };
+module.exports = { convert };

@@ -1,27 +1,18 @@
-# Tables as columns and rows: compiled when there is the first of them, in the
-# globals that all parts of the shim share.
+"""Tables as columns and rows, and single values as JSON has them."""
+
+import json
 
 ROWS, COLUMNS, CELLS = 1000, 100, 20000
 TEXT = 2000  # characters of a value
 TABLE, VALUES = 768 << 10, 50000  # bytes of JSON, and values in it
 
 
-def pandas_forms(frame, bundle, failed):
-    try:
-        bundle["data"] = fitted(pandas_table, frame)
-    except Exception as error:
-        failed["data"] = complaint(error)
+def of_pandas(frame):
+    return fitted(pandas_table, frame)
 
 
-def styler_forms(styler, bundle, failed):
-    pandas_forms(styler.data, bundle, failed)
-
-
-def polars_forms(frame, bundle, failed):
-    try:
-        bundle["data"] = fitted(polars_table, frame)
-    except Exception as error:
-        failed["data"] = complaint(error)
+def of_polars(frame):
+    return fitted(polars_table, frame)
 
 
 def fitted(table, frame):
@@ -30,8 +21,8 @@ def fitted(table, frame):
     rows = max(1, min(frame.shape[0], ROWS, CELLS // max(columns, 1)))
     while True:
         data = table(frame, rows, columns)
-        json = imported("json").dumps(data)
-        if rows == 1 or (len(json) <= TABLE and json.count(",") <= VALUES):
+        written = json.dumps(data)
+        if rows == 1 or (len(written) <= TABLE and written.count(",") <= VALUES):
             return data
         rows //= 2
 

@@ -1,8 +1,12 @@
-# What `from IPython.display import …` gives where IPython is not installed:
-# compiled when it is first imported, in the globals that all parts of the shim
-# share.
+"""What `from IPython.display import …` gives where IPython is not installed."""
 
-call("display.py", "new_id")  # loads it
+import os
+from base64 import b64encode
+from html import escape
+from _frozen_importlib import ModuleSpec
+
+from .display import DisplayHandle, clear_output, display_with, publish_display_data, update_display
+from .results import display
 
 
 class DisplayObject:
@@ -28,7 +32,9 @@ class DisplayObject:
             with open(self.filename, "rb") as file:
                 self.data = file.read()
         elif self.url is not None:
-            with imported("urllib.request").urlopen(self.url) as answer:
+            from urllib.request import urlopen
+
+            with urlopen(self.url) as answer:
                 self.data = answer.read()
         if isinstance(self.data, bytes) and not self.binary:
             self.data = self.data.decode("utf-8", "replace")
@@ -93,7 +99,9 @@ class JSON(DisplayObject):
         metadata = {"expanded": expanded, "root": root, **(metadata or {})}
         super().__init__(data, url, filename, metadata)
         if isinstance(self.data, str):
-            self.data = imported("json").loads(self.data)
+            import json
+
+            self.data = json.loads(self.data)
 
 
 class GeoJSON(JSON):
@@ -145,7 +153,9 @@ class IFrame:
     def __init__(self, src, width, height, extras=None, **params):
         self.src, self.width, self.height = src, width, height
         if params:
-            self.src += "?" + imported("urllib.parse").urlencode(params)
+            from urllib.parse import urlencode
+
+            self.src += "?" + urlencode(params)
 
     def _repr_html_(self):
         return tag("iframe", src=self.src, width=self.width, height=self.height, end=True)
@@ -172,7 +182,7 @@ class Media(DisplayObject):
     def _repr_mimebundle_(self, include=None, exclude=None):
         source = self.url
         if self.data is not None:
-            data = imported("base64").b64encode(self.data).decode()
+            data = b64encode(self.data).decode()
             source = "data:%s;base64,%s" % (self.mimetype, data)
         html = tag(self.element, src=source, controls="controls", end=True)
         return {"text/plain": repr(self), "text/html": html}, {}
@@ -197,7 +207,7 @@ class FileLink:
         return self.path
 
     def _repr_html_(self):
-        return tag("a", href=self.path) + imported("html").escape(self.path) + "</a>"
+        return tag("a", href=self.path) + escape(self.path) + "</a>"
 
 
 class Code(TextDisplayObject):
@@ -208,11 +218,10 @@ class Code(TextDisplayObject):
         return str(self.data)
 
     def _repr_html_(self):
-        return "<pre>%s</pre>" % imported("html").escape(str(self.data))
+        return "<pre>%s</pre>" % escape(str(self.data))
 
 
 def tag(name, end=False, **attributes):
-    escape = imported("html").escape
     written = ['%s="%s"' % (key, escape(str(value))) for key, value in attributes.items()]
     return "<%s %s>" % (name, " ".join(written)) + ("</%s>" % name if end else "")
 
@@ -266,5 +275,4 @@ class StandIn:
 
 
 def stand_in(module):
-    spec = sys.modules["_frozen_importlib"].ModuleSpec
-    return spec(module, StandIn(), is_package=module in ("IPython", "IPython.core"))
+    return ModuleSpec(module, StandIn(), is_package=module in ("IPython", "IPython.core"))

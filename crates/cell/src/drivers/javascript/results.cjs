@@ -1,6 +1,8 @@
 // Results: a value in all the forms that it has.
 'use strict';
-const { say, inspect } = shim;
+const { Buffer } = require('node:buffer');
+const { inspect } = require('node:util');
+const { withoutDriver } = require('./stack.cjs');
 
 // The supervisor's limits for one form and one frame (see frames/reader.rs).
 const FORM = 8 << 20;
@@ -37,7 +39,7 @@ function isPlain(value) {
 function textOf(value) {
   const text = inspect(value, typeof value === 'string' ? { maxStringLength: null } : {});
   // Errors show where they were made.
-  return text.includes('\n    at ') ? shim.withoutShim(text) : text;
+  return text.includes('\n    at ') ? withoutDriver(text) : text;
 }
 
 /** The forms of a value, as Deno's and other kernels for Jupyter ask for them. */
@@ -75,7 +77,8 @@ function field(type, value) {
   return ['j', type, JSON.stringify(value)];
 }
 
-function send(forms, main, failures) {
+/** The fields of all forms that fit into one frame. */
+function fieldsOf(forms, main, failures) {
   const fields = main ? [['t', 'main', '']] : [];
   let room = FRAME;
   for (const [type, value] of Object.entries(forms)) {
@@ -99,19 +102,29 @@ function send(forms, main, failures) {
     }
   }
   for (const failure of failures.slice(0, 32)) fields.push(['t', 'failed', failure.slice(0, 250)]);
-  say('result', fields);
+  return fields;
 }
 
-function show(value, main) {
-  const failures = [];
-  send(formsOf(value, failures), main, failures);
+class Results {
+  constructor(channel) {
+    this.channel = channel;
+  }
+
+  send(forms, main, failures) {
+    this.channel.send('result', fieldsOf(forms, main, failures));
+  }
+
+  show(value, main) {
+    const failures = [];
+    this.send(formsOf(value, failures), main, failures);
+  }
+
+  /** display(value), display(value, 'text/html'), display(forms, {raw: true}) */
+  display(value, type) {
+    if (typeof type === 'string') this.send({ [type]: value }, false, []);
+    else if (type?.raw) this.send({ ...value }, false, []);
+    else this.show(value, false);
+  }
 }
 
-/** display(value), display(value, 'text/html'), display(forms, {raw: true}) */
-function display(value, type) {
-  if (typeof type === 'string') send({ [type]: value }, false, []);
-  else if (type?.raw) send({ ...value }, false, []);
-  else show(value, false);
-}
-
-return { show, display };
+module.exports = { Results, isPlain };

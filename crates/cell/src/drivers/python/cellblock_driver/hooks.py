@@ -1,9 +1,15 @@
-# A hand for packages that want a window, a browser or a notebook: compiled when
-# the first of them is imported, in the globals that all parts of the shim share.
+"""Assists packages that expect a window, a browser or a notebook, when they are
+imported."""
+
+import os
+import sys
+
+from . import results
 
 
-def find(own, module, *where):
-    """The spec of a module that is to be patched, or stood in for."""
+def find_spec(own, module, *where):
+    """The spec of a module that is to be patched, or stood in for; `own` is the
+    finder that asks."""
     if module not in PATCHES and module not in IPYTHON:
         return None
     for finder in sys.meta_path:
@@ -14,7 +20,9 @@ def find(own, module, *where):
     else:
         root = sys.modules.get("IPython")
         if module == "IPython" or hasattr(root, "__path__") and root.__path__ == []:
-            return call("ipython.py", "stand_in", module)
+            from . import ipython
+
+            return ipython.stand_in(module)
         return None
     patch = PATCHES.get(module)
     execute = getattr(spec.loader, "exec_module", None)
@@ -53,12 +61,12 @@ def pyplot(module):
     yield
     switch = module.switch_backend
     module.switch_backend = lambda newbackend: switch(backend(newbackend))
-    call("figures.py", "label_of", "")  # loads it
-    module.show = show_figures
-    figure = sys.modules["matplotlib.figure"].Figure
-    figure.show = show_figure
+    from . import figures
+
+    module.show = figures.show_figures
+    sys.modules["matplotlib.figure"].Figure.show = figures.show_figure
     axes = sys.modules["matplotlib.axes"].Axes
-    axes.bxp = note_boxes(axes.bxp)
+    axes.bxp = figures.note_boxes(axes.bxp)
 
 
 # Those that draw without a window; all others become `agg`.
@@ -68,17 +76,19 @@ DRAWING = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
 def real_ipython(module):
     """IPython's own display() prints when no shell of IPython's runs."""
     yield
-    call("display.py", "new_id")  # loads it
-    for name in ("display", "update_display", "publish_display_data", "clear_output"):
-        if hasattr(module, name):
-            setattr(module, name, display if name == "display" else parts[name])
+    from . import display
+
+    functions = display.update_display, display.publish_display_data, display.clear_output
+    for function in (results.display, *functions):
+        if hasattr(module, function.__name__):
+            setattr(module, function.__name__, function)
 
 
 def image_show(module):
     yield
 
     def show_image(image, title=None, **_):
-        call("results.py", "show", image)
+        results.show(image)
         return True
 
     module.show = show_image
@@ -91,17 +101,11 @@ def plotly(module):
     def show_plot(fig, *arguments, **options):
         base = sys.modules["plotly.basedatatypes"].BaseFigure
         if isinstance(fig, base) and not arguments and "renderer" not in options:
-            call("results.py", "show", fig)
+            results.show(fig)
         else:
             original(fig, *arguments, **options)
 
     module.show = show_plot
-
-
-def plotly_forms(figure, bundle, failed):
-    json = imported("json").loads(figure.to_json())
-    bundle["application/vnd.plotly.v1+json"] = json
-    bundle["text/html"] = figure.to_html(full_html=False, include_plotlyjs="cdn")
 
 
 IPYTHON = {

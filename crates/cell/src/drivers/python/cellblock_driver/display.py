@@ -1,6 +1,9 @@
-# display() with options, its handles, and what takes displayed results back:
-# compiled when there is the first of them, in the globals that all parts of the
-# shim share.
+"""`display()` with options, handles, updates and clears."""
+
+import os
+
+from . import protocol, results
+from .protocol import TEXT, text
 
 
 class DisplayHandle:
@@ -37,6 +40,8 @@ def display_with(
     update=False,
     **_,
 ):
+    from . import rich
+
     name = display_id or (transient or {}).get("display_id")
     if name is True:
         name = new_id()
@@ -45,14 +50,13 @@ def display_with(
     if clear:
         clear_output(wait=True)
     for value in values:
-        bundle = raw and isinstance(value, dict)
-        fields = call("rich.py", "fields", value, False, bundle, metadata, include, exclude)
+        is_bundle = raw and isinstance(value, dict)
+        fields = rich.fields(value, is_bundle, metadata, include, exclude)
         if fields is None:
             continue
         if name:
-            fields.append((b"t", "display_id", text(str(name), 200)))
-        if not send("update" if update else "result", *fields):
-            print(repr(value))
+            fields.append((TEXT, "display_id", text(str(name), 200)))
+        results.send("update" if update else "result", value, fields)
     return DisplayHandle(name) if name and not update else None
 
 
@@ -68,4 +72,4 @@ def publish_display_data(data, metadata=None, *_, transient=None, update=False, 
 
 def clear_output(wait=False):
     """Takes back what was displayed; what was printed stays."""
-    send("clear", *([(b"t", "wait", b"1")] if wait else []))
+    protocol.channel.send("clear", *([(TEXT, "wait", b"1")] if wait else []))

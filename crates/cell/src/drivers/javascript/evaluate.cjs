@@ -1,6 +1,11 @@
-// A cell of a notebook, with what plain scripts lack: await at the top level and
-// import statements. V8 itself is the parser: it is asked where code is at fault.
+// Evaluates code as V8's console does, and with what even that lacks: import
+// statements. V8 itself is the parser: it reports the place that is at fault.
 'use strict';
+const path = require('node:path');
+const { Session } = require('node:inspector');
+const { pathToFileURL } = require('node:url');
+const { Script, constants } = require('node:vm');
+const { hasValue, withLiteral } = require('./statements.cjs');
 
 // Names that code is rewritten to; as long as what they stand for, so that
 // columns stay.
@@ -108,45 +113,50 @@ function withoutModule(session, code) {
 }
 
 /** Puts import() and import.meta where rewritten code finds them. */
-function provide() {
-  const load = shim.script('(specifier, options) => import(specifier, options)').runInThisContext();
-  const url = require('node:url').pathToFileURL(shim.file).href;
+function provide(file) {
+  const load = new Script('(specifier, options) => import(specifier, options)', {
+    filename: file,
+    importModuleDynamically: constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+  }).runInThisContext();
+  const url = pathToFileURL(file).href;
   async function importing(specifier, options, names = []) {
     const module = await load(specifier, options);
     const missing = names.find((name) => !(name in module));
     if (missing === undefined) return module;
     throw new SyntaxError(`The requested module '${specifier}' does not provide an export named '${missing}'`);
   }
-  const meta = { __proto__: null, url, filename: shim.file, dirname: __dirname };
+  const meta = { __proto__: null, url, filename: file, dirname: path.dirname(file) };
   for (const [name, value] of [[IMPORT, importing], [META, meta]]) {
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
   }
 }
 
+// By this global, values come out of the inspector.
+const TAKE = '\0cellblock';
+let taken;
+Object.defineProperty(globalThis, TAKE, { value: (value) => (taken = value) });
+
 /** The value that V8 describes, itself. */
 function valueOf(session, description) {
   const { objectId, type, value, unserializableValue: odd } = description;
   if (!objectId) return odd === undefined ? value : type === 'bigint' ? BigInt(odd.slice(0, -1)) : Number(odd);
-  const key = '\0cellblock';
-  let taken;
-  globalThis[key] = (value) => (taken = value);
-  const functionDeclaration = `function () { 'use strict'; globalThis['\\0cellblock'](this) }`;
+  const functionDeclaration = `function () { 'use strict'; globalThis[${JSON.stringify(TAKE)}](this) }`;
   session.post('Runtime.callFunctionOn', { objectId, functionDeclaration, silent: true });
-  delete globalThis[key];
-  return taken;
+  const result = taken;
+  taken = undefined;
+  return result;
 }
 
-/** Evaluates the code as V8's console does: declarations stay for later cells,
- * and await works. */
-function evaluate(code, end, fail) {
-  const { Session } = require('node:inspector');
+/** Evaluates the code as V8's console does: declarations stay for later executions,
+ * which may repeat them, and await works. */
+function evaluate(code, { file, declaresAtEnd }, { end, fail }) {
   const session = new Session();
   session.connect();
   if (/\b(?:import|export)\b/.test(code)) code = withoutModule(session, code);
-  if (/\}\s*$/.test(code)) code = shim.call('statements.js', 'literal', code);
-  if (code.includes(IMPORT) || code.includes(META)) provide();
-  const isShown = shim.call('statements.js', 'hasValue', code);
-  const expression = `${code}\n//# sourceURL=${shim.file}`;
+  if (/\}\s*$/.test(code)) code = withLiteral(code);
+  if (code.includes(IMPORT) || code.includes(META)) provide(file);
+  const written = declaresAtEnd ? code.replace(/(?:\s*var [\w$]+;)+\s*$/, '') : code;
+  const expression = `${code}\n//# sourceURL=${file}`;
   let isParsing = true;
   session.post('Runtime.evaluate', { expression, replMode: true }, (failure, answer) => {
     if (failure) return; // The process is on its way out.
@@ -155,11 +165,11 @@ function evaluate(code, end, fail) {
     // Nothing else is known before the code has run.
     const place = isParsing && { line: details?.lineNumber + 1, column: details?.columnNumber + 1 };
     session.disconnect();
-    if (!details) end(value, isShown);
+    if (!details) end(value !== undefined && hasValue(written) ? value : undefined);
     else if (isParsing) fail(value, place);
     else fail(value);
   });
   isParsing = false;
 }
 
-return { evaluate };
+module.exports = { evaluate };

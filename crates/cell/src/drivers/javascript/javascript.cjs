@@ -1,0 +1,2 @@
+'use strict';
+require('./session.cjs').serve((code) => code);

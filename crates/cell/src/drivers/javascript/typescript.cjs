@@ -1,0 +1,2 @@
+'use strict';
+require('./session.cjs').serve(require('./types.cjs').convert);

@@ -1,0 +1,1 @@
+"""What cellblock runs inside a Python cell: see mod.rs."""
