@@ -30,7 +30,10 @@ pub(crate) const SUITE: Suite = Suite {
             "of-two-readers-of-standard-input",
             of_two_readers_of_standard_input,
         ),
-        scene("of-what-a-request-may-not-ask-for", of_what_a_request_may_not_ask_for),
+        scene(
+            "of-what-a-request-may-not-ask-for",
+            of_what_a_request_may_not_ask_for,
+        ),
         scene(
             "of-caps-on-what-is-not-captured",
             of_caps_on_what_is_not_captured,

@@ -128,7 +128,9 @@ pub(super) fn plan(
     }
     list.system(spec, scratch);
     let parents = files.iter().filter_map(|(path, _)| path.parent());
-    let packages: BTreeSet<_> = parents.filter(|path| *path != Path::new(DIRECTORY)).collect();
+    let packages: BTreeSet<_> = parents
+        .filter(|path| *path != Path::new(DIRECTORY))
+        .collect();
     for package in packages {
         list.directory(package);
     }

@@ -9,8 +9,8 @@ use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, is_stdin};
 use super::request::{Trust, overreach};
 use super::validate::{Fault, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer,
-    RootfsRef, Spec, Stdin, Stdio, TcpRule,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer, RootfsRef,
+    Spec, Stdin, Stdio, TcpRule,
 };
 use crate::drivers::Driver;
 use record::bytes::decode_base64;
