@@ -45,11 +45,11 @@ pub(super) fn unpack(
 pub struct Member {
     /// Its name there, as it is.
     pub name: Vec<u8>,
-    /// Payload it is.
+    /// What it is.
     pub kind: MemberKind,
 }
 
-/// Payload a [`Member`] is.
+/// What a [`Member`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberKind {
     /// A file: the position of its content, and its size in bytes.

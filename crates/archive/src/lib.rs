@@ -2,7 +2,7 @@
 //!
 //! [`unpack`] reads a tar archive, plain or compressed, into a [`Destination`]. Nothing in
 //! the archive leads outside of it: the kernel opens every path beneath the destination
-//! (openat2(2)) and follows no link, whatever earlier entries put there. Payload must not or
+//! (openat2(2)) and follows no link, whatever earlier entries put there. What must not or
 //! cannot be unpacked is left out and [reported](Report::skipped) by name and reason; what
 //! would exhaust the disk or memory ends the call. Owners, extended attributes, and
 //! set-user-ID, set-group-ID and sticky bits are not restored.
@@ -66,7 +66,7 @@ impl Default for Options {
     }
 }
 
-/// Payload was unpacked, and what was left out.
+/// What was unpacked, and what was left out.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Entries read, skipped ones included.
@@ -120,7 +120,7 @@ impl Report {
 /// Unpacks the archive that `reader` gives: tar, plain or compressed by gzip or zstd.
 /// `tick` is called before each entry with the report so far; its error ends the call.
 ///
-/// Payload was unpacked before an error stays: the caller removes the destination.
+/// What was unpacked before an error stays: the caller removes the destination.
 ///
 /// # Errors
 /// The archive is damaged or exceeds `options`; something cannot be written.

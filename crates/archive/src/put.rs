@@ -179,7 +179,7 @@ impl<'a> Unpacker<'a> {
         erase(dir, &name).map_err(self.to.refusing("unlink", path))
     }
 
-    /// The directory of a new entry, and its name there. Payload has that name is removed.
+    /// The directory of a new entry, and its name there. What has that name is removed.
     fn free_name<'p>(&mut self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
         let (dir, name) = self.parent(path)?;
         let refuse = |call| self.to.refusing(call, path);

@@ -1,4 +1,4 @@
-//! Payload the entries of an archive are passed to: a destination on disk, or memory.
+//! What the entries of an archive are passed to: a destination on disk, or memory.
 
 use std::io::{self, Read};
 
@@ -77,7 +77,7 @@ pub trait Sink {
     /// It is too large.
     fn admit(&self, entries: u64) -> Result<()>;
 
-    /// Payload was done so far.
+    /// What was done so far.
     fn report(&mut self) -> &mut Report;
 
     /// Puts `what` at `name`, or reports why that was not done. `unreadable` makes the

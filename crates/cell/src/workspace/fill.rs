@@ -25,7 +25,7 @@ const OVERHEAD: u64 = 8 << 10;
 /// MFD_NOEXEC_SEAL (Linux 6.3), without which a host may refuse.
 const NOEXEC_SEAL: u32 = 0x8;
 
-/// Payload a stage is filled from.
+/// What a stage is filled from.
 pub(crate) enum Origin<'a> {
     /// An open directory, and its path.
     Directory(&'a OwnedFd, &'a Path),
