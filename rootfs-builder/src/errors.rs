@@ -13,8 +13,9 @@ pub(crate) fn failed<E: Into<io::Error>>(call: &str, path: &Path) -> impl Fn(E) 
     move |error| SetupError::io(Step::Store, call, &error.into()).on(path.display())
 }
 
-/// Adds the hint that follows from the error number, unless there is one.
-pub(crate) fn with_hint(error: SetupError) -> SetupError {
+/// Adds the hint that follows from the error number, unless there is one: for the errors
+/// of all of this crate.
+pub fn with_hint(error: SetupError) -> SetupError {
     if error.step != Step::Store || error.hint.is_some() {
         return error;
     }

@@ -119,9 +119,7 @@ impl Tool {
     /// Gives access to the host's network, which only downloads need.
     pub(crate) fn online(mut self) -> Self {
         self.partial.network = Some(Network::Host);
-        PROXIES
-            .iter()
-            .fold(self, |tool, name| tool.pass(name))
+        self.pass(&PROXIES)
             .ro(Path::new("/etc/resolv.conf"), "/etc/resolv.conf")
     }
 
@@ -152,12 +150,14 @@ impl Tool {
         self
     }
 
-    /// Passes the caller's value of a variable, if it is set.
-    pub(crate) fn pass(self, name: &str) -> Self {
-        match std::env::var(name) {
-            Ok(value) => self.env(name, &value),
-            Err(_) => self,
-        }
+    /// Passes the caller's values of those variables that are set.
+    pub(crate) fn pass(self, names: &[&str]) -> Self {
+        names
+            .iter()
+            .fold(self, |tool, name| match std::env::var(name) {
+                Ok(value) => tool.env(name, &value),
+                Err(_) => tool,
+            })
     }
 
     pub(crate) fn cwd(mut self, path: &str) -> Self {

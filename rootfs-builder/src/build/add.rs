@@ -9,7 +9,7 @@ use super::{BuildContext, write_default_etc};
 use crate::files::read_beneath;
 use crate::packages::debian;
 use crate::recipe::{Debian, Npm, Pip, Recipe, check_packages};
-use crate::store::{self, manifest_of};
+use crate::store::{self, manifest_at};
 use cell::rootfs::{Base, Manifest, Store};
 use record::error::{Result, SetupError, Step};
 
@@ -35,13 +35,17 @@ pub struct AddRequest {
 /// The name of the added layer.
 const LAYER: &str = "added";
 
-pub(crate) fn add(request: &AddRequest) -> Result<Manifest> {
+/// Derives a rootfs from another one by adding packages.
+///
+/// # Errors
+/// Those of [`crate::build`]; the base does not exist or cannot run such packages.
+pub fn add(request: &AddRequest) -> Result<Manifest> {
     check_packages("--pip", &request.pip)?;
     check_packages("--npm", &request.npm)?;
     check_packages("--apt", &request.apt)?;
     let store = Store::open(request.store.as_deref())?;
     let base = store.require(&request.base)?;
-    let manifest = manifest_of(&base)?;
+    let manifest = manifest_at(&base.path)?;
     let mut context = BuildContext::open(request.quiet)?;
     let draft = store::begin(&store, request.name.as_ref().unwrap_or(&request.base))?;
     link_tree(&base.path, draft.tree())?;

@@ -18,8 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use add::AddRequest;
-pub(crate) use add::add;
+pub use add::{AddRequest, add};
 pub(crate) use adopt::adopt;
 pub(crate) use context::BuildContext;
 pub use dry_run::{PlannedBuild, PlannedFile};
@@ -92,14 +91,22 @@ fn start(request: &BuildRequest) -> Result<Start> {
 }
 
 /// The files that [`build`] would fetch.
-pub(crate) fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
+///
+/// # Errors
+/// The recipe is invalid; apt or the network fails.
+pub fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
     let mut start = start(request)?;
     let base = start.base.as_ref();
     let base = base.map(|(prepared, layers)| (prepared.path.as_path(), layers));
     dry_run::plan(&mut start.context, &start.chain, start.lock.as_ref(), base)
 }
 
-pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
+/// Builds a rootfs from a recipe and puts it into the store.
+///
+/// # Errors
+/// The recipe is invalid; a package, the network or the disk fails. The store is
+/// unchanged then, and fetched files stay in the cache.
+pub fn build(request: &BuildRequest) -> Result<Manifest> {
     let Start {
         chain,
         lock,

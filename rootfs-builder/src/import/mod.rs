@@ -47,7 +47,11 @@ pub struct Imported {
     pub report: Report,
 }
 
-pub(crate) fn import(request: &ImportRequest) -> Result<Imported> {
+/// Makes a rootfs from an image, an archive or a directory.
+///
+/// # Errors
+/// The source is damaged or the disk fails. The store is unchanged then.
+pub fn import(request: &ImportRequest) -> Result<Imported> {
     let store = Store::open(request.store.as_deref())?;
     let job = Job::begin(false)?;
     let draft = store::begin(&store, &request.name)?;

@@ -82,6 +82,7 @@ pub(crate) fn install(
     let mut tool = Tool::new("npm install", words)
         .tree(tree)
         .online()
+        .pass(&REGISTRY_VARIABLES)
         .ro(&npm, "/npm")
         .rw(&cache, "/npm-cache")
         .out(&out)
@@ -90,9 +91,6 @@ pub(crate) fn install(
         .env("npm_config_omit_lockfile_registry_resolved", "true")
         .env("npm_config_userconfig", "/dev/null")
         .env("npm_config_globalconfig", "/dev/null/none");
-    for name in REGISTRY_VARIABLES {
-        tool = tool.pass(name);
-    }
     if let Some(bundle) = certificates(["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"]) {
         tool = tool
             .ro(&bundle, "/certificates")

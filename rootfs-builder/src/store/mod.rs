@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::errors::failed;
 use crate::files::set_mode;
-use cell::rootfs::{Manifest, Prepared, Store, check_name};
+use cell::rootfs::{Manifest, Store, check_name, is_absent};
 use record::error::{Result, SetupError, Step};
 use sys::tree::erase;
 
@@ -55,15 +55,11 @@ pub fn list(store: &Store) -> Vec<Listed> {
     store.names().into_iter().map(describe).collect()
 }
 
-/// The manifest of a rootfs, which must have one.
+/// The manifest of the rootfs at `path`, which must have one.
 ///
 /// # Errors
 /// It has none, or one that this version does not read.
-pub(crate) fn manifest_of(prepared: &Prepared) -> Result<Manifest> {
-    manifest_at(&prepared.path)
-}
-
-fn manifest_at(path: &Path) -> Result<Manifest> {
+pub(crate) fn manifest_at(path: &Path) -> Result<Manifest> {
     let broken = |message: &str| {
         SetupError::new(Step::Rootfs, message)
             .on(path.display())
@@ -107,7 +103,7 @@ pub(crate) fn begin(store: &Store, name: &str) -> Result<Draft> {
 ///
 /// # Errors
 /// It is not in this store, or cannot be removed.
-pub(crate) fn remove(store: &Store, name: &str) -> Result<()> {
+pub fn remove(store: &Store, name: &str) -> Result<()> {
     check_name(name)?;
     let link = store.path().join(name);
     let metadata = match fs::symlink_metadata(&link) {
@@ -285,13 +281,6 @@ fn entries(path: &Path) -> Result<Vec<OsString>> {
     names
         .collect::<io::Result<_>>()
         .map_err(failed("readdir", path))
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 /// Sixteen hexadecimal digits that no other directory has.

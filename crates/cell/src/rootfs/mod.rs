@@ -27,7 +27,7 @@ mod manifest;
 mod store;
 
 pub use manifest::{Base, FORMAT, Interpreter, MANIFEST, Manifest, Package, Recipe};
-pub use store::{Lease, Prepared, Store, check_name};
+pub use store::{Lease, Prepared, Store, check_name, is_absent};
 
 use manifest::Head;
 

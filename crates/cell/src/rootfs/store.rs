@@ -20,7 +20,6 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::spec::read::did_you_mean;
@@ -247,10 +246,11 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+/// Whether there is nothing of the name that a call was about.
+pub fn is_absent(error: &io::Error) -> bool {
     matches!(
-        error.raw_os_error().map(Errno::from_raw),
-        Some(Errno::ENOENT | Errno::ENOTDIR)
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
 }
 

@@ -175,7 +175,10 @@ impl Collector<'_> {
     /// Why that cannot be done.
     fn file(&mut self, path: &RawText, file: &mut File, stat: &FileStat) -> Result<(), String> {
         let size = stat.st_size.cast_unsigned();
-        let before = self.baseline.file(path);
+        let before = match self.baseline.get(path) {
+            Some(Original::File(digest)) => Some(*digest),
+            _ => None,
+        };
         if before.is_some() {
             self.present.insert(path.clone());
         }

@@ -122,10 +122,7 @@ impl<'a> Pip<'a> {
     /// Gives pip the network, the caller's index and the host's certificates: the
     /// tree's lack that of a local proxy.
     fn online(&self, name: &str, words: &[&str]) -> Tool {
-        let mut tool = self.tool(name, words).online();
-        for name in INDEX_VARIABLES {
-            tool = tool.pass(name);
-        }
+        let mut tool = self.tool(name, words).online().pass(&INDEX_VARIABLES);
         // Values that are not URLs are paths of the host.
         match std::env::var("PIP_FIND_LINKS") {
             Ok(links) if links.contains("://") => tool = tool.env("PIP_FIND_LINKS", &links),
