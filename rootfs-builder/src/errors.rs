@@ -8,6 +8,11 @@ use nix::errno::Errno;
 
 use record::error::{SetupError, Step};
 
+/// An error that no system call reported.
+pub(crate) fn store_error(message: impl Into<String>) -> SetupError {
+    SetupError::new(Step::Store, message)
+}
+
 /// An error of `call` on `path`, for `map_err`.
 pub(crate) fn failed<E: Into<io::Error>>(call: &str, path: &Path) -> impl Fn(E) -> SetupError {
     move |error| SetupError::io(Step::Store, call, &error.into()).on(path.display())

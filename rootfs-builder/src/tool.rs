@@ -9,14 +9,14 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::errors::NO_SPACE;
+use crate::errors::{NO_SPACE, store_error};
 use crate::job::interrupted;
 use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
 use cell::spec::{self, Ask, Mode, Network, Partial, RootfsRef, Spec, Stdin, Stdio};
-use record::error::{Result, SetupError, Step};
+use record::error::{Result, SetupError};
 use record::stream::Text;
 use record::{Outcome, Record};
 
@@ -261,7 +261,7 @@ impl From<Failure> for SetupError {
         let is_network = failure.mentions(&NETWORK);
         let error = match failure {
             Failure::Setup(error) => return error,
-            Failure::Program { name, message, .. } => Self::new(Step::Store, message).on(name),
+            Failure::Program { name, message, .. } => store_error(message).on(name),
         };
         match () {
             () if is_disk => error.hint(NO_SPACE),

@@ -56,8 +56,11 @@ pub enum Member {
     Other,
 }
 
-/// Lists the plain tar archive `reader` without unpacking it: the entries and their names
-/// there. `None` as soon as `until` accepts a name.
+/// Entries by their names in the archive.
+pub type Members = Vec<(Vec<u8>, Member)>;
+
+/// Lists the plain tar archive `reader` without unpacking it; `None` as soon as `until`
+/// accepts a name.
 ///
 /// # Errors
 /// The archive is damaged, or too large.
@@ -65,7 +68,7 @@ pub fn members(
     reader: impl Read + Seek,
     step: Step,
     until: &dyn Fn(&[u8]) -> bool,
-) -> Result<Option<Vec<(Vec<u8>, Member)>>> {
+) -> Result<Option<Members>> {
     let stream = Stream {
         step,
         max_bytes: u64::MAX,

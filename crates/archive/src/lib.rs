@@ -31,7 +31,7 @@ mod sparse;
 
 pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
-pub use entries::{Member, members};
+pub use entries::{Member, Members, members};
 pub use folder::feed_directory;
 pub use names::{NOT_EMPTY, check_link, clean};
 pub use sink::{Meta, Payload, Refusal, Sink};

@@ -1,5 +1,6 @@
 //! `cellblock rootfs add`: derives a rootfs from another one, in seconds.
 
+use crate::errors::store_error;
 use std::path::{Path, PathBuf};
 
 use super::adopt::link_tree;
@@ -11,7 +12,7 @@ use crate::packages::debian;
 use crate::recipe::{Debian, Npm, Pip, Recipe, check_packages};
 use crate::store::{self, manifest_at};
 use cell::rootfs::{Base, Manifest, Store};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// A request to derive a rootfs from another one.
 #[derive(Clone, Debug, Default)]
@@ -72,11 +73,9 @@ fn add_layer(
         ..Recipe::default()
     };
     if recipe.debian.is_some() && !debian::has_packages(tree)? {
-        return Err(
-            SetupError::new(Step::Store, "has no list of Debian packages")
-                .on(&request.base)
-                .hint("--apt adds to trees that were built from Debian; try --pip or --npm"),
-        );
+        return Err(store_error("has no list of Debian packages")
+            .on(&request.base)
+            .hint("--apt adds to trees that were built from Debian; try --pip or --npm"));
     }
     write_default_etc(context, tree)?;
     let mut layers = Layers::read(tree)?.unwrap_or_else(|| Layers::new(Vec::new()));

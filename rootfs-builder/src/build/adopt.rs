@@ -10,9 +10,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::{FileType, copy, make_directory, set_mode, walk};
-use record::error::{Result, SetupError, Step};
+use record::error::{Result, SetupError};
 
 /// Directories at the top of a Debian tree that are links into `usr`.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
@@ -140,7 +140,7 @@ fn move_to(source: &Path, target: &Path) -> Result<()> {
 }
 
 fn refused(why: &str, path: &Path) -> SetupError {
-    SetupError::new(Step::Store, why)
+    store_error(why)
         .on(path.display())
         .hint("leave the package out, or exclude the path with `prune` in the recipe")
 }

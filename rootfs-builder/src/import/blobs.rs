@@ -13,7 +13,7 @@ use sha2::{Sha256, Sha512};
 
 use super::broken;
 use crate::errors::failed;
-use archive::Member;
+use archive::{Member, Members};
 use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
@@ -49,7 +49,7 @@ impl Blobs {
     }
 
     /// The files in a plain tar archive, which has these members.
-    pub(super) fn archive(file: File, path: &Path, members: Vec<(Vec<u8>, Member)>) -> Self {
+    pub(super) fn archive(file: File, path: &Path, members: Members) -> Self {
         let plain = |name: &[u8]| name.strip_prefix(b"./").unwrap_or(name).to_vec();
         let members = members
             .into_iter()

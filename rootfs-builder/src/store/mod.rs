@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::set_mode;
 use cell::rootfs::{Manifest, Store, check_name, is_absent};
 use record::error::{Result, SetupError, Step};
@@ -88,12 +88,11 @@ pub(crate) fn begin(store: &Store, name: &str) -> Result<Draft> {
     sweep(store)?;
     let _lock = lock(store)?;
     if is_being_made(store, name)? {
-        return Err(SetupError::new(
-            Step::Store,
-            "another process is making a rootfs of this name",
-        )
-        .on(name)
-        .hint("wait until it ends, or choose another name or --store"));
+        return Err(
+            store_error("another process is making a rootfs of this name")
+                .on(name)
+                .hint("wait until it ends, or choose another name or --store"),
+        );
     }
     Draft::create(store, name, &trees)
 }
@@ -257,10 +256,10 @@ fn open_directory(path: &Path) -> io::Result<File> {
 }
 
 fn not_found(store: &Store, name: &str) -> SetupError {
-    let error = SetupError::new(
-        Step::Store,
-        format!("there is no such rootfs in {}", store.path().display()),
-    )
+    let error = store_error(format!(
+        "there is no such rootfs in {}",
+        store.path().display()
+    ))
     .on(name);
     match store.system() {
         Some(system) if fs::symlink_metadata(system.join(name)).is_ok() => error.hint(format!(
