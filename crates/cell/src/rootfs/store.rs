@@ -103,12 +103,12 @@ impl Store {
             return Ok(Self { path, system: None });
         }
         // By the XDG specification, relative paths are ignored.
-        let absolute = |path: &PathBuf| path.is_absolute();
-        let data = variable("XDG_DATA_HOME")
-            .map(PathBuf::from)
-            .filter(absolute);
-        let home = || variable("HOME").map(PathBuf::from).filter(absolute);
-        let data = data.or_else(|| home().map(|home| home.join(".local/share")));
+        let absolute = |name: &str| {
+            let path = variable(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let data = absolute("XDG_DATA_HOME");
+        let data = data.or_else(|| Some(absolute("HOME")?.join(".local/share")));
         let path = data.map(|data| data.join("cellblock/rootfs"));
         let system = Some(PathBuf::from(SYSTEM));
         match path {

@@ -46,9 +46,6 @@ impl NewContent {
     }
 }
 
-/// Directories and their permission bits, by path.
-type Directories = BTreeMap<RawText, u32>;
-
 /// Something in the directory that the workspace no longer has.
 struct Removed<'a> {
     path: &'a RawText,
@@ -61,7 +58,8 @@ struct Removed<'a> {
 /// What writing back changes, and what it leaves out.
 #[derive(Default)]
 struct Changes<'a> {
-    directories: Directories,
+    /// Directories and their permission bits, by path.
+    directories: BTreeMap<RawText, u32>,
     changed: Vec<Changed>,
     removed: Vec<Removed<'a>>,
     skipped: Vec<FileSkipped>,
