@@ -176,16 +176,6 @@ impl Entry {
     }
 }
 
-/// Whether `path` below `root` is a regular file.
-pub(super) fn is_file(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<bool> {
-    match kind_at(root, path) {
-        Ok(kind) => Ok(kind == SFlag::S_IFREG),
-        // ELOOP and ENOTDIR: a directory of the path was replaced.
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// The kind of `path` below `root`, a link not followed.
 pub(super) fn kind_at(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<SFlag> {
     let found = Beneath::new(&root)

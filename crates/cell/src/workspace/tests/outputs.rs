@@ -237,7 +237,7 @@ fn only_regular_files_are_read() {
 #[test]
 fn a_mount_is_not_entered() {
     let root = File::open("/").unwrap();
-    let version = walk::is_file(root.as_fd(), &"proc/version".into());
+    let version = walk::kind_at(root.as_fd(), &"proc/version".into());
     assert_eq!(version, Err(nix::errno::Errno::EXDEV));
 }
 
