@@ -16,26 +16,16 @@ use record::error::{Result, SetupError, Step};
 /// Larger profiles, spec files and programs are refused.
 const LARGEST: Bytes = Bytes::mib(64);
 
-/// Reads everything that the flags and the spec file name, and resolves it. The
-/// spec file `-` is standard input.
+/// Reads everything that the flags, the spec file and the request of somebody else
+/// name, and resolves it. The file `-` is standard input.
 ///
 /// Without a profile named anywhere, `run` uses the one of its language, and
 /// `exec` uses `default`.
 ///
 /// # Errors
-/// A file that cannot be read, or a value that is not allowed; each names its
-/// file and field.
-pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<Spec> {
-    load_with_request(ask, spec_file, None, flags)
-}
-
-/// The same for a request from somebody else, on top of what the caller says. The
-/// request `-` is standard input.
-///
-/// # Errors
-/// Those of [`load`], and a field or value of the request that the caller does not
-/// allow.
-pub fn load_with_request(
+/// A file that cannot be read, or a value that is not allowed in general or to the
+/// author of the request; each names its file and field.
+pub fn load(
     ask: &Ask<'_>,
     spec_file: Option<&Path>,
     request: Option<&Path>,

@@ -100,63 +100,43 @@ impl Quantity for Duration {
     }
 }
 
-impl Quantity for u64 {
-    const WANTED: &'static str = "a whole number";
-    const FORMAT: &'static str = "whole number";
-    const VALUE_NAME: &'static str = "N";
+macro_rules! number {
+    ($type:ty, $wanted:literal, $format:literal, $from_real:expr) => {
+        impl Quantity for $type {
+            const WANTED: &'static str = $wanted;
+            const FORMAT: &'static str = $format;
+            const VALUE_NAME: &'static str = "N";
 
-    fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("`{text}` is not a whole number"))
-    }
+            fn from_text(text: &str) -> Result<Self, String> {
+                text.parse()
+                    .map_err(|_| format!("`{text}` is not {}", Self::WANTED))
+            }
 
-    fn from_count(number: u64) -> Option<Self> {
-        Some(number)
-    }
+            fn from_count(number: u64) -> Option<Self> {
+                Some(number as Self)
+            }
 
-    fn show(&self) -> String {
-        self.to_string()
-    }
+            fn from_real(number: f64) -> Option<Self> {
+                $from_real(number)
+            }
 
-    fn amount(&self) -> f64 {
-        *self as f64
-    }
+            fn show(&self) -> String {
+                self.to_string()
+            }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.serialize(serializer)
-    }
+            fn amount(&self) -> f64 {
+                *self as f64
+            }
+
+            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.serialize(serializer)
+            }
+        }
+    };
 }
 
-impl Quantity for f64 {
-    const WANTED: &'static str = "a number such as 1 or 0.5";
-    const FORMAT: &'static str = "number";
-    const VALUE_NAME: &'static str = "N";
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("`{text}` is not a number such as 1 or 0.5"))
-    }
-
-    fn from_count(number: u64) -> Option<Self> {
-        Some(number as f64)
-    }
-
-    fn from_real(number: f64) -> Option<Self> {
-        Some(number)
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-
-    fn amount(&self) -> f64 {
-        *self
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.serialize(serializer)
-    }
-}
+number!(u64, "a whole number", "whole number", |_| None);
+number!(f64, "a number such as 1 or 0.5", "number", Some);
 
 /// A limit that may be lifted: a quantity, or `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
