@@ -1,13 +1,14 @@
 //! `cellblock policy`: the profiles and system call policies there are, what
 //! they say, and whether one of the caller's own is sound.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use toml::{Table, Value};
 
 use crate::cli::PolicyAction;
-use cell::plan::seccomp::{self, Policy};
+use cell::plan::seccomp::{self, Held, Policy, Rule};
 use cell::spec::load::read_text;
 use cell::spec::partial::Partial;
 use cell::spec::profiles::{self, built_in};
@@ -173,20 +174,14 @@ fn show_seccomp(name: &str) -> Result<String> {
         true => Policy::parse(&read_text(Path::new(name))?)?,
         false => Policy::builtin(name)?,
     };
-    let rules: serde_json::Map<String, serde_json::Value> = policy
-        .rules()
-        .map(|(call, rule)| (call.to_owned(), serde_json::json!(rule)))
-        .collect();
-    let mut unless = serde_json::Map::new();
-    for (call, held, rule) in policy.fallbacks() {
-        unless
-            .entry(held.name())
-            .or_insert_with(|| serde_json::json!({}))[call] = serde_json::json!(rule);
+    let mut unless: BTreeMap<Held, BTreeMap<&str, &Rule>> = BTreeMap::new();
+    for (call, (held, rule)) in &policy.fallbacks {
+        unless.entry(*held).or_default().insert(call, rule);
     }
     let document = serde_json::json!({
-        "name": policy.name(),
-        "description": policy.description(),
-        "rules": rules,
+        "name": policy.name,
+        "description": policy.description,
+        "rules": policy.rules,
         "unless": unless,
     });
     Ok(format!("{document:#}\n"))

@@ -1,6 +1,6 @@
 //! The parts of a record that every view shows, as rows of tables and as pairs.
 
-use record::words::{self, bytes, in_unit, milliseconds};
+use record::words::{bytes, in_unit, milliseconds};
 use record::{Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
 
 /// The rows of a table.
@@ -11,7 +11,7 @@ pub(super) fn file_rows(record: &Record) -> Rows {
     files
         .map(|file| {
             vec![
-                words::change(file.change).to_owned(),
+                file.change.to_string(),
                 file.path.to_string(),
                 file.size.map_or_else(String::new, bytes),
                 file.media_type.clone().unwrap_or_default(),
