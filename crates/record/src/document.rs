@@ -369,14 +369,6 @@ pub enum Enforced {
 impl Enforced {
     /// The requested limit, against programs that do not try to get past it.
     pub const BEST_EFFORT: Self = Self::BestEffort(BestEffort::BestEffort);
-
-    /// The value, if the kernel enforces one.
-    pub const fn exactly(self) -> Option<f64> {
-        match self {
-            Self::Exactly(value) => Some(value),
-            Self::BestEffort(_) => None,
-        }
-    }
 }
 
 /// The words `best effort`.
