@@ -218,63 +218,35 @@ impl From<Program> for Partial {
     }
 }
 
-/// A command's name, its line in the list of commands, and what builds the rest
-/// of it. Only the one that is called gets built, which a launch would feel.
-type Entry = (&'static str, &'static str, fn(Command) -> Command);
+/// A command's name, and what declares the rest of it.
+type Entry = (&'static str, fn(Command) -> Command);
 
 const COMMANDS: [Entry; 8] = [
-    (
-        "run",
-        "Run code in a cell and report everything that happened",
-        |command| Options::declare(Code::augment_args(command), Needed::ALL),
-    ),
-    (
-        "exec",
-        "Run a program in a cell, its standard streams passed straight through",
-        |command| Options::declare(Program::augment_args(command), Needed::ALL),
-    ),
-    (
-        "plan",
-        "Print everything that run or exec would do, as JSON, and do none of it",
-        plan,
-    ),
-    (
-        "doctor",
-        "Show what this host supports, what is missing, and how to fix it",
-        Doctor::augment_args,
-    ),
-    (
-        "show",
-        "Show a record for people, or print it in another shape",
-        Show::augment_args,
-    ),
-    (
-        "policy",
-        "List, show and check policies",
-        Policy::augment_args,
-    ),
-    (
-        "rootfs",
-        "Prepared root filesystems: build, list, show, verify, import, remove",
-        Rootfs::augment_args,
-    ),
-    (
-        "completions",
-        "Print a completion script for a shell",
-        Completions::augment_args,
-    ),
+    ("run", |command| {
+        Options::declare(Code::augment_args(command), Needed::ALL)
+    }),
+    ("exec", |command| {
+        Options::declare(Program::augment_args(command), Needed::ALL)
+    }),
+    ("plan", plan),
+    ("doctor", Doctor::augment_args),
+    ("show", Show::augment_args),
+    ("policy", Policy::augment_args),
+    ("rootfs", Rootfs::augment_args),
+    ("completions", Completions::augment_args),
 ];
 
 fn plan(command: Command) -> Command {
     let [run, exec, ..] = COMMANDS;
     command
+        .about("Print everything that run or exec would do, as JSON, and do none of it")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([run, exec].map(subcommand))
 }
 
-fn subcommand((name, about, build): Entry) -> Command {
-    Command::new(name).about(about).defer(build)
+fn subcommand((name, declare): Entry) -> Command {
+    declare(Command::new(name))
 }
 
 /// The whole command line, for parsing, manual pages and completions.

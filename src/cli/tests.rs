@@ -9,10 +9,6 @@ use cell::spec::units::Bytes;
 use cell::spec::{Network, OnOutput};
 use record::format::Format;
 
-fn subcommand_of<'a>(command: &'a Command, name: &str) -> &'a Command {
-    command.find_subcommand(name).unwrap()
-}
-
 fn built() -> Command {
     let mut command = command();
     command.build();
@@ -53,15 +49,6 @@ fn groups_name_the_options_that_they_declare() {
     assert_names_are_declared::<Networking>();
     assert_names_are_declared::<Limits>();
     assert_names_are_declared::<Security>();
-}
-
-#[test]
-fn the_list_of_commands_has_their_own_descriptions() {
-    let built = built();
-    for (name, about, _) in COMMANDS {
-        let own = subcommand_of(&built, name).get_about().unwrap();
-        assert_eq!(own.to_string(), about, "{name}");
-    }
 }
 
 #[test]
