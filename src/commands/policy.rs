@@ -2,7 +2,7 @@
 //! they say, and whether one of the caller's own is sound.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use toml::{Table, Value};
@@ -58,26 +58,19 @@ pub(super) fn list(seccomp: &[(&str, &str)]) -> String {
         .iter()
         .map(|profile| (profile.name, profile.description().unwrap_or_default()))
         .collect();
-    let profiles = profiles.iter().map(|(name, text)| (*name, text.as_str()));
-    let mut text = String::new();
-    section(&mut text, "profiles (--policy)", profiles);
+    let mut text = section("profiles (--policy)", &profiles);
     text.push('\n');
-    let seccomp = seccomp.iter().copied();
-    section(&mut text, "system call policies (--seccomp)", seccomp);
-    text
+    text + &section("system call policies (--seccomp)", seccomp)
 }
 
-fn section<'a>(
-    text: &mut String,
-    title: &str,
-    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-) {
-    let width = entries.clone().map(|(name, _)| name.len()).max();
+fn section(title: &str, entries: &[(&str, impl Display)]) -> String {
+    let width = entries.iter().map(|(name, _)| name.len()).max();
     let width = width.unwrap_or_default();
-    let _ = writeln!(text, "{title}:");
+    let mut text = format!("{title}:\n");
     for (name, description) in entries {
         let _ = writeln!(text, "  {name:width$}  {description}");
     }
+    text
 }
 
 /// A profile with all that it inherits, as TOML, and beside each value the
@@ -196,11 +189,8 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
     let text = read_text(&cwd.join(path))?;
     let origin = Origin::File(path.to_path_buf());
     if path.extension().is_some_and(|ending| ending == "json") {
-        let problem = Policy::parse(&text).err();
-        return Ok(problem
-            .into_iter()
-            .map(|error| profiles::located(error, &origin))
-            .collect());
+        let problem = Policy::parse(&text).err().into_iter();
+        return Ok(problem.map(|e| profiles::located(e, &origin)).collect());
     }
     let (partial, mut problems) = profiles::check(&text, &origin);
     let mut layer = SpecLayer { origin, partial };
@@ -209,13 +199,8 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
     if let Some(base) = layer.partial.extends.clone() {
         let own = cwd.join(path);
         let folder = own.parent().unwrap_or(cwd);
-        problems.extend(profiles::chain(&base, folder, &read_text).err().map(|e| {
-            let field = layer.origin.field("extends");
-            SetupError {
-                operand: Some(e.operand.unwrap_or(field)),
-                ..e
-            }
-        }));
+        let problem = profiles::chain(&base, folder, &read_text).err();
+        problems.extend(problem.map(|error| layer.origin.extends_error(error)));
     }
     problems.extend(unknown_seccomp(&layer));
     Ok(problems)

@@ -63,14 +63,8 @@ pub fn load(
     let read = |path: &Path| read_text(path);
     let (profile, mut layers) = match named_profile(&upper) {
         Some((name, origin)) => {
-            let folder = match origin {
-                Origin::File(path) => path.parent().unwrap_or(ask.cwd),
-                _ => ask.cwd,
-            };
-            let chain = profiles::chain(name, folder, &read).map_err(|mut error| {
-                error.operand.get_or_insert_with(|| origin.field("extends"));
-                error
-            })?;
+            let chain = profiles::chain(name, origin.folder(ask.cwd), &read)
+                .map_err(|error| origin.extends_error(error))?;
             (name.to_owned(), chain)
         }
         None => {
