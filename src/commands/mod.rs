@@ -42,7 +42,7 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
         Ok(Invocation::Doctor(doctor)) => finish(cell::doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),
-        Ok(Invocation::Rootfs(rootfs)) => finish(rootfs::run(&rootfs.action)),
+        Ok(Invocation::Rootfs(rootfs)) => finish(rootfs::run(rootfs.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
         Err(error) => refuse(&error, &words, &outputs, &mut inherited, began),
     }

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use facts::{
-    contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows, shortened,
+    command_line, contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows,
     skipped_rows, usage_pairs,
 };
 use page::{Page, Tone};
@@ -146,10 +146,7 @@ fn status(page: &mut Page, record: &Record) {
     page.put(tone, &record.outcome.to_string());
     let mut facts = Vec::new();
     facts.extend(record.language.clone());
-    facts.extend(record.argv.as_ref().map(|argv| {
-        let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
-        shortened(&words.join(" "), 60)
-    }));
+    facts.extend(command_line(record, 60));
     facts.push(format!("exit code {}", record.exit_code));
     facts.extend(record.signal.clone());
     facts.push(milliseconds(record.execution_time * 1000.0));

@@ -76,12 +76,9 @@ fn heading(page: &mut Markup, title: &str) {
 
 /// The language, or the program and its arguments.
 fn what_ran(record: &Record) -> String {
-    let program = record.argv.as_ref().map(|argv| {
-        let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
-        facts::shortened(&words.join(" "), 120)
-    });
-    let what = program.or_else(|| record.language.clone());
-    what.unwrap_or_else(|| "no code ran".to_owned())
+    facts::command_line(record, 120)
+        .or_else(|| record.language.clone())
+        .unwrap_or_else(|| "no code ran".to_owned())
 }
 
 fn header(page: &mut Markup, record: &Record) {
