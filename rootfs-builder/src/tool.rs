@@ -171,7 +171,7 @@ impl Tool {
             cwd: Path::new("/"),
             stdio: Stdio::Capture,
         };
-        let mut spec = spec::load(&ask, None, self.partial)?;
+        let mut spec = spec::load(&ask, None, None, self.partial)?;
         if let Some(tree) = self.tree {
             spec.rootfs = RootfsRef::Dir(tree);
         }

@@ -15,7 +15,8 @@ pub use values::{OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
 
-use cell::spec::Partial;
+use cell::spec::{Mode, Partial};
+use record::bytes::RawText;
 use record::error::Result;
 
 mod format;
@@ -28,14 +29,10 @@ mod values;
 /// One call of cellblock.
 #[derive(Debug)]
 pub enum Invocation {
-    /// `cellblock run`
-    Run(Box<Run>),
-    /// `cellblock exec`
-    Exec(Box<Exec>),
-    /// `cellblock plan run`
-    PlanRun(Box<Run>),
-    /// `cellblock plan exec`
-    PlanExec(Box<Exec>),
+    /// `cellblock run` and `cellblock exec`
+    Launch(Box<Launch>),
+    /// `cellblock plan`
+    Plan(Box<Launch>),
     /// `cellblock doctor`
     Doctor(Doctor),
     /// `cellblock show`
@@ -75,15 +72,6 @@ pub struct Code {
     pub args: Vec<OsString>,
 }
 
-/// One call of `cellblock run`.
-#[derive(Debug)]
-pub struct Run {
-    /// What runs.
-    pub code: Code,
-    /// How it runs.
-    pub options: Options,
-}
-
 /// Run a program in a cell, its standard streams passed straight through
 ///
 /// The exit status is the program's own. It is 124 when a time limit ended it,
@@ -100,13 +88,15 @@ pub struct Program {
     pub argv: Vec<OsString>,
 }
 
-/// One call of `cellblock exec`.
+/// One call of `cellblock run` or `cellblock exec`.
 #[derive(Debug)]
-pub struct Exec {
-    /// What runs.
-    pub program: Program,
+pub struct Launch {
+    /// Which of them it is.
+    pub mode: Mode,
     /// How it runs.
     pub options: Options,
+    /// What runs, as a layer of a spec.
+    command: Partial,
 }
 
 /// Show what this host supports, what is missing, and how to fix it
@@ -190,106 +180,73 @@ impl Completions {
     }
 }
 
-impl Run {
-    /// These flags as a layer of a spec. `environment` looks up the caller's variables.
+impl Launch {
+    /// All of it as a layer of a spec. `environment` looks up the caller's variables.
     ///
     /// # Errors
     /// `--env NAME` of a variable that the caller does not have.
     pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
-        let mut partial = self.options.partial(environment)?;
-        let what = &self.code;
-        partial.language.clone_from(&what.lang);
-        let mut args = what
-            .source
-            .iter()
-            .chain(&what.args)
-            .map(|word| word.as_os_str().into());
-        match &what.code {
-            Some(code) => partial.code = Some(code.clone().into()),
-            None => {
-                partial.code_file = what.source.as_ref().map(Into::into);
-                args.next();
-            }
+        self.options.partial(self.command.clone(), environment)
+    }
+}
+
+impl From<Code> for Partial {
+    fn from(what: Code) -> Self {
+        let mut partial = Self {
+            language: what.lang,
+            code: what.code.map(Into::into),
+            ..Self::default()
+        };
+        let mut words = what.source.into_iter().chain(what.args);
+        if partial.code.is_none() {
+            partial.code_file = words.next().map(Into::into);
         }
         if partial.names_command() {
-            partial.args = Some(args.collect());
+            partial.args = Some(words.map(Into::into).collect());
         }
-        Ok(partial)
+        partial
     }
 }
 
-impl Exec {
-    /// These flags as a layer of a spec. `environment` looks up the caller's variables.
-    ///
-    /// # Errors
-    /// `--env NAME` of a variable that the caller does not have.
-    pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
-        let mut partial = self.options.partial(environment)?;
-        let argv = &self.program.argv;
-        if !argv.is_empty() {
-            partial.argv = Some(argv.iter().map(|word| word.as_os_str().into()).collect());
+impl From<Program> for Partial {
+    fn from(Program { argv }: Program) -> Self {
+        let argv: Vec<RawText> = argv.into_iter().map(Into::into).collect();
+        Self {
+            argv: Some(argv).filter(|argv| !argv.is_empty()),
+            ..Self::default()
         }
-        Ok(partial)
     }
 }
 
-/// A command's name, its line in the list of commands, and what builds the rest
-/// of it. Only the one that is called gets built, which a launch would feel.
-type Entry = (&'static str, &'static str, fn(Command) -> Command);
+/// A command's name, and what declares the rest of it.
+type Entry = (&'static str, fn(Command) -> Command);
 
 const COMMANDS: [Entry; 8] = [
-    (
-        "run",
-        "Run code in a cell and report everything that happened",
-        |command| Options::declare(Code::augment_args(command), Needed::ALL),
-    ),
-    (
-        "exec",
-        "Run a program in a cell, its standard streams passed straight through",
-        |command| Options::declare(Program::augment_args(command), Needed::ALL),
-    ),
-    (
-        "plan",
-        "Print everything that run or exec would do, as JSON, and do none of it",
-        plan,
-    ),
-    (
-        "doctor",
-        "Show what this host supports, what is missing, and how to fix it",
-        Doctor::augment_args,
-    ),
-    (
-        "show",
-        "Show a record for people, or print it in another shape",
-        Show::augment_args,
-    ),
-    (
-        "policy",
-        "List, show and check policies",
-        Policy::augment_args,
-    ),
-    (
-        "rootfs",
-        "Prepared root filesystems: build, list, show, verify, import, remove",
-        Rootfs::augment_args,
-    ),
-    (
-        "completions",
-        "Print a completion script for a shell",
-        Completions::augment_args,
-    ),
+    ("run", |command| {
+        Options::declare(Code::augment_args(command), Needed::ALL)
+    }),
+    ("exec", |command| {
+        Options::declare(Program::augment_args(command), Needed::ALL)
+    }),
+    ("plan", plan),
+    ("doctor", Doctor::augment_args),
+    ("show", Show::augment_args),
+    ("policy", Policy::augment_args),
+    ("rootfs", Rootfs::augment_args),
+    ("completions", Completions::augment_args),
 ];
 
 fn plan(command: Command) -> Command {
     let [run, exec, ..] = COMMANDS;
     command
+        .about("Print everything that run or exec would do, as JSON, and do none of it")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([run, exec].map(subcommand))
 }
 
-fn subcommand((name, about, build): Entry) -> Command {
-    Command::new(name).about(about).defer(build)
+fn subcommand((name, declare): Entry) -> Command {
+    declare(Command::new(name))
 }
 
 /// The whole command line, for parsing, manual pages and completions.
@@ -354,33 +311,32 @@ fn lean<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Option<Command> {
 }
 
 fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
-    match take(&mut matches) {
-        ("run", m) => Ok(Invocation::Run(Box::new(run(m)?))),
-        ("exec", m) => Ok(Invocation::Exec(Box::new(exec(m)?))),
-        ("plan", mut m) => match take(&mut m) {
-            ("run", m) => Ok(Invocation::PlanRun(Box::new(run(m)?))),
-            (_, m) => Ok(Invocation::PlanExec(Box::new(exec(m)?))),
-        },
-        ("doctor", mut m) => Ok(Invocation::Doctor(read(&mut m)?)),
-        ("show", mut m) => Ok(Invocation::Show(read(&mut m)?)),
-        ("policy", mut m) => Ok(Invocation::Policy(read(&mut m)?)),
-        ("rootfs", mut m) => Ok(Invocation::Rootfs(read(&mut m)?)),
-        (_, mut m) => Ok(Invocation::Completions(read(&mut m)?)),
-    }
-}
-
-fn run(mut matches: ArgMatches) -> Result<Run, clap::Error> {
-    Ok(Run {
-        code: read(&mut matches)?,
-        options: Options::read(&mut matches)?,
+    let (name, mut m) = take(&mut matches);
+    Ok(match name {
+        "run" | "exec" => Invocation::Launch(launch(name, m)?),
+        "plan" => {
+            let (name, m) = take(&mut m);
+            Invocation::Plan(launch(name, m)?)
+        }
+        "doctor" => Invocation::Doctor(read(&mut m)?),
+        "show" => Invocation::Show(read(&mut m)?),
+        "policy" => Invocation::Policy(read(&mut m)?),
+        "rootfs" => Invocation::Rootfs(read(&mut m)?),
+        _ => Invocation::Completions(read(&mut m)?),
     })
 }
 
-fn exec(mut matches: ArgMatches) -> Result<Exec, clap::Error> {
-    Ok(Exec {
-        program: read(&mut matches)?,
-        options: Options::read(&mut matches)?,
-    })
+fn launch(name: &str, mut matches: ArgMatches) -> Result<Box<Launch>, clap::Error> {
+    let (mode, command) = match name {
+        "run" => (Mode::Run, read::<Code>(&mut matches)?.into()),
+        _ => (Mode::Exec, read::<Program>(&mut matches)?.into()),
+    };
+    let options = Options::read(&mut matches)?;
+    Ok(Box::new(Launch {
+        mode,
+        options,
+        command,
+    }))
 }
 
 fn read<T: FromArgMatches>(matches: &mut ArgMatches) -> Result<T, clap::Error> {

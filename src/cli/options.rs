@@ -128,9 +128,10 @@ impl Options {
         })
     }
 
-    /// These flags as a layer of a spec. `environment` looks up the caller's variables.
+    /// These flags and the `command` as a layer of a spec. `environment` looks up the caller's variables.
     pub(super) fn partial(
         &self,
+        command: Partial,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Partial> {
         let mut partial = Partial {
@@ -155,7 +156,7 @@ impl Options {
             landlock: self.landlock(),
             binds: self.binds(),
             files: self.files.file.iter().map(input).collect(),
-            ..Partial::default()
+            ..command
         };
         for variable in &self.environment.env {
             let value = variable.value.clone();

@@ -1,13 +1,13 @@
 //! Where a call's record and events go: as the options say, and as the words of a
 //! command line say that is wrong.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 
 use clap::error::ErrorKind;
 
 use super::format::Shaped;
-use super::values::{OutputTo, output_to};
+use super::values::{OutputTo, output_to, split_value};
 use record::format::{Format, Shape};
 
 /// Where a call's record and events go.
@@ -104,18 +104,18 @@ impl Outputs {
         let (mut json, mut record, mut events) = (false, None, None);
         let mut shaped = Shaped::default();
         while let Some(word) = words.next() {
-            let (name, value) = split(word);
-            match &*name {
-                "--json" => json = true,
+            let (name, value) = split_value(word);
+            match name {
+                b"--json" => json = true,
                 // Code may look like an option.
-                "-c" => drop(words.next()),
-                "--record" => record = read(value, &mut words).or(record),
-                "--events" => events = read(value, &mut words).or(events),
-                "--format" => {
+                b"-c" => drop(words.next()),
+                b"--record" => record = read(value, &mut words).or(record),
+                b"--events" => events = read(value, &mut words).or(events),
+                b"--format" => {
                     let name = following(value, &mut words);
-                    shaped.format = name.and_then(|name| Shape::named(&name.to_string_lossy()));
+                    shaped.format = name.and_then(|name| Shape::named(name.to_str()?));
                 }
-                "--tool-call-id" => {
+                b"--tool-call-id" => {
                     let id = following(value, &mut words);
                     shaped.tool_call_id = id.map(|id| id.to_string_lossy().into_owned());
                 }
@@ -143,36 +143,25 @@ fn conflict(message: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::ArgumentConflict, message)
 }
 
-/// `--name` and what may stand behind a `=`.
-fn split(word: &OsString) -> (String, Option<OsString>) {
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt as _;
-    let bytes = word.as_bytes();
-    let at = bytes.iter().position(|byte| *byte == b'=');
-    let name = String::from_utf8_lossy(&bytes[..at.unwrap_or(bytes.len())]).into_owned();
-    let value = at.map(|at| OsStr::from_bytes(&bytes[at + 1..]).to_owned());
-    (name, value)
-}
-
 /// The value of an option: behind its `=`, or the next word unless that is an
 /// option itself.
 fn following<'a>(
-    value: Option<OsString>,
+    value: Option<&'a OsStr>,
     words: &mut Peekable<impl Iterator<Item = &'a OsString>>,
-) -> Option<OsString> {
+) -> Option<&'a OsStr> {
     value.or_else(|| {
         let is_value =
             |word: &&OsString| *word == "-" || !word.as_encoded_bytes().starts_with(b"-");
-        words.next_if(is_value).cloned()
+        words.next_if(is_value).map(OsString::as_os_str)
     })
 }
 
 fn read<'a>(
-    value: Option<OsString>,
+    value: Option<&'a OsStr>,
     words: &mut Peekable<impl Iterator<Item = &'a OsString>>,
 ) -> Option<OutputTo> {
     let text = following(value, words).filter(|text| !text.is_empty())?;
-    output_to(text).ok()
+    output_to(text.to_owned()).ok()
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ pub enum RootfsAction {
 }
 
 /// `cellblock rootfs build`
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Debug)]
 pub struct Build {
     /// Name of a built-in recipe (see `cellblock rootfs recipes`), or the path of
     /// a recipe's folder with a `/`
@@ -151,7 +151,7 @@ pub struct Build {
 }
 
 /// `cellblock rootfs add`
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Debug)]
 #[command(
     override_usage = "cellblock rootfs add [OPTIONS] NAME <--pip PKG… | --npm PKG… | --apt PKG…>"
 )]

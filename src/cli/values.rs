@@ -44,17 +44,25 @@ pub struct Variable {
     pub value: Option<OsString>,
 }
 
+/// What stands before the first `=`, and what stands behind it.
+pub(super) fn split_value(text: &OsStr) -> (&[u8], Option<&OsStr>) {
+    let bytes = text.as_bytes();
+    match bytes.iter().position(|b| *b == b'=') {
+        Some(equals) => (
+            &bytes[..equals],
+            Some(OsStr::from_bytes(&bytes[equals + 1..])),
+        ),
+        None => (bytes, None),
+    }
+}
+
 /// Reads [`Variable`]; any bytes may be in its value.
 pub(super) fn variable(text: OsString) -> Result<Variable, String> {
-    let bytes = text.as_bytes();
-    let (name, value) = match bytes.iter().position(|b| *b == b'=') {
-        Some(equals) => (&bytes[..equals], Some(&bytes[equals + 1..])),
-        None => (bytes, None),
-    };
+    let (name, value) = split_value(&text);
     match std::str::from_utf8(name) {
         Ok(name) if !name.is_empty() => Ok(Variable {
             name: name.to_owned(),
-            value: value.map(|v| OsStr::from_bytes(v).to_owned()),
+            value: value.map(OsStr::to_owned),
         }),
         _ => Err("wants NAME or NAME=VALUE, the name in UTF-8".to_owned()),
     }

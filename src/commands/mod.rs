@@ -31,28 +31,18 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
     let outputs = Outputs::wanted(&words);
     let mut inherited = Inherited::copy(outputs.descriptors());
     match cli::parse(&words) {
-        Ok(Invocation::Run(call)) => {
+        Ok(Invocation::Launch(call)) => {
             let flags = call.partial(environment);
-            run::execute(Mode::Run, &call.options, flags, &mut inherited, began)
+            run::execute(call.mode, &call.options, flags, &mut inherited, began)
         }
-        Ok(Invocation::Exec(call)) => {
+        Ok(Invocation::Plan(call)) => {
             let flags = call.partial(environment);
-            run::execute(Mode::Exec, &call.options, flags, &mut inherited, began)
+            finish(plan::print_plan(call.mode, &call.options, flags))
         }
-        Ok(Invocation::PlanRun(call)) => finish(plan::print_plan(
-            Mode::Run,
-            &call.options,
-            call.partial(environment),
-        )),
-        Ok(Invocation::PlanExec(call)) => finish(plan::print_plan(
-            Mode::Exec,
-            &call.options,
-            call.partial(environment),
-        )),
         Ok(Invocation::Doctor(doctor)) => finish(cell::doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),
-        Ok(Invocation::Rootfs(rootfs)) => finish(rootfs::run(&rootfs.action)),
+        Ok(Invocation::Rootfs(rootfs)) => finish(rootfs::run(rootfs.action)),
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
         Err(error) => refuse(&error, &words, &outputs, &mut inherited, began),
     }

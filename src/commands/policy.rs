@@ -1,13 +1,14 @@
 //! `cellblock policy`: the profiles and system call policies there are, what
 //! they say, and whether one of the caller's own is sound.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use toml::{Table, Value};
 
 use crate::cli::PolicyAction;
-use cell::plan::seccomp::{self, Policy};
+use cell::plan::seccomp::{self, Held, Policy, Rule};
 use cell::spec::load::read_text;
 use cell::spec::partial::Partial;
 use cell::spec::profiles::{self, built_in};
@@ -57,26 +58,19 @@ pub(super) fn list(seccomp: &[(&str, &str)]) -> String {
         .iter()
         .map(|profile| (profile.name, profile.description().unwrap_or_default()))
         .collect();
-    let profiles = profiles.iter().map(|(name, text)| (*name, text.as_str()));
-    let mut text = String::new();
-    section(&mut text, "profiles (--policy)", profiles);
+    let mut text = section("profiles (--policy)", &profiles);
     text.push('\n');
-    let seccomp = seccomp.iter().copied();
-    section(&mut text, "system call policies (--seccomp)", seccomp);
-    text
+    text + &section("system call policies (--seccomp)", seccomp)
 }
 
-fn section<'a>(
-    text: &mut String,
-    title: &str,
-    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-) {
-    let width = entries.clone().map(|(name, _)| name.len()).max();
+fn section(title: &str, entries: &[(&str, impl Display)]) -> String {
+    let width = entries.iter().map(|(name, _)| name.len()).max();
     let width = width.unwrap_or_default();
-    let _ = writeln!(text, "{title}:");
+    let mut text = format!("{title}:\n");
     for (name, description) in entries {
         let _ = writeln!(text, "  {name:width$}  {description}");
     }
+    text
 }
 
 /// A profile with all that it inherits, as TOML, and beside each value the
@@ -173,20 +167,14 @@ fn show_seccomp(name: &str) -> Result<String> {
         true => Policy::parse(&read_text(Path::new(name))?)?,
         false => Policy::builtin(name)?,
     };
-    let rules: serde_json::Map<String, serde_json::Value> = policy
-        .rules()
-        .map(|(call, rule)| (call.to_owned(), serde_json::json!(rule)))
-        .collect();
-    let mut unless = serde_json::Map::new();
-    for (call, held, rule) in policy.fallbacks() {
-        unless
-            .entry(held.name())
-            .or_insert_with(|| serde_json::json!({}))[call] = serde_json::json!(rule);
+    let mut unless: BTreeMap<Held, BTreeMap<&str, &Rule>> = BTreeMap::new();
+    for (call, (held, rule)) in &policy.fallbacks {
+        unless.entry(*held).or_default().insert(call, rule);
     }
     let document = serde_json::json!({
-        "name": policy.name(),
-        "description": policy.description(),
-        "rules": rules,
+        "name": policy.name,
+        "description": policy.description,
+        "rules": policy.rules,
         "unless": unless,
     });
     Ok(format!("{document:#}\n"))
@@ -201,11 +189,8 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
     let text = read_text(&cwd.join(path))?;
     let origin = Origin::File(path.to_path_buf());
     if path.extension().is_some_and(|ending| ending == "json") {
-        let problem = Policy::parse(&text).err();
-        return Ok(problem
-            .into_iter()
-            .map(|error| profiles::located(error, &origin))
-            .collect());
+        let problem = Policy::parse(&text).err().into_iter();
+        return Ok(problem.map(|e| profiles::located(e, &origin)).collect());
     }
     let (partial, mut problems) = profiles::check(&text, &origin);
     let mut layer = SpecLayer { origin, partial };
@@ -214,13 +199,8 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
     if let Some(base) = layer.partial.extends.clone() {
         let own = cwd.join(path);
         let folder = own.parent().unwrap_or(cwd);
-        problems.extend(profiles::chain(&base, folder, &read_text).err().map(|e| {
-            let field = layer.origin.field("extends");
-            SetupError {
-                operand: Some(e.operand.unwrap_or(field)),
-                ..e
-            }
-        }));
+        let problem = profiles::chain(&base, folder, &read_text).err();
+        problems.extend(problem.map(|error| layer.origin.extends_error(error)));
     }
     problems.extend(unknown_seccomp(&layer));
     Ok(problems)

@@ -32,20 +32,20 @@ const MAX_LINES: usize = 20;
 /// # Errors
 /// An unknown name, a source or tree that cannot be read, a store that cannot be
 /// written, or output that cannot be printed.
-pub(super) fn run(action: &RootfsAction) -> Result<u8> {
+pub(super) fn run(action: RootfsAction) -> Result<u8> {
     perform(action).map_err(rootfs_builder::with_hint)
 }
 
-fn perform(action: &RootfsAction) -> Result<u8> {
+fn perform(action: RootfsAction) -> Result<u8> {
     match action {
         RootfsAction::Build(asked) => build(asked),
         RootfsAction::Add(asked) => add(asked),
         RootfsAction::Recipes => recipes(),
-        RootfsAction::List { store, json } => list(&open(store)?, *json),
-        RootfsAction::Show { name, store, json } => show(&open(store)?, name, *json),
-        RootfsAction::Verify { names, store, json } => verify(&open(store)?, names, *json),
+        RootfsAction::List { store, json } => list(&open(&store)?, json),
+        RootfsAction::Show { name, store, json } => show(&open(&store)?, &name, json),
+        RootfsAction::Verify { names, store, json } => verify(&open(&store)?, &names, json),
         RootfsAction::Remove { names, store } => {
-            let store = open(store)?;
+            let store = open(&store)?;
             let mut names = names.iter();
             names.try_for_each(|name| rootfs_builder::remove(&store, name))?;
             Ok(0)
@@ -59,13 +59,13 @@ fn perform(action: &RootfsAction) -> Result<u8> {
             json,
         } => {
             let request = ImportRequest {
-                name: name.clone(),
-                store: store.store.clone(),
-                source: source.clone(),
-                reference: reference.clone(),
+                name,
+                store: store.store,
+                source,
+                reference,
                 max_bytes: max_size.map(|size| size.0),
             };
-            import(&request, *json)
+            import(&request, json)
         }
     }
 }
@@ -74,10 +74,8 @@ fn open(store: &InStore) -> Result<Store> {
     Store::open(store.store.as_deref())
 }
 
-fn build(asked: &cli::Build) -> Result<u8> {
+fn build(asked: cli::Build) -> Result<u8> {
     let began = Instant::now();
-    let dry_run = asked.dry_run;
-    let asked = asked.clone();
     let request = BuildRequest {
         recipe: asked.recipe,
         name: asked.name,
@@ -87,16 +85,15 @@ fn build(asked: &cli::Build) -> Result<u8> {
         fresh: asked.fresh,
         quiet: asked.quiet,
     };
-    if dry_run {
+    if asked.dry_run {
         return print_text(&planned(&rootfs_builder::plan(&request)?));
     }
     let manifest = rootfs_builder::build(&request)?;
     report(&manifest, asked.quiet, began)
 }
 
-fn add(asked: &cli::Add) -> Result<u8> {
+fn add(asked: cli::Add) -> Result<u8> {
     let began = Instant::now();
-    let asked = asked.clone();
     let manifest = rootfs_builder::add(&AddRequest {
         base: asked.base,
         name: asked.name,

@@ -88,7 +88,7 @@ pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec
         cwd: &cwd,
         stdio: stdio(mode, options),
     };
-    spec::load_with_request(
+    spec::load(
         &ask,
         options.spec.as_deref(),
         options.request.as_deref(),

@@ -1,6 +1,8 @@
 //! The parts of a record that every view shows, as rows of tables and as pairs.
 
-use record::words::{self, bytes, in_unit, milliseconds};
+use serde_json::Value;
+
+use record::words::{bytes, in_unit, milliseconds};
 use record::{Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
 
 /// The rows of a table.
@@ -11,7 +13,7 @@ pub(super) fn file_rows(record: &Record) -> Rows {
     files
         .map(|file| {
             vec![
-                words::change(file.change).to_owned(),
+                file.change.to_string(),
                 file.path.to_string(),
                 file.size.map_or_else(String::new, bytes),
                 file.media_type.clone().unwrap_or_default(),
@@ -160,6 +162,25 @@ pub(super) fn isolation_pairs(isolation: &Isolation) -> Vec<(&'static str, Strin
     ]
 }
 
+/// What ran, in one line: the program and its arguments.
+pub(super) fn command_line(record: &Record, most: usize) -> Option<String> {
+    let argv = record.argv.as_ref()?;
+    let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
+    Some(shortened(&words.join(" "), most))
+}
+
+/// A list in a table that the code produced.
+pub(super) fn list<'a>(data: &'a Value, key: &str) -> &'a [Value] {
+    let list = data.get(key).and_then(Value::as_array);
+    list.map_or(&[], Vec::as_slice)
+}
+
+/// A count in such a table, of which `listed` are there.
+pub(super) fn total(data: &Value, key: &str, listed: usize) -> u64 {
+    let total = data.get(key).and_then(Value::as_u64);
+    total.unwrap_or(0).max(listed as u64)
+}
+
 fn joined_or_none(names: &[String]) -> String {
     match names.is_empty() {
         true => "none".to_owned(),
@@ -168,7 +189,7 @@ fn joined_or_none(names: &[String]) -> String {
 }
 
 /// The first characters, with a mark when there are more.
-pub(super) fn shortened(text: &str, most: usize) -> String {
+fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -9,14 +9,14 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use facts::{
-    contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows, shortened,
+    command_line, contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows,
     skipped_rows, usage_pairs,
 };
 use page::{Page, Tone};
 use record::error::{Result, SetupError, Step};
 use record::stream::Text;
-use record::words::{self, bytes, milliseconds};
-use record::{CodeError, FileChange, Outcome, Record, ResultItem, SCHEMA};
+use record::words::{bytes, milliseconds};
+use record::{FileChange, Outcome, Record, ResultItem, SCHEMA};
 use result::result;
 
 pub use html::render as render_html;
@@ -72,10 +72,10 @@ pub fn render_run(record: &Record, style: Style) -> String {
     }
     page.block("", &text(record.stderr.as_ref()), None);
     if let Some(error) = &record.error {
-        code_error(&mut page, "", error, None);
+        page.block("", &error.text(), None);
     }
     for file in &record.files {
-        page.put(Tone::Faint, words::change(file.change));
+        page.put(Tone::Faint, &file.change.to_string());
         page.put(Tone::Plain, " ");
         page.put(Tone::Plain, &file.path.to_lossy());
         let facts = file_facts(file);
@@ -108,7 +108,7 @@ pub fn render(record: &Record, style: Style) -> String {
     }
     if let Some(error) = &record.error {
         page.heading("error");
-        code_error(&mut page, "  ", error, PART);
+        page.block("  ", &error.text(), PART);
     }
     for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
         let text = text(stream.as_ref());
@@ -143,13 +143,10 @@ fn status(page: &mut Page, record: &Record) {
         Outcome::Cancelled => Tone::Caution,
         _ => Tone::Bad,
     };
-    page.put(tone, record.outcome.name());
+    page.put(tone, &record.outcome.to_string());
     let mut facts = Vec::new();
     facts.extend(record.language.clone());
-    facts.extend(record.argv.as_ref().map(|argv| {
-        let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
-        shortened(&words.join(" "), 60)
-    }));
+    facts.extend(command_line(record, 60));
     facts.push(format!("exit code {}", record.exit_code));
     facts.extend(record.signal.clone());
     facts.push(milliseconds(record.execution_time * 1000.0));
@@ -161,14 +158,6 @@ fn status(page: &mut Page, record: &Record) {
     if let Some(context) = &record.context {
         page.put(Tone::Plain, context);
         page.end_line();
-    }
-}
-
-fn code_error(page: &mut Page, indent: &str, error: &CodeError, most: Option<usize>) {
-    if error.traceback.is_empty() {
-        page.block(indent, &format!("{}: {}", error.name, error.message), most);
-    } else {
-        page.block(indent, &error.traceback.join("\n"), most);
     }
 }
 

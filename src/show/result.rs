@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::facts::{list, total};
 use super::page::{Page, Tone};
 use record::ResultItem;
 use record::json::Json;
@@ -64,14 +65,9 @@ fn table(page: &mut Page, data: &Json) {
         page.end_line();
         return;
     };
-    let list = |key: &str| {
-        let list = data.get(key).and_then(Value::as_array);
-        list.map_or(&[][..], Vec::as_slice)
-    };
-    let rows = list("rows");
-    let index = list("index");
+    let [all_columns, rows, index] = ["columns", "rows", "index"].map(|key| list(data, key));
     let cells = |cells: &[Value]| cells.iter().take(COLUMNS).map(cell).collect::<Vec<_>>();
-    let mut header = cells(list("columns"));
+    let mut header = cells(all_columns);
     let columns = header.len();
     if !index.is_empty() {
         header.insert(0, String::new());
@@ -87,19 +83,12 @@ fn table(page: &mut Page, data: &Json) {
         .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     page.grid(&header, &lines);
-    let count = |key: &str, listed: usize| {
-        let total = data.get(key).and_then(Value::as_u64);
-        total.unwrap_or(0).max(listed as u64)
-    };
-    let left_out = [
-        (count("total_rows", rows.len()), lines.len(), "rows"),
-        (
-            count("total_columns", list("columns").len()),
-            columns,
-            "columns",
-        ),
+    let totals = [
+        ("total_rows", "rows", lines.len(), rows),
+        ("total_columns", "columns", columns, all_columns),
     ];
-    for (total, shown, what) in left_out {
+    for (key, what, shown, listed) in totals {
+        let total = total(data, key, listed.len());
         if total > shown as u64 {
             page.put(Tone::Faint, &format!("  … {total} {what} in all"));
             page.end_line();

@@ -155,8 +155,8 @@ fn process_limit(stage: &Stage) -> Check {
     let counted = matches!(run.stdout(), "18 EAGAIN\n" | "19 EAGAIN\n");
     assert!(counted, "{:?}", run.stdout());
     let limit = &run.record.limits["processes"];
-    let enforced = limit.enforced.and_then(Enforced::exactly);
-    assert_eq!((limit.requested, enforced), (20.0, Some(20.0)));
+    let enforced = Some(Enforced::Exactly(20.0));
+    assert_eq!((limit.requested, limit.enforced), (20.0, enforced));
     assert_eq!(limit.hit, Some(true), "{}", run.json);
     let peak = run.record.usage.processes_peak;
     assert!(matches!(peak, Some(19 | 20)), "{peak:?}");

@@ -23,7 +23,7 @@ pub(crate) fn answer(policy: &Policy, (arch, unheld): Variant, notify: bool, dat
     }
     let Some(rule) = arch
         .name(data.nr)
-        .and_then(|name| policy.rule_without(name, unheld))
+        .and_then(|name| policy.rule_for(name, unheld))
     else {
         return ENOSYS;
     };
@@ -59,9 +59,7 @@ fn any(when: &[Alternative], data: &Data) -> bool {
 /// Arguments on both sides of every condition on the call: the value, its
 /// neighbours, and each of them with other bits set where none should count.
 pub(crate) fn arguments(policy: &Policy, (arch, unheld): Variant, nr: u32) -> Vec<[u64; 6]> {
-    let rule = arch
-        .name(nr)
-        .and_then(|name| policy.rule_without(name, unheld));
+    let rule = arch.name(nr).and_then(|name| policy.rule_for(name, unheld));
     let when: &[Alternative] = match rule.map(|rule| &rule.verdict) {
         Some(Verdict::AllowIf { when, .. } | Verdict::DenyIf { when, .. }) => when,
         _ => &[],

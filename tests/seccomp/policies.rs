@@ -20,7 +20,7 @@ fn builtin() -> impl Iterator<Item = Policy> {
 /// Asserts that the policy's program answers as the policy declares, for every
 /// call number and for arguments on both sides of every condition.
 pub(crate) fn assert_as_declared(policy: &Policy) {
-    let combinations = match policy.fallbacks().next() {
+    let combinations = match policy.fallbacks.first_key_value() {
         Some(_) => &Unheld::ALL[..],
         None => &Unheld::ALL[..1],
     };
@@ -83,7 +83,7 @@ fn another_architecture_is_killed_whatever_it_calls() {
 #[test]
 fn built_in_policies_are_what_the_files_say_now() {
     for (policy, (name, description)) in builtin().zip(BUILTIN) {
-        assert_eq!((policy.name(), policy.description()), (*name, *description));
+        assert_eq!((&*policy.name, &*policy.description), (*name, *description));
         for notify in [false, true] {
             for unheld in Unheld::ALL {
                 let fresh = compile(&policy, Arch::NATIVE, notify, unheld).unwrap();
@@ -101,7 +101,7 @@ fn built_in_policies_are_what_the_files_say_now() {
 #[test]
 fn every_name_is_a_call_of_this_very_name_somewhere() {
     for policy in builtin() {
-        for (call, _) in policy.rules() {
+        for call in policy.rules.keys() {
             let of = |arch: Arch| arch.number(call).and_then(|number| arch.name(number));
             assert!(
                 Arch::ALL.into_iter().any(|arch| of(arch) == Some(call)),
@@ -220,17 +220,17 @@ fn strict_executes_nothing_that_is_in_no_directory() {
     );
     for call in ["memfd_create", "execveat"] {
         assert!(!matches!(
-            default.rule(call).unwrap().verdict,
+            default.rules.get(call).unwrap().verdict,
             Verdict::Deny { .. }
         ));
         assert!(matches!(
-            strict.rule(call).unwrap().verdict,
+            strict.rules.get(call).unwrap().verdict,
             Verdict::Deny { .. }
         ));
     }
     assert_eq!(
-        strict.rule("read"),
-        default.rule("read"),
+        strict.rules.get("read"),
+        default.rules.get("read"),
         "what is not overridden is inherited"
     );
 }
@@ -292,7 +292,7 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
 }
 
 fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cell::plan::seccomp::Insn> {
-    let rules = policy.rules().filter_map(|(call, rule)| {
+    let rules = policy.rules.iter().filter_map(|(call, rule)| {
         let alternatives = match &rule.verdict {
             Verdict::AllowIf { when, .. } => when.as_slice(),
             _ => &[],
@@ -335,7 +335,7 @@ fn calls_that_argue_about_nothing_are_cached_by_the_kernel() {
                 .unwrap()
                 .program;
             for (nr, call) in arch.calls() {
-                let verdict = policy.rule(call).map(|rule| &rule.verdict);
+                let verdict = policy.rules.get(call).map(|rule| &rule.verdict);
                 let wanted = match verdict {
                     Some(Verdict::AllowIf { .. } | Verdict::DenyIf { .. }) => None,
                     Some(Verdict::Allow) => Some(ALLOW),
@@ -470,10 +470,10 @@ fn the_example_of_the_readme_is_sound() {
     let (example, _) = example.split_once("```").unwrap();
     let policy = Policy::parse(example).unwrap();
     assert!(matches!(
-        policy.rule("socket").unwrap().verdict,
+        policy.rules.get("socket").unwrap().verdict,
         Verdict::Deny { .. }
     ));
-    assert_eq!(policy.rule("read").unwrap().verdict, Verdict::Allow);
+    assert_eq!(policy.rules.get("read").unwrap().verdict, Verdict::Allow);
     assert_as_declared(&policy);
 }
 
@@ -496,7 +496,7 @@ fn a_filter_longer_than_the_kernel_takes_is_refused() {
 fn what_only_a_cgroup_counts_is_refused_without() {
     let policy = Policy::builtin("default").unwrap();
     let [held, memory, cpus, _] = Unheld::ALL;
-    let verdict = |call, unheld| &policy.rule_without(call, unheld).unwrap().verdict;
+    let verdict = |call, unheld| &policy.rule_for(call, unheld).unwrap().verdict;
     let is_allowed = |call| match verdict(call, held) {
         Verdict::Allow => true,
         // Huge pages are refused in any case.
@@ -522,6 +522,6 @@ fn what_only_a_cgroup_counts_is_refused_without() {
         "rules": [{"action": "allow", "reason": "wanted", "calls": ["memfd_create"]}]
     });
     let own = Policy::parse(&own.to_string()).unwrap();
-    let rule = own.rule_without("memfd_create", memory).unwrap();
+    let rule = own.rule_for("memfd_create", memory).unwrap();
     assert_eq!(rule.verdict, Verdict::Allow);
 }

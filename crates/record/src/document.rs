@@ -1,6 +1,7 @@
 //! The record: the one JSON document that every call writes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -131,24 +132,9 @@ pub enum Outcome {
     Internal,
 }
 
-impl Outcome {
-    /// The name that the record uses.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Exit => "exit",
-            Self::Signal => "signal",
-            Self::Timeout => "timeout",
-            Self::Memory => "memory",
-            Self::Processes => "processes",
-            Self::Output => "output",
-            Self::Disk => "disk",
-            Self::Denied => "denied",
-            Self::Cancelled => "cancelled",
-            Self::Setup => "setup",
-            Self::Internal => "internal",
-        }
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -239,6 +225,16 @@ pub struct CodeError {
     pub errno: Option<i32>,
 }
 
+impl CodeError {
+    /// Its traceback; without one, its class and message.
+    pub fn text(&self) -> String {
+        match self.traceback.is_empty() {
+            true => format!("{}: {}", self.name, self.message),
+            false => self.traceback.join("\n"),
+        }
+    }
+}
+
 /// How a file changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -249,6 +245,12 @@ pub enum Change {
     Modified,
     /// It existed before the run and is gone.
     Deleted,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// A file that the run changed.
@@ -367,14 +369,6 @@ pub enum Enforced {
 impl Enforced {
     /// The requested limit, against programs that do not try to get past it.
     pub const BEST_EFFORT: Self = Self::BestEffort(BestEffort::BestEffort);
-
-    /// The value, if the kernel enforces one.
-    pub const fn exactly(self) -> Option<f64> {
-        match self {
-            Self::Exactly(value) => Some(value),
-            Self::BestEffort(_) => None,
-        }
-    }
 }
 
 /// The words `best effort`.

@@ -27,7 +27,8 @@ const ENTRY: usize = 96;
 pub struct Json(Box<str>);
 
 /// A form of a result: text, or JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Form {
     /// Text; base64 for binary media types.
     Text(String),
@@ -130,15 +131,6 @@ impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self::checked(raw.get().to_owned()))
-    }
-}
-
-impl Serialize for Form {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => text.serialize(serializer),
-            Self::Json(json) => json.serialize(serializer),
-        }
     }
 }
 

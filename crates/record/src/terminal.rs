@@ -85,15 +85,6 @@ impl<W: Write> Json<W> {
     }
 }
 
-impl Json<io::Stdout> {
-    /// Writes to standard output.
-    pub fn stdout() -> Self {
-        let stdout = io::stdout();
-        let is_terminal = stdout.is_terminal();
-        Self::new(stdout, is_terminal)
-    }
-}
-
 impl<W: Write> Write for Json<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_terminal {

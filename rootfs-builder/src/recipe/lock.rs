@@ -3,7 +3,7 @@
 use crate::errors::store_error;
 use serde::{Deserialize, Serialize};
 
-use cell::spec::read::read_toml;
+use cell::spec::read::{Format, parse};
 use record::error::{Result, SetupError, Step};
 
 /// The file's name in a recipe's folder.
@@ -87,7 +87,7 @@ impl Lock {
     /// # Errors
     /// The first invalid field.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let lock: Self = read_toml(text)?;
+        let lock: Self = parse(text, Format::Toml)?;
         if lock.format != FORMAT {
             return Err(wrong("format", &format!("this version reads `{FORMAT}`")));
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::build::Globs;
 use cell::rootfs::check_name;
-use cell::spec::read::read_toml;
+use cell::spec::read::{Format, parse};
 use record::error::{Result, SetupError, Step};
 
 mod catalogue;
@@ -175,7 +175,7 @@ impl Recipe {
     /// # Errors
     /// The first invalid field.
     pub fn parse(text: &str) -> Result<Self> {
-        let recipe: Self = read_toml(text)?;
+        let recipe: Self = parse(text, Format::Toml)?;
         recipe.check()?;
         Ok(recipe)
     }

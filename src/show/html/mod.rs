@@ -7,7 +7,7 @@
 //! is let through, is shown in a frame without any right (`foreign.rs`).
 
 use markup::Markup;
-use record::{CodeError, Outcome, Record};
+use record::{Outcome, Record};
 
 use super::{facts, stream_heading};
 use record::words::{bytes, ends, milliseconds};
@@ -35,7 +35,7 @@ pub fn render(record: &Record) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\n",
     );
     page.raw("<title>");
-    page.text(&format!("{}: {}", record.outcome.name(), what_ran(record)));
+    page.text(&format!("{}: {}", record.outcome, what_ran(record)));
     page.raw("</title>\n<style>\n");
     page.raw(include_str!("style.css"));
     page.raw("</style>\n</head>\n<body>\n<main>\n");
@@ -76,12 +76,9 @@ fn heading(page: &mut Markup, title: &str) {
 
 /// The language, or the program and its arguments.
 fn what_ran(record: &Record) -> String {
-    let program = record.argv.as_ref().map(|argv| {
-        let words: Vec<_> = argv.iter().map(|word| word.to_lossy()).collect();
-        facts::shortened(&words.join(" "), 120)
-    });
-    let what = program.or_else(|| record.language.clone());
-    what.unwrap_or_else(|| "no code ran".to_owned())
+    facts::command_line(record, 120)
+        .or_else(|| record.language.clone())
+        .unwrap_or_else(|| "no code ran".to_owned())
 }
 
 fn header(page: &mut Markup, record: &Record) {
@@ -91,7 +88,7 @@ fn header(page: &mut Markup, record: &Record) {
         Outcome::Cancelled => "caution",
         _ => "bad",
     });
-    page.element("\">", record.outcome.name(), "</p>\n");
+    page.element("\">", &record.outcome.to_string(), "</p>\n");
     page.element("<h1>", &what_ran(record), "</h1>\n");
     let mut facts = vec![format!("exit code {}", record.exit_code)];
     facts.extend(record.signal.clone());
@@ -119,14 +116,7 @@ fn failure(page: &mut Markup, record: &Record) {
     }
     if let Some(error) = &record.error {
         heading(page, "Error");
-        page.block("Error", &traceback(error));
-    }
-}
-
-fn traceback(error: &CodeError) -> String {
-    match error.traceback.is_empty() {
-        true => format!("{}: {}", error.name, error.message),
-        false => error.traceback.join("\n"),
+        page.block("Error", &error.text());
     }
 }
 

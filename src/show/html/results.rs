@@ -2,10 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value;
 
 use super::markup::Markup;
 use super::{foreign, heading};
+use crate::show::facts::{list, total};
 use crate::show::result::cell;
 use record::json::{Form, Json};
 use record::words::{bytes, chart, names_something, readable};
@@ -126,11 +126,7 @@ fn table(page: &mut Markup, data: &Json) -> bool {
         );
         return false;
     };
-    let list = |key: &str| {
-        let list = data.get(key).and_then(Value::as_array);
-        list.map_or(&[][..], Vec::as_slice)
-    };
-    let (columns, rows, index) = (list("columns"), list("rows"), list("index"));
+    let [columns, rows, index] = ["columns", "rows", "index"].map(|key| list(data, key));
     let lines: Vec<Vec<String>> = (rows.iter().take(ROWS).enumerate())
         .filter_map(|(at, row)| Some((at, row.as_array()?)))
         .map(|(at, row)| {
@@ -149,12 +145,11 @@ fn table(page: &mut Markup, data: &Json) -> bool {
         .collect();
     page.table("Table", &header, &lines);
     let totals = [
-        ("total_rows", "rows", lines.len(), rows.len()),
-        ("total_columns", "columns", names.len(), columns.len()),
+        ("total_rows", "rows", lines.len(), rows),
+        ("total_columns", "columns", names.len(), columns),
     ];
     for (key, what, shown, listed) in totals {
-        let total = data.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let total = total.max(listed as u64);
+        let total = total(data, key, listed.len());
         if !lines.is_empty() && total > shown as u64 {
             let note = format!("{shown} of {total} {what}");
             page.element("<p class=\"note\">", &note, "</p>\n");

@@ -92,7 +92,7 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
         without: without.into_iter().collect(),
         ..Partial::default()
     };
-    let mut spec = spec::load(&ask, None, partial)?;
+    let mut spec = spec::load(&ask, None, None, partial)?;
     spec.stdin = Stdin::Null;
     Ok(spec)
 }

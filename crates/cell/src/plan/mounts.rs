@@ -312,13 +312,11 @@ impl List {
             .iter()
             .rev()
             .filter(|mount| {
-                matches!(
+                !matches!(
                     mount.kind,
-                    MountKind::Tmpfs { .. }
-                        | MountKind::Bind { .. }
-                        | MountKind::Proc
-                        | MountKind::HostProc
-                        | MountKind::Devpts { .. }
+                    MountKind::Directory { .. }
+                        | MountKind::File { .. }
+                        | MountKind::Symlink { .. }
                 )
             })
             .filter(|mount| target.starts_with(&mount.target) && target != mount.target)

@@ -64,7 +64,7 @@ fn plan() -> Result<Plan, Box<dyn Error>> {
         argv: Some(argv.into()),
         ..Partial::default()
     };
-    let mut spec = spec::load(&ask, None, partial)?;
+    let mut spec = spec::load(&ask, None, None, partial)?;
     spec.stdin = Stdin::Null;
     let mut plan = resolve_on(&spec, HostFacts::gather()?)?.plan;
     plan.program.channel = true;

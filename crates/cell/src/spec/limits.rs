@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::partial::is_default;
-use super::quantity::{Bound, Held as _, Setting};
+use super::quantity::{Bound, Setting};
 use super::resolve::need;
 use super::validate::Fault;
 use super::{Bytes, OnOutput, Scratch};
@@ -167,9 +167,9 @@ macro_rules! limit {
             },
             given: |limits| limits.$($part).+.map(|value| Given {
                 text: Setting::show(&value),
-                amount: value.held().in_unit(),
+                amount: Setting::amount(&value),
             }),
-            amount: |limits| limits.$($part).+.in_unit(),
+            amount: |limits| <$given>::from(limits.$($part).+).amount(),
         }
     };
 }
@@ -237,7 +237,7 @@ macro_rules! limits {
             /// A limit that no layer sets.
             pub(super) fn complete(self) -> Result<Limits> {
                 Ok(Limits {
-                    $( $field: need(self.$field, concat!("limits.", stringify!($field)))?.held(), )*
+                    $( $field: need(self.$field, concat!("limits.", stringify!($field)))?.into(), )*
                     on_output: need(self.on_output, "limits.on_output")?,
                     tmp: self.tmp.complete("limits.tmp.size", "limits.tmp.inodes")?,
                     workspace: self.workspace.complete("limits.workspace.size", "limits.workspace.inodes")?,

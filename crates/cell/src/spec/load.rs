@@ -16,26 +16,16 @@ use record::error::{Result, SetupError, Step};
 /// Larger profiles, spec files and programs are refused.
 const LARGEST: Bytes = Bytes::mib(64);
 
-/// Reads everything that the flags and the spec file name, and resolves it. The
-/// spec file `-` is standard input.
+/// Reads everything that the flags, the spec file and the request of somebody else
+/// name, and resolves it. The file `-` is standard input.
 ///
 /// Without a profile named anywhere, `run` uses the one of its language, and
 /// `exec` uses `default`.
 ///
 /// # Errors
-/// A file that cannot be read, or a value that is not allowed; each names its
-/// file and field.
-pub fn load(ask: &Ask<'_>, spec_file: Option<&Path>, flags: Partial) -> Result<Spec> {
-    load_with_request(ask, spec_file, None, flags)
-}
-
-/// The same for a request from somebody else, on top of what the caller says. The
-/// request `-` is standard input.
-///
-/// # Errors
-/// Those of [`load`], and a field or value of the request that the caller does not
-/// allow.
-pub fn load_with_request(
+/// A file that cannot be read, or a value that is not allowed in general or to the
+/// author of the request; each names its file and field.
+pub fn load(
     ask: &Ask<'_>,
     spec_file: Option<&Path>,
     request: Option<&Path>,
@@ -73,14 +63,8 @@ pub fn load_with_request(
     let read = |path: &Path| read_text(path);
     let (profile, mut layers) = match named_profile(&upper) {
         Some((name, origin)) => {
-            let folder = match origin {
-                Origin::File(path) => path.parent().unwrap_or(ask.cwd),
-                _ => ask.cwd,
-            };
-            let chain = profiles::chain(name, folder, &read).map_err(|mut error| {
-                error.operand.get_or_insert_with(|| origin.field("extends"));
-                error
-            })?;
+            let chain = profiles::chain(name, origin.folder(ask.cwd), &read)
+                .map_err(|error| origin.extends_error(error))?;
             (name.to_owned(), chain)
         }
         None => {

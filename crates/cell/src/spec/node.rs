@@ -345,14 +345,6 @@ impl<'de> Deserializer<'de> for Node {
     }
 }
 
-impl IntoDeserializer<'_, Problem> for Node {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
 struct Items {
     rest: std::vec::IntoIter<(usize, Node)>,
 }

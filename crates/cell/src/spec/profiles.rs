@@ -107,21 +107,11 @@ pub fn chain(
             let message = format!("builds on more than {DEEPEST} profiles");
             return Err(SetupError::new(Step::Spec, message).on(layer.origin.field("extends")));
         }
-        next = match base {
-            None => None,
-            Some(base) => {
-                let folder = match &layer.origin {
-                    Origin::File(path) => path.parent().unwrap_or(cwd).to_path_buf(),
-                    _ => cwd.to_path_buf(),
-                };
-                let found = find(&base, &folder, read);
-                Some(found.map_err(|mut error| {
-                    let field = layer.origin.field("extends");
-                    error.operand.get_or_insert(field);
-                    error
-                })?)
-            }
-        };
+        let next_layer = base.map(|base| {
+            find(&base, layer.origin.folder(cwd), read)
+                .map_err(|error| layer.origin.extends_error(error))
+        });
+        next = next_layer.transpose()?;
         layers.push(layer);
     }
     layers.reverse();

@@ -100,67 +100,59 @@ impl Quantity for Duration {
     }
 }
 
-impl Quantity for u64 {
-    const WANTED: &'static str = "a whole number";
-    const FORMAT: &'static str = "whole number";
-    const VALUE_NAME: &'static str = "N";
+macro_rules! number {
+    ($type:ty, $wanted:literal, $format:literal, $from_real:expr) => {
+        impl Quantity for $type {
+            const WANTED: &'static str = $wanted;
+            const FORMAT: &'static str = $format;
+            const VALUE_NAME: &'static str = "N";
 
-    fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("`{text}` is not a whole number"))
-    }
+            fn from_text(text: &str) -> Result<Self, String> {
+                text.parse()
+                    .map_err(|_| format!("`{text}` is not {}", Self::WANTED))
+            }
 
-    fn from_count(number: u64) -> Option<Self> {
-        Some(number)
-    }
+            fn from_count(number: u64) -> Option<Self> {
+                Some(number as Self)
+            }
 
-    fn show(&self) -> String {
-        self.to_string()
-    }
+            fn from_real(number: f64) -> Option<Self> {
+                $from_real(number)
+            }
 
-    fn amount(&self) -> f64 {
-        *self as f64
-    }
+            fn show(&self) -> String {
+                self.to_string()
+            }
 
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.serialize(serializer)
-    }
+            fn amount(&self) -> f64 {
+                *self as f64
+            }
+
+            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.serialize(serializer)
+            }
+        }
+    };
 }
 
-impl Quantity for f64 {
-    const WANTED: &'static str = "a number such as 1 or 0.5";
-    const FORMAT: &'static str = "number";
-    const VALUE_NAME: &'static str = "N";
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("`{text}` is not a number such as 1 or 0.5"))
-    }
-
-    fn from_count(number: u64) -> Option<Self> {
-        Some(number as f64)
-    }
-
-    fn from_real(number: f64) -> Option<Self> {
-        Some(number)
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-
-    fn amount(&self) -> f64 {
-        *self
-    }
-
-    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.serialize(serializer)
-    }
-}
+number!(u64, "a whole number", "whole number", |_| None);
+number!(f64, "a number such as 1 or 0.5", "number", Some);
 
 /// A limit that may be lifted: a quantity, or `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound<T>(pub Option<T>);
+
+impl<T> From<Option<T>> for Bound<T> {
+    fn from(limit: Option<T>) -> Self {
+        Self(limit)
+    }
+}
+
+impl<T> From<Bound<T>> for Option<T> {
+    fn from(bound: Bound<T>) -> Self {
+        bound.0
+    }
+}
 
 impl<T: Quantity> FromStr for Bound<T> {
     type Err = String;
@@ -213,8 +205,6 @@ pub(super) fn schema(title: &str) -> Schema {
 pub(super) trait Setting: Copy {
     /// The quantity that it gives.
     type Quantity: Quantity;
-    /// What holds once no later value can replace it.
-    type Held: Held;
     /// Whether it can be `none`.
     const IS_LIFTABLE: bool;
     /// What an option's value is called in help texts.
@@ -223,12 +213,12 @@ pub(super) trait Setting: Copy {
     fn of(quantity: Self::Quantity) -> Self;
     fn from_text(text: &str) -> Result<Self, String>;
     fn show(&self) -> String;
-    fn held(self) -> Self::Held;
+    /// As the record counts it; `None` when there is no limit.
+    fn amount(&self) -> Option<f64>;
 }
 
 impl<T: Quantity> Setting for T {
     type Quantity = T;
-    type Held = T;
     const IS_LIFTABLE: bool = false;
 
     fn of(quantity: T) -> T {
@@ -243,14 +233,13 @@ impl<T: Quantity> Setting for T {
         Quantity::show(self)
     }
 
-    fn held(self) -> T {
-        self
+    fn amount(&self) -> Option<f64> {
+        Some(Quantity::amount(self))
     }
 }
 
 impl<T: Quantity> Setting for Bound<T> {
     type Quantity = T;
-    type Held = Option<T>;
     const IS_LIFTABLE: bool = true;
 
     fn of(quantity: T) -> Self {
@@ -266,26 +255,8 @@ impl<T: Quantity> Setting for Bound<T> {
             .map_or_else(|| "none".to_owned(), |value| value.show())
     }
 
-    fn held(self) -> Option<T> {
-        self.0
-    }
-}
-
-/// What holds of a limit.
-pub(super) trait Held {
-    /// As the record counts it; `None` when there is no limit.
-    fn in_unit(&self) -> Option<f64>;
-}
-
-impl<T: Quantity> Held for T {
-    fn in_unit(&self) -> Option<f64> {
-        Some(self.amount())
-    }
-}
-
-impl<T: Quantity> Held for Option<T> {
-    fn in_unit(&self) -> Option<f64> {
-        self.map(|value| value.amount())
+    fn amount(&self) -> Option<f64> {
+        self.0.map(|value| value.amount())
     }
 }
 

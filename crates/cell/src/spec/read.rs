@@ -22,14 +22,10 @@ impl Format {
     /// The format of `text` in a file called `name`: by its ending, or else by
     /// its first character, since no TOML document starts with a brace.
     pub fn of(name: &str, text: &str) -> Self {
-        if name.ends_with(".json") {
-            Self::Json
-        } else if name.ends_with(".toml") {
-            Self::Toml
-        } else if text.trim_start().starts_with('{') {
-            Self::Json
-        } else {
-            Self::Toml
+        let has_brace = text.trim_start().starts_with('{');
+        match name.ends_with(".json") || (has_brace && !name.ends_with(".toml")) {
+            true => Self::Json,
+            false => Self::Toml,
         }
     }
 }
@@ -42,7 +38,7 @@ const MANY: usize = 50;
 /// # Errors
 /// The first problem, with its field (`limits.memory`) or its place
 /// (`line 3, column 7`) as operand.
-pub(crate) fn parse<T: DeserializeOwned>(text: &str, format: Format) -> Result<T> {
+pub fn parse<T: DeserializeOwned>(text: &str, format: Format) -> Result<T> {
     T::deserialize(document(text, format)?).map_err(Problem::into_error)
 }
 
@@ -66,14 +62,6 @@ pub fn parse_all(text: &str, format: Format) -> (Partial, Vec<SetupError>) {
             }
         }
     }
-}
-
-/// Reads a TOML file.
-///
-/// # Errors
-/// Those of [`parse`].
-pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T> {
-    parse(text, Format::Toml)
 }
 
 fn document(text: &str, format: Format) -> Result<Node> {

@@ -16,6 +16,7 @@ use super::limits::PartialLimits;
 use super::partial::{CodeFrom, Partial, PartialFile};
 use super::validate::Fault;
 use super::{Bytes, OnOutput};
+use crate::drivers;
 use record::bytes::RawText;
 
 /// Larger requests are refused.
@@ -138,7 +139,6 @@ fn is_file_name(name: &str) -> bool {
 /// What `request` asks for and `caller`, all layers beneath it, does not allow.
 pub(super) fn overreach(request: &Partial, caller: &Partial) -> Option<Fault> {
     let fault = |field: String, message: String| Some(Fault { field, message });
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let says_what_runs = [
         ("argv", request.argv.is_some()),
         ("code", request.code.is_some()),
@@ -150,13 +150,12 @@ pub(super) fn overreach(request: &Partial, caller: &Partial) -> Option<Fault> {
         let message = "the caller says what runs, so a request cannot".to_owned();
         return fault((*field).to_owned(), message);
     }
-    let (asked, allowed) = (request.language.as_deref(), caller.language.as_deref());
-    if asked.is_some() && allowed.is_some() && asked != allowed {
-        let message = format!(
-            "is {:?}, but the caller allows only {:?}",
-            text(asked),
-            text(allowed)
-        );
+    // Both may be an alias.
+    let driver = |name| drivers::find(name).map_or(name, |driver| driver.name);
+    if let (Some(asked), Some(allowed)) = (&request.language, &caller.language)
+        && driver(asked) != driver(allowed)
+    {
+        let message = format!("is {asked:?}, but the caller allows only {allowed:?}");
         return fault("language".to_owned(), message);
     }
     if let Some(name) = request

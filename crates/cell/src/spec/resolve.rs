@@ -80,6 +80,20 @@ impl Origin {
         }
     }
 
+    /// Where relative paths in `extends` start.
+    pub(super) fn folder<'a>(&'a self, cwd: &'a Path) -> &'a Path {
+        match self {
+            Self::File(path) => path.parent().unwrap_or(cwd),
+            _ => cwd,
+        }
+    }
+
+    /// The error for the profile that this layer's `extends` names.
+    pub fn extends_error(&self, mut error: SetupError) -> SetupError {
+        error.operand.get_or_insert_with(|| self.field("extends"));
+        error
+    }
+
     pub(crate) fn fault(&self, fault: Fault) -> SetupError {
         SetupError::new(Step::Spec, fault.message).on(self.field(&fault.field))
     }

@@ -5,17 +5,19 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::TcpRule;
 
 /// `"any"`, or lists of ports. A list that is not given keeps the one of the
 /// layer below, and denies all where that has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PartialTcp {
     /// Landlock leaves TCP alone.
     Any,
     /// Only these ports.
+    #[serde(untagged)]
     Ports(TcpPorts),
 }
 
@@ -51,15 +53,6 @@ impl From<PartialTcp> for TcpRule {
                 connect: ports.connect.unwrap_or_default(),
                 bind: ports.bind.unwrap_or_default(),
             },
-        }
-    }
-}
-
-impl Serialize for PartialTcp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Any => serializer.serialize_str("any"),
-            Self::Ports(ports) => ports.serialize(serializer),
         }
     }
 }

@@ -15,8 +15,6 @@ use super::quantity;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// 2^10 bytes.
-    pub const KIB: u64 = 1 << 10;
     /// 2^20 bytes.
     pub const MIB: u64 = 1 << 20;
     /// 2^30 bytes.

@@ -74,7 +74,13 @@ impl Found {
                 self.host_path(field, path);
             }
         }
-        self.size("inline_files", partial.inline_files, Bytes(Bytes::GIB));
+        let most = Bytes(Bytes::GIB);
+        if let Some(size) = partial.inline_files.filter(|size| *size > most) {
+            self.push(
+                "inline_files",
+                format!("is {size}, but wants at most {most}"),
+            );
+        }
     }
 
     fn no_nul(&mut self, field: &str, words: &[RawText]) {
@@ -126,12 +132,6 @@ impl Found {
                 "outer_uid",
                 "wants an unprivileged uid from 1 to 4294967294",
             );
-        }
-    }
-
-    fn size(&mut self, field: &str, size: Option<Bytes>, most: Bytes) {
-        if let Some(size) = size.filter(|size| *size > most) {
-            self.push(field, format!("is {size}, but wants at most {most}"));
         }
     }
 

@@ -45,11 +45,7 @@ impl<'a> Brief<'a> {
         }
         results(&mut text, &record.results, &mut left_out);
         if let Some(error) = &record.error {
-            let traceback = match error.traceback.is_empty() {
-                true => format!("{}: {}", error.name, error.message),
-                false => error.traceback.join("\n"),
-            };
-            fenced(&mut text, "error", &traceback, TRACEBACK);
+            fenced(&mut text, "error", &error.text(), TRACEBACK);
         }
         list(&mut text, "files", record.files.iter().map(file));
         list(&mut text, "denied", record.denied.iter().map(denied));
@@ -72,8 +68,7 @@ impl<'a> Brief<'a> {
 fn headline(record: &Record) -> String {
     let mut text = format!(
         "outcome: {}, exit code {}",
-        record.outcome.name(),
-        record.exit_code
+        record.outcome, record.exit_code
     );
     if let Some(signal) = &record.signal {
         let _ = write!(text, ", {}", one_line(signal));
@@ -140,7 +135,7 @@ fn pictures<'a>(results: &'a [ResultItem], left_out: &mut Vec<String>) -> Vec<Pi
 }
 
 fn file(file: &FileChange) -> String {
-    let mut line = format!("{} {}", words::change(file.change), file.path.to_lossy());
+    let mut line = format!("{} {}", file.change, file.path.to_lossy());
     if let Some(size) = file.size {
         let _ = write!(line, ", {}", bytes(size));
     }

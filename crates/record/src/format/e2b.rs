@@ -72,7 +72,7 @@ pub struct Logs<'a> {
 #[derive(Serialize, JsonSchema)]
 pub struct ExecutionError<'a> {
     /// The exception's class.
-    name: &'a str,
+    name: Cow<'a, str>,
     /// Its message.
     value: &'a str,
     /// Its traceback.
@@ -101,12 +101,12 @@ impl<'a> Execution<'a> {
 fn error(record: &Record) -> Option<ExecutionError<'_>> {
     match &record.error {
         Some(error) => Some(ExecutionError {
-            name: &error.name,
+            name: Cow::Borrowed(&error.name),
             value: &error.message,
             traceback: error.traceback.join("\n"),
         }),
         None => record.is_error.then(|| ExecutionError {
-            name: record.outcome.name(),
+            name: record.outcome.to_string().into(),
             value: record.context.as_deref().unwrap_or_default(),
             traceback: String::new(),
         }),

@@ -7,14 +7,3 @@ mod result;
 pub use ends::ends;
 pub use quantity::{bytes, in_unit, milliseconds};
 pub use result::{chart, names_something, readable};
-
-use crate::Change;
-
-/// What happened to a file.
-pub const fn change(change: Change) -> &'static str {
-    match change {
-        Change::Created => "created",
-        Change::Modified => "modified",
-        Change::Deleted => "deleted",
-    }
-}

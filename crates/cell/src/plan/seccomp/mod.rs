@@ -79,39 +79,6 @@ impl Policy {
     pub fn builtin(name: &str) -> Result<Self> {
         Ok(policy::builtin(name)?)
     }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What it is for, in one sentence.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// What becomes of the call with this name where a cgroup holds every limit;
-    /// `None` means absent.
-    pub fn rule(&self, call: &str) -> Option<&Rule> {
-        self.rules.get(call)
-    }
-
-    /// What becomes of the call where no cgroup holds the limits `unheld`.
-    pub fn rule_without(&self, call: &str, unheld: Unheld) -> Option<&Rule> {
-        self.rule_for(call, unheld)
-    }
-
-    /// Every rule, by the name of its call.
-    pub fn rules(&self) -> impl Iterator<Item = (&'static str, &Rule)> {
-        self.rules.iter().map(|(call, rule)| (*call, rule))
-    }
-
-    /// Every rule that replaces one of [`Policy::rules`] unless a cgroup holds
-    /// the limit beside it, by the name of its call.
-    pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, Held, &Rule)> {
-        let rules = self.fallbacks.iter();
-        rules.map(|(call, (held, rule))| (*call, *held, rule))
-    }
 }
 
 impl From<policy::PolicyError> for SetupError {

@@ -32,33 +32,26 @@ pub(super) const ESSENTIAL: [&str; 3] = ["execve", "exit_group", "write"];
 /// Which system calls a program may make. Whatever it does not name is absent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    pub(super) name: String,
-    pub(super) description: String,
-    pub(super) rules: BTreeMap<&'static str, Rule>,
+    /// Its name.
+    pub name: String,
+    /// What it is for, in one sentence.
+    pub description: String,
+    /// What becomes of each call, where a cgroup holds every limit.
+    pub rules: BTreeMap<&'static str, Rule>,
     /// Rules in place of those above, each unless a cgroup holds what it names.
-    pub(super) fallbacks: BTreeMap<&'static str, (Held, Rule)>,
+    pub fallbacks: BTreeMap<&'static str, (Held, Rule)>,
     /// The text, behind those of the policies that it extends.
     pub(super) texts: Vec<String>,
 }
 
 /// A limit that a cgroup may hold. Where none does, some calls would pass it by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Held {
     /// `memory.max`
     MemoryCgroup,
     /// `cpu.max`
     CpuCgroup,
-}
-
-impl Held {
-    /// Its name in a policy.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MemoryCgroup => "memory-cgroup",
-            Self::CpuCgroup => "cpu-cgroup",
-        }
-    }
 }
 
 /// The limits of one cell that no cgroup holds.
@@ -92,8 +85,9 @@ impl Unheld {
 }
 
 impl Policy {
-    /// What becomes of the call with this name where these limits are unheld.
-    pub(super) fn rule_for(&self, call: &str, unheld: Unheld) -> Option<&Rule> {
+    /// What becomes of the call with this name where no cgroup holds the limits
+    /// `unheld`; `None` means absent.
+    pub fn rule_for(&self, call: &str, unheld: Unheld) -> Option<&Rule> {
         match self.fallbacks.get(call) {
             Some((held, rule)) if unheld.includes(*held) => Some(rule),
             _ => self.rules.get(call),

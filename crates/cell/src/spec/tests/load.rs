@@ -137,7 +137,7 @@ fn loaded(
         cwd: directory.path(),
         ..ask(mode)
     };
-    let result = load(&ask, spec.map(Path::new), flags);
+    let result = load(&ask, spec.map(Path::new), None, flags);
     let here = format!("{}/", directory.path().display());
     result.map_err(|error| shown(&error).replace(&here, ""))
 }

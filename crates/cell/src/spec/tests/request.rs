@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::load::load_with_request;
+use super::super::load::load;
 use super::super::resolve::{Ask, Mode};
 use super::super::{Bytes, Command, FileSource, OnOutput, Partial, Spec, Stdin, Stdio};
 use super::{ask, shown};
@@ -19,7 +19,7 @@ fn requested(mode: Mode, caller: Partial, request: &str) -> Result<Spec, String>
         stdio: Stdio::Capture,
         ..ask(mode)
     };
-    let spec = load_with_request(&ask, None, Some(Path::new("r.json")), caller);
+    let spec = load(&ask, None, Some(Path::new("r.json")), caller);
     spec.map_err(|error| shown(&error).replace("read the request: ", ""))
 }
 
@@ -117,6 +117,20 @@ fn whatever_is_not_listed_is_refused() {
     assert_eq!(
         requested(Mode::Run, Partial::default(), &file.to_string()).unwrap_err(),
         "request:files[0].source: there is no such field\nhint: fields here: path, text, base64"
+    );
+}
+
+#[test]
+fn an_alias_is_the_same_language() {
+    let request = r#"{"language": "python", "code": "1"}"#;
+    let language = |name: &str| Partial {
+        language: Some(name.to_owned()),
+        ..Partial::default()
+    };
+    assert!(requested(Mode::Run, language("py"), request).is_ok());
+    assert_eq!(
+        requested(Mode::Run, language("sh"), request).unwrap_err(),
+        "request:language: is \"python\", but the caller allows only \"sh\""
     );
 }
 
