@@ -8,10 +8,9 @@ use super::evidence;
 use super::filter;
 use super::isolation::isolation;
 use super::limits;
-use super::measures::{timing, usage};
+use super::measures::{CgroupFacts, timing, usage};
 use crate::drivers::Driver;
 use crate::launch::Running;
-use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
 use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
@@ -19,25 +18,7 @@ use crate::supervise::verdict::{self, End, Evidence, Place, Stop, Verdict, judge
 use crate::supervise::{Execution, Observed};
 use crate::workspace::Outputs;
 use record::error::SetupError;
-use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
-
-/// The figures of the cell's cgroup before it was removed.
-#[derive(Debug)]
-pub(super) struct CgroupFacts {
-    pub(super) usage: CgroupUsage,
-    pub(super) enforced: CgroupLimits,
-    record: CgroupRecord,
-}
-
-impl CgroupFacts {
-    pub(super) fn of(cgroup: &CellCgroup) -> Self {
-        Self {
-            usage: cgroup.usage(),
-            enforced: cgroup.enforced(),
-            record: cgroup.record(),
-        }
-    }
-}
+use record::{Denied, Outcome, Record, SCHEMA, Timing, Usage};
 
 /// All that a record is made of.
 pub(super) struct Parts<'a> {

@@ -3,12 +3,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::assemble::CgroupFacts;
 use crate::launch::Running;
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Fallback;
 use crate::supervise::{Execution, Observed};
 use record::error::Step;
-use record::{Timing, Usage};
+use record::{CgroupRecord, Timing, Usage};
+
+/// The figures of the cell's cgroup before it was removed.
+#[derive(Debug)]
+pub(super) struct CgroupFacts {
+    pub(super) usage: CgroupUsage,
+    pub(super) enforced: CgroupLimits,
+    pub(super) record: CgroupRecord,
+}
+
+impl CgroupFacts {
+    pub(super) fn of(cgroup: &CellCgroup) -> Self {
+        Self {
+            usage: cgroup.usage(),
+            enforced: cgroup.enforced(),
+            record: cgroup.record(),
+        }
+    }
+}
 
 pub(super) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0

@@ -34,6 +34,7 @@ use events::EventEmitter;
 pub use events::Events;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
+use measures::CgroupFacts;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
@@ -129,7 +130,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     cell.sweep_cgroups();
     let execution = cell.execute(request)?;
     let Ended { mut cell, observed } = cell.end()?;
-    let cgroup = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
+    let cgroup = cell.cgroup.as_ref().map(CgroupFacts::of);
     let removed = cell.cgroup.take().map_or(Ok(()), CellCgroup::remove);
     warnings.extend(removed.err().map(|error| error.to_string()));
     warnings.extend(left_out);
