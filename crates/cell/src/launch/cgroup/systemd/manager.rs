@@ -34,8 +34,8 @@ impl Manager {
             arguments.text(unit);
             arguments.text(below);
             arguments.array(4, |pids| pids.u32(pid));
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Asks for the delegated scope `unit` with the process `pid` in it, which is
@@ -57,8 +57,8 @@ impl Manager {
                 properties.property("TasksMax", "t", |value| value.u64(u64::MAX));
             });
             arguments.array(8, |_auxiliary_units| ());
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Whether the unit that `cgroup` belongs to (a path from the root of the
@@ -102,8 +102,8 @@ impl Manager {
         self.call("StopUnit", "ss", |arguments| {
             arguments.text(unit);
             arguments.text("fail");
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     fn call(
