@@ -15,7 +15,6 @@ pub(super) fn isolation(
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
 ) -> Isolation {
-    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
     let mut nested = Vec::new();
     nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
     nested.extend(filter.map(|_| "seccomp".to_owned()));
@@ -47,7 +46,7 @@ pub(super) fn isolation(
             inside: plan.ids.inner_gid,
             outside: plan.ids.outer_gid,
         },
-        capabilities: names(&[]),
+        capabilities: Vec::new(),
         no_new_privs: true,
         landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
         landlock_scopes,

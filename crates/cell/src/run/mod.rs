@@ -233,17 +233,12 @@ fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
 /// What no cgroup holds, as read back.
 fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
     let enforced = cgroup.map(CellCgroup::enforced).unwrap_or_default();
-    let mut fallback = plan.fallback.clone();
-    if enforced.memory.is_some() {
-        fallback.memory = None;
+    let all = &plan.fallback;
+    Fallback {
+        memory: all.memory.filter(|_| enforced.memory.is_none()),
+        processes: all.processes.filter(|_| enforced.processes.is_none()),
+        cpus: all.cpus.filter(|_| enforced.cpus.is_none()),
     }
-    if enforced.processes.is_some() {
-        fallback.processes = None;
-    }
-    if enforced.cpus.is_some() {
-        fallback.cpus = None;
-    }
-    fallback
 }
 
 /// Limits that were asked for and that no cgroup holds.
