@@ -64,29 +64,26 @@ pub(super) fn open_sources(
 fn open_source(site: Site, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
     let (tree, writable, device) = match &mount.kind {
         MountKind::Bind {
-            source: Source::Host(path),
+            source,
             writable,
             device,
         } => {
-            let path = c_path(path).at(site, Call::OpenTree)?;
-            let tree = mount::clone_tree(libc::AT_FDCWD, &path);
-            (tree.at(site, Call::OpenTree)?, *writable, *device)
+            let tree = match source {
+                Source::Host(path) => {
+                    let path = c_path(path).at(site, Call::OpenTree)?;
+                    mount::clone_tree(libc::AT_FDCWD, &path)
+                }
+                Source::Beneath { base, path } => {
+                    let found = rootfs::open_beneath(base, path).at(site, Call::Openat2)?;
+                    mount::clone_tree(found.as_raw_fd(), c"")
+                }
+            };
+            (tree, *writable, *device)
         }
-        MountKind::Bind {
-            source: Source::Beneath { base, path },
-            writable,
-            device,
-        } => {
-            let found = rootfs::open_beneath(base, path).at(site, Call::Openat2)?;
-            let tree = mount::clone_tree(found.as_raw_fd(), c"");
-            (tree.at(site, Call::OpenTree)?, *writable, *device)
-        }
-        MountKind::HostProc => {
-            let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
-            (tree.at(site, Call::OpenTree)?, false, false)
-        }
+        MountKind::HostProc => (mount::clone_tree(libc::AT_FDCWD, c"/proc"), false, false),
         _ => return Ok(None),
     };
+    let tree = tree.at(site, Call::OpenTree)?;
     let attributes = attr::NOSUID
         | if writable { 0 } else { attr::RDONLY }
         | if device { attr::NOEXEC } else { attr::NODEV };

@@ -95,7 +95,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         .map(|policy| policy.without(fallback.unheld()))
         .transpose()?;
     let program = filter.as_ref().map(|policy| Filter {
-        program: policy.instructions(),
+        program: instructions(policy.compiled()),
         notify: true,
     });
     let emitter =
