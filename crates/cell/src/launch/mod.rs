@@ -209,7 +209,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         // Init may have failed and ended already; then its message, which explains
         // more, is waiting in the socket.
         if let Err(error) = released
-            && !has_message(cell.report.as_fd())
+            && !wait_for(cell.report.as_fd(), Instant::now())
         {
             return Err(error);
         }
@@ -280,10 +280,6 @@ fn release(report: BorrowedFd<'_>) -> Result<()> {
     Command::Go
         .send(report)
         .map_err(|e| SetupError::os(Step::IdMap, "send", e))
-}
-
-fn has_message(report: BorrowedFd<'_>) -> bool {
-    wait_for(report, Instant::now())
 }
 
 /// Waits until `fd` is readable or hung up; false when the deadline came first.

@@ -31,6 +31,7 @@ pub(super) fn isolation(
             .map(|(name, _)| (*name).to_owned())
             .collect()
     });
+    let own_network = plan.has(Namespace::Net);
     let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
@@ -53,12 +54,7 @@ pub(super) fn isolation(
         seccomp: filter.map(|policy| policy.compiled().identity()),
         rlimits: plan.rlimits.iter().map(rlimit).collect(),
         nested_userns: nested,
-        network: if plan.has(Namespace::Net) {
-            "none"
-        } else {
-            "host"
-        }
-        .to_owned(),
+        network: if own_network { "none" } else { "host" }.to_owned(),
         proc: if own_proc { "own" } else { "host" }.to_owned(),
         rootfs: plan.rootfs.clone(),
         profile: spec.profile.clone(),

@@ -62,13 +62,10 @@ impl Manager {
     }
 
     /// Whether the unit that `cgroup` belongs to (a path from the root of the
-    /// hierarchy) has `Delegate=`. An error means no: there may be no such unit.
+    /// hierarchy) has `Delegate=`; `None` after an error, which means no: there may be
+    /// no such unit.
     /// Asked by cgroup, since in another pid namespace a pid names another process.
-    pub(super) fn delegates(&mut self, cgroup: &str) -> bool {
-        self.unit_delegates(cgroup).unwrap_or(false)
-    }
-
-    fn unit_delegates(&mut self, cgroup: &str) -> Option<bool> {
+    pub(super) fn delegates(&mut self, cgroup: &str) -> Option<bool> {
         let reply = self.call("GetUnitByControlGroup", "s", |arguments| {
             arguments.text(cgroup);
         });

@@ -98,9 +98,8 @@ fn attach_at_once(uid: Uid, deadline: Instant) -> Result<()> {
 
 fn is_delegated(manager: &mut Manager, below: &Path) -> bool {
     let cgroup = Path::new("/").join(below);
-    cgroup
-        .to_str()
-        .is_some_and(|cgroup| manager.delegates(cgroup))
+    let cgroup = cgroup.to_str();
+    cgroup.and_then(|cgroup| manager.delegates(cgroup)) == Some(true)
 }
 
 /// Has this process moved into the scope, which is made first where it is missing.
