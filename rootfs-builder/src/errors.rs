@@ -8,13 +8,19 @@ use nix::errno::Errno;
 
 use record::error::{SetupError, Step};
 
+/// An error that no system call reported.
+pub(crate) fn store_error(message: impl Into<String>) -> SetupError {
+    SetupError::new(Step::Store, message)
+}
+
 /// An error of `call` on `path`, for `map_err`.
 pub(crate) fn failed<E: Into<io::Error>>(call: &str, path: &Path) -> impl Fn(E) -> SetupError {
     move |error| SetupError::io(Step::Store, call, &error.into()).on(path.display())
 }
 
-/// Adds the hint that follows from the error number, unless there is one.
-pub(crate) fn with_hint(error: SetupError) -> SetupError {
+/// Adds the hint that follows from the error number, unless there is one: for the errors
+/// of all of this crate.
+pub fn with_hint(error: SetupError) -> SetupError {
     if error.step != Step::Store || error.hint.is_some() {
         return error;
     }

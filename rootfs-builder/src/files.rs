@@ -9,34 +9,22 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::SFlag;
 use nix::unistd::geteuid;
 
 use crate::errors::failed;
 use record::error::{Result, Step};
 use sys::beneath::Beneath;
-use sys::tree::{each, open_top};
-
-/// The type of a file that [`walk`] visits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileType {
-    Directory,
-    File,
-    Symlink,
-    /// A device node, FIFO or socket.
-    Special,
-}
+use sys::tree::{each, kind_of, open_top};
 
 /// Visits everything below `top` by its relative path, each directory before its
 /// content. No link is followed.
-pub(crate) fn walk(top: &Path, visit: &mut dyn FnMut(&Path, FileType) -> Result<()>) -> Result<()> {
+pub(crate) fn walk(top: &Path, visit: &mut dyn FnMut(&Path, SFlag) -> Result<()>) -> Result<()> {
     each(&open_top(top, Step::Store)?, Step::Store, &mut |entry| {
-        let file_type = match entry.stat.st_mode & libc::S_IFMT {
-            libc::S_IFDIR => FileType::Directory,
-            libc::S_IFREG => FileType::File,
-            libc::S_IFLNK => FileType::Symlink,
-            _ => FileType::Special,
-        };
-        visit(Path::new(OsStr::from_bytes(entry.path)), file_type)?;
+        visit(
+            Path::new(OsStr::from_bytes(entry.path)),
+            kind_of(&entry.stat),
+        )?;
         Ok(true)
     })
 }

@@ -4,6 +4,7 @@
 //! Nothing here runs in the background: cells are started by a process with one
 //! thread.
 
+use crate::errors::store_error;
 use std::cell::RefCell;
 use std::io::{IsTerminal as _, Write as _};
 
@@ -12,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use crate::packages::Download;
 use cell::BlockedSignals;
-use record::error::{Result, SetupError, Step};
+use record::error::{Result, SetupError};
 use record::terminal;
 
 /// One call of the builder.
@@ -98,7 +99,7 @@ impl Job {
     }
 
     /// Announces downloads. `missing` are those that the cache lacks.
-    pub(crate) fn begin_downloads(&self, kind: &str, missing: &[&Download]) {
+    pub(crate) fn begin_downloads(&self, kind: &str, missing: &[Download]) {
         if missing.is_empty() {
             return;
         }
@@ -140,7 +141,7 @@ impl Drop for Job {
 /// The error of an interrupted call.
 pub(crate) fn interrupted(signal: Option<Signal>) -> SetupError {
     let by = signal.map_or_else(String::new, |signal| format!(" by {signal}"));
-    SetupError::new(Step::Store, format!("interrupted{by}")).hint(
+    store_error(format!("interrupted{by}")).hint(
         "the store has nothing incomplete; fetched files are kept, and the same command \
          continues from there",
     )

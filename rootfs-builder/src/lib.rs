@@ -31,50 +31,17 @@ mod store;
 mod tool;
 
 pub use archive::{Report, Skipped};
-pub use build::{AddRequest, BuildRequest, PlannedBuild, PlannedFile};
+pub use build::{AddRequest, BuildRequest, PlannedBuild, PlannedFile, add, build, plan};
 pub use cell::rootfs::{Manifest, Store};
-pub use import::{ImportRequest, Imported};
+pub use errors::with_hint;
+pub use import::{ImportRequest, Imported, import};
 pub use listing::{Change, Difference};
 pub use recipe::{Recipe, recipes};
-pub use store::{Listed, list};
+pub use store::{Listed, list, remove};
 
 use std::path::PathBuf;
 
-use errors::with_hint;
 use record::error::Result;
-
-/// Builds a rootfs from a recipe and puts it into the store.
-///
-/// # Errors
-/// The recipe is invalid; a package, the network or the disk fails. The store is
-/// unchanged then, and fetched files stay in the cache.
-pub fn build(request: &BuildRequest) -> Result<Manifest> {
-    build::build(request).map_err(with_hint)
-}
-
-/// The files that [`build`] would fetch.
-///
-/// # Errors
-/// The recipe is invalid; apt or the network fails.
-pub fn plan_build(request: &BuildRequest) -> Result<PlannedBuild> {
-    build::plan(request).map_err(with_hint)
-}
-
-/// Derives a rootfs from another one by adding packages.
-///
-/// # Errors
-/// Those of [`build`]; the base does not exist or cannot run such packages.
-pub fn add(request: &AddRequest) -> Result<Manifest> {
-    build::add(request).map_err(with_hint)
-}
-
-/// Makes a rootfs from an image, an archive or a directory.
-///
-/// # Errors
-/// The source is damaged or the disk fails. The store is unchanged then.
-pub fn import(request: &ImportRequest) -> Result<Imported> {
-    import::import(request).map_err(with_hint)
-}
 
 /// The path and the manifest of a rootfs of the store.
 ///
@@ -82,7 +49,7 @@ pub fn import(request: &ImportRequest) -> Result<Imported> {
 /// It does not exist or has no manifest.
 pub fn show(store: &Store, name: &str) -> Result<(PathBuf, Manifest)> {
     let found = store.require(name)?;
-    let manifest = store::manifest_of(&found)?;
+    let manifest = store::manifest_at(&found.path)?;
     Ok((found.path, manifest))
 }
 
@@ -93,15 +60,7 @@ pub fn show(store: &Store, name: &str) -> Result<(PathBuf, Manifest)> {
 /// It does not exist or cannot be read.
 pub fn verify(store: &Store, name: &str) -> Result<(Manifest, Vec<Difference>)> {
     let found = store.require(name)?;
-    let manifest = store::manifest_of(&found)?;
-    let differences = listing::verify(&found.path, &manifest).map_err(with_hint)?;
+    let manifest = store::manifest_at(&found.path)?;
+    let differences = listing::verify(&found.path, &manifest)?;
     Ok((manifest, differences))
-}
-
-/// Removes a rootfs from the store. Cells that run on it keep it until they end.
-///
-/// # Errors
-/// It is not in the store or cannot be removed.
-pub fn remove(store: &Store, name: &str) -> Result<()> {
-    store::remove(store, name).map_err(with_hint)
 }

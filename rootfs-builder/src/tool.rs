@@ -9,14 +9,14 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::errors::NO_SPACE;
+use crate::errors::{NO_SPACE, store_error};
 use crate::job::interrupted;
 use cell::run;
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
 use cell::spec::{self, Ask, Mode, Network, Partial, RootfsRef, Spec, Stdin, Stdio};
-use record::error::{Result, SetupError, Step};
+use record::error::{Result, SetupError};
 use record::stream::Text;
 use record::{Outcome, Record};
 
@@ -119,9 +119,7 @@ impl Tool {
     /// Gives access to the host's network, which only downloads need.
     pub(crate) fn online(mut self) -> Self {
         self.partial.network = Some(Network::Host);
-        PROXIES
-            .iter()
-            .fold(self, |tool, name| tool.pass(name))
+        self.pass(&PROXIES)
             .ro(Path::new("/etc/resolv.conf"), "/etc/resolv.conf")
     }
 
@@ -152,12 +150,14 @@ impl Tool {
         self
     }
 
-    /// Passes the caller's value of a variable, if it is set.
-    pub(crate) fn pass(self, name: &str) -> Self {
-        match std::env::var(name) {
-            Ok(value) => self.env(name, &value),
-            Err(_) => self,
-        }
+    /// Passes the caller's values of those variables that are set.
+    pub(crate) fn pass(self, names: &[&str]) -> Self {
+        names
+            .iter()
+            .fold(self, |tool, name| match std::env::var(name) {
+                Ok(value) => tool.env(name, &value),
+                Err(_) => tool,
+            })
     }
 
     pub(crate) fn cwd(mut self, path: &str) -> Self {
@@ -261,7 +261,7 @@ impl From<Failure> for SetupError {
         let is_network = failure.mentions(&NETWORK);
         let error = match failure {
             Failure::Setup(error) => return error,
-            Failure::Program { name, message, .. } => Self::new(Step::Store, message).on(name),
+            Failure::Program { name, message, .. } => store_error(message).on(name),
         };
         match () {
             () if is_disk => error.hint(NO_SPACE),

@@ -33,6 +33,10 @@ const MAX_LINES: usize = 20;
 /// An unknown name, a source or tree that cannot be read, a store that cannot be
 /// written, or output that cannot be printed.
 pub(super) fn run(action: &RootfsAction) -> Result<u8> {
+    perform(action).map_err(rootfs_builder::with_hint)
+}
+
+fn perform(action: &RootfsAction) -> Result<u8> {
     match action {
         RootfsAction::Build(asked) => build(asked),
         RootfsAction::Add(asked) => add(asked),
@@ -84,7 +88,7 @@ fn build(asked: &cli::Build) -> Result<u8> {
         quiet: asked.quiet,
     };
     if dry_run {
-        return print_text(&planned(&rootfs_builder::plan_build(&request)?));
+        return print_text(&planned(&rootfs_builder::plan(&request)?));
     }
     let manifest = rootfs_builder::build(&request)?;
     report(&manifest, asked.quiet, began)
@@ -294,7 +298,7 @@ fn verdict(name: &str, manifest: &Manifest, differences: &[Difference]) -> Strin
             (Some(wanted), Some(found)) => format!(", {found} instead of {wanted}"),
             _ => String::new(),
         };
-        format!("{name}: {path}: {}{values}\n", change.word())
+        format!("{name}: {path}: {change}{values}\n")
     };
     differences.iter().map(line).collect()
 }

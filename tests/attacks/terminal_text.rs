@@ -166,7 +166,8 @@ fn of_archives(stage: &Stage) -> Check {
         let words: Vec<&OsStr> = (start.iter()).chain(more).map(OsStr::new).collect();
         on_terminal(stage, &words)
     };
-    let shown = rootfs("import", &["some", &archive])?;
+    // The line of progress is cleared before it is drawn again.
+    let shown = rootfs("import", &["some", &archive])?.replace("\r\u{1b}[2K", "");
     assert_eq!(hostile_in(&shown), "", "{shown:?}");
     // Something was left out, and its name is shown.
     assert!(shown.contains("\\u{202e}"), "{shown:?}");

@@ -56,30 +56,23 @@ impl Destination {
     }
 
     /// The directory at the clean path `path`, created if it is missing.
-    pub(super) fn directory(&self, path: &[u8], links: bool) -> Result<Rc<OwnedFd>, Refusal> {
+    pub(super) fn make_directory(&self, path: &[u8]) -> Result<Rc<OwnedFd>, Refusal> {
         if let Some((last, dir)) = &*self.last.borrow()
             && last == path
         {
             return Ok(Rc::clone(dir));
         }
         let mode = Mode::from_bits_truncate(0o755);
-        let dir = (self.beneath(links)).make_directories(Path::new(OsStr::from_bytes(path)), mode);
+        let beneath = Beneath::new(&self.top);
+        let dir = beneath.make_directories(Path::new(OsStr::from_bytes(path)), mode);
         let dir = Rc::new(dir.map_err(self.refusing("openat2", path))?);
         *self.last.borrow_mut() = Some((path.to_vec(), Rc::clone(&dir)));
         Ok(dir)
     }
 
     /// The directory that is at the clean path `path`.
-    pub(super) fn open_directory(&self, path: &[u8], links: bool) -> nix::Result<OwnedFd> {
-        self.beneath(links).directory(path)
-    }
-
-    fn beneath(&self, links: bool) -> Beneath<'_> {
-        let beneath = Beneath::new(&self.top);
-        match links {
-            true => beneath.as_root(),
-            false => beneath,
-        }
+    pub(super) fn find_directory(&self, path: &[u8]) -> nix::Result<OwnedFd> {
+        Beneath::new(&self.top).directory(path)
     }
 
     /// To be called whenever a directory may have been removed or replaced.

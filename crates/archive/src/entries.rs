@@ -42,16 +42,7 @@ pub(super) fn unpack(
 
 /// An entry of a listed archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name there, as it is.
-    pub name: Vec<u8>,
-    /// What it is.
-    pub kind: MemberKind,
-}
-
-/// What a [`Member`] is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemberKind {
+pub enum Member {
     /// A file: the position of its content, and its size in bytes.
     File {
         /// From the archive's beginning.
@@ -65,6 +56,9 @@ pub enum MemberKind {
     Other,
 }
 
+/// Entries by their names in the archive.
+pub type Members = Vec<(Vec<u8>, Member)>;
+
 /// Lists the plain tar archive `reader` without unpacking it; `None` as soon as `until`
 /// accepts a name.
 ///
@@ -74,7 +68,7 @@ pub fn members(
     reader: impl Read + Seek,
     step: Step,
     until: &dyn Fn(&[u8]) -> bool,
-) -> Result<Option<Vec<Member>>> {
+) -> Result<Option<Members>> {
     let stream = Stream {
         step,
         max_bytes: u64::MAX,
@@ -92,17 +86,17 @@ pub fn members(
         if until(&name) {
             return Ok(None);
         }
-        let kind = match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Continuous => MemberKind::File {
+        let member = match entry.header().entry_type() {
+            EntryType::Regular | EntryType::Continuous => Member::File {
                 at: entry.raw_file_position(),
                 size: entry.size(),
             },
             EntryType::Symlink => {
-                MemberKind::Link(entry.link_name_bytes().unwrap_or_default().into_owned())
+                Member::Link(entry.link_name_bytes().unwrap_or_default().into_owned())
             }
-            _ => MemberKind::Other,
+            _ => Member::Other,
         };
-        members.push(Member { name, kind });
+        members.push((name, member));
         if members.len() > MOST_MEMBERS {
             return Err(SetupError::new(
                 step,

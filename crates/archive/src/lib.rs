@@ -31,7 +31,7 @@ mod sparse;
 
 pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
-pub use entries::{Member, MemberKind, members};
+pub use entries::{Member, Members, members};
 pub use folder::feed_directory;
 pub use names::{NOT_EMPTY, check_link, clean};
 pub use sink::{Meta, Payload, Refusal, Sink};
@@ -48,10 +48,6 @@ pub struct Options {
     /// Whether it is a layer of an image, in which `.wh.` names remove what lower layers
     /// have, and a file may replace a directory.
     pub is_layer: bool,
-    /// Whether the paths of entries may lead through existing links to directories. Links
-    /// are followed as in a cell, with the destination as the root. Debian's packages need
-    /// this on a merged `/usr`. An entry for a directory does not replace a link to one.
-    pub through_links: bool,
 }
 
 impl Default for Options {
@@ -61,7 +57,6 @@ impl Default for Options {
             max_entries: 2_000_000,
             max_depth: 100,
             is_layer: false,
-            through_links: false,
         }
     }
 }

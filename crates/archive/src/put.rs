@@ -43,13 +43,6 @@ impl<'a> Unpacker<'a> {
         let (dir, name) = self.parent(path)?;
         match stat(&dir, name).map_err(refuse("stat"))? {
             Some(found) if kind_of(&found) == SFlag::S_IFDIR => {}
-            Some(found)
-                if self.options.through_links
-                    && kind_of(&found) == SFlag::S_IFLNK
-                    && self.to.open_directory(path, true).is_ok() =>
-            {
-                return Ok(());
-            }
             _ => {
                 self.free_name(path)?;
                 mkdirat(&*dir, name, Mode::S_IRWXU).map_err(self.to.refusing("mkdir", path))?;
@@ -105,7 +98,7 @@ impl<'a> Unpacker<'a> {
         }
         let missing = || "is a hard link to no earlier file".into();
         let (above, target_name) = split(&target);
-        let from = match self.to.open_directory(above, self.options.through_links) {
+        let from = match self.to.find_directory(above) {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Err(missing()),
             other => other.map_err(self.to.refusing("openat2", &target))?,
         };
@@ -122,7 +115,7 @@ impl<'a> Unpacker<'a> {
     /// Removes what a whiteout names, but nothing of its own layer.
     fn white_out(&mut self, path: &[u8], whiteout: &Whiteout<'_>) -> Result<(), Refusal> {
         let (above, _) = split(path);
-        let dir = match self.to.open_directory(above, false) {
+        let dir = match self.to.find_directory(above) {
             Err(Errno::ENOENT) => return Ok(()),
             other => other.map_err(self.to.refusing("openat2", path))?,
         };
@@ -169,7 +162,7 @@ impl<'a> Unpacker<'a> {
             if kind_of(found) != SFlag::S_IFDIR {
                 return Ok(());
             }
-            let inner = self.to.open_directory(path, false);
+            let inner = self.to.find_directory(path);
             let inner = inner.map_err(self.to.refusing("openat2", path))?;
             return self.clear(&inner, path);
         }
@@ -205,8 +198,7 @@ impl<'a> Unpacker<'a> {
     /// The directory of an entry, and its name there.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
         let (above, name) = split(path);
-        let dir = self.to.directory(above, self.options.through_links)?;
-        Ok((dir, name))
+        Ok((self.to.make_directory(above)?, name))
     }
 
     /// Mode bits without set-user-ID, set-group-ID, sticky, and write access for group and

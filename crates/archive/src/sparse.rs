@@ -116,18 +116,16 @@ impl<R: Read> Read for Expanded<R> {
         while self.pieces.last().is_some_and(|(_, length)| *length == 0) {
             self.pieces.pop();
         }
-        let Some((offset, length)) = self.pieces.last_mut() else {
-            let hole = most(self.end - self.at);
-            buffer[..hole].fill(0);
-            self.at += hole as u64;
-            return Ok(hole);
-        };
-        if self.at < *offset {
-            let hole = most(*offset - self.at);
+        let hole_end = self.pieces.last().map_or(self.end, |(offset, _)| *offset);
+        if self.at < hole_end {
+            let hole = most(hole_end - self.at);
             buffer[..hole].fill(0);
             self.at += hole as u64;
             return Ok(hole);
         }
+        let Some((offset, length)) = self.pieces.last_mut() else {
+            return Ok(0);
+        };
         let wanted = most(*length);
         let got = self.data.read(&mut buffer[..wanted])?;
         if got == 0 && wanted > 0 {

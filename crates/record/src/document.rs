@@ -226,7 +226,7 @@ pub struct ResultItem {
 }
 
 /// An exception that ended the code.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CodeError {
     /// Its class, such as `ValueError`.
     pub name: String,

@@ -1,5 +1,6 @@
 //! `cellblock rootfs add`: derives a rootfs from another one, in seconds.
 
+use crate::errors::store_error;
 use std::path::{Path, PathBuf};
 
 use super::adopt::link_tree;
@@ -9,9 +10,9 @@ use super::{BuildContext, write_default_etc};
 use crate::files::read_beneath;
 use crate::packages::debian;
 use crate::recipe::{Debian, Npm, Pip, Recipe, check_packages};
-use crate::store::{self, manifest_of};
+use crate::store::{self, manifest_at};
 use cell::rootfs::{Base, Manifest, Store};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// A request to derive a rootfs from another one.
 #[derive(Clone, Debug, Default)]
@@ -35,13 +36,17 @@ pub struct AddRequest {
 /// The name of the added layer.
 const LAYER: &str = "added";
 
-pub(crate) fn add(request: &AddRequest) -> Result<Manifest> {
+/// Derives a rootfs from another one by adding packages.
+///
+/// # Errors
+/// Those of [`crate::build`]; the base does not exist or cannot run such packages.
+pub fn add(request: &AddRequest) -> Result<Manifest> {
     check_packages("--pip", &request.pip)?;
     check_packages("--npm", &request.npm)?;
     check_packages("--apt", &request.apt)?;
     let store = Store::open(request.store.as_deref())?;
     let base = store.require(&request.base)?;
-    let manifest = manifest_of(&base)?;
+    let manifest = manifest_at(&base.path)?;
     let mut context = BuildContext::open(request.quiet)?;
     let draft = store::begin(&store, request.name.as_ref().unwrap_or(&request.base))?;
     link_tree(&base.path, draft.tree())?;
@@ -68,11 +73,9 @@ fn add_layer(
         ..Recipe::default()
     };
     if recipe.debian.is_some() && !debian::has_packages(tree)? {
-        return Err(
-            SetupError::new(Step::Store, "has no list of Debian packages")
-                .on(&request.base)
-                .hint("--apt adds to trees that were built from Debian; try --pip or --npm"),
-        );
+        return Err(store_error("has no list of Debian packages")
+            .on(&request.base)
+            .hint("--apt adds to trees that were built from Debian; try --pip or --npm"));
     }
     write_default_etc(context, tree)?;
     let mut layers = Layers::read(tree)?.unwrap_or_else(|| Layers::new(Vec::new()));

@@ -10,9 +10,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use crate::errors::failed;
-use crate::files::{FileType, copy, make_directory, set_mode, walk};
-use record::error::{Result, SetupError, Step};
+use nix::sys::stat::SFlag;
+
+use crate::errors::{failed, store_error};
+use crate::files::{copy, make_directory, set_mode, walk};
+use record::error::{Result, SetupError};
 
 /// Directories at the top of a Debian tree that are links into `usr`.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
@@ -34,20 +36,20 @@ pub(super) fn merged_usr(tree: &Path) -> Result<()> {
 /// # Errors
 /// Something cannot be read or made.
 pub(super) fn link_tree(from: &Path, to: &Path) -> Result<()> {
-    walk(from, &mut |path, file_type| {
+    walk(from, &mut |path, kind| {
         let (source, target) = (from.join(path), to.join(path));
-        match file_type {
-            FileType::Directory => {
+        match kind {
+            SFlag::S_IFDIR => {
                 make_directory(&target)?;
                 let metadata = source.metadata().map_err(failed("stat", &source))?;
                 set_mode(&target, metadata.permissions().mode())
             }
-            FileType::Symlink => copy(&source, &target),
-            FileType::File => match fs::hard_link(&source, &target) {
+            SFlag::S_IFLNK => copy(&source, &target),
+            SFlag::S_IFREG => match fs::hard_link(&source, &target) {
                 Err(e) if cannot_link(&e) => copy(&source, &target),
                 other => other.map_err(failed("link", &target)),
             },
-            FileType::Special => Ok(()),
+            _ => Ok(()),
         }
     })
 }
@@ -68,24 +70,24 @@ fn cannot_link(error: &io::Error) -> bool {
 pub(crate) fn adopt(from: &Path, tree: &Path) -> Result<()> {
     // Tools may leave directories that their owner cannot read.
     set_mode(from, 0o755)?;
-    walk(from, &mut |path, file_type| {
+    walk(from, &mut |path, kind| {
         let (source, target) = (from.join(path), tree.join(usr_merged(tree, path)));
-        match file_type {
-            FileType::Directory => {
+        match kind {
+            SFlag::S_IFDIR => {
                 set_mode(&source, 0o755)?;
                 ensure_directory(&target, path)
             }
-            FileType::Symlink if is_merged_link(&target, &source) => Ok(()),
-            FileType::File | FileType::Symlink => {
+            SFlag::S_IFLNK if is_merged_link(&target, &source) => Ok(()),
+            SFlag::S_IFREG | SFlag::S_IFLNK => {
                 if target.symlink_metadata().is_ok_and(|found| found.is_dir()) {
                     return Err(refused("the tree has a directory there", path));
                 }
-                if file_type == FileType::File {
+                if kind == SFlag::S_IFREG {
                     normalise_mode(&source)?;
                 }
                 move_to(&source, &target)
             }
-            FileType::Special => Err(refused(
+            _ => Err(refused(
                 "a rootfs has no device nodes, FIFOs and sockets",
                 path,
             )),
@@ -140,7 +142,7 @@ fn move_to(source: &Path, target: &Path) -> Result<()> {
 }
 
 fn refused(why: &str, path: &Path) -> SetupError {
-    SetupError::new(Step::Store, why)
+    store_error(why)
         .on(path.display())
         .hint("leave the package out, or exclude the path with `prune` in the recipe")
 }

@@ -3,9 +3,11 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::SFlag;
+
 use super::BuildContext;
 use super::prune::Globs;
-use crate::files::{FileType, walk};
+use crate::files::walk;
 use crate::tool::{OUT, Tool};
 use record::error::Result;
 
@@ -24,8 +26,8 @@ pub(super) fn compile(
     skip: &Globs,
 ) -> Result<()> {
     let mut modules = Vec::new();
-    walk(tree, &mut |path, file_type| {
-        let is_chosen = file_type == FileType::File
+    walk(tree, &mut |path, kind| {
+        let is_chosen = kind == SFlag::S_IFREG
             && path.extension().is_some_and(|extension| extension == "py")
             && !path.as_os_str().as_bytes().contains(&b'\n')
             && (directories.iter().any(|above| path.starts_with(above)) || is_package(path))

@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::SFlag;
 
 use super::adopt::adopt;
 use crate::errors::failed;
-use crate::files::{FileType, give_to, lock_directory, make_directory, make_empty, set_mode, walk};
+use crate::files::{give_to, lock_directory, make_directory, make_empty, set_mode, walk};
 use crate::job::Job;
 use crate::packages::Cache;
 use crate::store::{Draft, fresh_id};
@@ -76,9 +77,9 @@ impl BuildContext {
     /// Gives a directory and everything in it to programs in cells.
     pub(crate) fn give_all(&self, directory: &Path) -> Result<()> {
         give_to(self.cell_uid, directory)?;
-        walk(directory, &mut |path, file_type| match file_type {
-            FileType::Directory | FileType::File => give_to(self.cell_uid, &directory.join(path)),
-            FileType::Symlink | FileType::Special => Ok(()),
+        walk(directory, &mut |path, kind| match kind {
+            SFlag::S_IFDIR | SFlag::S_IFREG => give_to(self.cell_uid, &directory.join(path)),
+            _ => Ok(()),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Adds layers to a tree: packages, the recipe's steps, `prune` and bytecode.
 
+use crate::errors::store_error;
 use std::path::{Path, PathBuf};
 
 use super::BuildContext;
@@ -13,7 +14,7 @@ use crate::packages::{Download, fetch, npm};
 use crate::recipe::{Archive, Lock, Locked, Recipe, RecipeFolder, SUITE, Wheel};
 use crate::tool::{OUT, RECIPE, Tool};
 use cell::rootfs::Package;
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// The path of Python when no recipe names it.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
@@ -116,8 +117,8 @@ pub(super) fn install_packages(
 }
 
 fn announce(context: &BuildContext, kind: &str, downloads: impl Iterator<Item = Download>) {
-    let downloads: Vec<Download> = downloads.collect();
-    let missing = context.cache.missing(&downloads);
+    let is_missing = |download: &Download| context.cache.find(&download.sha256).is_none();
+    let missing: Vec<Download> = downloads.filter(is_missing).collect();
     context.job.begin_downloads(kind, &missing);
 }
 
@@ -130,13 +131,10 @@ fn refuse_replacements(wheels: &[Wheel], wanted: &[String], layers: &Layers) -> 
     });
     match replaced {
         None => Ok(()),
-        Some((new, old)) => Err(SetupError::new(
-            Step::Store,
-            format!(
-                "needs {} {}, but the layers below have {old}",
-                new.name, new.version
-            ),
-        )
+        Some((new, old)) => Err(store_error(format!(
+            "needs {} {}, but the layers below have {old}",
+            new.name, new.version
+        ))
         .on(wanted.join(", "))
         .hint("ask for a version that works with the installed one, or write a recipe for both")),
     }

@@ -3,6 +3,7 @@
 //! A build continues from the rootfs of the store that has most of its layers, and
 //! `rootfs add` prunes and compiles by the rules of the base's layers.
 
+use crate::errors::store_error;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::packages::debian::Repository;
 use crate::packages::{digest_of, npm};
 use crate::recipe::{Lock, Locked, Recipe, RecipeFolder};
 use cell::rootfs::{Manifest, Package, Prepared, Store};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// The file's path in a tree.
 const PATH: &str = "usr/share/cellblock/layers.json";
@@ -128,7 +129,7 @@ impl Layers {
             return Ok(None);
         };
         let wrong = |why: String| {
-            SetupError::new(Step::Store, why)
+            store_error(why)
                 .on(tree.join(PATH).display())
                 .hint("build the rootfs again with --fresh")
         };
@@ -141,8 +142,8 @@ impl Layers {
 
     /// Writes the file into the tree.
     pub(super) fn write(&self, context: &BuildContext, tree: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|e| SetupError::new(Step::Store, e.to_string()).on(PATH))?;
+        let text =
+            serde_json::to_string_pretty(self).map_err(|e| store_error(e.to_string()).on(PATH))?;
         context.put(tree, PATH, &(text + "\n"))
     }
 

@@ -18,14 +18,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use add::AddRequest;
-pub(crate) use add::add;
+pub use add::{AddRequest, add};
 pub(crate) use adopt::adopt;
 pub(crate) use context::BuildContext;
 pub use dry_run::{PlannedBuild, PlannedFile};
 pub(crate) use prune::Globs;
 
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::import::version_in;
 use crate::recipe::{LOCK_FILE, Lock, RecipeFolder, chain};
 use crate::store;
@@ -92,22 +91,25 @@ fn start(request: &BuildRequest) -> Result<Start> {
 }
 
 /// The files that [`build`] would fetch.
-pub(crate) fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
+///
+/// # Errors
+/// The recipe is invalid; apt or the network fails.
+pub fn plan(request: &BuildRequest) -> Result<PlannedBuild> {
     let mut start = start(request)?;
     let base = start.base.as_ref();
     let base = base.map(|(prepared, layers)| (prepared.path.as_path(), layers));
     dry_run::plan(&mut start.context, &start.chain, start.lock.as_ref(), base)
 }
 
-pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
-    let Start {
-        chain,
-        lock,
-        store,
-        mut context,
-        base,
-    } = start(request)?;
-    let last = last(&chain)?;
+/// Builds a rootfs from a recipe and puts it into the store.
+///
+/// # Errors
+/// The recipe is invalid; a package, the network or the disk fails. The store is
+/// unchanged then, and fetched files stay in the cache.
+pub fn build(request: &BuildRequest) -> Result<Manifest> {
+    let mut start = start(request)?;
+    let (chain, context) = (&start.chain, &mut start.context);
+    let last = last(chain)?;
     let lock_file = last.path.as_ref().map(|folder| folder.join(LOCK_FILE));
     if request.update_lock && lock_file.is_none() {
         return Err(SetupError::new(
@@ -117,9 +119,12 @@ pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
         .on("--update-lock")
         .hint("name the folder of a recipe, such as ./rootfs-builder/recipes/python"));
     }
-    let draft = store::begin(&store, request.name.as_ref().unwrap_or(&last.recipe.name))?;
+    let draft = store::begin(
+        &start.store,
+        request.name.as_ref().unwrap_or(&last.recipe.name),
+    )?;
     let tree = draft.tree();
-    let layers = match base {
+    let layers = match start.base {
         Some((prepared, layers)) => {
             context.job.print(&format!("from {}", prepared.name));
             adopt::link_tree(&prepared.path, tree)?;
@@ -130,20 +135,20 @@ pub(crate) fn build(request: &BuildRequest) -> Result<Manifest> {
             Layers::new(Vec::new())
         }
     };
-    write_default_etc(&context, tree)?;
-    let layers = layer::add_layers(&mut context, tree, &chain, layers, lock.as_ref())?;
-    layers.write(&context, tree)?;
+    write_default_etc(context, tree)?;
+    let layers = layer::add_layers(context, tree, chain, layers, start.lock.as_ref())?;
+    layers.write(context, tree)?;
     let manifest = Manifest {
         recipe: Some(Recipe {
             name: last.recipe.name.clone(),
-            digest: layers::digest_of_chain(&chain),
+            digest: layers::digest_of_chain(chain),
         }),
-        interpreters: interpreters(&context, tree, &chain)?,
+        interpreters: interpreters(context, tree, chain)?,
         packages: layers.layers.iter().flat_map(|l| l.packages()).collect(),
         ..Manifest::default()
     };
-    for folder in &chain {
-        smoke_test(&context, tree, folder)?;
+    for folder in chain {
+        smoke_test(context, tree, folder)?;
     }
     let manifest = context.commit(draft, manifest)?;
     if let (true, Some(path)) = (request.update_lock, lock_file) {
@@ -213,7 +218,7 @@ fn interpreters(
         let printed = Tool::new(&name, words).tree(tree).run()?;
         let version = version_in(&printed).ok_or_else(|| {
             let message = format!("prints no version: {:?}", printed.trim());
-            SetupError::new(Step::Store, message).on(name)
+            store_error(message).on(name)
         })?;
         let path = interpreter.path.clone();
         found.insert(language.clone(), Interpreter { path, version });
@@ -240,7 +245,7 @@ fn smoke_test(context: &BuildContext, tree: &Path, folder: &RecipeFolder) -> Res
         ended.map_err(|failure| match failure {
             Failure::Setup(error) => error,
             Failure::Program { name, message, .. } => {
-                SetupError::new(Step::Store, format!("the smoke test failed: {message}"))
+                store_error(format!("the smoke test failed: {message}"))
                     .on(name)
                     .hint(
                         "the store is unchanged; fix the recipe, or build with the packages of \

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use glob::{MatchOptions, Pattern};
+use nix::sys::stat::SFlag;
 
 use crate::errors::failed;
-use crate::files::{FileType, walk};
+use crate::files::walk;
 use record::error::{Result, SetupError, Step};
 
 /// A list of patterns for paths relative to a tree.
@@ -61,10 +62,10 @@ fn wrong(pattern: &str, why: &str) -> SetupError {
 /// Something cannot be read or removed.
 pub(super) fn prune(tree: &Path, prune: &Globs, keep: &Globs) -> Result<()> {
     let mut directories = Vec::new();
-    walk(tree, &mut |path, file_type| {
+    walk(tree, &mut |path, kind| {
         let is_pruned = prune.cover(path);
         let path_outside = tree.join(path);
-        if file_type == FileType::Directory {
+        if kind == SFlag::S_IFDIR {
             if is_pruned {
                 directories.push(path_outside);
             }

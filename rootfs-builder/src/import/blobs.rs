@@ -13,7 +13,7 @@ use sha2::{Sha256, Sha512};
 
 use super::broken;
 use crate::errors::failed;
-use archive::{Member, MemberKind};
+use archive::{Member, Members};
 use record::bytes::hex;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
@@ -35,7 +35,7 @@ enum Container {
     Directory(OwnedFd),
     Archive {
         file: File,
-        members: BTreeMap<Vec<u8>, MemberKind>,
+        members: BTreeMap<Vec<u8>, Member>,
     },
 }
 
@@ -49,11 +49,11 @@ impl Blobs {
     }
 
     /// The files in a plain tar archive, which has these members.
-    pub(super) fn archive(file: File, path: &Path, members: Vec<Member>) -> Self {
+    pub(super) fn archive(file: File, path: &Path, members: Members) -> Self {
         let plain = |name: &[u8]| name.strip_prefix(b"./").unwrap_or(name).to_vec();
         let members = members
             .into_iter()
-            .map(|member| (plain(&member.name), member.kind));
+            .map(|(name, member)| (plain(&name), member));
         Self {
             path: path.to_owned(),
             container: Container::Archive {
@@ -102,13 +102,13 @@ impl Blobs {
         }
     }
 
-    fn find(&self, members: &BTreeMap<Vec<u8>, MemberKind>, name: &str) -> Result<(u64, u64)> {
+    fn find(&self, members: &BTreeMap<Vec<u8>, Member>, name: &str) -> Result<(u64, u64)> {
         let mut name = name.as_bytes().to_vec();
         for _ in 0..MAX_LINKS {
             match members.get(&name) {
-                Some(MemberKind::File { at, size }) => return Ok((*at, *size)),
+                Some(Member::File { at, size }) => return Ok((*at, *size)),
                 // Old versions of docker link layers that images share.
-                Some(MemberKind::Link(text)) => name = beside(&name, text),
+                Some(Member::Link(text)) => name = beside(&name, text),
                 _ => break,
             }
         }

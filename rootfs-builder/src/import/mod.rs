@@ -5,6 +5,7 @@
 //! their digests, and nothing gets a name in the store before all of it was
 //! checked. Its interpreters are asked for their versions in cells on the new tree.
 
+use crate::errors::store_error;
 use std::path::{Path, PathBuf};
 
 use crate::job::Job;
@@ -47,7 +48,11 @@ pub struct Imported {
     pub report: Report,
 }
 
-pub(crate) fn import(request: &ImportRequest) -> Result<Imported> {
+/// Makes a rootfs from an image, an archive or a directory.
+///
+/// # Errors
+/// The source is damaged or the disk fails. The store is unchanged then.
+pub fn import(request: &ImportRequest) -> Result<Imported> {
     let store = Store::open(request.store.as_deref())?;
     let job = Job::begin(false)?;
     let draft = store::begin(&store, &request.name)?;
@@ -90,12 +95,11 @@ fn unpack(draft: &Draft, request: &ImportRequest, job: &Job) -> Result<Unpacked>
     let source = source::open(&request.source, draft, job)?;
     let reference = request.reference.as_deref();
     if let (Source::Directory | Source::Archive(_), Some(reference)) = (&source, reference) {
-        return Err(SetupError::new(
-            Step::Store,
-            "this source is not an image, so there is none to choose",
-        )
-        .on(format!("--ref {reference}"))
-        .hint("leave --ref out"));
+        return Err(
+            store_error("this source is not an image, so there is none to choose")
+                .on(format!("--ref {reference}"))
+                .hint("leave --ref out"),
+        );
     }
     let report = match source {
         Source::Directory => {
@@ -124,10 +128,8 @@ fn unpack(draft: &Draft, request: &ImportRequest, job: &Job) -> Result<Unpacked>
 
 /// The error for a damaged source.
 fn broken(path: &Path, message: impl Into<String>) -> SetupError {
-    SetupError::new(Step::Store, message)
-        .on(path.display())
-        .hint(
-            "fetch or make it again; images are read as OCI layouts (`skopeo copy docker://… \
+    store_error(message).on(path.display()).hint(
+        "fetch or make it again; images are read as OCI layouts (`skopeo copy docker://… \
              oci:DIR`) and as the output of `docker save`",
-        )
+    )
 }

@@ -33,10 +33,10 @@ pub(super) fn open(path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
             .hint("name an image layout, an archive, or a directory that you may read")
     };
     if path.as_os_str() == "-" {
-        let spooled = spool(&mut io::stdin().lock(), draft, job)?;
-        return archive_or_image(spooled, path, draft, job);
+        let file = spool(&mut io::stdin().lock(), draft, job)?;
+        return archive_or_image(file, path, draft, job);
     }
-    let file = File::open(path).map_err(|e| failed("open", &e))?;
+    let mut file = File::open(path).map_err(|e| failed("open", &e))?;
     let kind = file.metadata().map_err(|e| failed("fstat", &e))?;
     if kind.is_dir() {
         let blobs = Blobs::directory(path)?;
@@ -48,8 +48,7 @@ pub(super) fn open(path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
         });
     }
     if !kind.is_file() {
-        let spooled = spool(&mut &file, draft, job)?;
-        return archive_or_image(spooled, path, draft, job);
+        file = spool(&mut &file, draft, job)?;
     }
     archive_or_image(file, path, draft, job)
 }
@@ -74,11 +73,11 @@ fn archive_or_image(mut file: File, path: &Path, draft: &Draft, job: &Job) -> Re
     // A compressed rootfs is unpacked as it is read; only an image must be
     // decompressed to a file.
     if archive::is_compressed(&start[..length]) {
-        if !looks_like_an_image(&file).map_err(|e| failed(&e))? {
-            file.rewind().map_err(|e| failed(&e))?;
+        let is_image = looks_like_an_image(&file).map_err(|e| failed(&e))?;
+        file.rewind().map_err(|e| failed(&e))?;
+        if !is_image {
             return Ok(Source::Archive(Box::new(file)));
         }
-        file.rewind().map_err(|e| failed(&e))?;
         let mut content = archive::decompress(&file).map_err(|e| failed(&e))?;
         let spooled = spool(&mut content, draft, job)?;
         drop(content);

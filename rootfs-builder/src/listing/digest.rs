@@ -1,6 +1,6 @@
 //! Lists a tree with the digests of its files.
 
-use std::io::Read as _;
+use crate::errors::store_error;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,10 +19,6 @@ use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::process::has_one_thread;
 use sys::tree::{Entry, each, open_top, shown};
-
-/// Bytes per read: a multiple of BLAKE3's parallel width that fits a core's own
-/// cache.
-const CHUNK: usize = 256 << 10;
 
 /// More threads would only wait for memory.
 const MAX_THREADS: usize = 8;
@@ -116,10 +112,9 @@ fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
     files.sort_unstable_by(|a, b| b.cmp(a));
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut buffer = vec![0; CHUNK];
         let mut done = Vec::new();
         while let Some((_, index)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            done.push((*index, digest(top, &lines[*index].path, &mut buffer)?));
+            done.push((*index, digest(top, &lines[*index].path)?));
         }
         Ok(done)
     };
@@ -130,7 +125,7 @@ fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
             .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
             .collect();
         let own = work();
-        let lost = || SetupError::new(Step::Store, "a thread that digests files ended early");
+        let lost = || store_error("a thread that digests files ended early");
         let others = helpers
             .into_iter()
             .map(|helper| helper.join().unwrap_or_else(|_| Err(lost())));
@@ -139,20 +134,13 @@ fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
     })
 }
 
-fn digest(top: &OwnedFd, path: &[u8], buffer: &mut [u8]) -> Result<Hash> {
+fn digest(top: &OwnedFd, path: &[u8]) -> Result<Hash> {
     let file = Beneath::new(top).read(path);
-    let mut file = file.map_err(|e| failed("openat2", e, path))?;
+    let file = file.map_err(|e| failed("openat2", e, path))?;
     let mut hasher = blake3::Hasher::new();
-    loop {
-        match file.read(buffer) {
-            Ok(0) => return Ok(hasher.finalize()),
-            Ok(length) => {
-                hasher.update(&buffer[..length]);
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(SetupError::io(Step::Store, "read", &e).on(shown(path))),
-        }
-    }
+    let read = hasher.update_reader(file);
+    read.map_err(|e| SetupError::io(Step::Store, "read", &e).on(shown(path)))?;
+    Ok(hasher.finalize())
 }
 
 /// The kernel still counts a joined thread for a moment, and a process that starts

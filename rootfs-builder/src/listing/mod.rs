@@ -127,8 +127,7 @@ impl Listing {
 impl Line {
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
-        let kind = fields.next()?;
-        let kind = match kind {
+        let mut kind = match fields.next()? {
             b"d" => Kind::Directory {
                 mode: octal(fields.next()?)?,
             },
@@ -145,12 +144,9 @@ impl Line {
             b"." => Vec::new(),
             path => unescape(path)?,
         };
-        let kind = match kind {
-            Kind::Link { .. } => Kind::Link {
-                text: unescape(fields.next()?)?,
-            },
-            kind => kind,
-        };
+        if let Kind::Link { text } = &mut kind {
+            *text = unescape(fields.next()?)?;
+        }
         fields.next().is_none().then_some(Self { path, kind })
     }
 }

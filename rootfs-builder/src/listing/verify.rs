@@ -1,8 +1,8 @@
 //! Compares a tree with its listing and manifest.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
+use std::{fmt, fs};
 
 use serde::Serialize;
 
@@ -50,19 +50,10 @@ pub enum Change {
     Listing,
 }
 
-impl Change {
-    /// The word for it, as in JSON.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Removed => "removed",
-            Self::Content => "content",
-            Self::Size => "size",
-            Self::Mode => "mode",
-            Self::Target => "target",
-            Self::Kind => "kind",
-            Self::Listing => "listing",
-        }
+/// The word for it, as in JSON.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -20,10 +20,10 @@ use nix::fcntl::Flock;
 use sha2::{Digest as _, Sha256};
 
 use super::Download;
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::{give_to, lock_directory, make_directory, set_mode};
 use record::bytes::hex;
-use record::error::{Result, SetupError, Step};
+use record::error::{Result, SetupError};
 
 /// The cache's directory.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Cache {
         };
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
         let base = base.ok_or_else(|| {
-            SetupError::new(Step::Store, "there is no directory for fetched files")
+            store_error("there is no directory for fetched files")
                 .hint("set XDG_CACHE_HOME or HOME to an absolute path")
         })?;
         Self::at(&base.join("cellblock"), cell_uid)
@@ -90,12 +90,6 @@ impl Cache {
         })
     }
 
-    /// Those that the cache lacks.
-    pub(crate) fn missing<'a>(&self, downloads: &'a [Download]) -> Vec<&'a Download> {
-        let is_missing = |download: &&Download| self.find(&download.sha256).is_none();
-        downloads.iter().filter(is_missing).collect()
-    }
-
     /// Fetches a file that the cache lacks: `fetch` leaves it in the directory
     /// that it is given, as `file`. Waits while another build fetches the same.
     ///
@@ -125,12 +119,13 @@ impl Cache {
         let Download { name, sha256, .. } = download;
         let found = digest(file)?;
         if found != *sha256 {
-            return Err(SetupError::new(
-                Step::Store,
-                format!("has SHA-256 {found}, but should have {sha256}"),
-            )
-            .on(name)
-            .hint("the mirror or a proxy sent another file: try again, or use another mirror"));
+            return Err(
+                store_error(format!("has SHA-256 {found}, but should have {sha256}"))
+                    .on(name)
+                    .hint(
+                        "the mirror or a proxy sent another file: try again, or use another mirror",
+                    ),
+            );
         }
         let target = self.blob(sha256);
         if let Some(folder) = target.parent() {
@@ -161,7 +156,7 @@ fn digest(path: &Path) -> Result<String> {
         .open(path)
         .map_err(failed("open", path))?;
     if !file.metadata().map_err(failed("fstat", path))?.is_file() {
-        return Err(SetupError::new(Step::Store, "not a regular file").on(path.display()));
+        return Err(store_error("not a regular file").on(path.display()));
     }
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher).map_err(failed("read", path))?;
@@ -219,7 +214,7 @@ mod tests {
         let sha256 = digest_of(b"content");
         let lost = cache.fetch(&download(&sha256), |path| {
             fs::write(path.join("file"), "cont").map_err(failed("write", path))?;
-            Err(SetupError::new(Step::Store, "the network is gone"))
+            Err(store_error("the network is gone"))
         });
         lost.unwrap_err();
         cache

@@ -66,18 +66,9 @@ pub(crate) fn fetch(context: &BuildContext, url: &str, download: &Download) -> R
     context.cache.fetch(download, |directory| {
         let target = format!("{OUT}/file");
         let sum = format!("SHA256:{}", download.sha256);
-        let words = [
-            APT_HELPER,
-            "-q",
-            "-o",
-            "APT::Sandbox::User=",
-            "-o",
-            "Acquire::Retries=3",
-            "download-file",
-            url,
-            &target,
-            &sum,
-        ];
+        let words = "-q -o APT::Sandbox::User= -o Acquire::Retries=3 download-file".split(' ');
+        let words = [APT_HELPER].into_iter().chain(words);
+        let words = words.chain([url, &target, &sum]);
         let tool = Tool::new(&format!("fetch {}", download.name), words);
         tool.out(directory).online().run().map(drop)
     })?;

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::{Download, certificates, fetch};
 use crate::build::{BuildContext, adopt};
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::read_beneath;
 use crate::recipe::Npm;
 use crate::tool::{OUT, Tool};
 use cell::rootfs::Package;
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// npm itself, from its registry: Debian's has some four hundred packages.
 const VERSION: &str = "11.19.1";
@@ -24,6 +24,10 @@ const SIZE: u64 = 3_002_869;
 
 /// Paths of Node.js inside.
 const NODES: [&str; 2] = ["usr/local/bin/node", "usr/bin/node"];
+
+/// npm installs what is asked for and does nothing else.
+const OPTIONS: &str = "--ignore-scripts --no-audit --no-fund --no-update-notifier --omit=dev \
+                       --loglevel=error";
 
 const REGISTRY: &str = "https://registry.npmjs.org";
 
@@ -44,7 +48,7 @@ pub(crate) fn install(
     let packages = wanted.packages.join(", ");
     let node = NODES.into_iter().find(|path| tree.join(path).is_file());
     let node = node.ok_or_else(|| {
-        SetupError::new(Step::Store, "npm packages need Node.js in the tree")
+        store_error("npm packages need Node.js in the tree")
             .on(&packages)
             .hint("extend the recipe `node`, or derive from a rootfs that has Node.js")
     })?;
@@ -64,16 +68,8 @@ pub(crate) fn install(
     let node = format!("/{node}");
     let mut words = vec![node.as_str(), "/npm/bin/npm-cli.js"];
     words.push(if locked.is_some() { "ci" } else { "install" });
-    words.extend([
-        "--prefix",
-        OUT,
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--no-update-notifier",
-        "--omit=dev",
-        "--loglevel=error",
-    ]);
+    words.extend(["--prefix", OUT]);
+    words.extend(OPTIONS.split(' '));
     if locked.is_none() {
         words.extend(wanted.packages.iter().map(String::as_str));
     }
@@ -82,6 +78,7 @@ pub(crate) fn install(
     let mut tool = Tool::new("npm install", words)
         .tree(tree)
         .online()
+        .pass(&REGISTRY_VARIABLES)
         .ro(&npm, "/npm")
         .rw(&cache, "/npm-cache")
         .out(&out)
@@ -90,9 +87,6 @@ pub(crate) fn install(
         .env("npm_config_omit_lockfile_registry_resolved", "true")
         .env("npm_config_userconfig", "/dev/null")
         .env("npm_config_globalconfig", "/dev/null/none");
-    for name in REGISTRY_VARIABLES {
-        tool = tool.pass(name);
-    }
     if let Some(bundle) = certificates(["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"]) {
         tool = tool
             .ro(&bundle, "/certificates")
@@ -129,17 +123,9 @@ fn client(context: &BuildContext) -> Result<PathBuf> {
         &download,
     )?;
     let out = context.directory("npm")?;
-    let words = [
-        "tar",
-        "--extract",
-        "--gzip",
-        "--strip-components=1",
-        "--no-same-owner",
-        "--file=/npm.tgz",
-        "--directory",
-        OUT,
-    ];
-    Tool::new("unpack npm", words)
+    let words =
+        "tar --extract --gzip --strip-components=1 --no-same-owner --file=/npm.tgz --directory";
+    Tool::new("unpack npm", words.split(' ').chain([OUT]))
         .ro(&context.cache.require(SHA256)?, "/npm.tgz")
         .out(&out)
         .run()?;
@@ -155,17 +141,16 @@ fn manifest(locked: &str) -> Result<String> {
 
 fn read_lock(out: &Path) -> Result<String> {
     let text = read_beneath(out, "package-lock.json")?;
-    let text = text.ok_or_else(|| SetupError::new(Step::Store, "npm wrote no lock file"))?;
+    let text = text.ok_or_else(|| store_error("npm wrote no lock file"))?;
     let lock = parse(&text)?;
     packages(&lock).map(drop)?;
     // One line, in one order.
-    serde_json::to_string(&lock).map_err(|e| SetupError::new(Step::Store, e.to_string()))
+    serde_json::to_string(&lock).map_err(|e| store_error(e.to_string()))
 }
 
 fn parse(text: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|e| {
-        SetupError::new(Step::Store, format!("cannot be parsed: {e}")).on("package-lock.json")
-    })
+    serde_json::from_str(text)
+        .map_err(|e| store_error(format!("cannot be parsed: {e}")).on("package-lock.json"))
 }
 
 fn packages(lock: &Value) -> Result<Vec<Package>> {
@@ -183,12 +168,9 @@ fn packages(lock: &Value) -> Result<Vec<Package>> {
                     source: "npm".to_owned(),
                     digest,
                 }),
-                _ => Err(SetupError::new(
-                    Step::Store,
-                    "has no version or digest in npm's lock file",
-                )
-                .on(name)
-                .hint("only packages of a registry can be installed")),
+                _ => Err(store_error("has no version or digest in npm's lock file")
+                    .on(name)
+                    .hint("only packages of a registry can be installed")),
             }
         })
         .collect()

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::SFlag;
+
 use super::{FILE, LOCK_FILE, Lock, Recipe};
 use crate::errors::failed;
-use crate::files::{FileType, walk};
+use crate::files::walk;
 use crate::packages::digest_of;
 use cell::spec::read::{did_you_mean, listed};
 use record::error::{Result, SetupError, Step};
@@ -118,8 +120,8 @@ fn read(path: &Path) -> Result<RecipeFolder> {
     })?;
     let mut files = BTreeMap::new();
     let mut bytes = 0;
-    walk(&path, &mut |below, file_type| {
-        if file_type == FileType::File {
+    walk(&path, &mut |below, kind| {
+        if kind == SFlag::S_IFREG {
             let file = path.join(below);
             let content = fs::read(&file).map_err(failed("read", &file))?;
             bytes += content.len();

@@ -1,5 +1,6 @@
 //! `lock.toml`: the packages of a build, so that another build takes the same.
 
+use crate::errors::store_error;
 use serde::{Deserialize, Serialize};
 
 use cell::spec::read::read_toml;
@@ -118,9 +119,8 @@ impl Lock {
     /// # Errors
     /// TOML cannot express it.
     pub(crate) fn to_text(&self) -> Result<String> {
-        let text = toml::to_string(self).map_err(|e| {
-            SetupError::new(Step::Store, format!("cannot write the lock file: {e}"))
-        })?;
+        let text = toml::to_string(self)
+            .map_err(|e| store_error(format!("cannot write the lock file: {e}")))?;
         Ok(format!(
             "# Written by `cellblock rootfs build --update-lock`.\n{text}"
         ))

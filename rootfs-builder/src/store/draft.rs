@@ -11,11 +11,11 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::settle::settle;
 use super::{fresh_id, name_tree, open_directory, sweep};
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::set_mode;
 use crate::listing;
 use cell::rootfs::{FORMAT, LISTING, MANIFEST, Manifest, Store};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 use sys::tree::erase;
 
 /// A tree that is being made, held by a lock. Dropped without [`Draft::commit`], it
@@ -153,7 +153,7 @@ fn built(epoch: Option<&str>) -> Result<String> {
         Some(text) => {
             let seconds = text.parse().ok().filter(|seconds| *seconds <= LAST);
             let seconds = seconds.ok_or_else(|| {
-                SetupError::new(Step::Store, "is not a number of seconds since 1970")
+                store_error("is not a number of seconds since 1970")
                     .on(format!("SOURCE_DATE_EPOCH={text}"))
                     .hint("unset it to use the present time")
             })?;

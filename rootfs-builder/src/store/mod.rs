@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::set_mode;
-use cell::rootfs::{Manifest, Prepared, Store, check_name};
+use cell::rootfs::{Manifest, Store, check_name, is_absent};
 use record::error::{Result, SetupError, Step};
 use sys::tree::erase;
 
@@ -55,15 +55,11 @@ pub fn list(store: &Store) -> Vec<Listed> {
     store.names().into_iter().map(describe).collect()
 }
 
-/// The manifest of a rootfs, which must have one.
+/// The manifest of the rootfs at `path`, which must have one.
 ///
 /// # Errors
 /// It has none, or one that this version does not read.
-pub(crate) fn manifest_of(prepared: &Prepared) -> Result<Manifest> {
-    manifest_at(&prepared.path)
-}
-
-fn manifest_at(path: &Path) -> Result<Manifest> {
+pub(crate) fn manifest_at(path: &Path) -> Result<Manifest> {
     let broken = |message: &str| {
         SetupError::new(Step::Rootfs, message)
             .on(path.display())
@@ -92,12 +88,11 @@ pub(crate) fn begin(store: &Store, name: &str) -> Result<Draft> {
     sweep(store)?;
     let _lock = lock(store)?;
     if is_being_made(store, name)? {
-        return Err(SetupError::new(
-            Step::Store,
-            "another process is making a rootfs of this name",
-        )
-        .on(name)
-        .hint("wait until it ends, or choose another name or --store"));
+        return Err(
+            store_error("another process is making a rootfs of this name")
+                .on(name)
+                .hint("wait until it ends, or choose another name or --store"),
+        );
     }
     Draft::create(store, name, &trees)
 }
@@ -107,7 +102,7 @@ pub(crate) fn begin(store: &Store, name: &str) -> Result<Draft> {
 ///
 /// # Errors
 /// It is not in this store, or cannot be removed.
-pub(crate) fn remove(store: &Store, name: &str) -> Result<()> {
+pub fn remove(store: &Store, name: &str) -> Result<()> {
     check_name(name)?;
     let link = store.path().join(name);
     let metadata = match fs::symlink_metadata(&link) {
@@ -261,10 +256,10 @@ fn open_directory(path: &Path) -> io::Result<File> {
 }
 
 fn not_found(store: &Store, name: &str) -> SetupError {
-    let error = SetupError::new(
-        Step::Store,
-        format!("there is no such rootfs in {}", store.path().display()),
-    )
+    let error = store_error(format!(
+        "there is no such rootfs in {}",
+        store.path().display()
+    ))
     .on(name);
     match store.system() {
         Some(system) if fs::symlink_metadata(system.join(name)).is_ok() => error.hint(format!(
@@ -285,13 +280,6 @@ fn entries(path: &Path) -> Result<Vec<OsString>> {
     names
         .collect::<io::Result<_>>()
         .map_err(failed("readdir", path))
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 /// Sixteen hexadecimal digits that no other directory has.

@@ -113,7 +113,8 @@ fn a_cell_keeps_its_tree_while_the_name_goes_to_another() {
     let old = store.find("some").unwrap().unwrap();
     make(&store, "some", "new");
     let new = store.find("some").unwrap().unwrap();
-    let text = |found: &Prepared| fs::read_to_string(found.path.join("usr/bin/x")).unwrap();
+    let text =
+        |found: &cell::rootfs::Prepared| fs::read_to_string(found.path.join("usr/bin/x")).unwrap();
     assert_eq!((text(&old), text(&new)), ("old".into(), "new".into()));
     // An old tree in use is not a tree in the making.
     drop(begin(&store, "some").unwrap());
@@ -193,9 +194,7 @@ fn verify_names_what_changed() {
     let at = |path: &str| found.path.join(path);
     let changed = || {
         let found = verify(&found.path, &manifest).unwrap();
-        let listed = found
-            .iter()
-            .map(|d| format!("{} {}", d.change.word(), d.path));
+        let listed = found.iter().map(|d| format!("{} {}", d.change, d.path));
         listed.collect::<Vec<_>>().join(", ")
     };
     assert_eq!(changed(), "");

@@ -1,6 +1,7 @@
 //! Making what was staged for a scratch place.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -20,7 +21,7 @@ use sys::tree::set_mtime;
 /// memory, and the stage's own memory is freed.
 pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(), Fail> {
     let site = report.enter(Step::CopyIn);
-    let top = open_in(root, Path::new(stage.scratch().path())).at(site, Call::Openat2)?;
+    let top = open_in(root, Path::new(stage.scratch.path())).at(site, Call::Openat2)?;
     // The modes are the stage's, whatever the caller's umask.
     let usual = umask(Mode::empty());
     let made = each(&stage, &top);
@@ -31,10 +32,10 @@ pub(super) fn make(stage: Stage, root: &Root, report: &Reporter<'_>) -> Result<(
 fn each(stage: &Stage, top: &OwnedFd) -> Result<(), Fail> {
     // Neighbours follow each other: the directory opened last mostly serves.
     let mut last: Option<(&[u8], OwnedFd)> = None;
-    for (path, entry) in stage.entries() {
+    for (path, entry) in &stage.entries {
         let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
-            None => (&path[..0], path),
+            None => (&path[..0], path.as_slice()),
         };
         if above.is_empty() {
             place(top, name, entry, stage)?;
@@ -68,7 +69,7 @@ fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(),
         Kind::File(piece) => {
             let file = Beneath::new(dir).create(name, mode);
             let file = file.at(site, Call::Openat2)?;
-            if let Some(content) = stage.content() {
+            if let Some(content) = &stage.content {
                 send(content, *piece, &file).at(site, Call::Sendfile)?;
             }
             // Of use for make(1) and compiled modules; a file without is as good.
@@ -78,7 +79,7 @@ fn place(dir: &OwnedFd, name: &[u8], entry: &Entry, stage: &Stage) -> Result<(),
     }
 }
 
-fn send(content: BorrowedFd<'_>, piece: Piece, to: impl AsFd) -> Result<(), Errno> {
+fn send(content: &File, piece: Piece, to: impl AsFd) -> Result<(), Errno> {
     const CHUNK: u64 = 1 << 30;
     let mut at = i64::try_from(piece.at).map_err(|_| Errno::EOVERFLOW)?;
     let mut left = piece.digest.size;

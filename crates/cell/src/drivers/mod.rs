@@ -84,7 +84,10 @@ pub struct Driver {
     pub(crate) exceptions: Exceptions,
     /// What the interpreter, or a tool of the language, writes to a standard
     /// stream before it gives up for lack of something.
-    pub(crate) last_words: &'static [LastWords],
+    /// Code can write the same.
+    pub(crate) last_words: &'static [(Category, &'static str)],
+    /// Whether the interpreter ends by a signal whenever it has written them.
+    pub(crate) aborts: bool,
     /// How its exceptions name a missing module, and what provides modules.
     pub(crate) modules: Option<Modules>,
     /// The program that could not be started because it is missing, if the
@@ -108,6 +111,7 @@ const SCRIPT: Driver = Driver {
     rootfs: "shell",
     exceptions: Exceptions::NONE,
     last_words: &[],
+    aborts: false,
     modules: None,
     missing_program: |_| None,
 };
@@ -134,6 +138,17 @@ macro_rules! profile {
     };
 }
 pub(crate) use profile;
+
+/// The file of this name in the language's folder.
+macro_rules! file {
+    ($name:literal) => {
+        $crate::drivers::DriverFile {
+            path: concat!("/run/cellblock/", $name),
+            content: include_str!($name),
+        }
+    };
+}
+use file;
 
 /// The limit of an interpreter on its own heap.
 #[derive(Clone, Copy, Debug)]
@@ -174,17 +189,6 @@ impl Exceptions {
         classes: &[],
         messages: &[],
     };
-}
-
-/// Words that tell why a program gave up. Code can write the same.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LastWords {
-    /// What was lacking.
-    pub(crate) category: Category,
-    /// The words.
-    pub(crate) phrase: &'static str,
-    /// Whether the program that writes them always ends by a signal.
-    pub(crate) aborts: bool,
 }
 
 /// How a language's exceptions name a missing module, and what provides modules.

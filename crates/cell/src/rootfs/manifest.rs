@@ -123,9 +123,7 @@ impl Head {
             )));
         }
         if head.digest.len() != 64 || !head.digest.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(wrong(
-                "field digest: must be 64 hexadecimal digits".to_owned(),
-            ));
+            return Err(wrong("field digest: must be 64 hexadecimal digits"));
         }
         let relative = head
             .interpreters
@@ -181,7 +179,7 @@ impl Manifest {
     }
 }
 
-fn wrong(message: String) -> SetupError {
+fn wrong(message: impl Into<String>) -> SetupError {
     SetupError::new(Step::Rootfs, message)
         .hint("remove the file to use the directory as it is, or build the rootfs again")
 }

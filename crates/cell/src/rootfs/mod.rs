@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ mod manifest;
 mod store;
 
 pub use manifest::{Base, FORMAT, Interpreter, MANIFEST, Manifest, Package, Recipe};
-pub use store::{Lease, Prepared, Store, check_name};
+pub use store::{Lease, Prepared, Store, check_name, is_absent};
 
 use manifest::Head;
 
@@ -149,10 +148,7 @@ fn directory(path: &Path) -> Result<Tree> {
     for entry in fs::read_dir(&base).map_err(|e| fail("readdir", &e))? {
         let entry = entry.map_err(|e| fail("readdir", &e))?;
         let name = entry.file_name();
-        if PROVIDED
-            .iter()
-            .any(|provided| name.as_bytes() == provided.as_bytes())
-        {
+        if PROVIDED.iter().any(|provided| name == *provided) {
             continue;
         }
         let kind = entry.file_type().map_err(|e| fail("stat", &e))?;

@@ -20,7 +20,6 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::spec::read::did_you_mean;
@@ -104,12 +103,12 @@ impl Store {
             return Ok(Self { path, system: None });
         }
         // By the XDG specification, relative paths are ignored.
-        let absolute = |path: &PathBuf| path.is_absolute();
-        let data = variable("XDG_DATA_HOME")
-            .map(PathBuf::from)
-            .filter(absolute);
-        let home = || variable("HOME").map(PathBuf::from).filter(absolute);
-        let data = data.or_else(|| home().map(|home| home.join(".local/share")));
+        let absolute = |name: &str| {
+            let path = variable(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let data = absolute("XDG_DATA_HOME");
+        let data = data.or_else(|| Some(absolute("HOME")?.join(".local/share")));
         let path = data.map(|data| data.join("cellblock/rootfs"));
         let system = Some(PathBuf::from(SYSTEM));
         match path {
@@ -247,10 +246,11 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+/// Whether there is nothing of the name that a call was about.
+pub fn is_absent(error: &io::Error) -> bool {
     matches!(
-        error.raw_os_error().map(Errno::from_raw),
-        Some(Errno::ENOENT | Errno::ENOTDIR)
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::measures::{CgroupFacts, Counted};
-use crate::drivers::{Driver, LastWords};
+use crate::drivers::Driver;
 use crate::launch::Running;
 use crate::plan::Plan;
 use crate::spec::Bytes;
@@ -135,10 +135,8 @@ pub(super) fn last_words(
     end: &End,
     last_output: &[String; 2],
 ) -> Option<(Category, &'static str)> {
-    let is_aborted = matches!(end, End::Signaled(_));
-    let is_written = |words: &&LastWords| {
-        (is_aborted || !words.aborts) && last_output.iter().any(|text| text.contains(words.phrase))
-    };
-    let found = driver?.last_words.iter().find(is_written)?;
-    Some((found.category, found.phrase))
+    let driver = driver.filter(|driver| !driver.aborts || matches!(end, End::Signaled(_)))?;
+    let is_written = |phrase: &str| last_output.iter().any(|text| text.contains(phrase));
+    let mut last_words = driver.last_words.iter().copied();
+    last_words.find(|(_, phrase)| is_written(phrase))
 }

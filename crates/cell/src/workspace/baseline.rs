@@ -8,8 +8,7 @@ use super::{Digest, Kind, Stage};
 use record::bytes::RawText;
 
 /// Files, directories and links by path.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Baseline(BTreeMap<RawText, Original>);
+pub(crate) type Baseline = BTreeMap<RawText, Original>;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,41 +36,15 @@ impl Original {
     }
 }
 
-impl Baseline {
-    /// What is made of `stage`.
-    pub(crate) fn of(stage: &Stage) -> Self {
-        let entries = stage.entries().map(|(path, entry)| {
-            let original = match &entry.kind {
-                Kind::Directory => Original::Directory { mode: entry.mode },
-                Kind::Link(text) => Original::Link { text: text.clone() },
-                Kind::File(piece) => Original::File(piece.digest),
-            };
-            (path.to_vec().into(), original)
-        });
-        Self(entries.collect())
-    }
-
-    pub(crate) fn insert(&mut self, path: impl Into<RawText>, original: Original) {
-        self.0.insert(path.into(), original);
-    }
-
-    pub(super) fn remove(&mut self, path: &RawText) {
-        self.0.remove(path);
-    }
-
-    pub(super) fn get(&self, path: &RawText) -> Option<&Original> {
-        self.0.get(path)
-    }
-
-    /// The digest of the file at `path`.
-    pub(super) fn file(&self, path: &RawText) -> Option<Digest> {
-        match self.0.get(path) {
-            Some(Original::File(digest)) => Some(*digest),
-            _ => None,
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (&RawText, &Original)> {
-        self.0.iter()
-    }
+/// What is made of `stage`.
+pub(super) fn of(stage: &Stage) -> Baseline {
+    let entries = stage.entries.iter().map(|(path, entry)| {
+        let original = match &entry.kind {
+            Kind::Directory => Original::Directory { mode: entry.mode },
+            Kind::Link(text) => Original::Link { text: text.clone() },
+            Kind::File(piece) => Original::File(piece.digest),
+        };
+        (path.clone().into(), original)
+    });
+    entries.collect()
 }

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{self, Seek as _};
 use std::os::fd::BorrowedFd;
 
-use nix::sys::stat::FileStat;
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, SFlag};
 
 use record::bytes::{RawText, hex};
 use record::error::{SetupError, Step};
@@ -18,7 +19,6 @@ use super::baseline::{Baseline, Original};
 use super::out_dir::{Copy, OutDir, affects_one_name, is_reserved};
 use super::walk::{self, Found, Walk, What};
 use super::{Caps, Digest, Tree, media};
-use crate::spec::Bytes;
 
 /// Why a file was not reached.
 const NO_TIME: &str = "the time for collecting files ran out: a call ends at most a second after its limit on real time";
@@ -91,7 +91,8 @@ pub(crate) fn collect(
         report,
         budget: caps.total_bytes.0,
         present: BTreeSet::new(),
-        inline: caps.inline_bytes.map(|left| Inline { left, held: 0 }),
+        room: caps.inline_bytes.map(|bytes| bytes.0),
+        inlined: 0,
         changes: 0,
         skips: 0,
         outputs: Outputs::default(),
@@ -127,18 +128,13 @@ struct Collector<'a> {
     budget: u64,
     /// Files of the baseline that the walk met as files.
     present: BTreeSet<RawText>,
-    inline: Option<Inline>,
+    /// Bytes that there is room for in the list, if it has content.
+    room: Option<u64>,
+    /// Files whose content it has.
+    inlined: u64,
     changes: u64,
     skips: u64,
     outputs: Outputs,
-}
-
-/// The content of files in the list.
-struct Inline {
-    /// Bytes that there is room for.
-    left: Bytes,
-    /// Files whose content it has.
-    held: u64,
 }
 
 /// One pass over a file's content.
@@ -175,7 +171,10 @@ impl Collector<'_> {
     /// Why that cannot be done.
     fn file(&mut self, path: &RawText, file: &mut File, stat: &FileStat) -> Result<(), String> {
         let size = stat.st_size.cast_unsigned();
-        let before = self.baseline.file(path);
+        let before = match self.baseline.get(path) {
+            Some(Original::File(digest)) => Some(*digest),
+            _ => None,
+        };
         if before.is_some() {
             self.present.insert(path.clone());
         }
@@ -195,8 +194,7 @@ impl Collector<'_> {
         if !is_listed {
             return Ok(());
         }
-        let room = self.inline.as_ref().map(|inline| inline.left.0);
-        let room = room.filter(|room| size <= *room);
+        let room = self.room.filter(|room| size <= *room);
         let mut copy = self.begin_copy(path);
         let copy_to = copy.as_mut().ok().and_then(Option::as_mut);
         let contents = self.read(file, copy_to, room)?;
@@ -226,11 +224,11 @@ impl Collector<'_> {
 
     /// A file's content in the list's form: text, or else base64.
     fn inline(&mut self, bytes: Option<Vec<u8>>) -> (Option<Text>, Option<Base64>) {
-        let (Some(bytes), Some(inline)) = (bytes, self.inline.as_mut()) else {
+        let (Some(bytes), Some(room)) = (bytes, self.room.as_mut()) else {
             return (None, None);
         };
-        inline.left.0 = inline.left.0.saturating_sub(bytes.len() as u64);
-        inline.held += 1;
+        *room = room.saturating_sub(bytes.len() as u64);
+        self.inlined += 1;
         match Kept::whole(bytes, Vec::new()).forms() {
             (text, None) => (Some(text), None),
             (_, base64) => (None, base64),
@@ -338,7 +336,12 @@ impl Collector<'_> {
             .filter(|path| !self.present.contains(path))
             .collect();
         for path in missing {
-            if walk::is_file(workspace, &path) != Ok(false) {
+            let is_gone = match walk::kind_at(workspace, &path) {
+                Ok(kind) => kind != SFlag::S_IFREG,
+                // ELOOP and ENOTDIR: a directory of the path was replaced.
+                Err(errno) => matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP),
+            };
+            if !is_gone {
                 continue;
             }
             self.changes += 1;
@@ -363,10 +366,10 @@ impl Collector<'_> {
         outputs.note_cut("files", "head", self.changes, listed);
         let skipped = outputs.skipped.len() as u64;
         outputs.note_cut("files_skipped", "head", self.skips, skipped);
-        if let Some(inline) = self.inline {
+        if self.room.is_some() {
             let files = outputs.files.iter();
             let with_content = files.filter(|file| file.change != Change::Deleted).count();
-            outputs.note_cut("inline_files", "whole", with_content as u64, inline.held);
+            outputs.note_cut("inline_files", "whole", with_content as u64, self.inlined);
         }
         outputs.files.sort_by(|a, b| a.path.cmp(&b.path));
         outputs.skipped.sort_by(|a, b| a.path.cmp(&b.path));

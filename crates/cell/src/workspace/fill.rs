@@ -43,7 +43,7 @@ impl Stage {
     /// # Errors
     /// It cannot be read, is damaged or too large.
     pub(crate) fn fill(&mut self, origin: Origin<'_>, limit: TmpfsLimit) -> Result<Report> {
-        let more = more_bytes(self.scratch());
+        let more = more_bytes(self.scratch);
         let mut filling = Filling {
             stage: self,
             limit,
@@ -142,7 +142,7 @@ impl Sink for Filling<'_> {
 
     fn admit(&self, entries: u64) -> Result<()> {
         match self.limit.inodes {
-            most if entries > most => Err(too_many(self.stage.scratch(), most)),
+            most if entries > most => Err(too_many(self.stage.scratch, most)),
             _ => Ok(()),
         }
     }
@@ -158,7 +158,7 @@ impl Filling<'_> {
         self.stage.entries.insert(path, entry);
         // Directories that an archive does not list count as well.
         match self.stage.entries.len() as u64 > self.limit.inodes {
-            true => Err(too_many(self.stage.scratch(), self.limit.inodes).into()),
+            true => Err(too_many(self.stage.scratch, self.limit.inodes).into()),
             false => Ok(()),
         }
     }
@@ -184,7 +184,7 @@ impl Filling<'_> {
         let stage = &mut *self.stage;
         let all = self.report.bytes.saturating_add(size);
         if all > self.limit.size.0 {
-            return Err(too_large(stage.scratch(), self.limit.size, all).into());
+            return Err(too_large(stage.scratch, self.limit.size, all).into());
         }
         self.report.bytes = all;
         let at = stage.end;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use super::baseline::{Baseline, Original};
+use super::baseline::{self, Baseline, Original};
 use super::fill::Origin;
 use super::{Digest, KeptDir, Stage};
 use crate::plan::{Plan, ScratchDir};
@@ -64,7 +64,7 @@ impl Staged {
                 let mut report = stage.fill(Origin::Kept(&kept.dir, path), limit)?;
                 stage.give_way_to_binds(&scratch.covered, &mut report);
                 self.warn(option, &report);
-                kept.before = Baseline::of(&stage);
+                kept.before = baseline::of(&stage);
                 Some(kept)
             }
             None => None,
@@ -145,8 +145,8 @@ pub(crate) fn open(
 ) -> Result<(Vec<Option<OwnedFd>>, Baseline)> {
     let mut open = Vec::with_capacity(files.len());
     let mut stages = stages.iter();
-    let workspace = stages.find(|stage| stage.scratch() == Scratch::Workspace);
-    let mut baseline = workspace.map(Baseline::of).unwrap_or_default();
+    let workspace = stages.find(|stage| stage.scratch == Scratch::Workspace);
+    let mut baseline = workspace.map(baseline::of).unwrap_or_default();
     for file in files {
         let failed =
             |e: io::Error| SetupError::io(Step::Inputs, "read", &e).on(file.target.display());
@@ -160,7 +160,7 @@ pub(crate) fn open(
             }
         };
         let original = Original::File(digest.map_err(failed)?);
-        baseline.insert(file.target.as_path(), original);
+        baseline.insert(file.target.as_path().into(), original);
         open.push(fd);
     }
     Ok((open, baseline))

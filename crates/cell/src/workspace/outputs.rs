@@ -16,16 +16,13 @@ pub(crate) fn refuse_same(out: Option<&OutDir>, kept: &[KeptDir]) -> Result<()> 
         return Ok(());
     };
     for kept in kept {
-        let option = kept.option;
-        match kept.is(&out.dir) {
-            Ok(false) => {}
-            Ok(true) => {
-                let message = format!("--out and {option} name the same directory");
-                return Err(SetupError::new(Step::Inputs, message).hint(format!(
-                    "omit --out: what the run changes is written back by {option}"
-                )));
-            }
-            Err(errno) => return Err(SetupError::os(Step::Inputs, "fstat", errno)),
+        let is_same = kept.is(&out.dir);
+        if is_same.map_err(|e| SetupError::os(Step::Inputs, "fstat", e))? {
+            let option = kept.option;
+            let message = format!("--out and {option} name the same directory");
+            return Err(SetupError::new(Step::Inputs, message).hint(format!(
+                "omit --out: what the run changes is written back by {option}"
+            )));
         }
     }
     Ok(())

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -23,11 +22,12 @@ use record::error::{Result, SetupError, Step};
 /// Files, directories and links for one of the directories that a program writes to.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    scratch: Scratch,
+    /// Where all of it goes.
+    pub(crate) scratch: Scratch,
     /// By path. The directories that lead to an entry are entries themselves.
-    pub(super) entries: BTreeMap<Vec<u8>, Entry>,
+    pub(crate) entries: BTreeMap<Vec<u8>, Entry>,
     /// The content of all files, one after the other, if any has content.
-    pub(super) content: Option<File>,
+    pub(crate) content: Option<File>,
     /// Where the next file's content goes.
     pub(super) end: u64,
 }
@@ -73,11 +73,6 @@ impl Stage {
         }
     }
 
-    /// Where all of it goes.
-    pub(crate) fn scratch(&self) -> Scratch {
-        self.scratch
-    }
-
     /// Leaves out what is at or below one of `targets`, the mount points of binds, and what
     /// is in the way of the directories that lead there.
     pub(crate) fn give_way_to_binds(&mut self, targets: &[PathBuf], report: &mut Report) {
@@ -95,17 +90,6 @@ impl Stage {
             }
             !goes
         });
-    }
-
-    /// Everything, each directory before its content.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
-        let entries = self.entries.iter();
-        entries.map(|(path, entry)| (path.as_slice(), entry))
-    }
-
-    /// The content of all files, if any has content.
-    pub(crate) fn content(&self) -> Option<BorrowedFd<'_>> {
-        self.content.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
     /// Makes way for a file that is put in afterwards.

@@ -75,10 +75,7 @@ struct Entry {
 impl<'a> Walk<'a> {
     pub(super) fn new(tree: Tree<'a>, caps: &Caps) -> nix::Result<Self> {
         // Even `.` cannot be opened in a directory that its owner may not enter.
-        let mode = Mode::from_bits_truncate(fstat(tree.dir)?.st_mode);
-        if !mode.contains(Mode::S_IRWXU) {
-            fchmod(tree.dir, mode | Mode::S_IRWXU)?;
-        }
+        allow_owner(tree.dir)?;
         let mut entries_left = caps.entries;
         let root = Level::open(&tree.dir, c".", Vec::new(), &mut entries_left)?;
         Ok(Self {
@@ -143,10 +140,7 @@ impl Level {
     ) -> nix::Result<Self> {
         let mut dir = readable(parent, name, |beneath| beneath.list(name))?;
         // Listing it took the read bit; opening its content takes the others.
-        let mode = Mode::from_bits_truncate(fstat(&dir)?.st_mode);
-        if !mode.contains(Mode::S_IRWXU) {
-            fchmod(&dir, mode | Mode::S_IRWXU)?;
-        }
+        let mode = allow_owner(&dir)?;
         let mut entries = Vec::new();
         let mut is_cut = false;
         for entry in listed(&mut dir) {
@@ -179,16 +173,6 @@ impl Entry {
             _ => b"",
         };
         self.name.as_bytes().iter().chain(slash)
-    }
-}
-
-/// Whether `path` below `root` is a regular file.
-pub(super) fn is_file(root: BorrowedFd<'_>, path: &RawText) -> nix::Result<bool> {
-    match kind_at(root, path) {
-        Ok(kind) => Ok(kind == SFlag::S_IFREG),
-        // ELOOP and ENOTDIR: a directory of the path was replaced.
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(false),
-        Err(errno) => Err(errno),
     }
 }
 
@@ -227,6 +211,15 @@ pub(super) fn open_file(dir: &impl AsFd, path: &CStr) -> nix::Result<(File, File
         SFlag::S_IFREG => Ok((file, stat)),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Gives the owner of an open directory all rights; returns its mode before.
+fn allow_owner(dir: impl AsFd) -> nix::Result<Mode> {
+    let mode = Mode::from_bits_truncate(fstat(&dir)?.st_mode);
+    if !mode.contains(Mode::S_IRWXU) {
+        fchmod(&dir, mode | Mode::S_IRWXU)?;
+    }
+    Ok(mode)
 }
 
 /// Opens `path` by `open`. What its owner may not read is made readable first: the cell's

@@ -46,9 +46,6 @@ impl NewContent {
     }
 }
 
-/// Directories and their permission bits, by path.
-type Directories = BTreeMap<RawText, u32>;
-
 /// Something in the directory that the workspace no longer has.
 struct Removed<'a> {
     path: &'a RawText,
@@ -61,7 +58,8 @@ struct Removed<'a> {
 /// What writing back changes, and what it leaves out.
 #[derive(Default)]
 struct Changes<'a> {
-    directories: Directories,
+    /// Directories and their permission bits, by path.
+    directories: BTreeMap<RawText, u32>,
     changed: Vec<Changed>,
     removed: Vec<Removed<'a>>,
     skipped: Vec<FileSkipped>,
@@ -138,7 +136,7 @@ impl KeptDir {
             .collect();
         changes.directories.retain(|path, _| {
             let own = path.as_path();
-            self.before.get(path).is_some()
+            self.before.contains_key(path)
                 || !leads_to_bind(own)
                 || others.iter().any(|other| other.starts_with(own))
         });
@@ -161,7 +159,7 @@ impl KeptDir {
     /// each is looked up by its name.
     fn removed(&self, workspace: BorrowedFd<'_>) -> Vec<Removed<'_>> {
         let mut removed = Vec::new();
-        for (path, was) in self.before.iter() {
+        for (path, was) in &self.before {
             let is_replaced = match kind_at(workspace, path) {
                 Ok(kind) if kind == was.kind() => continue,
                 Ok(_) | Err(Errno::ENOTDIR | Errno::ELOOP) => true,
@@ -181,7 +179,7 @@ impl KeptDir {
     /// make the directory larger.
     fn leave_out_too_large(&self, changes: &mut Changes<'_>, caps: &Caps) {
         let limit = caps.total_bytes;
-        let before: u64 = self.before.iter().map(|(_, was)| was.size()).sum();
+        let before: u64 = self.before.values().map(Original::size).sum();
         let freed: u64 = (changes.removed.iter()).map(|it| it.was.size()).sum();
         let mut room = i128::from(limit.0) - i128::from(before) + i128::from(freed);
         // What shrinks makes room for what grows.

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::{APT_HELPER, Download, digest_of, fetch};
 use crate::build::BuildContext;
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::files::make_directory;
 use crate::recipe::{Deb, Debian, MIRROR};
 use crate::tool::Tool;
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 mod status;
 mod uris;
@@ -80,13 +80,10 @@ pub(crate) fn require_tools() -> Result<&'static str> {
     let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
     let keyring = find(&KEYRINGS).filter(|_| missing.is_empty());
     keyring.ok_or_else(|| {
-        SetupError::new(
-            Step::Store,
-            format!(
-                "Debian packages need {}, which this host lacks",
-                missing.join(", ")
-            ),
-        )
+        store_error(format!(
+            "Debian packages need {}, which this host lacks",
+            missing.join(", ")
+        ))
         .hint(
             "install apt, dpkg and debian-archive-keyring; or import a tree that was built \
              elsewhere with `cellblock rootfs import`, which needs none of them",
@@ -113,8 +110,9 @@ pub(crate) fn resolve(
     let (directory, _lock) = context.cache.tool_directory(&name)?;
     let status = status::read(tree)? + &status::stub(recipe, &wanted.without);
     write_configuration(context, &directory, &repository.sources(keyring), &status)?;
-    let apt = |words: &[&str]| {
-        Tool::new(&words[..2].join(" "), words.iter().copied())
+    let apt = |name: &str, words: &str, packages: &[String]| {
+        let packages = packages.iter().map(String::as_str);
+        Tool::new(name, words.split(' ').chain(packages))
             .rw(&directory, "/apt")
             .env("APT_CONFIG", "/apt/apt.conf")
     };
@@ -122,26 +120,12 @@ pub(crate) fn resolve(
         context
             .job
             .step(&format!("package lists of Debian {suite}"));
-        apt(&[
-            "apt-get",
-            "update",
-            "-q",
-            "-o",
-            "APT::Update::Error-Mode=any",
-        ])
-        .online()
-        .run()?;
+        let words = "apt-get update -q -o APT::Update::Error-Mode=any";
+        apt("apt-get update", words, &[]).online().run()?;
         context.job.check()?;
     }
-    let mut words = vec![
-        "apt-get",
-        "install",
-        "--yes",
-        "--print-uris",
-        "--no-install-recommends",
-    ];
-    words.extend(wanted.packages.iter().map(String::as_str));
-    let printed = apt(&words).run()?;
+    let words = "apt-get install --yes --print-uris --no-install-recommends";
+    let printed = apt("apt-get install", words, &wanted.packages).run()?;
     context.job.check()?;
     uris::parse(&printed, mirror)
 }
@@ -183,7 +167,7 @@ pub(crate) fn fetch_all(
         let download = Download::from(deb);
         fetch(context, &url, &download).map_err(|failure| {
             if failure.is_gone() && locked {
-                return SetupError::new(Step::Store, "the mirror no longer has this package")
+                return store_error("the mirror no longer has this package")
                     .on(&download.name)
                     .hint(
                         "Debian keeps only current versions: build without --locked, and with \

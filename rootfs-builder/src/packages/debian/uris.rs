@@ -1,7 +1,8 @@
 //! The output of `apt-get install --print-uris`.
 
+use crate::errors::store_error;
 use crate::recipe::{Deb, is_sha256};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// The packages in apt's order.
 ///
@@ -12,8 +13,7 @@ pub(super) fn parse(printed: &str, mirror: &str) -> Result<Vec<Deb>> {
     lines
         .map(|line| {
             package(line, mirror).ok_or_else(|| {
-                SetupError::new(Step::Store, "cannot be parsed")
-                    .on(format!("apt-get install --print-uris: {line}"))
+                store_error("cannot be parsed").on(format!("apt-get install --print-uris: {line}"))
             })
         })
         .collect()

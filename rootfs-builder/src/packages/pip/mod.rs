@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use super::debian::{self, Repository};
 use super::{CERTIFICATES, Download, certificates};
 use crate::build::BuildContext;
-use crate::errors::failed;
+use crate::errors::{failed, store_error};
 use crate::recipe::{Deb, Debian, Wheel};
 use crate::tool::{OUT, Tool};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 mod report;
 
@@ -61,7 +61,7 @@ pub(crate) fn find_pip(
     let found = debian::resolve(context, tree, repository, &wanted, "pip")?;
     let found = found.into_iter().find(|deb| deb.name == PACKAGE);
     found.ok_or_else(|| {
-        SetupError::new(Step::Store, "apt does not find it").on(PACKAGE).hint(
+        store_error("apt does not find it").on(PACKAGE).hint(
             "packages of PyPI need a tree with Debian's ca-certificates and Python; see the recipe `python`",
         )
     })
@@ -93,7 +93,7 @@ impl<'a> Pip<'a> {
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
             .find(is_wheel)
-            .ok_or_else(|| SetupError::new(Step::Store, "has no wheel of pip").on(PACKAGE))?;
+            .ok_or_else(|| store_error("has no wheel of pip").on(PACKAGE))?;
         Ok(Self {
             tree,
             python,
@@ -102,11 +102,12 @@ impl<'a> Pip<'a> {
         })
     }
 
-    fn tool(&self, name: &str, words: &[&str]) -> Tool {
+    /// A call of pip with the options in `words` and then `more`.
+    fn tool(&self, name: &str, words: &str, more: &[impl AsRef<str>]) -> Tool {
         let python = self.python.display().to_string();
-        let mut argv = vec![python.as_str(), "-m", "pip"];
-        argv.extend(words);
-        Tool::new(name, argv)
+        let argv = [python.as_str(), "-m", "pip"].into_iter();
+        let argv = argv.chain(words.split(' '));
+        Tool::new(name, argv.chain(more.iter().map(AsRef::as_ref)))
             .tree(self.tree)
             .ro(&self.folder, "/pip")
             .env("PYTHONPATH", &format!("/pip/{}", self.wheel))
@@ -121,11 +122,8 @@ impl<'a> Pip<'a> {
 
     /// Gives pip the network, the caller's index and the host's certificates: the
     /// tree's lack that of a local proxy.
-    fn online(&self, name: &str, words: &[&str]) -> Tool {
-        let mut tool = self.tool(name, words).online();
-        for name in INDEX_VARIABLES {
-            tool = tool.pass(name);
-        }
+    fn online(&self, name: &str, words: &str, more: &[impl AsRef<str>]) -> Tool {
+        let mut tool = self.tool(name, words, more).online().pass(&INDEX_VARIABLES);
         // Values that are not URLs are paths of the host.
         match std::env::var("PIP_FIND_LINKS") {
             Ok(links) if links.contains("://") => tool = tool.env("PIP_FIND_LINKS", &links),
@@ -149,16 +147,8 @@ impl<'a> Pip<'a> {
         packages: &[String],
     ) -> Result<Vec<Wheel>> {
         context.job.step(&format!("pip: {}", packages.join(", ")));
-        let mut words = vec![
-            "install",
-            "--dry-run",
-            "--quiet",
-            "--only-binary=:all:",
-            "--report=-",
-            "--",
-        ];
-        words.extend(packages.iter().map(String::as_str));
-        let printed = self.online("pip install", &words).run()?;
+        let words = "install --dry-run --quiet --only-binary=:all: --report=- --";
+        let printed = self.online("pip install", words, packages).run()?;
         context.job.check()?;
         let mut wheels = report::parse(&printed)?;
         for wheel in &mut wheels {
@@ -190,18 +180,9 @@ impl<'a> Pip<'a> {
         let names = names.join(", ");
         context.job.begin_download(&names);
         let out = context.directory("out")?;
-        let words = [
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--only-binary=:all:",
-            "--progress-bar=off",
-            "--requirement=/requirements/list",
-            "--dest",
-            OUT,
-        ];
-        self.online(&format!("fetch {names}"), &words)
+        let words = "download --quiet --no-deps --require-hashes --only-binary=:all: \
+                     --progress-bar=off --requirement=/requirements/list --dest";
+        self.online(&format!("fetch {names}"), words, &[OUT])
             .ro(&requirements(context, wheels)?, "/requirements")
             .out(&out)
             .run()?;
@@ -219,22 +200,11 @@ impl<'a> Pip<'a> {
         context
             .job
             .step(&format!("installing {count} Python packages"));
-        let words = [
-            "install",
-            "--quiet",
-            "--no-index",
-            "--find-links=/wheels",
-            "--no-deps",
-            "--no-compile",
-            "--require-hashes",
-            "--ignore-installed",
-            "--no-warn-script-location",
-            "--requirement=/requirements/list",
-            "--root",
-            OUT,
-        ];
+        let words = "install --quiet --no-index --find-links=/wheels --no-deps --no-compile \
+                     --require-hashes --ignore-installed --no-warn-script-location \
+                     --requirement=/requirements/list --root";
         let mut tool = self
-            .tool("pip install", &words)
+            .tool("pip install", words, &[OUT])
             .ro(&requirements(context, wheels)?, "/requirements");
         for wheel in wheels {
             let path = context.cache.require(&wheel.sha256)?;

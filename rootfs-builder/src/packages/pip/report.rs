@@ -1,9 +1,10 @@
 //! The output of `pip install --report`.
 
+use crate::errors::store_error;
 use serde_json::Value;
 
 use crate::recipe::{Wheel, is_sha256};
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
 /// The wheels, sorted by name: pip's own order changes with its cache and the index.
 ///
@@ -11,7 +12,7 @@ use record::error::{Result, SetupError, Step};
 /// It is not a report of a known version, or a package is not a wheel with a
 /// SHA-256.
 pub(super) fn parse(printed: &str) -> Result<Vec<Wheel>> {
-    let wrong = |why: String| SetupError::new(Step::Store, why).on("pip install --report");
+    let wrong = |why: String| store_error(why).on("pip install --report");
     let report: Value =
         serde_json::from_str(printed).map_err(|e| wrong(format!("cannot be parsed: {e}")))?;
     if report["version"] != "1" {

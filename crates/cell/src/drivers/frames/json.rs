@@ -9,7 +9,7 @@ const DIGITS: usize = 1024;
 ///
 /// It is stricter than RFC 8259 where readers of the record could fail: it bounds the
 /// depth and the length and size of numbers, and refuses lone surrogates.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Checker {
     state: State,
     /// A bit for each level: 1 for an object, 0 for a list.
@@ -23,9 +23,10 @@ pub(super) struct Checker {
     first: Option<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Before a value.
+    #[default]
     Value,
     /// Before a list's first value, or its end.
     First,
@@ -47,18 +48,6 @@ enum State {
 }
 
 impl Checker {
-    pub(super) fn new() -> Self {
-        Self {
-            state: State::Value,
-            levels: 0,
-            depth: 0,
-            is_key: false,
-            is_high: false,
-            number: Vec::new(),
-            first: None,
-        }
-    }
-
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {
@@ -149,10 +138,9 @@ impl Checker {
                 let is_object = byte == b'{';
                 self.depth += 1;
                 self.levels = self.levels << 1 | u128::from(is_object);
-                if is_object {
-                    State::FirstKey
-                } else {
-                    State::First
+                match is_object {
+                    true => State::FirstKey,
+                    false => State::First,
                 }
             }
             b't' => State::Word(b"rue"),
@@ -239,7 +227,7 @@ mod tests {
     use super::*;
 
     fn is_json(text: &[u8]) -> bool {
-        let mut checker = Checker::new();
+        let mut checker = Checker::default();
         checker.push(text);
         checker.is_json()
     }
@@ -266,7 +254,7 @@ mod tests {
         ) {
             let expected = serde_json::from_str::<serde_json::Value>(&text).is_ok();
             let (head, tail) = text.as_bytes().split_at(cut.index(text.len() + 1));
-            let mut checker = Checker::new();
+            let mut checker = Checker::default();
             checker.push(head);
             checker.push(tail);
             prop_assert_eq!(checker.is_json(), expected, "{}", text);

@@ -191,13 +191,7 @@ impl Frame {
             "update" => Self::Update(Displayed::default()),
             "clear" => Self::Clear { wait: false },
             "error" => Self::Error {
-                error: CodeError {
-                    name: String::new(),
-                    message: String::new(),
-                    traceback: Vec::new(),
-                    line: None,
-                    errno: None,
-                },
+                error: CodeError::default(),
                 is_syntax: false,
             },
             "done" => Self::Done,

@@ -11,7 +11,7 @@ use record::json::length_in_json;
 
 /// Makes text of bytes. A lone surrogate becomes its escape, `\ud800`, as in Python;
 /// any other byte that is not UTF-8 becomes U+FFFD.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TextDecoder {
     text: String,
     /// The start of a character, at most three bytes.
@@ -29,10 +29,8 @@ impl TextDecoder {
     pub(super) fn new(most: usize) -> Self {
         Self {
             text: String::with_capacity(most),
-            held: Vec::new(),
             left: most,
-            in_json: 0,
-            is_altered: false,
+            ..Self::default()
         }
     }
 
@@ -157,7 +155,7 @@ impl JsonDecoder {
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             text: TextDecoder::new(bytes),
-            checker: Checker::new(),
+            checker: Checker::default(),
         }
     }
 

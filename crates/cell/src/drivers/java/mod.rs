@@ -45,11 +45,11 @@
 //! gets none, its last words tell.
 
 use super::{
-    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, SCRIPT, between, profile,
+    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, SCRIPT, between, file, profile,
 };
 use record::Category;
 
-const SHIM: &str = "/run/cellblock/Shim.java";
+const SHIM: DriverFile = file!("Shim.java");
 
 /// Where a rootfs may have the shim compiled.
 const DIRECTORY: &str = "/usr/lib/cellblock/java";
@@ -80,12 +80,9 @@ pub(super) static DRIVER: Driver = Driver {
         "-Dfile.encoding=UTF-8",
         "-Dstdout.encoding=UTF-8",
         "-Dstderr.encoding=UTF-8",
-        SHIM,
+        SHIM.path,
     ],
-    files: &[DriverFile {
-        path: SHIM,
-        content: include_str!("Shim.java"),
-    }],
+    files: &[SHIM],
     delivery: Delivery::Channel,
     heap: Some(Heap {
         limit: heap,
@@ -100,11 +97,7 @@ pub(super) static DRIVER: Driver = Driver {
     profile: Some(profile!("java", "profile.toml")),
     rootfs: "java",
     exceptions: EXCEPTIONS,
-    last_words: &[
-        out_of_memory("insufficient memory for the Java Runtime Environment"),
-        out_of_memory("Could not reserve enough space for"),
-        out_of_memory("Error occurred during initialization of VM"),
-    ],
+    last_words: LAST_WORDS,
     missing_program: |error| between(&error.message, "Cannot run program \"", "\""),
     ..SCRIPT
 };
@@ -156,10 +149,14 @@ fn heap(memory: u64) -> u64 {
 }
 
 /// The virtual machine exits, or aborts, with these.
-const fn out_of_memory(phrase: &'static str) -> LastWords {
-    LastWords {
-        category: Category::Memory,
-        phrase,
-        aborts: false,
-    }
-}
+const LAST_WORDS: &[(Category, &str)] = &[
+    (
+        Category::Memory,
+        "insufficient memory for the Java Runtime Environment",
+    ),
+    (Category::Memory, "Could not reserve enough space for"),
+    (
+        Category::Memory,
+        "Error occurred during initialization of VM",
+    ),
+];

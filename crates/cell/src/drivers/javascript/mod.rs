@@ -52,20 +52,10 @@
 //! tell the supervisor what happened.
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, Modules, Provider, SCRIPT, between,
+    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between, file,
     profile,
 };
 use record::{Category, CodeError};
-
-/// The file of this name beside this one.
-macro_rules! file {
-    ($name:literal) => {
-        DriverFile {
-            path: concat!("/run/cellblock/", $name),
-            content: include_str!($name),
-        }
-    };
-}
 
 const JAVASCRIPT_MAIN: DriverFile = file!("javascript.cjs");
 const TYPESCRIPT_MAIN: DriverFile = file!("typescript.cjs");
@@ -92,6 +82,7 @@ const NODE: Driver = Driver {
     rootfs: "node",
     exceptions: EXCEPTIONS,
     last_words: LAST_WORDS,
+    aborts: true,
     modules: Some(Modules {
         missing: &["Cannot find module ", "Cannot find package "],
         provider: |module, _| Some(Provider::Package("--npm", package(module)?.to_owned())),
@@ -129,20 +120,11 @@ const FILES: &[DriverFile] = &[
     file!("types.cjs"),
 ];
 
-const LAST_WORDS: &[LastWords] = &[
-    out_of_memory("JavaScript heap out of memory"),
-    out_of_memory("Fatal process out of memory"),
-    out_of_memory("FATAL ERROR: Out of memory"),
+const LAST_WORDS: &[(Category, &str)] = &[
+    (Category::Memory, "JavaScript heap out of memory"),
+    (Category::Memory, "Fatal process out of memory"),
+    (Category::Memory, "FATAL ERROR: Out of memory"),
 ];
-
-/// V8 says so and aborts.
-const fn out_of_memory(phrase: &'static str) -> LastWords {
-    LastWords {
-        category: Category::Memory,
-        phrase,
-        aborts: true,
-    }
-}
 
 /// A bare process takes 50 MB outside of the heap, and buffers live there too.
 fn heap(memory: u64) -> u64 {

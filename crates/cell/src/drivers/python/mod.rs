@@ -71,22 +71,12 @@
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
 
-use super::{Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, profile};
+use super::{Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile};
 use record::{Category, CodeError};
 
 mod modules;
 
-/// A module of the driver: the file of this name in `cellblock_driver/`.
-macro_rules! module {
-    ($name:literal) => {
-        DriverFile {
-            path: concat!("/run/cellblock/cellblock_driver/", $name),
-            content: include_str!(concat!("cellblock_driver/", $name)),
-        }
-    };
-}
-
-const MAIN: DriverFile = module!("__main__.py");
+const MAIN: DriverFile = file!("cellblock_driver/__main__.py");
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -101,20 +91,20 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &["-B", "-X", "utf8", MAIN.path],
     files: &[
         MAIN,
-        module!("__init__.py"),
-        module!("display.py"),
-        module!("errors.py"),
-        module!("eventloop.py"),
-        module!("figures.py"),
-        module!("hooks.py"),
-        module!("ipython.py"),
-        module!("protocol.py"),
-        module!("results.py"),
-        module!("rich.py"),
-        module!("session.py"),
-        module!("source.py"),
-        module!("tables.py"),
-        module!("tracebacks.py"),
+        file!("cellblock_driver/__init__.py"),
+        file!("cellblock_driver/display.py"),
+        file!("cellblock_driver/errors.py"),
+        file!("cellblock_driver/eventloop.py"),
+        file!("cellblock_driver/figures.py"),
+        file!("cellblock_driver/hooks.py"),
+        file!("cellblock_driver/ipython.py"),
+        file!("cellblock_driver/protocol.py"),
+        file!("cellblock_driver/results.py"),
+        file!("cellblock_driver/rich.py"),
+        file!("cellblock_driver/session.py"),
+        file!("cellblock_driver/source.py"),
+        file!("cellblock_driver/tables.py"),
+        file!("cellblock_driver/tracebacks.py"),
     ],
     delivery: Delivery::Channel,
     profile: Some(profile!("python", "profile.toml")),

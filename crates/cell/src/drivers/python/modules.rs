@@ -10,6 +10,9 @@ pub(super) fn provider(module: &str, rootfs: &str) -> Option<Provider> {
     if let Some((_, distribution)) = DISTRIBUTIONS.iter().find(|(module, _)| *module == top) {
         return Some(Provider::Package("--pip", (*distribution).to_owned()));
     }
+    if lists(PREFIXED, top) {
+        return Some(Provider::Package("--pip", format!("python-{top}")));
+    }
     if lists(PYTHON_DATA, top) && rootfs != "python-data" {
         return Some(Provider::Rootfs("python-data"));
     }
@@ -33,46 +36,38 @@ const PYTHON_DATA: &str = "PIL aiohttp attr attrs bs4 certifi charset_normalizer
     multidict networkx numpy openpyxl packaging pandas pylab pyparsing requests scipy \
     seaborn sklearn sympy urllib3 yaml yarl";
 
-/// Modules whose distribution has a different name.
-const DISTRIBUTIONS: [(&str, &str); 42] = [
+/// Modules whose distribution has `python-` before their name.
+const PREFIXED: &str =
+    "Levenshtein binance docx dotenv igraph jose ldap magic multipart pptx slugify snappy";
+
+/// Modules whose distribution has another name.
+const DISTRIBUTIONS: [(&str, &str); 30] = [
     ("Bio", "biopython"),
     ("Crypto", "pycryptodome"),
-    ("Levenshtein", "python-Levenshtein"),
     ("MySQLdb", "mysqlclient"),
     ("OpenSSL", "pyOpenSSL"),
     ("attrdict", "attrdict3"),
-    ("binance", "python-binance"),
     ("community", "python-louvain"),
     ("cv2", "opencv-python-headless"),
     ("discord", "discord.py"),
-    ("docx", "python-docx"),
-    ("dotenv", "python-dotenv"),
     ("faiss", "faiss-cpu"),
     ("fitz", "PyMuPDF"),
     ("flask_cors", "Flask-Cors"),
     ("gi", "PyGObject"),
     ("git", "GitPython"),
     ("googleapiclient", "google-api-python-client"),
-    ("igraph", "python-igraph"),
-    ("jose", "python-jose"),
     ("jwt", "PyJWT"),
     ("kafka", "kafka-python"),
-    ("ldap", "python-ldap"),
-    ("magic", "python-magic"),
     ("markdown", "Markdown"),
     ("mpl_finance", "mplfinance"),
-    ("multipart", "python-multipart"),
     ("mysql", "mysql-connector-python"),
     ("nacl", "PyNaCl"),
     ("osgeo", "GDAL"),
     ("pkg_resources", "setuptools"),
-    ("pptx", "python-pptx"),
     ("psycopg2", "psycopg2-binary"),
     ("pymupdf", "PyMuPDF"),
     ("serial", "pyserial"),
     ("skimage", "scikit-image"),
-    ("slugify", "python-slugify"),
-    ("snappy", "python-snappy"),
     ("speech_recognition", "SpeechRecognition"),
     ("talib", "TA-Lib"),
     ("websocket", "websocket-client"),

@@ -32,19 +32,9 @@
 //! limit on vectors a little below the cell's (`mem.maxVSize`).
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, LastWords, Modules, Provider, SCRIPT, profile,
+    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, file, profile,
 };
 use record::Category;
-
-/// The file of this name beside this one.
-macro_rules! file {
-    ($name:literal) => {
-        DriverFile {
-            path: concat!("/run/cellblock/", $name),
-            content: include_str!($name),
-        }
-    };
-}
 
 const MAIN: DriverFile = file!("driver.R");
 
@@ -77,11 +67,7 @@ pub(super) static DRIVER: Driver = Driver {
     profile: Some(profile!("r", "profile.toml")),
     rootfs: "r",
     exceptions: EXCEPTIONS,
-    last_words: &[LastWords {
-        category: Category::Memory,
-        phrase: "cannot allocate",
-        aborts: false,
-    }],
+    last_words: &[(Category::Memory, "cannot allocate")],
     modules: Some(Modules {
         missing: &["there is no package called "],
         provider: |module, _| {

@@ -2,7 +2,7 @@
 //! other shells are not substitutes, since scripts for Bash fail in them late
 //! and oddly.
 
-use super::{Delivery, Driver, LastWords, SCRIPT, profile};
+use super::{Delivery, Driver, SCRIPT, profile};
 use record::Category;
 
 /// See the module's documentation.
@@ -19,29 +19,21 @@ pub(super) static DRIVER: Driver = Driver {
 };
 
 /// Messages of Bash, and of tools that print strerror(3).
-const LAST_WORDS: &[LastWords] = &[
-    gives_up(
+const LAST_WORDS: &[(Category, &str)] = &[
+    (
         Category::Processes,
         "fork: retry: Resource temporarily unavailable",
     ),
-    gives_up(
+    (
         Category::Processes,
         "fork: Resource temporarily unavailable",
     ),
-    gives_up(Category::Processes, "Cannot fork"),
-    gives_up(Category::Memory, "xrealloc: cannot allocate"),
-    gives_up(Category::Memory, "xmalloc: cannot allocate"),
-    gives_up(Category::Memory, "annot allocate memory"),
-    gives_up(Category::Memory, "memory exhausted"),
-    gives_up(Category::Disk, "No space left on device"),
-    gives_up(Category::Disk, "File too large"),
-    gives_up(Category::File, "Too many open files"),
+    (Category::Processes, "Cannot fork"),
+    (Category::Memory, "xrealloc: cannot allocate"),
+    (Category::Memory, "xmalloc: cannot allocate"),
+    (Category::Memory, "annot allocate memory"),
+    (Category::Memory, "memory exhausted"),
+    (Category::Disk, "No space left on device"),
+    (Category::Disk, "File too large"),
+    (Category::File, "Too many open files"),
 ];
-
-const fn gives_up(category: Category, phrase: &'static str) -> LastWords {
-    LastWords {
-        category,
-        phrase,
-        aborts: false,
-    }
-}

@@ -18,7 +18,7 @@ use nix::unistd::{geteuid, mkfifo};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::baseline::Original;
+use super::super::baseline::{self, Original};
 use super::super::fill::Origin;
 use super::super::*;
 use super::owned;
@@ -59,7 +59,7 @@ impl Fixture {
 
     fn put_in(&mut self, path: &str, content: &[u8]) {
         self.write(path, content);
-        self.baseline.insert(path, original(content));
+        self.baseline.insert(path.into(), original(content));
     }
 
     fn in_workspace(&self, path: &str) -> std::path::PathBuf {
@@ -237,7 +237,7 @@ fn only_regular_files_are_read() {
 #[test]
 fn a_mount_is_not_entered() {
     let root = File::open("/").unwrap();
-    let version = walk::is_file(root.as_fd(), &"proc/version".into());
+    let version = walk::kind_at(root.as_fd(), &"proc/version".into());
     assert_eq!(version, Err(nix::errno::Errno::EXDEV));
 }
 
@@ -646,7 +646,9 @@ fn links_that_were_put_in_are_not_listed() {
     }
     for (path, text) in [("same", b"x"), ("turned", b"y")] {
         let text = text.to_vec();
-        fixture.baseline.insert(path, Original::Link { text });
+        fixture
+            .baseline
+            .insert(path.into(), Original::Link { text });
     }
     let outputs = fixture.collect(&CAPS);
     assert_eq!(
@@ -692,7 +694,7 @@ fn take(fixture: &Fixture) -> KeptDir {
     let mut stage = Stage::new(Scratch::Workspace);
     let source = Origin::Directory(&kept.dir, fixture.out.path());
     stage.fill(source, limit).unwrap();
-    kept.before = Baseline::of(&stage);
+    kept.before = baseline::of(&stage);
     kept
 }
 
@@ -913,7 +915,7 @@ proptest! {
     ) {
         let mut fixture = Fixture::new();
         for (path, content) in &before {
-            fixture.baseline.insert(path.as_str(), original(content.as_bytes()));
+            fixture.baseline.insert(path.as_str().into(), original(content.as_bytes()));
         }
         for (path, content) in &after {
             fixture.write(path, content);

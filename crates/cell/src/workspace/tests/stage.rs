@@ -70,7 +70,7 @@ fn shown(stage: &Stage) -> Vec<(String, String)> {
         );
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let entries = stage.entries().map(|(path, entry)| {
+    let entries = stage.entries.iter().map(|(path, entry)| {
         let shown = match &entry.kind {
             Kind::Directory => "/".to_owned(),
             Kind::File(piece) => content(piece),
@@ -145,7 +145,7 @@ fn hostile_entries_are_left_out_by_name() {
         (".", "would replace the whole workspace"),
     ];
     assert_eq!(left_out(&report), wanted.map(|(a, b)| (a.to_owned(), b)));
-    let modes: Vec<u32> = stage.entries().map(|(_, entry)| entry.mode).collect();
+    let modes: Vec<u32> = stage.entries.values().map(|entry| entry.mode).collect();
     assert!(modes.iter().all(|mode| mode & !0o777 == 0), "{modes:?}");
     assert_eq!(stage.entries["plain".as_bytes()].mtime, 1_000_000_000);
 }
