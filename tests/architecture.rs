@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 /// The modules of crates/cell from the bottom up: each may use those before it. Cargo
 /// keeps the order between crates. A new module gets its line where the flow has it.
 const FLOW: &[&str] = &[
+    "drivers",
     "spec",
     "probe",
     "rootfs",
     "plan",
     "workspace",
     "hints",
-    "drivers",
     "child",
     "launch",
     "supervise",
@@ -24,12 +24,14 @@ const FLOW: &[&str] = &[
 
 /// All that these may use, whatever stands below them.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("spec", &[]),
+    // The table of languages, from which specs and plans derive what they need.
+    ("drivers", &[]),
+    ("spec", &["drivers"]),
     ("workspace", &["plan", "spec"]),
     // What runs inside knows the prepared plan and the types that it is made of.
-    ("child", &["plan", "rootfs", "spec", "workspace"]),
+    ("child", &["drivers", "plan", "rootfs", "spec", "workspace"]),
     // A plan is pure: it holds facts about the host, and asks for none.
-    ("plan", &["probe", "rootfs", "spec"]),
+    ("plan", &["drivers", "probe", "rootfs", "spec"]),
 ];
 
 /// Where `unsafe` may stand in crates/cell: inside a cell, and at the one call that

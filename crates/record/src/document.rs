@@ -16,7 +16,7 @@ use crate::stream::{Base64, Text};
 pub const SCHEMA: &str = "cellblock.record.v1";
 
 /// The record of one execution.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// `cellblock.record.v1`.
     #[schemars(extend("const" = SCHEMA))]
@@ -100,7 +100,7 @@ pub struct Record {
 }
 
 /// How an execution ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The program ended by itself with status 0.
@@ -129,6 +129,7 @@ pub enum Outcome {
     /// The cell could not be set up; the program did not run.
     Setup,
     /// cellblock itself failed.
+    #[default]
     Internal,
 }
 

@@ -4,10 +4,9 @@
 use std::arch::asm;
 use std::ffi::c_void;
 
+use libc::clone_args;
 use nix::errno::Errno;
 use nix::unistd::Pid;
-
-use super::clone::CloneArgs;
 
 /// A system call without the C library, which would set its thread's `errno`.
 /// Returns the kernel's result; negative is an error number.
@@ -46,7 +45,7 @@ pub(super) unsafe fn bare(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isi
 /// `entry` must do nothing but bare system calls on memory that stays valid as
 /// long, and must not panic.
 pub(super) unsafe fn start(
-    args: &CloneArgs,
+    args: &clone_args,
     entry: extern "C" fn(*mut c_void) -> i32,
     argument: *mut c_void,
 ) -> Result<Pid, Errno> {
@@ -70,7 +69,7 @@ pub(super) unsafe fn start(
             exit = const libc::SYS_exit,
             inlateout("rax") libc::SYS_clone3 as isize => result,
             in("rdi") std::ptr::from_ref(args),
-            in("rsi") size_of::<CloneArgs>(),
+            in("rsi") size_of::<clone_args>(),
             in("r12") entry,
             in("r13") argument,
             lateout("rcx") _,
@@ -92,7 +91,7 @@ pub(super) unsafe fn start(
             exit = const libc::SYS_exit,
             in("x8") libc::SYS_clone3,
             inlateout("x0") std::ptr::from_ref(args) as isize => result,
-            in("x1") size_of::<CloneArgs>(),
+            in("x1") size_of::<clone_args>(),
             in("x20") entry,
             in("x21") argument,
             lateout("x30") _,
@@ -113,7 +112,7 @@ pub(super) unsafe fn start(
             exit = const libc::SYS_exit,
             in("a7") libc::SYS_clone3,
             inlateout("a0") std::ptr::from_ref(args) as isize => result,
-            in("a1") size_of::<CloneArgs>(),
+            in("a1") size_of::<clone_args>(),
             in("s2") entry,
             in("s3") argument,
             lateout("ra") _,

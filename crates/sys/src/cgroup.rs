@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
+use nix::sched::CloneFlags;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::clone::{Fork, fork_into};
@@ -65,7 +66,7 @@ fn fork_to(work: impl FnOnce() -> i32) -> Result<OwnedFd, Errno> {
         return Err(Errno::EDEADLK);
     }
     // SAFETY: this process has one thread, as just checked.
-    match unsafe { fork_into(0, None) }? {
+    match unsafe { fork_into(CloneFlags::empty(), None) }? {
         Fork::Parent { pidfd, .. } => Ok(pidfd),
         Fork::Child => {
             let status = catch_unwind(AssertUnwindSafe(work)).unwrap_or(101);

@@ -3,42 +3,18 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use libc::clone_args;
 use nix::errno::Errno;
+use nix::sched::CloneFlags;
 use nix::unistd::Pid;
 
-/// New namespaces and behaviour for [`fork_into`]. libc declares some of these
-/// as `c_int`, in which the high ones silently become 0.
-pub mod flags {
-    /// A new mount namespace.
-    pub const NEWNS: u64 = 0x0002_0000;
-    /// A new UTS namespace.
-    pub const NEWUTS: u64 = 0x0400_0000;
-    /// A new IPC namespace.
-    pub const NEWIPC: u64 = 0x0800_0000;
-    /// A new user namespace.
-    pub const NEWUSER: u64 = 0x1000_0000;
-    /// A new pid namespace.
-    pub const NEWPID: u64 = 0x2000_0000;
+/// `CLONE_INTO_CGROUP`, which libc declares as a `c_int`, where it becomes 0.
+const INTO_CGROUP: u64 = 0x2_0000_0000;
 
-    pub(super) const PIDFD: u64 = 0x0000_1000;
-    pub(super) const INTO_CGROUP: u64 = 0x2_0000_0000;
-}
-
-/// `struct clone_args`, version 2 (Linux 5.7).
-#[repr(C, align(8))]
-#[derive(Default)]
-pub(super) struct CloneArgs {
-    pub(super) flags: u64,
-    pub(super) pidfd: u64,
-    pub(super) child_tid: u64,
-    pub(super) parent_tid: u64,
-    pub(super) exit_signal: u64,
-    pub(super) stack: u64,
-    pub(super) stack_size: u64,
-    pub(super) tls: u64,
-    pub(super) set_tid: u64,
-    pub(super) set_tid_size: u64,
-    pub(super) cgroup: u64,
+/// A `struct clone_args` of zeroes.
+pub(super) fn clone_args() -> clone_args {
+    // SAFETY: it is plain data for which all zeroes is valid.
+    unsafe { std::mem::zeroed() }
 }
 
 /// The two sides of [`fork_into`].
@@ -64,31 +40,31 @@ pub enum Fork {
 ///
 /// # Errors
 /// The error number of clone3(2).
-pub unsafe fn fork_into(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
+pub unsafe fn fork_into(
+    namespaces: CloneFlags,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Fork, Errno> {
     let mut pidfd: libc::c_int = -1;
-    if namespaces == 0 && cgroup.is_none() {
+    if namespaces.is_empty() && cgroup.is_none() {
         // Filters that want to see the flags of new namespaces hide clone3(2).
-        let flags = (flags::PIDFD as usize) | libc::SIGCHLD as usize;
+        let flags = (libc::CLONE_PIDFD | libc::SIGCHLD) as usize;
         // SAFETY: the third argument is where the kernel stores the pidfd; without
         // CLONE_VM the child has its own copy of this stack.
         let pid = unsafe { super::syscall(libc::SYS_clone, [flags, 0, &raw mut pidfd as usize]) }?;
         return Ok(sides(pid, pidfd));
     }
-    let args = CloneArgs {
-        flags: namespaces | flags::PIDFD | cgroup.map_or(0, |_| flags::INTO_CGROUP),
+    let flags = (namespaces.bits() | libc::CLONE_PIDFD) as u64;
+    let args = clone_args {
+        flags: flags | cgroup.map_or(0, |_| INTO_CGROUP),
         pidfd: &raw mut pidfd as u64,
         exit_signal: libc::SIGCHLD as u64,
         cgroup: cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
-        ..CloneArgs::default()
+        ..clone_args()
     };
+    let args = [&raw const args as usize, size_of::<clone_args>()];
     // SAFETY: `args` is a valid clone_args of the stated size and outlives the
     // call; without CLONE_VM the child has its own copy of this stack.
-    let pid = unsafe {
-        super::syscall(
-            libc::SYS_clone3,
-            [&raw const args as usize, size_of::<CloneArgs>()],
-        )
-    }?;
+    let pid = unsafe { super::syscall(libc::SYS_clone3, args) }?;
     Ok(sides(pid, pidfd))
 }
 

@@ -1,9 +1,12 @@
 //! Descriptors that a caller passes on and names by their numbers.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
+use crate::process::duplicate_above;
 
 /// Copies of the descriptors that a caller named.
 ///
@@ -57,12 +60,10 @@ fn is_writable(number: RawFd) -> Result<(), Errno> {
 fn copy(number: RawFd) -> Result<OwnedFd, Errno> {
     /// Standard streams have lower numbers.
     const LOWEST: libc::c_int = 3;
-    // SAFETY: no pointers; the new descriptor is another one.
-    let copied = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, LOWEST) };
-    // SAFETY: the kernel has just made this descriptor.
-    let copied = Errno::result(copied).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
-    // SAFETY: no pointers; the number is the caller's own, and stays open.
-    Errno::result(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, as `is_writable` found, and nothing in this process closes it.
+    let named = unsafe { BorrowedFd::borrow_raw(number) };
+    let copied = duplicate_above(named, LOWEST)?;
+    fcntl(named, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     debug_assert_ne!(copied.as_raw_fd(), number);
     Ok(copied)
 }

@@ -23,7 +23,7 @@ pub mod text;
 pub mod tree;
 pub mod trial;
 
-pub use lock::flock;
+pub use lock::{flock, flock_within};
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 

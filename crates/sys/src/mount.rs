@@ -54,14 +54,9 @@ impl FsContext {
         value: Option<&CStr>,
     ) -> Result<(), Errno> {
         let pointer = |s: Option<&CStr>| s.map_or(0, |s| s.as_ptr() as usize);
+        let args = [raw(self.0.as_fd()), command, pointer(key), pointer(value)];
         // SAFETY: key and value are C strings or null, as each command wants.
-        unsafe {
-            super::syscall(
-                libc::SYS_fsconfig,
-                [raw(self.0.as_fd()), command, pointer(key), pointer(value)],
-            )
-        }
-        .map(drop)
+        unsafe { super::syscall(libc::SYS_fsconfig, args) }.map(drop)
     }
 
     /// Sets a parameter.
@@ -110,15 +105,11 @@ pub fn set_attributes(
     attributes: u64,
     recursive: bool,
 ) -> Result<(), Errno> {
-    setattr(
-        raw(mount),
-        EMPTY,
-        MountAttr {
-            set: attributes,
-            ..MountAttr::default()
-        },
-        recursive,
-    )
+    let attr = MountAttr {
+        set: attributes,
+        ..MountAttr::default()
+    };
+    setattr(raw(mount), EMPTY, attr, recursive)
 }
 
 /// Sets `attributes` on the detached `mount` and all beneath it, and has them show the
@@ -164,20 +155,15 @@ struct MountAttr {
 
 fn setattr(dir: usize, path: &CStr, attr: MountAttr, recursive: bool) -> Result<(), Errno> {
     let flags = libc::AT_EMPTY_PATH as usize | if recursive { AT_RECURSIVE } else { 0 };
+    let args = [
+        dir,
+        path.as_ptr() as usize,
+        flags,
+        &raw const attr as usize,
+        size_of::<MountAttr>(),
+    ];
     // SAFETY: `attr` is a mount_attr of the stated size and outlives the call.
-    unsafe {
-        super::syscall(
-            libc::SYS_mount_setattr,
-            [
-                dir,
-                path.as_ptr() as usize,
-                flags,
-                &raw const attr as usize,
-                size_of::<MountAttr>(),
-            ],
-        )
-    }
-    .map(drop)
+    unsafe { super::syscall(libc::SYS_mount_setattr, args) }.map(drop)
 }
 
 /// Attaches the detached `mount` at the directory or file that `target` is open
@@ -186,21 +172,7 @@ fn setattr(dir: usize, path: &CStr, attr: MountAttr, recursive: bool) -> Result<
 /// # Errors
 /// The error number of move_mount(2).
 pub fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
-    let empty = EMPTY.as_ptr() as usize;
-    // SAFETY: both paths are C strings.
-    unsafe {
-        super::syscall(
-            libc::SYS_move_mount,
-            [
-                raw(mount),
-                empty,
-                raw(target),
-                empty,
-                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
-            ],
-        )
-    }
-    .map(drop)
+    move_mount(mount, target, EMPTY, MOVE_MOUNT_T_EMPTY_PATH)
 }
 
 /// Attaches the detached `mount` at `name` in `directory`; a symbolic link there
@@ -213,20 +185,24 @@ pub fn attach_at(
     directory: BorrowedFd<'_>,
     name: &CStr,
 ) -> Result<(), Errno> {
+    move_mount(mount, directory, name, 0)
+}
+
+fn move_mount(
+    mount: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    path: &CStr,
+    flags: usize,
+) -> Result<(), Errno> {
+    let args = [
+        raw(mount),
+        EMPTY.as_ptr() as usize,
+        raw(directory),
+        path.as_ptr() as usize,
+        MOVE_MOUNT_F_EMPTY_PATH | flags,
+    ];
     // SAFETY: both paths are C strings.
-    unsafe {
-        super::syscall(
-            libc::SYS_move_mount,
-            [
-                raw(mount),
-                EMPTY.as_ptr() as usize,
-                raw(directory),
-                name.as_ptr() as usize,
-                MOVE_MOUNT_F_EMPTY_PATH,
-            ],
-        )
-    }
-    .map(drop)
+    unsafe { super::syscall(libc::SYS_move_mount, args) }.map(drop)
 }
 
 /// Makes the current directory, which must be a mount's root, the root
@@ -238,12 +214,7 @@ pub fn pivot_to_cwd() -> Result<(), Errno> {
     let here = c".";
     // SAFETY: both paths are C strings. pivot_root(".", ".") stacks the old root
     // on top of the new one (pivot_root(2), NOTES), where umount2 finds it.
-    unsafe {
-        super::syscall(
-            libc::SYS_pivot_root,
-            [here.as_ptr() as usize, here.as_ptr() as usize],
-        )
-    }?;
+    unsafe { super::syscall(libc::SYS_pivot_root, [here.as_ptr() as usize; 2]) }?;
     // SAFETY: the path is a C string.
     Errno::result(unsafe { libc::umount2(here.as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
@@ -287,19 +258,15 @@ fn known(file: BorrowedFd<'_>, mask: u32) -> Result<libc::statx, Errno> {
     // SAFETY: statx is plain data for which all zeroes is valid.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let args = [
+        raw(file),
+        EMPTY.as_ptr() as usize,
+        flags as usize,
+        mask as usize,
+        &raw mut found as usize,
+    ];
     // SAFETY: the path is a C string, and the kernel writes one struct statx to
     // `found`, which lives through the call.
-    unsafe {
-        super::syscall(
-            libc::SYS_statx,
-            [
-                raw(file),
-                EMPTY.as_ptr() as usize,
-                flags as usize,
-                mask as usize,
-                &raw mut found as usize,
-            ],
-        )
-    }?;
+    unsafe { super::syscall(libc::SYS_statx, args) }?;
     Ok(found)
 }

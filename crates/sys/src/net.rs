@@ -15,7 +15,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::bare::{bare, start};
-use super::clone::CloneArgs;
+use super::clone::clone_args;
 
 /// Its stack; most of it is never touched.
 const STACK: usize = 16 * 1024;
@@ -69,13 +69,13 @@ impl NewNetwork {
             namespace: AtomicI32::new(-libc::ECHILD),
         });
         let mut stack = vec![0_u128; STACK / size_of::<u128>()];
-        let args = CloneArgs {
+        let args = libc::clone_args {
             flags: (libc::CLONE_VM | libc::CLONE_FILES) as u64,
             stack: stack.as_mut_ptr() as u64,
             stack_size: STACK as u64,
             set_tid: &raw const MAKER as u64,
             set_tid_size: 1,
-            ..CloneArgs::default()
+            ..clone_args()
         };
         // SAFETY: stack and result are kept until the new process has been waited
         // for, see `wait`; u128 gives the stack the 16 bytes of alignment that the
@@ -167,31 +167,4 @@ fn loopback_up() -> isize {
         bare(libc::SYS_close, [socket as usize, 0, 0, 0]);
         namespace
     }
-}
-
-/// The pid of the process that listens on, or is connected to, the other end of
-/// a Unix socket, as this pid namespace numbers it; 0 when it has no number here
-/// (SO_PEERCRED in unix(7)). Takes a number, as libraries lend no more.
-///
-/// # Errors
-/// The error number of getsockopt(2).
-pub fn peer_pid(socket: RawFd) -> Result<libc::pid_t, Errno> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `peer`, which is that
-    // large; a number that is no socket is an error.
-    let result = unsafe {
-        libc::getsockopt(
-            socket,
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    Errno::result(result).map(|_| peer.pid)
 }

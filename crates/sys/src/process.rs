@@ -25,14 +25,9 @@ pub fn monotonic_ns() -> u64 {
 /// # Errors
 /// The call's error number; ESRCH when the process is gone.
 pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+    let args = [pidfd.as_raw_fd() as usize, signal as usize];
     // SAFETY: a null siginfo asks for the one that kill(2) would send.
-    unsafe {
-        super::syscall(
-            libc::SYS_pidfd_send_signal,
-            [pidfd.as_raw_fd() as usize, signal as usize],
-        )
-    }
-    .map(drop)
+    unsafe { super::syscall(libc::SYS_pidfd_send_signal, args) }.map(drop)
 }
 
 /// A descriptor of the process `pid` that becomes readable when the process ends
@@ -60,15 +55,10 @@ pub fn ignores(signal: Signal) -> bool {
 /// # Errors
 /// The call's error number.
 pub fn cloexec_range(first: RawFd, last: u32) -> Result<(), Errno> {
-    const CLOEXEC: usize = 1 << 2;
+    let flags = libc::CLOSE_RANGE_CLOEXEC as usize;
+    let args = [first as usize, last as usize, flags];
     // SAFETY: no pointers; marking a descriptor invalidates nothing.
-    unsafe {
-        super::syscall(
-            libc::SYS_close_range,
-            [first as usize, last as usize, CLOEXEC],
-        )
-    }
-    .map(drop)
+    unsafe { super::syscall(libc::SYS_close_range, args) }.map(drop)
 }
 
 /// Closes every descriptor of this process but `keep`.
@@ -200,14 +190,9 @@ pub fn allowed_cpus() -> Result<Vec<usize>, Errno> {
 /// Whether two processes have one address space, as after vfork(2) (kcmp(2)).
 pub fn share_memory(one: Pid, other: Pid) -> bool {
     const KCMP_VM: usize = 1;
+    let args = [one.as_raw() as usize, other.as_raw() as usize, KCMP_VM];
     // SAFETY: no pointers.
-    let order = unsafe {
-        super::syscall(
-            libc::SYS_kcmp,
-            [one.as_raw() as usize, other.as_raw() as usize, KCMP_VM],
-        )
-    };
-    order == Ok(0)
+    unsafe { super::syscall(libc::SYS_kcmp, args) == Ok(0) }
 }
 
 /// What init knows of the processes that it has waited for.
@@ -233,27 +218,21 @@ pub struct ChildUsage {
     pub count: ProcessCount,
 }
 
-impl ChildUsage {
-    fn of(usage: &libc::rusage) -> Self {
-        let duration = |t: libc::timeval| {
-            Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
-        };
-        Self {
-            user: duration(usage.ru_utime),
-            system: duration(usage.ru_stime),
-            max_rss: usage.ru_maxrss as u64 * 1024,
-            count: ProcessCount::default(),
-        }
-    }
-}
-
 /// What all children waited for so far, and theirs, have used.
 pub fn children_usage() -> ChildUsage {
     // SAFETY: rusage is plain data for which all zeroes is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid for writing; RUSAGE_CHILDREN cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    ChildUsage::of(&usage)
+    let duration = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+    };
+    ChildUsage {
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_rss: usage.ru_maxrss as u64 * 1024,
+        count: ProcessCount::default(),
+    }
 }
 
 /// Asks whether a process may be made in a new user namespace, by trying
@@ -409,13 +388,8 @@ pub fn empty_capability_sets() -> Result<(), Errno> {
     /// `_LINUX_CAPABILITY_VERSION_3` (Linux 2.6.26), and this thread.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
     const EMPTY: [[u32; 3]; 2] = [[0; 3]; 2];
+    let args = [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize];
     // SAFETY: header and sets have the layout of that version, which reads two
     // triples of 32-bit masks.
-    unsafe {
-        super::syscall(
-            libc::SYS_capset,
-            [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize],
-        )
-    }
-    .map(drop)
+    unsafe { super::syscall(libc::SYS_capset, args) }.map(drop)
 }

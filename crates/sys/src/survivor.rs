@@ -113,30 +113,16 @@ extern "C" fn outlive(task: *mut libc::c_void) -> libc::c_int {
     // kernel's ABI states, and the descriptors that are closed are copies that
     // nothing in this process uses.
     unsafe {
+        let (how, signals) = (libc::SIG_BLOCK as usize, &raw const all_signals as usize);
         bare(
             libc::SYS_rt_sigprocmask,
-            [
-                libc::SIG_BLOCK as usize,
-                &raw const all_signals as usize,
-                0,
-                size_of::<u64>(),
-            ],
+            [how, signals, 0, size_of::<u64>()],
         );
         bare(libc::SYS_setsid, [0; 4]);
-        bare(
-            libc::SYS_prctl,
-            [
-                libc::PR_SET_NAME as usize,
-                c"cellblock-after".as_ptr() as usize,
-                0,
-                0,
-            ],
-        );
-        let [first, second] = if task.dir < task.parent_pidfd {
-            [task.dir as usize, task.parent_pidfd as usize]
-        } else {
-            [task.parent_pidfd as usize, task.dir as usize]
-        };
+        let name = c"cellblock-after".as_ptr() as usize;
+        bare(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name, 0, 0]);
+        let first = task.dir.min(task.parent_pidfd) as usize;
+        let second = task.dir.max(task.parent_pidfd) as usize;
         for (from, to) in [
             (0, first),
             (first + 1, second),

@@ -11,17 +11,10 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::clone::flags::{NEWNS, NEWUSER, NEWUTS};
 use super::shared::Shared;
 
-/// A call and its arguments.
-#[derive(Clone, Copy, Debug)]
-pub struct Trial {
-    /// Its name in [`Answers`].
-    pub name: &'static str,
-    number: libc::c_long,
-    args: [usize; 5],
-}
+/// A call's name in [`Answers`], its number and its arguments.
+pub type Trial = (&'static str, libc::c_long, [usize; 5]);
 
 /// The outcome of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +40,6 @@ pub struct Answers {
 const NONE: usize = usize::MAX;
 const BAD_FLAGS: usize = 0x4000_0000;
 
-const fn trial(name: &'static str, number: libc::c_long, args: [usize; 5]) -> Trial {
-    Trial { name, number, args }
-}
-
 /// The first of the trials that need the capabilities of a user namespace.
 pub const FIRST_PRIVILEGED: usize = TRIALS.len() - 7;
 /// Creating the namespaces for them is tried before.
@@ -59,75 +48,75 @@ const UNSHARE: usize = 0;
 /// The calls that the set-up of a cell makes and that the filters of service
 /// managers and containers deny; then those that tell such filters apart.
 pub const TRIALS: [Trial; 39] = [
-    trial("unshare", libc::SYS_unshare, [0; 5]),
-    trial("clone3", libc::SYS_clone3, [0; 5]),
-    trial("setns", libc::SYS_setns, [NONE, 1, 0, 0, 0]),
-    trial("openat2", libc::SYS_openat2, [NONE, 0, 0, 0, 0]),
-    trial("open_tree", libc::SYS_open_tree, [NONE, 0, BAD_FLAGS, 0, 0]),
-    trial("mount_setattr", libc::SYS_mount_setattr, [NONE, 0, 0, 0, 0]),
-    trial("fsconfig", libc::SYS_fsconfig, [NONE, 0, 0, 0, 0]),
-    trial("umount2", libc::SYS_umount2, [0, BAD_FLAGS, 0, 0, 0]),
-    trial("symlinkat", libc::SYS_symlinkat, [0, NONE, 0, 0, 0]),
-    trial("mknodat", libc::SYS_mknodat, [NONE, 0, 0, 0, 0]),
-    trial("mkdirat", libc::SYS_mkdirat, [NONE, 0, 0, 0, 0]),
-    trial("capset", libc::SYS_capset, [0; 5]),
-    trial("setresuid", libc::SYS_setresuid, [NONE, NONE, NONE, 0, 0]),
-    trial("setresgid", libc::SYS_setresgid, [NONE, NONE, NONE, 0, 0]),
-    trial("prlimit64", libc::SYS_prlimit64, [0, NONE, 0, 0, 0]),
-    trial("sched_setaffinity", libc::SYS_sched_setaffinity, [0; 5]),
-    trial("setsid", libc::SYS_setsid, [0; 5]),
-    trial("close_range", libc::SYS_close_range, [1, 0, 0, 0, 0]),
-    trial("memfd_create", libc::SYS_memfd_create, [0; 5]),
-    trial("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0, 0]),
-    trial(
+    ("unshare", libc::SYS_unshare, [0; 5]),
+    ("clone3", libc::SYS_clone3, [0; 5]),
+    ("setns", libc::SYS_setns, [NONE, 1, 0, 0, 0]),
+    ("openat2", libc::SYS_openat2, [NONE, 0, 0, 0, 0]),
+    ("open_tree", libc::SYS_open_tree, [NONE, 0, BAD_FLAGS, 0, 0]),
+    ("mount_setattr", libc::SYS_mount_setattr, [NONE, 0, 0, 0, 0]),
+    ("fsconfig", libc::SYS_fsconfig, [NONE, 0, 0, 0, 0]),
+    ("umount2", libc::SYS_umount2, [0, BAD_FLAGS, 0, 0, 0]),
+    ("symlinkat", libc::SYS_symlinkat, [0, NONE, 0, 0, 0]),
+    ("mknodat", libc::SYS_mknodat, [NONE, 0, 0, 0, 0]),
+    ("mkdirat", libc::SYS_mkdirat, [NONE, 0, 0, 0, 0]),
+    ("capset", libc::SYS_capset, [0; 5]),
+    ("setresuid", libc::SYS_setresuid, [NONE, NONE, NONE, 0, 0]),
+    ("setresgid", libc::SYS_setresgid, [NONE, NONE, NONE, 0, 0]),
+    ("prlimit64", libc::SYS_prlimit64, [0, NONE, 0, 0, 0]),
+    ("sched_setaffinity", libc::SYS_sched_setaffinity, [0; 5]),
+    ("setsid", libc::SYS_setsid, [0; 5]),
+    ("close_range", libc::SYS_close_range, [1, 0, 0, 0, 0]),
+    ("memfd_create", libc::SYS_memfd_create, [0; 5]),
+    ("pidfd_open", libc::SYS_pidfd_open, [NONE, 0, 0, 0, 0]),
+    (
         "pidfd_send_signal",
         libc::SYS_pidfd_send_signal,
         [NONE, 0, 0, 0, 0],
     ),
-    trial("signalfd4", libc::SYS_signalfd4, [NONE, 0, 0, 0, 0]),
-    trial("flock", libc::SYS_flock, [NONE, 0, 0, 0, 0]),
-    trial("faccessat2", libc::SYS_faccessat2, [NONE, 0, 0, 0, 0]),
-    trial("seccomp", libc::SYS_seccomp, [NONE, 0, 0, 0, 0]),
-    trial(
+    ("signalfd4", libc::SYS_signalfd4, [NONE, 0, 0, 0, 0]),
+    ("flock", libc::SYS_flock, [NONE, 0, 0, 0, 0]),
+    ("faccessat2", libc::SYS_faccessat2, [NONE, 0, 0, 0, 0]),
+    ("seccomp", libc::SYS_seccomp, [NONE, 0, 0, 0, 0]),
+    (
         "landlock_create_ruleset",
         libc::SYS_landlock_create_ruleset,
         [0, 0, 1, 0, 0],
     ),
-    trial(
+    (
         "landlock_add_rule",
         libc::SYS_landlock_add_rule,
         [NONE, 0, 0, 0, 0],
     ),
-    trial(
+    (
         "landlock_restrict_self",
         libc::SYS_landlock_restrict_self,
         [NONE, 0, 0, 0, 0],
     ),
     // Each denied, by its arguments, by one option of a service manager.
-    trial(SETNS_TO_ANY, libc::SYS_setns, [NONE, 0, 0, 0, 0]),
-    trial(SET_USER_ID_BIT, libc::SYS_fchmod, [NONE, 0o4000, 0, 0, 0]),
-    trial(
+    (SETNS_TO_ANY, libc::SYS_setns, [NONE, 0, 0, 0, 0]),
+    (SET_USER_ID_BIT, libc::SYS_fchmod, [NONE, 0o4000, 0, 0, 0]),
+    (
         INET_SOCKET,
         libc::SYS_socket,
         [libc::AF_INET as usize, libc::SOCK_DGRAM as usize, 0, 0, 0],
     ),
-    trial(
+    (
         UNIX_SOCKET,
         libc::SYS_socket,
         [libc::AF_UNIX as usize, libc::SOCK_DGRAM as usize, 0, 0, 0],
     ),
-    trial("fsopen", libc::SYS_fsopen, [0; 5]),
-    trial("fsmount", libc::SYS_fsmount, [NONE, 0, 0, 0, 0]),
-    trial(
+    ("fsopen", libc::SYS_fsopen, [0; 5]),
+    ("fsmount", libc::SYS_fsmount, [NONE, 0, 0, 0, 0]),
+    (
         "move_mount",
         libc::SYS_move_mount,
         [NONE, 0, NONE, 0, BAD_FLAGS],
     ),
-    trial("pivot_root", libc::SYS_pivot_root, [0; 5]),
-    trial("sethostname", libc::SYS_sethostname, [0, NONE, 0, 0, 0]),
-    trial("setdomainname", libc::SYS_setdomainname, [0, NONE, 0, 0, 0]),
+    ("pivot_root", libc::SYS_pivot_root, [0; 5]),
+    ("sethostname", libc::SYS_sethostname, [0, NONE, 0, 0, 0]),
+    ("setdomainname", libc::SYS_setdomainname, [0, NONE, 0, 0, 0]),
     // Its EPERM says nothing in a namespace without mapped groups.
-    trial("setgroups", libc::SYS_setgroups, [NONE, 0, 0, 0, 0]),
+    ("setgroups", libc::SYS_setgroups, [NONE, 0, 0, 0, 0]),
 ];
 
 /// setns(2) to a namespace of any kind.
@@ -167,7 +156,7 @@ pub fn try_all() -> Result<Answers, Errno> {
 }
 
 fn collect(page: &Page) -> Result<Answers, Errno> {
-    let mut list: Vec<_> = TRIALS.map(|trial| (trial.name, Answer::Untried)).into();
+    let mut list: Vec<_> = TRIALS.map(|(name, ..)| (name, Answer::Untried)).into();
     let mut next = 0;
     while next < TRIALS.len() {
         page.at.store(next, Ordering::SeqCst);
@@ -214,7 +203,7 @@ fn play(page: &Page, first: usize) -> ! {
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     }
-    for (index, trial) in TRIALS.iter().enumerate() {
+    for (index, (_, number, args)) in TRIALS.into_iter().enumerate() {
         if index == FIRST_PRIVILEGED {
             gain_power(page);
         }
@@ -224,7 +213,7 @@ fn play(page: &Page, first: usize) -> ! {
         page.at.store(index, Ordering::SeqCst);
         // SAFETY: every pointer among the arguments is null, which the kernel
         // refuses; a descriptor that is made goes with the process.
-        let result = unsafe { super::syscall(trial.number, trial.args) };
+        let result = unsafe { super::syscall(number, args) };
         let errno = result.err().map_or(0, |errno| errno as i32);
         page.errnos[index].store(errno, Ordering::SeqCst);
         page.is_answered[index].store(true, Ordering::SeqCst);
@@ -238,10 +227,10 @@ fn gain_power(page: &Page) {
     if !is_allowed {
         return;
     }
-    let namespaces = (NEWUSER | NEWNS | NEWUTS) as usize;
+    let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
     // SAFETY: no pointers; the child has one thread and nothing depends on its
     // namespaces.
-    let made = unsafe { super::syscall(libc::SYS_unshare, [namespaces, 0, 0, 0, 0]) };
+    let made = unsafe { super::syscall(libc::SYS_unshare, [namespaces as usize]) };
     page.had_power.store(made.is_ok(), Ordering::SeqCst);
 }
 
@@ -274,7 +263,7 @@ mod tests {
                 "{name}: {answer:?}"
             );
         }
-        assert_eq!(TRIALS[UNSHARE].name, "unshare");
-        assert_eq!(TRIALS[FIRST_PRIVILEGED].name, "fsopen");
+        assert_eq!(TRIALS[UNSHARE].0, "unshare");
+        assert_eq!(TRIALS[FIRST_PRIVILEGED].0, "fsopen");
     }
 }

@@ -59,14 +59,8 @@ fn settings_of_caller() -> Option<OwnedFd> {
     let proc = open("/proc", here, Mode::empty()).ok()?;
     let is_proc = fstatfs(&proc).is_ok_and(|fs| fs.filesystem_type() == PROC_SUPER_MAGIC);
     let limit = "sys/user/max_user_namespaces";
-    let writable = is_proc
-        && openat(
-            &proc,
-            limit,
-            OFlag::O_WRONLY | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        )
-        .is_ok();
+    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let writable = is_proc && openat(&proc, limit, flags, Mode::empty()).is_ok();
     writable.then_some(proc)
 }
 

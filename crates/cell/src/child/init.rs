@@ -22,35 +22,21 @@ const ALL: Pid = Pid::from_raw(-1);
 
 /// What init needs for its remaining life.
 pub(super) struct Init {
-    signals: SigSet,
-    program: Pid,
+    pub(super) signals: SigSet,
+    pub(super) program: Pid,
     /// Whether nothing else counts processes.
-    counts: bool,
+    pub(super) counts: bool,
+}
+
+/// Blocks the signals that init waits for, before there is a child.
+pub(super) fn block_signals() -> Result<SigSet, Fail> {
+    let signals = SigSet::from_iter([Signal::SIGCHLD, Signal::SIGTERM]);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
+        .at(Site::new(Step::Report), Call::Sigprocmask)?;
+    Ok(signals)
 }
 
 impl Init {
-    /// Blocks the signals that init waits for, before there is a child.
-    pub(super) fn prepare() -> Result<Self, Fail> {
-        let mut signals = SigSet::empty();
-        signals.add(Signal::SIGCHLD);
-        signals.add(Signal::SIGTERM);
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
-            .at(Site::new(Step::Report), Call::Sigprocmask)?;
-        Ok(Self {
-            signals,
-            program: ALL,
-            counts: false,
-        })
-    }
-
-    pub(super) fn with(self, program: Pid, counts: bool) -> Self {
-        Self {
-            program,
-            counts,
-            ..self
-        }
-    }
-
     /// Waits for the program's end, or for the supervisor's order; then kills and
     /// reaps all that is left, so that its use is counted, and reports. Returns
     /// the exit status.

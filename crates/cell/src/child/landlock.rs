@@ -96,21 +96,19 @@ fn place(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 fn add_ports(
-    ruleset: RulesetCreated,
+    mut ruleset: RulesetCreated,
     rules: &LandlockPlan,
 ) -> Result<RulesetCreated, RulesetError> {
     let Some(TcpRule::Ports { connect, bind }) = &rules.tcp else {
         return Ok(ruleset);
     };
-    let with = |ports: &[u16], access: AccessNet| {
-        ports
-            .iter()
-            .map(move |port| Ok::<_, RulesetError>(NetPort::new(*port, access)))
-            .collect::<Vec<_>>()
-    };
-    ruleset
-        .add_rules(with(connect, AccessNet::ConnectTcp))?
-        .add_rules(with(bind, AccessNet::BindTcp))
+    for port in connect {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
+    for port in bind {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
+    }
+    Ok(ruleset)
 }
 
 fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {

@@ -169,12 +169,14 @@ fn set_up(
         Step::Landlock => landlock::prove(plan).map(|()| None),
         Step::Seccomp => program::try_filter(cell, report).map(|()| None),
         _ => {
-            let init = init::Init::prepare()?;
+            let signals = init::block_signals()?;
             let started = program::start(cell, report)?;
             report.started(&scratch, started.listener.as_ref())?;
-            Ok(Some(
-                init.with(started.pid, cell.fallback.processes.is_some()),
-            ))
+            Ok(Some(init::Init {
+                signals,
+                program: started.pid,
+                counts: cell.fallback.processes.is_some(),
+            }))
         }
     }
 }

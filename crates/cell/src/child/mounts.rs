@@ -55,39 +55,35 @@ pub(super) fn open_sources(
         .map(
             |(index, mount)| match mapped.get_mut(index).and_then(Option::take) {
                 Some(tree) => Ok(Some(tree)),
-                None => open_source(index, mount),
+                None => open_source(site.on(index), mount),
             },
         )
         .collect()
 }
 
-fn open_source(index: usize, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
-    let site = Site::new(Step::Mount).on(index);
+fn open_source(site: Site, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
     let (tree, writable, device) = match &mount.kind {
         MountKind::Bind {
-            source: Source::Host(path),
+            source,
             writable,
             device,
         } => {
-            let path = c_path(path).at(site, Call::OpenTree)?;
-            let tree = mount::clone_tree(libc::AT_FDCWD, &path);
-            (tree.at(site, Call::OpenTree)?, *writable, *device)
+            let tree = match source {
+                Source::Host(path) => {
+                    let path = c_path(path).at(site, Call::OpenTree)?;
+                    mount::clone_tree(libc::AT_FDCWD, &path)
+                }
+                Source::Beneath { base, path } => {
+                    let found = rootfs::open_beneath(base, path).at(site, Call::Openat2)?;
+                    mount::clone_tree(found.as_raw_fd(), c"")
+                }
+            };
+            (tree, *writable, *device)
         }
-        MountKind::Bind {
-            source: Source::Beneath { base, path },
-            writable,
-            device,
-        } => {
-            let found = rootfs::open_beneath(base, path).at(site, Call::Openat2)?;
-            let tree = mount::clone_tree(found.as_raw_fd(), c"");
-            (tree.at(site, Call::OpenTree)?, *writable, *device)
-        }
-        MountKind::HostProc => {
-            let tree = mount::clone_tree(libc::AT_FDCWD, c"/proc");
-            (tree.at(site, Call::OpenTree)?, false, false)
-        }
+        MountKind::HostProc => (mount::clone_tree(libc::AT_FDCWD, c"/proc"), false, false),
         _ => return Ok(None),
     };
+    let tree = tree.at(site, Call::OpenTree)?;
     let attributes = attr::NOSUID
         | if writable { 0 } else { attr::RDONLY }
         | if device { attr::NOEXEC } else { attr::NODEV };
@@ -105,10 +101,11 @@ pub(super) fn build(
     report.enter(Step::Mount);
     let mut root: Option<Root> = None;
     for (index, mount) in plan.mounts.iter().enumerate() {
+        let site = Site::new(Step::Mount).on(index);
         let source = sources.get_mut(index).and_then(Option::take);
         match &mut root {
-            None => root = Some(start(index, mount)?),
-            Some(root) => place(root, index, mount, source)?,
+            None => root = Some(start(site, mount)?),
+            Some(root) => place(root, site, mount, source)?,
         }
     }
     Ok(root)
@@ -116,49 +113,37 @@ pub(super) fn build(
 
 /// The first mount is the root. Absolute paths still lead to the caller's root,
 /// which the new one covers but does not replace before [`change_root`].
-fn start(index: usize, mount: &Mount) -> Result<Root, Fail> {
-    let site = Site::new(Step::Mount).on(index);
-    let (fs, seal) = file_system(index, mount)?;
+fn start(site: Site, mount: &Mount) -> Result<Root, Fail> {
+    let (fs, seal) = file_system(site, mount)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let top = open("/", flags, Mode::empty()).at(site, Call::Openat2)?;
     mount::attach(fs.as_fd(), top.as_fd()).at(site, Call::MoveMount)?;
     let copy = fs
         .try_clone()
         .map_err(|_| site.failed(Call::Dup, Errno::EMFILE))?;
-    let seals = if seal == Seal::ReadOnly {
-        vec![copy]
-    } else {
-        Vec::new()
-    };
     Ok(Root {
         mount: fs,
-        seals,
+        seals: Vec::from_iter((seal == Seal::ReadOnly).then_some(copy)),
         last: None,
     })
 }
 
-fn place(
-    root: &mut Root,
-    index: usize,
-    mount: &Mount,
-    source: Option<OwnedFd>,
-) -> Result<(), Fail> {
+fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) -> Result<(), Fail> {
     match (&mount.kind, source) {
         (MountKind::Directory { mode }, _) => {
-            make_directory(root, index, &mount.target, *mode).map(drop)
+            make_directory(root, site, &mount.target, *mode).map(drop)
         }
         (MountKind::File { content }, _) => {
-            make_file(root, index, &mount.target, content.as_bytes()).map(drop)
+            make_file(root, site, &mount.target, content.as_bytes())
         }
-        (MountKind::Symlink { to }, _) => make_symlink(root, index, &mount.target, to),
+        (MountKind::Symlink { to }, _) => make_symlink(root, site, &mount.target, to),
         (_, Some(source)) => {
-            let is_directory = is_directory(&source)
-                .map_err(|e| Site::new(Step::Mount).on(index).failed(Call::OpenTree, e))?;
-            attach(root, index, mount, &source, is_directory)
+            let is_directory = is_directory(&source).at(site, Call::OpenTree)?;
+            attach(root, site, mount, &source, is_directory)
         }
         (_, None) => {
-            let (fs, seal) = file_system(index, mount)?;
-            attach(root, index, mount, &fs, true)?;
+            let (fs, seal) = file_system(site, mount)?;
+            attach(root, site, mount, &fs, true)?;
             if seal == Seal::ReadOnly {
                 root.seals.push(fs);
             }
@@ -169,16 +154,15 @@ fn place(
 
 fn attach(
     root: &mut Root,
-    index: usize,
+    site: Site,
     mount: &Mount,
     source: &OwnedFd,
     directory: bool,
 ) -> Result<(), Fail> {
-    let site = Site::new(Step::Mount).on(index);
     // It may cover the directory that is remembered.
     root.last
         .take_if(|(path, _)| path.starts_with(&mount.target));
-    if mount.create && attach_at_new(root, index, &mount.target, source, directory)? {
+    if mount.create && attach_at_new(root, site, &mount.target, source, directory)? {
         return Ok(());
     }
     let target = open_in(root, &mount.target).at(site, Call::Openat2)?;
@@ -189,13 +173,12 @@ fn attach(
 /// can have changed; false if the name exists already.
 fn attach_at_new(
     root: &mut Root,
-    index: usize,
+    site: Site,
     target: &Path,
     source: &OwnedFd,
     directory: bool,
 ) -> Result<bool, Fail> {
-    let site = Site::new(Step::Mount).on(index);
-    in_parent(root, index, target, |parent, name| {
+    in_parent(root, site, target, |parent, name| {
         let made = if directory {
             mkdirat(parent, name, Mode::from_bits_truncate(0o755))
         } else {
@@ -224,8 +207,7 @@ pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Creates the file system that `mount` describes, not yet attached.
-fn file_system(index: usize, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
-    let site = Site::new(Step::Mount).on(index);
+fn file_system(site: Site, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
     let open = |name: &CStr| FsContext::open(name).at(site, Call::Fsopen);
     let set =
         |fs: &FsContext, key: &CStr, value: &CStr| fs.set(key, value).at(site, Call::Fsconfig);
@@ -290,7 +272,7 @@ pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
 /// directory opened last mostly is the one wanted next.
 fn in_parent<T>(
     root: &mut Root,
-    index: usize,
+    site: Site,
     target: &Path,
     make: impl FnOnce(&OwnedFd, &Path) -> Result<T, Fail>,
 ) -> Result<T, Fail> {
@@ -303,21 +285,15 @@ fn in_parent<T>(
     {
         return make(directory, name);
     }
-    let directory = make_directory(root, index, parent, 0o755)?;
+    let directory = make_directory(root, site, parent, 0o755)?;
     let made = make(&directory, name);
     root.last = Some((parent.to_owned(), directory));
     made
 }
 
 /// Makes `target` and what leads to it, and opens it.
-fn make_directory(
-    root: &mut Root,
-    index: usize,
-    target: &Path,
-    mode: u32,
-) -> Result<OwnedFd, Fail> {
-    let site = Site::new(Step::Mount).on(index);
-    in_parent(root, index, target, |parent, name| {
+fn make_directory(root: &mut Root, site: Site, target: &Path, mode: u32) -> Result<OwnedFd, Fail> {
+    in_parent(root, site, target, |parent, name| {
         match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(errno) => return Err(site.failed(Call::Mkdir, errno)),
@@ -326,25 +302,17 @@ fn make_directory(
     })
 }
 
-fn make_file(
-    root: &mut Root,
-    index: usize,
-    target: &Path,
-    content: &[u8],
-) -> Result<OwnedFd, Fail> {
-    let site = Site::new(Step::Mount).on(index);
-    let file = in_parent(root, index, target, |parent, name| {
+fn make_file(root: &mut Root, site: Site, target: &Path, content: &[u8]) -> Result<(), Fail> {
+    let file = in_parent(root, site, target, |parent, name| {
         let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
         file.at(site, Call::Openat2)
     })?;
-    let file = file.into();
-    write_all(&file, content).at(site, Call::Write)?;
-    Ok(file)
+    write_all(&file.into(), content).at(site, Call::Write)
 }
 
-fn make_symlink(root: &mut Root, index: usize, target: &Path, to: &Path) -> Result<(), Fail> {
-    in_parent(root, index, target, |parent, name| {
-        symlinkat(to, parent, name).at(Site::new(Step::Mount).on(index), Call::Symlink)
+fn make_symlink(root: &mut Root, site: Site, target: &Path, to: &Path) -> Result<(), Fail> {
+    in_parent(root, site, target, |parent, name| {
+        symlinkat(to, parent, name).at(site, Call::Symlink)
     })
 }
 

@@ -101,22 +101,14 @@ fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
 }
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
+    let (memory, processes) = (cell.fallback.memory, cell.fallback.processes);
     let fallback = [
-        cell.fallback
-            .memory
-            .map(|memory| Rlimit::fixed(Resource::RLIMIT_DATA, memory.0)),
+        memory.map(|memory| Rlimit::fixed(Resource::RLIMIT_DATA, memory.0)),
         // Init counts as well.
-        cell.fallback
-            .processes
-            .map(|count| Rlimit::fixed(Resource::RLIMIT_NPROC, count + 1)),
+        processes.map(|count| Rlimit::fixed(Resource::RLIMIT_NPROC, count + 1)),
     ];
-    for (index, limit) in cell
-        .plan
-        .rlimits
-        .iter()
-        .chain(fallback.iter().flatten())
-        .enumerate()
-    {
+    let limits = cell.plan.rlimits.iter().chain(fallback.iter().flatten());
+    for (index, limit) in limits.enumerate() {
         let resource = limit.resource;
         let set = || {
             let (_, hard) = getrlimit(resource)?;

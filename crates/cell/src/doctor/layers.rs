@@ -39,18 +39,14 @@ pub(super) fn system_calls(checks: &mut Checks<'_>) {
         .flatten()
         .collect();
         if denied.is_empty() {
-            return Check::works(
-                NAME,
-                if facts.filtered {
-                    "no filter is in the way"
-                } else {
-                    ""
-                },
-            );
+            let detail = match facts.filtered {
+                true => "no filter is in the way",
+                false => "",
+            };
+            return Check::works(NAME, detail);
         }
-        let error = filters.refusal(|_| true);
         let fix = hints::for_filters(facts);
-        match error {
+        match filters.refusal(|_| true) {
             Some(error) => Check {
                 detail: format!("a filter around this process: {}", denied.join("; ")),
                 fixes: vec![fix],

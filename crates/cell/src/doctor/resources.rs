@@ -54,16 +54,12 @@ fn degraded(error: &SetupError, fixes: Vec<String>) -> Check {
 
 fn found(attempt: &Attempt) -> CgroupFindings {
     let cell = attempt.cell.as_ref();
+    let record = cell.map(CellCgroup::record);
     let enforced = cell.map(CellCgroup::enforced).unwrap_or_default();
     CgroupFindings {
-        source: cell.map(|cell| cell.source().name().to_owned()),
+        source: record.as_ref().map(|record| record.source.clone()),
         path: cell.map(|cell| cell.path().display().to_string()),
-        controllers: cell
-            .map(CellCgroup::controllers)
-            .unwrap_or_default()
-            .iter()
-            .map(|controller| controller.name().to_owned())
-            .collect(),
+        controllers: record.map(|record| record.controllers).unwrap_or_default(),
         limits: Limits {
             memory: enforced.memory.map(|bytes| bytes.0),
             processes: enforced.processes,

@@ -43,6 +43,16 @@ pub fn explain(mut error: SetupError) -> SetupError {
 
 fn concern(error: &SetupError, plan: &Plan) -> Concern {
     let operand = error.operand.as_deref().map(Path::new);
+    let is_callers_bind = |kind: &MountKind| {
+        matches!(
+            kind,
+            MountKind::Bind {
+                source: Source::Host(_),
+                device: false,
+                ..
+            }
+        )
+    };
     let of_every_cell = |mount: &crate::plan::Mount| {
         Some(mount.target.as_path()) == operand && !is_callers_bind(&mount.kind)
     };
@@ -51,17 +61,6 @@ fn concern(error: &SetupError, plan: &Plan) -> Concern {
     } else {
         Concern::Caller
     }
-}
-
-const fn is_callers_bind(kind: &MountKind) -> bool {
-    matches!(
-        kind,
-        MountKind::Bind {
-            source: Source::Host(_),
-            device: false,
-            ..
-        }
-    )
 }
 
 /// The way out of `error`, if one is known: one sentence, lower case, without

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sched::CloneFlags;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, pipe2};
 
@@ -22,7 +23,7 @@ use super::{map_ids, require_one_thread};
 use crate::plan::seccomp::BUILTIN;
 use crate::plan::{Ids, MountKind, Plan, Source};
 use record::error::{Result, SetupError, Step};
-use sys::clone::{Fork, flags, fork_into};
+use sys::clone::{Fork, fork_into};
 use sys::mount::{self, Owner, attr};
 use sys::process::exit_now;
 
@@ -122,7 +123,7 @@ fn make_namespace((uid, gid): (u32, u32), ids: &Ids) -> Result<OwnedFd> {
     let failed = |call: &str, errno| SetupError::os(Step::IdMap, call, errno);
     let (hold, keep) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed("pipe2", e))?;
     // SAFETY: this process has one thread, as just checked.
-    let forked = unsafe { fork_into(flags::NEWUSER, None) };
+    let forked = unsafe { fork_into(CloneFlags::CLONE_NEWUSER, None) };
     match forked.map_err(|e| failed("clone3", e))? {
         Fork::Child => {
             // Until the parent has opened the namespace, or is gone.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::CloneFlags;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -15,7 +16,7 @@ use crate::child::report::Command;
 use crate::child::{self, Content, Filter, Prepared};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
 use record::error::{Result, SetupError, Step};
-use sys::clone::{Fork, flags, fork_into};
+use sys::clone::{Fork, fork_into};
 use sys::process::pidfd_send_signal;
 use sys::shared::Progress;
 
@@ -208,7 +209,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         // Init may have failed and ended already; then its message, which explains
         // more, is waiting in the socket.
         if let Err(error) = released
-            && !has_message(cell.report.as_fd())
+            && !wait_for(cell.report.as_fd(), Instant::now())
         {
             return Err(error);
         }
@@ -236,20 +237,18 @@ fn set_nonblocking(fd: &OwnedFd) -> Result<()> {
         .map_err(|e| SetupError::os(Step::Clone, "fcntl", e))
 }
 
-fn clone_flags(plan: &Plan) -> u64 {
+fn clone_flags(plan: &Plan) -> CloneFlags {
     let flag = |namespace| match namespace {
-        Namespace::User => flags::NEWUSER,
-        Namespace::Pid => flags::NEWPID,
-        Namespace::Mount => flags::NEWNS,
-        Namespace::Ipc => flags::NEWIPC,
-        Namespace::Uts => flags::NEWUTS,
+        Namespace::User => CloneFlags::CLONE_NEWUSER,
+        Namespace::Pid => CloneFlags::CLONE_NEWPID,
+        Namespace::Mount => CloneFlags::CLONE_NEWNS,
+        Namespace::Ipc => CloneFlags::CLONE_NEWIPC,
+        Namespace::Uts => CloneFlags::CLONE_NEWUTS,
         // Init makes these: the network in a process aside, the other once it is in
         // the cell's cgroup.
-        Namespace::Net | Namespace::Cgroup => 0,
+        Namespace::Net | Namespace::Cgroup => CloneFlags::empty(),
     };
-    plan.namespaces
-        .iter()
-        .fold(0, |all, namespace| all | flag(*namespace))
+    plan.namespaces.iter().copied().map(flag).collect()
 }
 
 /// Makes the kernel's OOM killer choose a cell before anything else: memory of a cell
@@ -281,10 +280,6 @@ fn release(report: BorrowedFd<'_>) -> Result<()> {
     Command::Go
         .send(report)
         .map_err(|e| SetupError::os(Step::IdMap, "send", e))
-}
-
-fn has_message(report: BorrowedFd<'_>) -> bool {
-    wait_for(report, Instant::now())
 }
 
 /// Waits until `fd` is readable or hung up; false when the deadline came first.

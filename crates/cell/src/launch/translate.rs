@@ -24,39 +24,26 @@ fn operand(plan: &Plan, step: Step, syscall: &str, item: usize) -> Option<String
     match step {
         Step::Mount => {
             let mount = plan.mounts.get(item)?;
-            Some(match (&mount.kind, syscall) {
-                (
-                    MountKind::Bind {
-                        source: Source::Host(path),
-                        ..
-                    },
-                    "open_tree",
-                ) => path.display().to_string(),
-                (
-                    MountKind::Bind {
-                        source: Source::Beneath { base, path },
-                        ..
-                    },
-                    "open_tree" | "mount_setattr",
-                ) => base.join(path).display().to_string(),
-                _ => mount.target.display().to_string(),
-            })
+            let source = match &mount.kind {
+                MountKind::Bind { source, .. } => Some(source),
+                _ => None,
+            };
+            let path = match (source, syscall) {
+                (Some(Source::Host(path)), "open_tree") => path,
+                (Some(Source::Beneath { base, path }), "open_tree" | "mount_setattr") => {
+                    &base.join(path)
+                }
+                _ => &mount.target,
+            };
+            Some(path.display().to_string())
         }
         Step::Stdio => super::stdio::name(item).map(str::to_owned),
-        Step::CopyIn => plan
-            .files
-            .get(item)
-            .map(|file| file.target.display().to_string()),
-        Step::Landlock => plan
-            .landlock
-            .as_ref()?
-            .rules
-            .get(item)
-            .map(|rule| rule.path.display().to_string()),
-        Step::Rlimits => plan
-            .rlimits
-            .get(item)
-            .map(|limit| format!("{:?}", limit.resource)),
+        Step::CopyIn => Some(plan.files.get(item)?.target.display().to_string()),
+        Step::Landlock => {
+            let rule = plan.landlock.as_ref()?.rules.get(item)?;
+            Some(rule.path.display().to_string())
+        }
+        Step::Rlimits => Some(format!("{:?}", plan.rlimits.get(item)?.resource)),
         Step::Exec => plan.program.candidates.get(item).map(ToString::to_string),
         Step::Chdir => Some(plan.program.cwd.display().to_string()),
         Step::Hostname => Some(plan.hostname.clone()),

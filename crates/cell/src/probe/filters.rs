@@ -229,15 +229,15 @@ mod tests {
 
     fn answers(had_power: bool, changed: &[(&'static str, Answer)]) -> Filters {
         let list = TRIALS.iter().enumerate().map(|(index, trial)| {
-            let found = changed.iter().find(|(name, _)| *name == trial.name);
-            let usual = match trial.name {
+            let found = changed.iter().find(|(name, _)| *name == trial.0);
+            let usual = match trial.0 {
                 "unshare" | INET_SOCKET | UNIX_SOCKET => 0,
                 "setgroups" => libc::EPERM,
                 _ if index >= FIRST_PRIVILEGED && !had_power => libc::EPERM,
                 _ => libc::EINVAL,
             };
             let answer = found.map_or(Answer::Returned(usual), |(_, answer)| *answer);
-            (trial.name, answer)
+            (trial.0, answer)
         });
         Filters::of(&Answers {
             list: list.collect(),
@@ -289,7 +289,9 @@ mod tests {
     #[test]
     fn eperm_without_capabilities_is_the_kernels_own() {
         // A security module that lets user namespaces be made, without power.
-        let powerless = TRIALS[FIRST_PRIVILEGED..].iter().map(|t| (t.name, EPERM));
+        let powerless = TRIALS[FIRST_PRIVILEGED..]
+            .iter()
+            .map(|(name, ..)| (*name, EPERM));
         assert_eq!(with(&powerless.collect::<Vec<_>>()), Filters::default());
         // A list that denies the others denies these as well.
         let mounts = answers(false, &[("unshare", EPERM), ("umount2", EPERM)]);

@@ -8,10 +8,9 @@ use super::evidence;
 use super::filter;
 use super::isolation::isolation;
 use super::limits;
-use super::measures::{timing, usage};
+use super::measures::{CgroupFacts, timing, usage};
 use crate::drivers::Driver;
 use crate::launch::Running;
-use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Plan;
 use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
@@ -19,25 +18,7 @@ use crate::supervise::verdict::{self, End, Evidence, Place, Stop, Verdict, judge
 use crate::supervise::{Execution, Observed};
 use crate::workspace::Outputs;
 use record::error::SetupError;
-use record::{CgroupRecord, Denied, Outcome, Record, SCHEMA, Timing, Usage};
-
-/// The figures of the cell's cgroup before it was removed.
-#[derive(Debug)]
-pub(super) struct CgroupFacts {
-    pub(super) usage: CgroupUsage,
-    pub(super) enforced: CgroupLimits,
-    record: CgroupRecord,
-}
-
-impl CgroupFacts {
-    pub(super) fn of(cgroup: &CellCgroup) -> Self {
-        Self {
-            usage: cgroup.usage(),
-            enforced: cgroup.enforced(),
-            record: cgroup.record(),
-        }
-    }
-}
+use record::{Denied, Outcome, Record, SCHEMA, Usage};
 
 /// All that a record is made of.
 pub(super) struct Parts<'a> {
@@ -69,8 +50,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         driver,
         began_ns,
     } = parts;
-    let denied = denied(execution.denials.counts(), filter);
-    let denied_to_interpreter = self::denied(execution.denials.interpreters(), filter);
+    let denied = denied(&execution.denials.counts, filter);
+    let denied_to_interpreter = self::denied(&execution.denials.interpreters, filter);
     let usage = usage(&execution, &observed, cgroup.as_ref(), &cell.fallback);
     let measured = evidence::measure(plan, cell, cgroup.as_ref(), &observed, &usage, driver);
     // Results that do not reach the caller are no success.
@@ -184,7 +165,6 @@ fn outline(
         outcome: verdict.outcome,
         exit_code: verdict.exit_code,
         signal: verdict.signal,
-        execution_time: 0.0,
         is_error: verdict.is_error,
         error_category: verdict.error_category,
         is_retryable: verdict.is_retryable,
@@ -193,22 +173,11 @@ fn outline(
         stderr,
         stdout_base64,
         stderr_base64,
-        results: Vec::new(),
-        error: None,
-        files: Vec::new(),
-        files_skipped: Vec::new(),
-        truncated: BTreeMap::new(),
-        denied: Vec::new(),
-        denied_to_interpreter: Vec::new(),
         usage: Usage {
             by: "none".to_owned(),
             ..Usage::default()
         },
-        limits: BTreeMap::new(),
-        isolation: None,
-        timing: Timing::default(),
-        setup_error: None,
-        warnings: Vec::new(),
+        ..Record::default()
     }
 }
 
@@ -258,7 +227,7 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
     ) {
         warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
     }
-    let uncounted = execution.denials.uncounted();
+    let uncounted = execution.denials.uncounted;
     if uncounted > 0 {
         warnings.push(format!(
             "{uncounted} more calls were denied, of numbers that are not listed"

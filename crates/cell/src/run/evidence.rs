@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::assemble::CgroupFacts;
-use super::measures::Counted;
+use super::measures::{CgroupFacts, Counted};
 use crate::drivers::Driver;
 use crate::launch::Running;
 use crate::plan::Plan;

@@ -80,11 +80,6 @@ impl Policy {
             probes.map(|denial| i64::from(denial.number)),
         )
     }
-
-    /// The program as the kernel takes it.
-    pub fn instructions(&self) -> Vec<Instruction> {
-        instructions(&self.compiled)
-    }
 }
 
 fn compile(policy: &seccomp::Policy, unheld: Unheld) -> Result<Compiled> {

@@ -15,7 +15,6 @@ pub(super) fn isolation(
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
 ) -> Isolation {
-    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
     let mut nested = Vec::new();
     nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
     nested.extend(filter.map(|_| "seccomp".to_owned()));
@@ -32,6 +31,7 @@ pub(super) fn isolation(
             .map(|(name, _)| (*name).to_owned())
             .collect()
     });
+    let own_network = plan.has(Namespace::Net);
     let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
@@ -47,19 +47,14 @@ pub(super) fn isolation(
             inside: plan.ids.inner_gid,
             outside: plan.ids.outer_gid,
         },
-        capabilities: names(&[]),
+        capabilities: Vec::new(),
         no_new_privs: true,
         landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
         landlock_scopes,
         seccomp: filter.map(|policy| policy.compiled().identity()),
         rlimits: plan.rlimits.iter().map(rlimit).collect(),
         nested_userns: nested,
-        network: if plan.has(Namespace::Net) {
-            "none"
-        } else {
-            "host"
-        }
-        .to_owned(),
+        network: if own_network { "none" } else { "host" }.to_owned(),
         proc: if own_proc { "own" } else { "host" }.to_owned(),
         rootfs: plan.rootfs.clone(),
         profile: spec.profile.clone(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 
-use super::assemble::CgroupFacts;
+use super::measures::CgroupFacts;
 use crate::launch::Running;
 use crate::plan::{Plan, Rlimit, ScratchDir};
 use crate::spec::Scratch;

@@ -3,12 +3,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::assemble::CgroupFacts;
 use crate::launch::Running;
+use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupUsage};
 use crate::plan::Fallback;
 use crate::supervise::{Execution, Observed};
 use record::error::Step;
-use record::{Timing, Usage};
+use record::{CgroupRecord, Timing, Usage};
+
+/// The figures of the cell's cgroup before it was removed.
+#[derive(Debug)]
+pub(super) struct CgroupFacts {
+    pub(super) usage: CgroupUsage,
+    pub(super) enforced: CgroupLimits,
+    pub(super) record: CgroupRecord,
+}
+
+impl CgroupFacts {
+    pub(super) fn of(cgroup: &CellCgroup) -> Self {
+        Self {
+            usage: cgroup.usage(),
+            enforced: cgroup.enforced(),
+            record: cgroup.record(),
+        }
+    }
+}
 
 pub(super) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
@@ -29,11 +47,9 @@ pub(super) struct Counted {
 impl Counted {
     pub(super) fn of(observed: &Observed) -> Self {
         let count = observed.reaped.map(|reaped| reaped.count);
+        let at_end = count.map(|count| u64::from(count.at_end));
         Self {
-            least: observed
-                .watched
-                .processes
-                .max(count.map(|count| u64::from(count.at_end))),
+            least: observed.watched.processes.max(at_end),
             started: count.and_then(|count| count.started).map(u64::from),
         }
     }
@@ -70,6 +86,7 @@ pub(super) fn usage(
     let reaped = observed.reaped.or(observed.used_so_far);
     let group = cgroup.map(|c| &c.usage);
     let cpu = group.and_then(|usage| usage.cpu);
+    let resident = reaped.map(|r| r.max_rss).filter(|peak| *peak > 0);
     let watched = &observed.watched;
     // The reaped processes and those that nothing waited for; or the last value that was
     // seen, when more processes ended with the cell.
@@ -86,12 +103,7 @@ pub(super) fn usage(
             .map(millis),
         memory_peak_bytes: group
             .and_then(|usage| usage.memory_peak.map(|bytes| bytes.0))
-            .or_else(|| {
-                observed
-                    .watched
-                    .memory
-                    .max(reaped.map(|r| r.max_rss).filter(|peak| *peak > 0))
-            }),
+            .or_else(|| watched.memory.max(resident)),
         processes_peak: group
             .and_then(|usage| usage.processes_peak)
             .or_else(|| Counted::of(observed).peak(fallback.processes)),

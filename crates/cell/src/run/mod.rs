@@ -34,6 +34,7 @@ use events::EventEmitter;
 pub use events::Events;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
+use measures::CgroupFacts;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
@@ -94,7 +95,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         .map(|policy| policy.without(fallback.unheld()))
         .transpose()?;
     let program = filter.as_ref().map(|policy| Filter {
-        program: policy.instructions(),
+        program: instructions(policy.compiled()),
         notify: true,
     });
     let emitter =
@@ -129,7 +130,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     cell.sweep_cgroups();
     let execution = cell.execute(request)?;
     let Ended { mut cell, observed } = cell.end()?;
-    let cgroup = cell.cgroup.as_ref().map(assemble::CgroupFacts::of);
+    let cgroup = cell.cgroup.as_ref().map(CgroupFacts::of);
     let removed = cell.cgroup.take().map_or(Ok(()), CellCgroup::remove);
     warnings.extend(removed.err().map(|error| error.to_string()));
     warnings.extend(left_out);
@@ -232,17 +233,12 @@ fn prepare_cgroup(plan: &Plan) -> Result<(Option<CellCgroup>, Vec<String>)> {
 /// What no cgroup holds, as read back.
 fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
     let enforced = cgroup.map(CellCgroup::enforced).unwrap_or_default();
-    let mut fallback = plan.fallback.clone();
-    if enforced.memory.is_some() {
-        fallback.memory = None;
+    let all = &plan.fallback;
+    Fallback {
+        memory: all.memory.filter(|_| enforced.memory.is_none()),
+        processes: all.processes.filter(|_| enforced.processes.is_none()),
+        cpus: all.cpus.filter(|_| enforced.cpus.is_none()),
     }
-    if enforced.processes.is_some() {
-        fallback.processes = None;
-    }
-    if enforced.cpus.is_some() {
-        fallback.cpus = None;
-    }
-    fallback
 }
 
 /// Limits that were asked for and that no cgroup holds.

@@ -31,33 +31,31 @@ pub(super) fn network_answered(error: &CodeError) -> bool {
         Errno::ECONNABORTED,
         Errno::EADDRINUSE,
     ];
-    let number = error.errno.map(i32::saturating_abs);
-    refused.iter().any(|errno| number == Some(*errno as i32))
+    has_number(error, &refused)
         || [
             "ConnectionRefusedError",
             "ConnectionResetError",
             "ConnectionAbortedError",
         ]
         .contains(&class(&error.name))
-        || error.message.to_lowercase().contains("connection refused")
+        || mentions(error, "connection refused")
 }
 
 /// Whether the exception is about the limit on open files.
 pub(super) fn is_too_many_files(error: &CodeError) -> bool {
-    has_number(error, &[Errno::EMFILE, Errno::ENFILE])
-        || error.message.to_lowercase().contains("too many open files")
+    has_number(error, &[Errno::EMFILE, Errno::ENFILE]) || mentions(error, "too many open files")
 }
 
 /// Whether a file exceeded the limit on its size.
 pub(super) fn is_file_too_large(error: &CodeError) -> bool {
-    has_number(error, &[Errno::EFBIG]) || error.message.to_lowercase().contains("file too large")
+    has_number(error, &[Errno::EFBIG]) || mentions(error, "file too large")
 }
 
 /// Whether it is EAGAIN, which has many causes.
 pub(super) fn is_unavailable(error: &CodeError) -> bool {
     has_number(error, &[Errno::EAGAIN])
         || class(&error.name) == "BlockingIOError"
-        || (error.message.to_lowercase()).contains("resource temporarily unavailable")
+        || mentions(error, "resource temporarily unavailable")
 }
 
 /// Whether the code was about to start a process or thread.
@@ -78,6 +76,10 @@ pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Opti
 fn has_number(error: &CodeError, numbers: &[Errno]) -> bool {
     let number = error.errno.map(i32::saturating_abs);
     numbers.iter().any(|errno| number == Some(*errno as i32))
+}
+
+fn mentions(error: &CodeError, words: &str) -> bool {
+    error.message.to_lowercase().contains(words)
 }
 
 /// A class without its package: `java.io.IOException` is `IOException`.

@@ -234,12 +234,8 @@ impl<'a> Cell<'a> {
 
     /// Sends the driver as much of its request as it takes.
     pub(super) fn send_request(&mut self) {
-        let Some(to) = self
-            .running
-            .channel
-            .as_ref()
-            .and_then(|end| end.to.as_ref())
-        else {
+        let channel = self.running.channel.as_ref();
+        let Some(to) = channel.and_then(|end| end.to.as_ref()) else {
             return;
         };
         match nix::unistd::write(to, &self.request[self.sent..]) {

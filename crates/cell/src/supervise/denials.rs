@@ -19,9 +19,12 @@ const NUMBERS: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Denials {
     answers: Arc<Answers>,
-    counts: BTreeMap<i64, u64>,
-    interpreters: BTreeMap<i64, u64>,
-    uncounted: u64,
+    /// How often each system call was denied to the code.
+    pub(crate) counts: BTreeMap<i64, u64>,
+    /// How often each was denied to the interpreter, before it began with the code.
+    pub(crate) interpreters: BTreeMap<i64, u64>,
+    /// How many calls were denied whose numbers are not among them.
+    pub(crate) uncounted: u64,
 }
 
 #[derive(Debug, Default)]
@@ -51,21 +54,6 @@ impl Denials {
             }),
             ..Self::default()
         }
-    }
-
-    /// How often each system call was denied to the code.
-    pub(crate) fn counts(&self) -> &BTreeMap<i64, u64> {
-        &self.counts
-    }
-
-    /// How often each was denied to the interpreter, before it began with the code.
-    pub(crate) fn interpreters(&self) -> &BTreeMap<i64, u64> {
-        &self.interpreters
-    }
-
-    /// How many calls were denied whose numbers are not among them.
-    pub(crate) const fn uncounted(&self) -> u64 {
-        self.uncounted
     }
 
     /// Answers the waiting calls, within a turn; false when no more can come. Calls
@@ -140,7 +128,7 @@ mod tests {
             .map(|(number, has_begun)| denials.count(number, has_begun))
             .collect();
         assert_eq!(first, [false, true, false, true, false]);
-        assert_eq!(denials.counts(), &BTreeMap::from([(101, 1), (425, 2)]));
-        assert_eq!(denials.interpreters(), &BTreeMap::from([(425, 2)]));
+        assert_eq!(denials.counts, BTreeMap::from([(101, 1), (425, 2)]));
+        assert_eq!(denials.interpreters, BTreeMap::from([(425, 2)]));
     }
 }

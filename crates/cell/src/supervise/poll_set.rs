@@ -40,12 +40,9 @@ impl Watch<'_, '_> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
         }
-        let happened = |(slot, fd): (&(Slot, BorrowedFd<'_>, PollFlags), &PollFd<'_>)| {
-            fd.revents()
-                .filter(|events| !events.is_empty())
-                .map(|_| slot.0)
-        };
-        Ok(slots.iter().zip(&fds).filter_map(happened).collect())
+        let ready = slots.iter().zip(&fds);
+        let ready = ready.filter(|(_, fd)| fd.any().unwrap_or(false));
+        Ok(ready.map(|((slot, ..), _)| *slot).collect())
     }
 
     fn slots(&self) -> Vec<(Slot, BorrowedFd<'_>, PollFlags)> {
@@ -93,13 +90,9 @@ impl Watch<'_, '_> {
     /// The time until the next deadline. Rounded up: a poll that ends a little
     /// early would only poll again.
     fn timeout(&self) -> PollTimeout {
-        let [stdout, stderr] = &self.cell.paces.output;
-        let resume = [
-            stdout,
-            stderr,
-            &self.cell.paces.frames,
-            &self.cell.paces.denials,
-        ];
+        let paces = &self.cell.paces;
+        let [stdout, stderr] = &paces.output;
+        let resume = [stdout, stderr, &paces.frames, &paces.denials];
         let next = [self.cell.deadline, self.cell.next_check]
             .into_iter()
             .chain(resume.map(Pace::resumes_at))

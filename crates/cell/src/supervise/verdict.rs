@@ -63,9 +63,9 @@ pub(crate) struct Verdict {
 /// How it ended.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
     let failure = match (&evidence.stopped, &evidence.end) {
-        (Some(Stop::Internal(message)), _) => internal(message),
-        (Some(Stop::Cancelled(signal)), _) => cancelled(*signal),
-        (Some(Stop::ParentEnded), _) => parent_ended(),
+        (Some(stop @ (Stop::Internal(_) | Stop::Cancelled(_) | Stop::ParentEnded)), _) => {
+            stopped(stop, evidence)
+        }
         (_, End::NotStarted(error)) => not_started(error),
         (Some(stop), _) => stopped(stop, evidence),
         (None, End::Signaled(signal)) => signaled(*signal, evidence),
@@ -150,37 +150,6 @@ fn is_retryable(failure: &Failure, error: Option<&CodeError>) -> bool {
     }
 }
 
-fn internal(message: &str) -> Failure {
-    Failure::new(
-        Outcome::Internal,
-        Category::Internal,
-        NOT_SET_UP,
-        internal_context(message),
-    )
-}
-
-fn cancelled(signal: i32) -> Failure {
-    Failure::new(
-        Outcome::Cancelled,
-        Category::Killed,
-        signal_code(signal),
-        format!(
-            "the caller cancelled the run with {} before it ended",
-            signal_name(signal)
-        ),
-    )
-}
-
-/// With the exit code of SIGTERM, the signal for the processes of a service that ends.
-fn parent_ended() -> Failure {
-    Failure::new(
-        Outcome::Cancelled,
-        Category::Killed,
-        signal_code(Signal::SIGTERM as i32),
-        "the process that started cellblock ended, which cancelled the run (--die-with-parent)",
-    )
-}
-
 fn not_started(error: &SetupError) -> Failure {
     let exit_code = match error.step {
         Step::Exec if error.errno == Some(Errno::ENOENT as i32) => NOT_FOUND,
@@ -201,9 +170,25 @@ fn not_started(error: &SetupError) -> Failure {
 
 fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
     match stop {
-        Stop::Internal(message) => internal(message),
-        Stop::Cancelled(signal) => cancelled(*signal),
-        Stop::ParentEnded => parent_ended(),
+        Stop::Internal(message) => Failure::new(
+            Outcome::Internal,
+            Category::Internal,
+            NOT_SET_UP,
+            internal_context(message),
+        ),
+        Stop::Cancelled(signal) => cancelled(
+            *signal,
+            format!(
+                "the caller cancelled the run with {} before it ended",
+                signal_name(*signal)
+            ),
+        ),
+        // With the exit code of SIGTERM, the signal for the processes of a service
+        // that ends.
+        Stop::ParentEnded => cancelled(
+            Signal::SIGTERM as i32,
+            "the process that started cellblock ended, which cancelled the run (--die-with-parent)",
+        ),
         Stop::WallTimeout(limit) => Failure::new(
             Outcome::Timeout,
             Category::Timeout,
@@ -373,6 +358,11 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
         context = format!("{context}; {}", full_context(&disks));
     }
     ended(claimed.unwrap_or(Category::Runtime), context)
+}
+
+fn cancelled(signal: i32, context: impl Into<String>) -> Failure {
+    let exit_code = signal_code(signal);
+    Failure::new(Outcome::Cancelled, Category::Killed, exit_code, context)
 }
 
 fn cpu_timeout(limit: Option<Duration>) -> Failure {

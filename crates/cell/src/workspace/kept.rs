@@ -11,10 +11,10 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, readlinkat};
+use nix::fcntl::{AtFlags, Flock, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
 use nix::unistd::{AccessFlags, faccessat};
 
@@ -27,10 +27,6 @@ use sys::tree::{erase, kind_of};
 /// Holds copies in the directory until they get their names. A killed run may leave it;
 /// the next one removes it.
 pub(super) const PENDING: &std::ffi::CStr = c".cellblock-pending";
-
-/// Between two attempts to lock a directory that another run has locked.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Bytes compared at once.
 const PIECE: u64 = 64 << 10;
@@ -84,7 +80,7 @@ impl KeptDir {
                     .hint("give each a directory of its own"));
             }
         }
-        let dir = lock(dir.into(), wait).map_err(|errno| match errno {
+        let dir = sys::flock_within(OwnedFd::from(dir), wait).map_err(|errno| match errno {
             Errno::EWOULDBLOCK => busy(path, wait),
             errno => fail("flock", &errno.into()),
         })?;
@@ -155,29 +151,6 @@ impl KeptDir {
                 .hint("make room there: nothing was written back, and the directory is as it was"),
             _ => failure,
         }
-    }
-}
-
-/// Locks `dir`. flock(2) has no timeout, and a signal that ended the wait would be the
-/// caller's, so the lock is tried again after a pause.
-fn lock(mut dir: OwnedFd, wait: Option<Duration>) -> nix::Result<Flock<OwnedFd>> {
-    let began = Instant::now();
-    let mut pause = SHORTEST_PAUSE;
-    loop {
-        match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => return Ok(locked),
-            Err((back, Errno::EWOULDBLOCK)) => dir = back,
-            Err((_, errno)) => return Err(errno),
-        }
-        let left = match wait {
-            None => LONGEST_PAUSE,
-            Some(wait) => wait.saturating_sub(began.elapsed()),
-        };
-        if left.is_zero() {
-            return Err(Errno::EWOULDBLOCK);
-        }
-        std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

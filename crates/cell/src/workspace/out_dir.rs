@@ -77,7 +77,7 @@ impl OutDir {
         // The lock tells other runs that this copy is no leftover. Where there are no
         // locks, they remove nothing either.
         let lock = file.try_clone().ok();
-        let lock = lock.and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok());
+        let lock = lock.and_then(|file| sys::flock(file, FlockArg::LockExclusiveNonblock).ok());
         Ok(Copy {
             file,
             write_error: None,
@@ -240,7 +240,7 @@ fn remove_leftovers(dir: &OwnedFd) -> nix::Result<()> {
             continue;
         };
         let is_file = file.metadata().is_ok_and(|found| found.is_file());
-        if is_file && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
+        if is_file && sys::flock(file, FlockArg::LockExclusiveNonblock).is_ok() {
             let _ = unlinkat(dir, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
         }
     }

@@ -162,16 +162,6 @@ impl CellCgroup {
         &self.unenforced
     }
 
-    /// The controllers in force.
-    pub fn controllers(&self) -> &[Controller] {
-        &self.controllers
-    }
-
-    /// How it was obtained.
-    pub fn source(&self) -> CgroupSource {
-        self.source
-    }
-
     /// Its entry in the record.
     pub fn record(&self) -> CgroupRecord {
         CgroupRecord {

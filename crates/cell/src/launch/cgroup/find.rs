@@ -13,7 +13,6 @@ use nix::unistd::Uid;
 use super::dir::Dir;
 use super::location::{Location, mount_point};
 use super::{CgroupSource, LEAF};
-use crate::probe::has_systemd;
 use record::error::{Result, SetupError, Step};
 
 /// A cgroup that cells may be made in.
@@ -31,15 +30,6 @@ pub(super) struct Caller {
     pub(super) uid: Uid,
     /// Whether systemd manages the cgroups.
     pub(super) systemd: bool,
-}
-
-impl Caller {
-    pub(super) fn current() -> Self {
-        Self {
-            uid: Uid::effective(),
-            systemd: has_systemd(),
-        }
-    }
 }
 
 /// Whether the cgroup that cellblock runs in is delegated to it.

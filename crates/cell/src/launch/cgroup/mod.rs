@@ -27,8 +27,9 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use nix::unistd::Uid;
 
+use crate::probe::has_systemd;
 use crate::spec::{Bytes, CgroupChoice};
 use record::error::{Result, SetupError, Step};
 
@@ -54,8 +55,7 @@ const LEAF: &str = "cellblock-supervisors";
 const PREFIX: &str = "cellblock-";
 
 /// A controller that cells use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Controller {
     /// CPU bandwidth.
     Cpu,
@@ -166,7 +166,10 @@ impl CgroupSite {
     /// When the directory that the caller gave cannot be used. Otherwise a missing
     /// cgroup is no error, see [`Attempt::tried`].
     pub fn find(choice: &CgroupChoice) -> Result<Self> {
-        let caller = Caller::current();
+        let caller = Caller {
+            uid: Uid::effective(),
+            systemd: has_systemd(),
+        };
         let mut tried = Vec::new();
         let parent = match choice {
             CgroupChoice::None => None,

@@ -75,7 +75,7 @@ pub(super) fn claim(parent: &Dir, name: &str) -> Result<Option<Claimed>> {
 /// is looked up again under the lock: what the name leads to then stays.
 fn lock(parent: &Dir, name: &str, dir: Dir) -> Result<Option<Claimed>> {
     let copy = dir.try_clone()?.into_file();
-    let Ok(lock) = Flock::lock(copy, FlockArg::LockExclusiveNonblock) else {
+    let Ok(lock) = sys::flock(copy, FlockArg::LockExclusiveNonblock) else {
         return Ok(None);
     };
     let held = fstat(&dir).map_err(|errno| parent.error("fstat", name, errno))?;

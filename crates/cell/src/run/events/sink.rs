@@ -48,30 +48,19 @@ pub(super) struct Destination {
 impl Destination {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let kind = file.metadata()?.file_type();
-        if kind.is_socket() {
-            return Ok(Self {
-                file,
-                way: Way::Socket,
-            });
-        }
-        if kind.is_file() {
-            return Ok(Self {
-                file,
-                way: Way::Plain,
-            });
-        }
-        if (kind.is_fifo() || file.is_terminal())
-            && let Ok(file) = open_anew(&file)
+        let way = if kind.is_socket() {
+            Way::Socket
+        } else if kind.is_file() {
+            Way::Plain
+        } else if (kind.is_fifo() || file.is_terminal())
+            && let Ok(own) = open_anew(&file)
         {
-            return Ok(Self {
-                file,
-                way: Way::Plain,
-            });
-        }
-        Ok(Self {
-            file,
-            way: Way::Careful,
-        })
+            let way = Way::Plain;
+            return Ok(Self { file: own, way });
+        } else {
+            Way::Careful
+        };
+        Ok(Self { file, way })
     }
 
     /// Writes some of `bytes`; EAGAIN when that would wait.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
@@ -286,7 +286,8 @@ impl Connection {
     /// The process that listens at the other end; 0 for one in a pid namespace that
     /// this process cannot see into.
     pub(super) fn peer_pid(&self) -> Result<i32> {
-        sys::net::peer_pid(self.stream.get_ref().stream.as_raw_fd())
+        getsockopt(&self.stream.get_ref().stream, sockopt::PeerCredentials)
+            .map(|peer| peer.pid())
             .map_err(|errno| SetupError::os(Step::Cgroup, "getsockopt", errno))
     }
 

@@ -34,8 +34,8 @@ impl Manager {
             arguments.text(unit);
             arguments.text(below);
             arguments.array(4, |pids| pids.u32(pid));
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Asks for the delegated scope `unit` with the process `pid` in it, which is
@@ -57,18 +57,15 @@ impl Manager {
                 properties.property("TasksMax", "t", |value| value.u64(u64::MAX));
             });
             arguments.array(8, |_auxiliary_units| ());
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Whether the unit that `cgroup` belongs to (a path from the root of the
-    /// hierarchy) has `Delegate=`. An error means no: there may be no such unit.
+    /// hierarchy) has `Delegate=`; `None` after an error, which means no: there may be
+    /// no such unit.
     /// Asked by cgroup, since in another pid namespace a pid names another process.
-    pub(super) fn delegates(&mut self, cgroup: &str) -> bool {
-        self.unit_delegates(cgroup).unwrap_or(false)
-    }
-
-    fn unit_delegates(&mut self, cgroup: &str) -> Option<bool> {
+    pub(super) fn delegates(&mut self, cgroup: &str) -> Option<bool> {
         let reply = self.call("GetUnitByControlGroup", "s", |arguments| {
             arguments.text(cgroup);
         });
@@ -102,8 +99,8 @@ impl Manager {
         self.call("StopUnit", "ss", |arguments| {
             arguments.text(unit);
             arguments.text("fail");
-        })?;
-        Ok(())
+        })
+        .map(drop)
     }
 
     fn call(

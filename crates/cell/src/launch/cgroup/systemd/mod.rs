@@ -19,11 +19,9 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use nix::unistd::Uid;
 
 use super::dir::Dir;
@@ -45,7 +43,7 @@ const UNIT: &str = "cellblock.scope";
 /// How long systemd gets to answer everything: a run waits for those that began
 /// before it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a lock or a manager is asked again.
+/// How often a manager is asked again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// The cgroup `own`, which this process runs in and may write, if systemd has
@@ -100,9 +98,8 @@ fn attach_at_once(uid: Uid, deadline: Instant) -> Result<()> {
 
 fn is_delegated(manager: &mut Manager, below: &Path) -> bool {
     let cgroup = Path::new("/").join(below);
-    cgroup
-        .to_str()
-        .is_some_and(|cgroup| manager.delegates(cgroup))
+    let cgroup = cgroup.to_str();
+    cgroup.and_then(|cgroup| manager.delegates(cgroup)) == Some(true)
 }
 
 /// Has this process moved into the scope, which is made first where it is missing.
@@ -136,7 +133,7 @@ fn lock(uid: Uid, deadline: Instant) -> Result<Flock<File>> {
     };
     let failed =
         |call, error: &std::io::Error| SetupError::io(Step::Cgroup, call, error).on(path.display());
-    let mut file = File::options()
+    let file = File::options()
         .write(true)
         .create(true)
         .truncate(false)
@@ -144,15 +141,9 @@ fn lock(uid: Uid, deadline: Instant) -> Result<Flock<File>> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
         .map_err(|error| failed("open", &error))?;
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
-            // Its holder may be stopped.
-            Err((back, Errno::EAGAIN | Errno::EINTR)) if Instant::now() < deadline => file = back,
-            Err((_, errno)) => return Err(failed("flock", &errno.into())),
-        }
-        thread::sleep(AGAIN);
-    }
+    // Its holder may be stopped.
+    let left = deadline.saturating_duration_since(Instant::now());
+    sys::flock_within(file, Some(left)).map_err(|errno| failed("flock", &errno.into()))
 }
 
 /// The cgroup of the scope, which this process must be in by now.
