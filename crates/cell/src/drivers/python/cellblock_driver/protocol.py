@@ -30,7 +30,7 @@ class Request:
         self.name = self._strings("name")[0]
         self.directory = self._strings("directory")[0]
         self.arguments = self._strings("argument")
-        self.execution = self.fields.get("execution", [b"1"])[0]
+        self.execution = self.fields["execution"][0]
 
     def _strings(self, key):
         return [os.fsdecode(value) for value in self.fields.get(key, ())]
