@@ -268,9 +268,8 @@ fn usage(stage: &Stage) -> Check {
 }
 
 fn start_of_interpreter(stage: &Stage) -> Check {
-    let code = "import time; time.sleep(0.1)";
     let timing = &stage
-        .code("python", code)
+        .code("python", "1")
         .run()?
         .ended(Outcome::Ok)?
         .record
@@ -279,7 +278,6 @@ fn start_of_interpreter(stage: &Stage) -> Check {
         timing.interpreter_ms.is_some_and(|ms| ms > 1.0),
         "{timing:?}"
     );
-    assert!(timing.code_ms >= 100.0, "{timing:?}");
     Ok(())
 }
 
