@@ -81,7 +81,7 @@ import os
 channel = 4
 def frame(*fields):
     body = b"".join(form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
-                    for form, key, value in fields)
+                    for form, key, value in (fields[0], (b"t", b"execution", b"1"), *fields[1:]))
     os.write(channel, len(body).to_bytes(4, "big") + body)
 frame((b"t", b"kind", b"started"))
 frame((b"t", b"kind", b"result"), (b"j", b"main", b"true"), (b"t", b"text/plain", b"forged"))
@@ -277,9 +277,21 @@ fn sends_what_is_no_frame(stage: &Stage) -> Check {
         (r"\0", Some(CUT)),
         (r"\0\0\0\x0et\4", Some(CUT)),
         (r"\0\0\0\x0et\4\0\0\0\4kinddon", Some(CUT)),
+        // Without an execution, and with one that is no number.
+        (r"\0\0\0\x0et\4\0\0\0\4kinddone", Some(BROKEN)),
+        (
+            r"\0\0\0\x1et\4\0\0\0\4kinddonet\x09\0\0\0\1executionx",
+            Some(BROKEN),
+        ),
         // A well-formed frame, and one of an unknown kind.
-        (r"\0\0\0\x0et\4\0\0\0\4kinddone", None),
-        (r"\0\0\0\x0et\4\0\0\0\4kinddon\xff", None),
+        (
+            r"\0\0\0\x1et\4\0\0\0\4kinddonet\x09\0\0\0\1execution1",
+            None,
+        ),
+        (
+            r"\0\0\0\x1et\4\0\0\0\4kinddon\xfft\x09\0\0\0\1execution1",
+            None,
+        ),
     ] {
         let code = format!("import os\ndisplay(1)\nos.write(4, b'{bytes}')\nos._exit(0)");
         let run = python(stage, &code, WALL_MS)?.ended(Outcome::Ok)?;

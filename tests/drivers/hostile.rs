@@ -258,7 +258,7 @@ fn forged_frames_are_no_more_than_their_words() {
         r#"import os
 def frame(kind, *fields):
     body = b""
-    for form, key, value in ((b"t", b"kind", kind), *fields):
+    for form, key, value in ((b"t", b"kind", kind), (b"t", b"execution", b"1"), *fields):
         body += form + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
     os.write(4, len(body).to_bytes(4, "big") + body)
 deep = b"[" * 100_000

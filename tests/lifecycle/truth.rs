@@ -23,6 +23,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("ports-need-landlock-4", ports_need_landlock_4).needs(&[Need::Landlock(4)]),
         scene("strict-refuses-fallbacks", strict_refuses_fallbacks),
         scene("usage", usage),
+        python_scene("the-start-of-an-interpreter-is-timed", start_of_interpreter),
         scene("limits", limits),
     ],
     actors: &[
@@ -262,6 +263,20 @@ fn usage(stage: &Stage) -> Check {
         busy.record.usage.wall_ms >= 190.0,
         "{}",
         busy.record.usage.wall_ms
+    );
+    Ok(())
+}
+
+fn start_of_interpreter(stage: &Stage) -> Check {
+    let timing = &stage
+        .code("python", "1")
+        .run()?
+        .ended(Outcome::Ok)?
+        .record
+        .timing;
+    assert!(
+        timing.interpreter_ms.is_some_and(|ms| ms > 1.0),
+        "{timing:?}"
     );
     Ok(())
 }

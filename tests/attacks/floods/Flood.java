@@ -12,6 +12,7 @@ void field(java.io.DataOutputStream fields, char form, String key, byte[] value)
     fields.write(value);
 }
 field(fields, 't', "kind", "result".getBytes());
+field(fields, 't', "execution", "1".getBytes());
 field(fields, 'j', "a/b", json.toString().getBytes());
 var whole = new java.io.ByteArrayOutputStream();
 new java.io.DataOutputStream(whole).writeInt(body.size());

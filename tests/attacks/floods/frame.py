@@ -5,7 +5,7 @@ def field(form, key, value):
     return form + bytes([len(key)]) + struct.pack(">I", len(value)) + key + value
 
 def frame(kind, *fields):
-    body = b"".join((field(b"t", b"kind", kind),) + fields)
+    body = b"".join((field(b"t", b"kind", kind), field(b"t", b"execution", b"1")) + fields)
     return struct.pack(">I", len(body)) + body
 
 def send(bytes):

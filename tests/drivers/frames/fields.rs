@@ -18,8 +18,9 @@ fn fields_that_nobody_knows_are_left_out() {
         }
         assert_eq!(read([&message(&fields)[..]]), (vec![expected], None));
     }
-    let bytes: [(u8, &[u8], &[u8]); 3] = [
+    let bytes: [(u8, &[u8], &[u8]); 4] = [
         (b't', b"kind", b"result"),
+        (b't', b"execution", b"1"),
         (b't', b"\xff\xfe", b"x"),
         (b't', b"text/\xff", b"x"),
     ];

@@ -3,7 +3,7 @@
 use cell::drivers::frames::{FrameReader, Violation};
 use serde_json::json;
 
-use super::{accepted, kinds, message, read, shown};
+use super::{accepted, framed, kinds, message, read, shown};
 
 #[test]
 fn a_good_frame_of_each_kind_is_told_as_it_is() {
@@ -14,7 +14,7 @@ fn a_good_frame_of_each_kind_is_told_as_it_is() {
 
 #[test]
 fn what_is_no_frame_of_any_kind_ends_the_channel() {
-    let done = message(&[(b't', "kind", b"done")]);
+    let done = framed(b"done", &[]);
     for (mut fields, _) in kinds() {
         let kind = fields[0].2;
         let mut bad = Vec::new();
@@ -29,7 +29,7 @@ fn what_is_no_frame_of_any_kind_ends_the_channel() {
         fields.push((b't', "kind", kind));
         bad.push((message(&fields), Violation::Kind));
         // Its last value, its last key and itself longer than what is there.
-        let good = message(&[(b't', "kind", kind), (b't', "k", b"")]);
+        let good = framed(kind, &[(b't', "k", b"")]);
         let end = good.len();
         for (at, byte) in [(end - 2, 1), (end - 5, 0xff), (end - 6, 2)] {
             let mut bytes = good.clone();
@@ -56,7 +56,7 @@ fn what_is_no_frame_of_any_kind_ends_the_channel() {
 
 #[test]
 fn a_violation_is_final() {
-    let done = message(&[(b't', "kind", b"done")]);
+    let done = framed(b"done", &[]);
     let mut reader = FrameReader::new();
     for bytes in [&b"\0\0\0\0"[..], &done, b""] {
         let end = reader.feed(bytes, |_, frame| panic!("{frame:?}"));
@@ -95,6 +95,7 @@ fn a_frame_cut_at_any_byte_is_whole_fields_or_none() {
             let (frames, end) = read([&bytes[..]]);
             let violation = match length {
                 0 => Some(Violation::Kind),
+                _ if length == ends[0] => Some(Violation::Execution),
                 _ if ends.contains(&length) => None,
                 _ => Some(Violation::Field),
             };
@@ -119,8 +120,7 @@ fn other_kinds_are_unknown() {
     ] {
         assert_eq!(accepted(kind, &[(b'x', "how", b"?")]), "unknown");
     }
-    let [started, future] =
-        ["started", "telepathy"].map(|k| message(&[(b't', "kind", k.as_bytes())]));
+    let [started, future] = [&b"started"[..], b"telepathy"].map(|kind| framed(kind, &[]));
     let stream = [&future[..], &started, &future].concat();
     assert_eq!(
         read([&stream[..]]),
@@ -133,7 +133,7 @@ fn other_kinds_are_unknown() {
 
 #[test]
 fn what_comes_after_the_end_of_the_code_counts_as_well() {
-    let mut stream = message(&[(b't', "kind", b"done")]);
+    let mut stream = framed(b"done", &[]);
     let mut expected = vec![json!("done")];
     for (fields, shown) in kinds() {
         stream.extend(message(&fields));

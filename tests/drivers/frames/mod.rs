@@ -13,6 +13,8 @@ mod random;
 
 type Field<'a> = (u8, &'a str, &'a [u8]);
 
+const EXECUTION: Field<'static> = (b't', "execution", b"1");
+
 fn message<K: AsRef<[u8]>>(fields: &[(u8, K, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (form, key, value) in fields {
@@ -23,6 +25,11 @@ fn message<K: AsRef<[u8]>>(fields: &[(u8, K, &[u8])]) -> Vec<u8> {
         body.extend(*value);
     }
     [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+}
+
+/// A frame of the first execution.
+fn framed(kind: &[u8], fields: &[Field<'_>]) -> Vec<u8> {
+    message(&[&[(b't', "kind", kind), EXECUTION], fields].concat())
 }
 
 /// A frame as the record has it, without fields that hold nothing.
@@ -68,10 +75,8 @@ fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Option<V
 
 /// What a frame of `kind` with these fields becomes; it is no violation.
 fn accepted(kind: &[u8], fields: &[Field<'_>]) -> Value {
-    let mut all = vec![(b't', "kind", kind)];
-    all.extend(fields);
-    let (mut frames, end) = read([&message(&all)[..]]);
-    assert_eq!((frames.len(), end), (1, None), "{all:?}");
+    let (mut frames, end) = read([&framed(kind, fields)[..]]);
+    assert_eq!((frames.len(), end), (1, None), "{fields:?}");
     frames.remove(0)
 }
 
@@ -118,15 +123,19 @@ fn kinds() -> [(Vec<Field<'static>>, Value); 6] {
         ),
         (vec![kind("done")], json!("done")),
     ]
+    .map(|(mut fields, shown)| {
+        fields.insert(1, EXECUTION);
+        (fields, shown)
+    })
 }
 
 /// What a frame of this kind with these fields means.
 fn one(kind: &str, fields: &[Field<'_>]) -> Frame {
-    let mut all = vec![(b't', "kind", kind.as_bytes())];
-    all.extend(fields);
     let mut frames = Vec::new();
     FrameReader::new()
-        .feed(&message(&all), |_, frame| frames.push(frame))
+        .feed(&framed(kind.as_bytes(), fields), |_, frame| {
+            frames.push(frame)
+        })
         .unwrap();
     assert_eq!(frames.len(), 1);
     frames.remove(0)
@@ -307,11 +316,16 @@ fn a_frame_has_the_number_of_its_execution() {
         (b"18446744073709551616", Err(Violation::Execution)),
     ] {
         for (mut fields, _) in kinds() {
-            fields.insert(1, (b't', "execution", number));
+            fields[1].2 = number;
             let mut execution = None;
             let end = FrameReader::new().feed(&message(&fields), |it, _| execution = Some(it));
             assert_eq!((execution, end), (expected.ok(), expected.map(drop)));
         }
+    }
+    for (mut fields, _) in kinds() {
+        fields.remove(1);
+        let (frames, end) = read([&message(&fields)[..]]);
+        assert_eq!((frames.len(), end), (0, Some(Violation::Execution)));
     }
 }
 

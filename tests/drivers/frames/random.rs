@@ -3,7 +3,7 @@
 use cell::drivers::frames::{Displayed, Frame, FrameReader};
 use proptest::prelude::*;
 
-use super::{Field, message, read};
+use super::{Field, framed, read};
 
 /// Bytes that are often, but not always, the protocol.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
@@ -17,18 +17,17 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         r#"\{("[a-z]":(null|\[1,-2e9\]|"é"))?\}"#.prop_map(String::into_bytes),
     ];
     let field = ("[tbjx]", key, value);
-    let frame =
-        (
-            "(started|result|update|clear|error|done|zzz)",
-            proptest::collection::vec(field, 0..6),
-        )
-            .prop_map(|(kind, fields)| {
-                let mut all: Vec<Field<'_>> = vec![(b't', "kind", kind.as_bytes())];
-                all.extend(fields.iter().map(|(form, key, value)| {
-                    (form.as_bytes()[0], key.as_str(), value.as_slice())
-                }));
-                message(&all)
-            });
+    let frame = (
+        "(started|result|update|clear|error|done|zzz)",
+        proptest::collection::vec(field, 0..6),
+    )
+        .prop_map(|(kind, fields)| {
+            let fields: Vec<Field<'_>> = fields
+                .iter()
+                .map(|(form, key, value)| (form.as_bytes()[0], key.as_str(), value.as_slice()))
+                .collect();
+            framed(kind.as_bytes(), &fields)
+        });
     let junk = proptest::collection::vec(any::<u8>(), 0..12);
     proptest::collection::vec(prop_oneof![8 => frame, 1 => junk], 0..8).prop_map(|all| all.concat())
 }

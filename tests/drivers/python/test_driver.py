@@ -37,7 +37,7 @@ class Protocol(unittest.TestCase):
 
     def test_requests_come_until_the_end(self):
         code = (b"b", b"code", b"1"), (b"b", b"name", b"main.py"), (b"b", b"directory", b"/w")
-        os.write(self.requests, encoded(*code, (b"b", b"argument", b"\xff")))
+        os.write(self.requests, encoded(*code, (b"b", b"argument", b"\xff"), (b"b", b"execution", b"1")))
         os.write(self.requests, encoded(*code, (b"b", b"execution", b"2")))
         os.close(self.requests)
         request = self.channel.receive()

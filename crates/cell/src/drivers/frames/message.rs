@@ -177,8 +177,7 @@ impl Message {
             Frame::Update(_) => frame = Frame::Unknown,
             _ => {}
         }
-        // Shims without numbers have one execution.
-        Ok((self.execution.unwrap_or(1), frame))
+        Ok((self.execution.ok_or(Violation::Execution)?, frame))
     }
 }
 

@@ -69,7 +69,7 @@ final class Channel {
             left -= 6 + key.length + value.length;
             request.computeIfAbsent(utf8(key), any -> new ArrayList<>()).add(value);
         }
-        if (request.containsKey("execution")) execution = utf8(request.get("execution").get(0));
+        execution = utf8(request.get("execution").get(0));
         return request;
     }
 

@@ -27,7 +27,9 @@
 //!
 //! # How it works
 //!
-//! Code is evaluated as V8's console evaluates what is typed there
+//! Code without `await`, imports and lexical declarations runs as a script, since
+//! loading the inspector takes milliseconds.
+//! Other code is evaluated as V8's console evaluates what is typed there
 //! (`Runtime.evaluate` with `replMode`, through a session of the inspector within
 //! the process, which opens no port): V8 itself takes care of `await`, and of
 //! declarations that later executions may repeat. Between two executions the event
@@ -52,13 +54,34 @@
 //! tell the supervisor what happened.
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between, file,
-    profile,
+    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between, profile,
 };
 use record::{Category, CodeError};
 
-const JAVASCRIPT_MAIN: DriverFile = file!("javascript.cjs");
-const TYPESCRIPT_MAIN: DriverFile = file!("typescript.cjs");
+/// The driver in one file: the modules, and then the file that starts it.
+macro_rules! driver {
+    ($start:literal: $($module:literal)*) => {
+        DriverFile {
+            path: concat!("/run/cellblock/", $start),
+            content: concat!(
+                include_str!("load.cjs"),
+                "const sources = {\n",
+                $("'./", $module, "'(require, module) {\n", include_str!($module), "},\n",)*
+                "};\n",
+                "(function (require) {\n", include_str!($start), "})(load);\n",
+            ),
+        }
+    };
+    ($start:literal) => {
+        driver!(
+            $start: "console.cjs" "errors.cjs" "evaluate.cjs" "protocol.cjs" "results.cjs"
+                "session.cjs" "stack.cjs" "statements.cjs" "types.cjs"
+        )
+    };
+}
+
+const JAVASCRIPT_MAIN: DriverFile = driver!("javascript.cjs");
+const TYPESCRIPT_MAIN: DriverFile = driver!("typescript.cjs");
 
 /// See the module's documentation.
 pub(super) static JAVASCRIPT: Driver = NODE;
@@ -69,7 +92,7 @@ const NODE: Driver = Driver {
     extensions: &["js", "mjs", "cjs"],
     interpreters: INTERPRETERS,
     flags: &[JAVASCRIPT_MAIN.path],
-    files: FILES,
+    files: &[JAVASCRIPT_MAIN],
     delivery: Delivery::Channel,
     heap: Some(Heap {
         limit: heap,
@@ -97,6 +120,7 @@ pub(super) static TYPESCRIPT: Driver = Driver {
     aliases: &["ts", "ts-node", "tsx"],
     extensions: &["ts", "mts", "cts"],
     flags: &[TYPESCRIPT_MAIN.path],
+    files: &[TYPESCRIPT_MAIN],
     ..NODE
 };
 
@@ -105,19 +129,6 @@ const INTERPRETERS: &[&str] = &[
     "/usr/local/bin/node",
     "/opt/node/bin/node",
     "/usr/bin/nodejs",
-];
-
-const FILES: &[DriverFile] = &[
-    JAVASCRIPT_MAIN,
-    TYPESCRIPT_MAIN,
-    file!("errors.cjs"),
-    file!("evaluate.cjs"),
-    file!("protocol.cjs"),
-    file!("results.cjs"),
-    file!("session.cjs"),
-    file!("stack.cjs"),
-    file!("statements.cjs"),
-    file!("types.cjs"),
 ];
 
 const LAST_WORDS: &[(Category, &str)] = &[

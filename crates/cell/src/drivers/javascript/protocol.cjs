@@ -31,7 +31,7 @@ class Channel {
       (request[body.latin1Slice(at + 6, middle)] ??= []).push(body.subarray(middle, end));
       at = end;
     }
-    this.execution = request.execution?.[0].latin1Slice() ?? '1';
+    this.execution = request.execution[0].latin1Slice();
     return request;
   }
 

@@ -4,15 +4,12 @@ const Module = require('node:module');
 const path = require('node:path');
 const process = require('node:process');
 const { Channel } = require('./protocol.cjs');
-const { Results } = require('./results.cjs');
-const { ErrorReport } = require('./errors.cjs');
 const { evaluate } = require('./evaluate.cjs');
 
 class Session {
   constructor(convert) {
     this.convert = convert;
     this.channel = new Channel(Number(process.argv[2]));
-    this.results = new Results(this.channel);
     this.execution = undefined; // the one whose code runs
     this.last = undefined; // that one, or the one before
     this.status = 0; // of the process, as far as its executions decide
@@ -58,7 +55,7 @@ class Session {
     }
     evaluate(code, execution, {
       end: (value) => {
-        if (value !== undefined) this.results.show(value, true);
+        if (value !== undefined) this.results().show(value, true);
         this.conclude(execution);
       },
       fail: (error, place) => {
@@ -70,7 +67,13 @@ class Session {
     });
   }
 
+  results() {
+    const { Results } = require('./results.cjs');
+    return new Results(this.channel);
+  }
+
   fail(error, place, status = 1) {
+    const { ErrorReport } = require('./errors.cjs');
     new ErrorReport(this.last, error, place).send(this.channel);
     this.status = status;
     if (this.execution) this.conclude(this.execution);
@@ -91,7 +94,7 @@ class Session {
   disguise(request) {
     const directory = request.directory[0].utf8Slice();
     const file = path.resolve(directory, request.name[0].utf8Slice());
-    for (const own of Object.keys(require.cache)) delete require.cache[own];
+    delete Module._cache[process.argv[1]];
     const module = new Module(file, null);
     module.filename = file;
     module.paths = Module._nodeModulePaths(directory);
@@ -105,7 +108,7 @@ class Session {
       exports: module.exports,
       __filename: file,
       __dirname: directory,
-      display: (value, type) => this.results.display(value, type),
+      display: (value, type) => this.results().display(value, type),
     };
     for (const [name, value] of Object.entries(globals)) {
       Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });

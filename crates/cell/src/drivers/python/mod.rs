@@ -43,29 +43,24 @@
 //!
 //! # The modules
 //!
-//! `__main__.py` has the package imported with builtins of its own, which a
-//! program cannot replace, and without the workspace, whose modules would stand in
-//! for Python's. Python compiles what it imports at every start, so only what every
-//! execution needs is imported at once:
-//!
-//! | module | what it does |
-//! |---|---|
-//! | `protocol` | reads requests and writes frames |
-//! | `session`, `source` | execute code |
-//! | `results` | shows values whose repr says all |
-//! | `errors` | reports exceptions, also when memory is short |
-//!
-//! The others are imported when they are first needed:
+//! Python compiles the driver at every start, so it loads only what every execution
+//! needs, and the rest when it is first needed. The modules travel as one file that
+//! `__main__.py` reads at once: they load whatever a program has done to descriptors
+//! and to `sys`. They have builtins of their own, which a program cannot replace, and
+//! import Python's modules without the workspace, whose files would stand in for them.
 //!
 //! | module | when |
 //! |---|---|
+//! | `protocol` reads requests and writes frames | at once |
+//! | `session`, `source` execute code | at once |
+//! | `results` | a value is shown |
 //! | `rich` | a value has more forms than its repr |
 //! | `display` | `display()` has options; updates and clears |
 //! | `tables` | the value is a table, or a figure, whose numbers it makes JSON |
 //! | `hooks` | IPython, matplotlib, PIL or plotly is imported |
 //! | `figures` | pyplot is imported, or a figure shown |
 //! | `ipython` | IPython is imported and not installed |
-//! | `tracebacks` | there is an exception |
+//! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
 //!
 //! Nothing of a package is imported for a result: an object of a class that
@@ -76,7 +71,26 @@ use record::{Category, CodeError};
 
 mod modules;
 
+/// The file that Python runs.
 const MAIN: DriverFile = file!("cellblock_driver/__main__.py");
+
+/// The modules in one file: before each, a form feed and a line with its name.
+macro_rules! modules {
+    ($($name:literal)*) => {
+        concat!($(
+            "\x0c", $name, "\n",
+            include_str!(concat!("cellblock_driver/", $name, ".py")),
+        )*)
+    };
+}
+
+const MODULES: DriverFile = DriverFile {
+    path: "/run/cellblock/cellblock_driver/modules",
+    content: modules!(
+        "display" "errors" "eventloop" "figures" "hooks" "ipython" "protocol" "results"
+        "rich" "session" "source" "tables" "tracebacks"
+    ),
+};
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -89,23 +103,7 @@ pub(super) static DRIVER: Driver = Driver {
         "/opt/python/bin/python3",
     ],
     flags: &["-B", "-X", "utf8", MAIN.path],
-    files: &[
-        MAIN,
-        file!("cellblock_driver/__init__.py"),
-        file!("cellblock_driver/display.py"),
-        file!("cellblock_driver/errors.py"),
-        file!("cellblock_driver/eventloop.py"),
-        file!("cellblock_driver/figures.py"),
-        file!("cellblock_driver/hooks.py"),
-        file!("cellblock_driver/ipython.py"),
-        file!("cellblock_driver/protocol.py"),
-        file!("cellblock_driver/results.py"),
-        file!("cellblock_driver/rich.py"),
-        file!("cellblock_driver/session.py"),
-        file!("cellblock_driver/source.py"),
-        file!("cellblock_driver/tables.py"),
-        file!("cellblock_driver/tracebacks.py"),
-    ],
+    files: &[MAIN, MODULES],
     delivery: Delivery::Channel,
     profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",

@@ -2,69 +2,76 @@
 that come from descriptor 3, and writes frames to descriptor 4."""
 
 import builtins
+import gc
 import sys
-from _frozen_importlib_external import SourceFileLoader, spec_from_file_location
 
 PACKAGE = "cellblock_driver"
 DIRECTORY = __file__.rpartition("/")[0]
 # Packages that expect a window, a browser or a notebook.
 ASSISTED = {"IPython", "PIL", "matplotlib", "plotly"}
 
+# The driver has builtins of its own, since a program may replace or delete those
+# that everything else shares.
+__builtins__ = dict(vars(builtins))
+standard_import = builtins.__import__
 # The path without this directory, where Python looks for a script's own modules.
-STANDARD_PATH = sys.path[1:]
-shared_import = builtins.__import__
+standard_path = [entry for entry in sys.path if entry != DIRECTORY]
+Module = type(sys)
+package = Module(PACKAGE)
 
 
-def standard_import(name, globals=None, locals=None, fromlist=(), level=0):
-    """`import` as the driver's modules have it: a file of the program's never
-    stands in for a module of Python's."""
-    if level or name in sys.modules:
-        return shared_import(name, globals, locals, fromlist, level)
-    program_path, sys.path = sys.path, STANDARD_PATH
+def read_sources():
+    """The sources of the driver's modules by name. They are one file, read at once: a
+    program may leave no descriptor to open others when its error is to be reported."""
+    with open(DIRECTORY + "/modules", "rb") as file:
+        return dict([part.split(b"\n", 1) for part in file.read().split(b"\f")[1:]])
+
+
+def load(name):
+    """A module of the driver."""
+    if not hasattr(package, name):
+        module = Module(PACKAGE + "." + name)
+        module.__file__ = DIRECTORY + "/" + name + ".py"
+        module.__builtins__ = __builtins__
+        exec(compile(sources[name.encode()], module.__file__, "exec"), vars(module))
+        setattr(package, name, module)
+    return getattr(package, name)
+
+
+def driver_import(name, globals=None, locals=None, fromlist=(), level=0):
+    """`import` in the driver's modules. A relative one finds the driver's own, whatever
+    a program has done to `sys`. For any other, a program's file does not stand in
+    for a module of Python's."""
+    if level and name:
+        return load(name)
+    if level:
+        for module in fromlist:
+            load(module)
+        return package
+    if name in sys.modules:
+        return standard_import(name, globals, locals, fromlist)
+    program_path, sys.path = sys.path, standard_path
     try:
-        return shared_import(name, globals, locals, fromlist, level)
+        return standard_import(name, globals, locals, fromlist)
     finally:
         sys.path = program_path
 
 
-class Loader(SourceFileLoader):
-    """Loads a module of the driver with builtins of its own, since a program may
-    replace or delete those that everything else shares."""
-
-    builtins = {**vars(builtins), "__import__": standard_import}
-
-    def exec_module(self, module):
-        module.__builtins__ = self.builtins
-        super().exec_module(module)
-
-
 class Finder:
-    """Finds the driver's modules, wherever `sys.path` leads, and assists with
-    packages that expect a notebook."""
+    """Assists with packages that expect a notebook."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        package, _, module = name.partition(".")
-        if package == PACKAGE:
-            file = f"{DIRECTORY}/{module or '__init__'}.py"
-            return spec_from_file_location(
-                name,
-                file,
-                loader=Loader(name, file),
-                submodule_search_locations=None if module else [DIRECTORY],
-            )
-        if package in ASSISTED:
-            from cellblock_driver import hooks
-
-            return hooks.find_spec(Finder, name, path, target)
+        if name.partition(".")[0] in ASSISTED:
+            return load("hooks").find_spec(Finder, name, path, target)
         return None
 
 
-def main():
-    sys.meta_path.insert(0, Finder)
-    from cellblock_driver.session import Session
-
-    Session(int(sys.argv[1]), STANDARD_PATH).run()
-
-
-main()
+__builtins__["__import__"] = driver_import
+sources = read_sources()
+sys.meta_path.insert(0, Finder)
+session = load("session").Session(int(sys.argv[1]), standard_path)
+# Garbage collection need not look at what Python and the driver consist of, above
+# all not at the end of the process.
+gc.freeze()
+session.run()

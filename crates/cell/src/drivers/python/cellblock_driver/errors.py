@@ -7,10 +7,9 @@ from . import protocol
 from .protocol import TEXT, text
 
 MESSAGE = 64 << 10
-original_excepthook = sys.excepthook
 
 
-def report(kind, value, trace, source, is_parsed):
+def report(kind, value, trace, source, is_parsed, excepthook):
     """Reports an exception; the status that the process would end with."""
     trace = user_frames(trace, source)
     # Without memory even for a traceback, Python chains another one.
@@ -26,7 +25,7 @@ def report(kind, value, trace, source, is_parsed):
     except BaseException:
         pass  # the brief form has to do
     is_sent = protocol.channel.send("error", *fields)
-    if not is_sent or sys.excepthook is not original_excepthook:
+    if not is_sent or sys.excepthook is not excepthook:
         try:
             sys.excepthook(kind, value, trace)
         except Exception:

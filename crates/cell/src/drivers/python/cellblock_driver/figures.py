@@ -5,7 +5,7 @@ import io
 import sys
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from . import results
+from . import results, session
 from .rich import attempt
 from .tables import clip, plain
 
@@ -49,7 +49,7 @@ def show_rest():
         pass
 
 
-results.before_done.append(show_rest)
+session.before_done.append(show_rest)
 
 
 def pyplot_figures():

@@ -4,7 +4,7 @@ imported."""
 import os
 import sys
 
-from . import results
+from . import results, session
 
 
 def find_spec(own, module, *where):
@@ -79,7 +79,7 @@ def real_ipython(module):
     from . import display
 
     functions = display.update_display, display.publish_display_data, display.clear_output
-    for function in (results.display, *functions):
+    for function in (session.display, *functions):
         if hasattr(module, function.__name__):
             setattr(module, function.__name__, function)
 

@@ -6,7 +6,7 @@ from html import escape
 from _frozen_importlib import ModuleSpec
 
 from .display import DisplayHandle, clear_output, display_with, publish_display_data, update_display
-from .results import display
+from .session import display
 
 
 class DisplayObject:

@@ -6,6 +6,7 @@ import os
 from os import fstat, getpid, read, write  # a program may replace those of `os`
 
 TEXT, BYTES, JSON = b"t", b"b", b"j"  # the types of fields
+LONGEST = 64 << 20  # bytes of a request
 
 
 def text(value, limit):
@@ -30,7 +31,7 @@ class Request:
         self.name = self._strings("name")[0]
         self.directory = self._strings("directory")[0]
         self.arguments = self._strings("argument")
-        self.execution = self.fields.get("execution", [b"1"])[0]
+        self.execution = self.fields["execution"][0]
 
     def _strings(self, key):
         return [os.fsdecode(value) for value in self.fields.get(key, ())]
@@ -63,10 +64,10 @@ class Channel:
 
     def receive(self):
         """The next request, or None at the end."""
-        length = self._read(4)
-        if not length:
-            return None
-        body = self._read(int.from_bytes(length, "big"))
+        length = int.from_bytes(self._read(4), "big")
+        if not 0 < length <= LONGEST:
+            return None  # the end, or what a program itself wrote to the pipe
+        body = self._read(length)
         if not body:
             raise SystemExit("cellblock: the request ends early")
         request = Request(body)

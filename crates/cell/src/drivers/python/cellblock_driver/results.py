@@ -1,7 +1,5 @@
 """Results, and the simple ones: those whose repr says all."""
 
-import sys
-
 from . import protocol
 from .protocol import TEXT, text
 
@@ -9,8 +7,6 @@ LIMIT = 8 << 20  # bytes of one format
 MAIN = TEXT, "main", b"1"  # marks the value of a last expression
 # Types of which every value is shown by its repr alone.
 PLAIN = {bool, bytes, complex, dict, float, frozenset, int, list, range, set, str, tuple}
-
-before_done = []  # functions that show what the code has left open
 
 
 def show(value, main=False):
@@ -37,24 +33,3 @@ def plain_fields(value):
     except Exception:
         return None
     return [(TEXT, "text/plain", plain)] if len(plain) < LIMIT else None
-
-
-def display(*values, **options):
-    """Shows each value as a result of its own, in its richest forms."""
-    if options:
-        from .display import display_with
-
-        return display_with(values, **options)
-    for value in values:
-        show(value)
-
-
-def finish():
-    """Brings out what an execution has shown, drawn and printed."""
-    for function in before_done:
-        function()
-    for name in "stdout", "stderr":
-        try:
-            getattr(sys, name).flush()
-        except Exception:
-            pass  # closed, or not there; Python itself reports it at its end

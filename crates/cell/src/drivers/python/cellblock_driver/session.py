@@ -6,8 +6,10 @@ import sys
 from _signal import SIG_IGN, SIGINT, signal  # `signal` itself takes a millisecond to import
 from sys import exc_info
 
-from . import errors, protocol, results
+from . import protocol
 from .source import Source, is_coroutine
+
+before_done = []  # functions that show what the code has left open
 
 
 class Session:
@@ -18,7 +20,8 @@ class Session:
         self.status = 0
         self.event_loop = None
         self.reserve = None
-        builtins.display = results.display
+        self.excepthook = sys.excepthook
+        builtins.display = display
         if sys.stdout is not None:
             sys.stdout.reconfigure(line_buffering=True)
 
@@ -31,7 +34,9 @@ class Session:
         finally:
             if self.event_loop:
                 self.event_loop.close()
-        raise SystemExit(self.status)
+            self.main = None  # as in plain Python, garbage collection may take it
+        if self.status:
+            raise SystemExit(self.status)
 
     def requests(self):
         while True:
@@ -57,25 +62,31 @@ class Session:
             is_parsed = True
             value = self.evaluate(codes)
             if value is not None:
+                from . import results
+
                 results.show(value, main=True)
         except SystemExit:
             raise
         except BaseException:
             self.reserve = None
-            self.status = errors.report(*exc_info(), source, is_parsed)
+            from . import errors
+
+            self.status = errors.report(*exc_info(), source, is_parsed, self.excepthook)
         finally:
-            results.finish()
+            self.finish()
             self.channel.send("done")
 
     def enter(self, request):
         """Makes the process look as if Python had been started with this code."""
         sys.argv = [request.name, *request.arguments]
-        if self.main is not None:
-            # Functions of earlier executions keep their names and their sources.
-            source = Source(request.code, "%s[%s]" % (request.name, request.execution.decode()))
-            source.remember()
-            return source
         source = Source(request.code, request.name)
+        if self.main is not None:
+            from . import tracebacks
+
+            # Functions of earlier executions keep their names and their sources.
+            source.name += "[%s]" % request.execution.decode()
+            tracebacks.remember(source)
+            return source
         self.main = type(sys)("__main__")
         vars(self.main).update(
             __builtins__=builtins,
@@ -97,3 +108,25 @@ class Session:
         for code in codes:
             value = eval(code, scope)
         return value
+
+    def finish(self):
+        """Brings out what an execution has shown, drawn and printed."""
+        for function in before_done:
+            function()
+        for name in "stdout", "stderr":
+            try:
+                getattr(sys, name).flush()
+            except Exception:
+                pass  # closed, or not there; Python itself reports it at its end
+
+
+def display(*values, **options):
+    """Shows each value as a result of its own, in its richest forms."""
+    if options:
+        from .display import display_with
+
+        return display_with(values, **options)
+    from . import results
+
+    for value in values:
+        results.show(value)

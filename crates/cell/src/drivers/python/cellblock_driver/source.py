@@ -1,9 +1,8 @@
 """The code of one execution."""
 
-import _ast  # not `ast`, which takes milliseconds to import
-from _frozen_importlib_external import decode_source
-
-OPTIONS = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+# The options of compile(); importing them from `ast` takes milliseconds.
+ONLY_AST = 0x400
+TOP_LEVEL_AWAIT = 0x2000
 FUTURE = 0x1FE0000  # the flags of `from __future__ import …`
 
 
@@ -19,15 +18,16 @@ class Source:
     def compile(self):
         """Code objects to evaluate in turn. The last one is an expression's if the
         code ends in one that no semicolon silences, as in Jupyter."""
-        tree = compile(self.code, self.name, "exec", OPTIONS | _ast.PyCF_ONLY_AST, True)
+        tree = compile(self.code, self.name, "exec", TOP_LEVEL_AWAIT | ONLY_AST, True)
         last = tree.body[-1] if tree.body else None
-        if not isinstance(last, _ast.Expr) or self._semicolon_follows(last):
-            return [compile(tree, self.name, "exec", OPTIONS, True)]
+        if type(last).__name__ != "Expr" or self._semicolon_follows(last):
+            return [compile(tree, self.name, "exec", TOP_LEVEL_AWAIT, True)]
         tree.body.pop()
-        statements = compile(tree, self.name, "exec", OPTIONS, True)
-        future = statements.co_flags & FUTURE
-        expression = _ast.Expression(last.value)
-        return [statements, compile(expression, self.name, "eval", OPTIONS | future, True)]
+        statements = compile(tree, self.name, "exec", TOP_LEVEL_AWAIT, True)
+        options = TOP_LEVEL_AWAIT | statements.co_flags & FUTURE
+        expression = compile("None", self.name, "eval", ONLY_AST)
+        expression.body = last.value
+        return [statements, compile(expression, self.name, "eval", options, True)]
 
     def _semicolon_follows(self, last):
         lines = self.code.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -36,15 +36,6 @@ class Source:
 
     def get_source(self, module=None):
         """The code as text. `linecache` and `inspect` ask the loader of `__main__`."""
-        try:
-            return decode_source(self.code)
-        except (LookupError, SyntaxError, UnicodeError):
-            return self.code.decode("utf-8", "replace")
+        from .tracebacks import decoded
 
-    def remember(self):
-        """Lets `linecache` know the code, which is in no file."""
-        import linecache
-
-        lines = self.get_source().splitlines(True)
-        linecache.cache[self.name] = (len(self.code), None, lines, self.name)
-        return lines
+        return decoded(self.code)
