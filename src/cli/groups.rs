@@ -33,7 +33,7 @@ pub(super) struct Call {
     /// flags win over it
     #[arg(long, value_name = "FILE|-", help_heading = "Request")]
     pub spec: Option<PathBuf>,
-    /// Take what runs from a JSON request of somebody else, in a file or on standard
+    /// Take what runs from a JSON request of an untrusted party, in a file or on standard
     /// input (-); all that it does not say stays as the options have it, and host
     /// paths, higher limits and weaker layers are refused (cellblock-request(5))
     #[arg(long, value_name = "FILE|-", help_heading = "Request")]

@@ -20,7 +20,7 @@ use record::error::{Result, SetupError, Step};
 pub struct Options {
     /// The spec file.
     pub spec: Option<PathBuf>,
-    /// The request of somebody else.
+    /// The request of an untrusted party.
     pub request: Option<PathBuf>,
     /// The profile to build on.
     pub policy: Option<String>,

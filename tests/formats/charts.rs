@@ -109,7 +109,7 @@ fn what_has_no_place_in_a_chart_is_noted() {
     for kind in [json!(5), json!("radar"), Value::Null] {
         let given = json!({"type": kind, "title": 7, "elements": [1, "x"], "more": true});
         let expected = json!({"type": "unknown", "title": "", "elements": [1, "x"], "more": true});
-        let note = json!(["chart: its type is none of E2B's"]);
+        let note = json!(["chart: E2B has no such type"]);
         assert_eq!(chart(given), (expected, note));
     }
     for given in [json!(null), json!("line"), json!([1])] {
@@ -132,7 +132,7 @@ fn what_has_no_place_in_a_chart_is_noted() {
         "elements": [{"type": "unknown", "title": "", "elements": []}]
     });
     let notes = json!([
-        "chart: its type is none of E2B's",
+        "chart: E2B has no such type",
         "chart: left out, it is no object",
         "chart: 1 of 2 elements"
     ]);

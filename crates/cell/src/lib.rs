@@ -1,32 +1,23 @@
-//! cellblock runs code that nobody should trust.
+//! Runs a program in a cell: from a specification to a record.
 //!
-//! # Theory of operation
+//! A request travels through these modules, in this order:
 //!
-//! A caller's wish travels through these modules, in this order:
-//!
-//! 1. [`cli`] reads the command line: syntax only.
-//! 2. [`spec`] merges policy profile, spec file and flags into one validated
+//! 1. [`spec`] merges policy profile, spec file and flags into one valid
 //!    [`spec::Spec`]. Nothing on the host has been touched.
-//! 3. [`probe`] learns what this kernel and host can do ([`probe::HostFacts`]).
-//! 4. [`plan`] resolves the spec against those facts: a [`plan::Plan`] is pure
-//!    data, printed by `cellblock plan`, tested without privileges.
-//! 5. [`launch`] clones the cell's init into new namespaces and a cgroup, maps
-//!    ids, and waits for its report.
-//! 6. `child` runs inside: an ordered list of steps that ends in `execve`.
-//! 7. [`Cell`] is the object outside: it has executions, and an end. Its loop
-//!    watches output, limits and denials.
-//! 8. `supervise::verdict` turns the evidence into an outcome, and [`run`] writes
-//!    the record.
+//! 2. [`probe`] finds out what this kernel and host can do ([`probe::HostFacts`]).
+//! 3. [`plan`] resolves the spec against those facts: a [`plan::Plan`] is pure data,
+//!    printed by `cellblock plan`, tested without privileges.
+//! 4. `launch` clones the cell's init into new namespaces and a cgroup, and maps ids.
+//! 5. `child` runs inside: an ordered list of steps that ends in execve(2).
+//! 6. `supervise` is the [`Cell`]: its executions, limits, denials and end; and the
+//!    verdict on them.
+//! 7. [`run`] calls all of these and writes the record.
 //!
-//! Three processes take part: the *supervisor* (this process, the caller's
-//! uid), the cell's *init* (pid 1 inside; sets up, then reaps; never runs the
-//! caller's code) and the *program* (pid 2 and its children).
+//! Three processes take part: the *supervisor* (this process, with the caller's uid),
+//! the cell's *init* (pid 1 inside; it sets up and reaps, and never runs the caller's
+//! code) and the *program* (pid 2 and its children).
 //!
-//! Beside it, [`import`] and [`rootfs`] prepare the directory trees that cells
-//! see, from sources that are unpacked by [`archive`]; `workspace` reads what a
-//! workspace starts with and collects what is left in it.
-//!
-//! Dependencies point down this list only; `tests/architecture.rs` checks it.
+//! ARCHITECTURE.md has the details; `tests/architecture.rs` checks the order of modules.
 
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -62,7 +62,7 @@ pub fn read<'a>(media_type: &str, form: &'a Form) -> Result<Picture<'a>, String>
             base64,
             size: bytes.len() as u64,
         }),
-        false => Err(format!("{media_type}: its bytes are none")),
+        false => Err(format!("{media_type}: its bytes have another format")),
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
             complaints,
             [
                 "image/png: it is not valid base64",
-                "image/jpeg: its bytes are none",
+                "image/jpeg: its bytes have another format",
                 "image/webp: it is no base64 text",
             ]
         );

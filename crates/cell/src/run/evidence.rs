@@ -8,7 +8,7 @@ use crate::launch::Running;
 use crate::plan::Plan;
 use crate::spec::Bytes;
 use crate::supervise::disks::{Shortage, hold_file_of};
-use crate::supervise::verdict::{End, Exhausted, FullTmpfs, Stop};
+use crate::supervise::evidence::{End, Exhausted, FullTmpfs, Stop};
 use crate::supervise::{Measured, Observed};
 use record::stream::Text;
 use record::{Category, Usage};

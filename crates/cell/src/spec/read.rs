@@ -30,7 +30,7 @@ impl Format {
     }
 }
 
-/// So many problems of one file are enough to read at once.
+/// The most problems of one file that are reported at once.
 const MANY: usize = 50;
 
 /// Reads a document. Pure: nothing on the host is looked at.

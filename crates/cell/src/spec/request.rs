@@ -1,7 +1,7 @@
-//! A request from somebody else.
+//! A request from an untrusted party.
 //!
 //! A command line, a spec file and a profile are the caller's own: they may name host
-//! paths and give up security layers. A request comes from somebody whom the caller
+//! paths and give up security layers. A request comes from a party whom the caller
 //! does not trust with the host. Its type lists everything that it can say: what runs,
 //! with what input, and lower limits. All else stays as the caller has it.
 
@@ -30,11 +30,11 @@ const LONGEST_STDIN: Bytes = Bytes::mib(1);
 pub enum Trust {
     /// The caller, who may do what cellblock may do.
     Caller,
-    /// Somebody else, who may choose what runs and lower limits.
+    /// An untrusted party, which may choose the program and lower limits.
     Remote,
 }
 
-/// What somebody else asks the caller to run.
+/// What an untrusted party asks the caller to run.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RemoteRequest {

@@ -47,7 +47,7 @@ pub enum Origin {
     Stdin,
     /// The command line.
     Flags,
-    /// A request from somebody else.
+    /// A request from an untrusted party.
     Request,
 }
 

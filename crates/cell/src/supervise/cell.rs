@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 use super::capture::Capture;
+use super::evidence::Stop;
 use super::meter::Meter;
-use super::verdict::Stop;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{BlockedSignals, Denials, DriverReport, Execution, Observed, Observer, Parent};
 use crate::child::report::Command;

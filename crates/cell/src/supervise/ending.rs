@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use super::Grace;
+use super::evidence::Stop;
 use super::proc::used_so_far;
-use super::verdict::Stop;
 use super::watch::{Phase, SETUP_DEADLINE, Watch};
 use crate::child::report::Command;
 use crate::launch::END_DEADLINE;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::verdict::{Evidence, Exhausted, FullTmpfs, Place};
+use super::evidence::{Evidence, Exhausted, FullTmpfs, Place};
 use super::{category, modules, programs};
 use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};

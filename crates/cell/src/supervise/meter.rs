@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::evidence::Stop;
 use super::proc::{Process, descendants};
-use super::verdict::Stop;
 use crate::launch::Running;
 use crate::launch::cgroup::CellCgroup;
 use crate::plan::Plan;

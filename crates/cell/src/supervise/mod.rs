@@ -21,8 +21,8 @@ mod denials;
 pub(crate) mod disks;
 mod driver;
 mod ending;
+pub(crate) mod evidence;
 mod explain;
-mod measured;
 mod meter;
 mod modules;
 mod poll_set;
@@ -40,9 +40,9 @@ pub use cell::{Cell, Frozen, Request};
 pub(crate) use denials::Denials;
 pub(crate) use disks::Disks;
 pub(crate) use driver::DriverReport;
-pub(crate) use measured::Measured;
+pub(crate) use evidence::Measured;
+use evidence::Stop;
 pub use signals::{BlockedSignals, Parent};
-use verdict::Stop;
 
 /// A captured stream; its number is the place in [`Execution::output`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Advice about a module that the code imports and the cell lacks.
 
-use super::verdict::Place;
+use super::evidence::Place;
 use crate::drivers::Provider;
 
 /// What to do about the missing module that an exception's message names; the

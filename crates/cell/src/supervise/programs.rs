@@ -1,7 +1,7 @@
 //! Advice about a program that the code starts and the cell lacks.
 
+use super::evidence::Place;
 use super::modules::{base, rootfs_words, shown_rootfs};
-use super::verdict::Place;
 use crate::drivers::Driver;
 use record::CodeError;
 

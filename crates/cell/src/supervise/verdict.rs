@@ -1,7 +1,7 @@
 //! Turns the evidence of how a cell ended into the record's verdict.
 //!
 //! What cellblock did comes first (it ended the cell, so the program's end says
-//! little), then what was measured ([`super::Measured`]), then how the program ended.
+//! little), then what was measured ([`super::evidence::Measured`]), then how the program ended.
 //! What the code says of itself (an exception, its last words, a signal that it
 //! may have sent itself) makes no outcome by itself: `memory`, `processes`,
 //! `disk` and `timeout` need a figure that shows the limit. Without one the
@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
+use super::evidence::{End, Evidence, FullTmpfs, Stop};
 use super::explain::{
     claim, denials, exception_context, full_context, internal_context, limit_signal, setup_context,
     signal_meaning, signal_name, status_meaning,
@@ -22,10 +23,6 @@ use crate::spec::Limits;
 use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};
 use record::{Category, CodeError, Denied, Outcome};
-
-mod evidence;
-
-pub(crate) use evidence::{End, Evidence, Exhausted, FullTmpfs, Place, Stop};
 
 /// Exit code for a time limit, as timeout(1) has it.
 const TIMED_OUT: i32 = 124;

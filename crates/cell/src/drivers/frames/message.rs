@@ -3,8 +3,27 @@
 use record::json::{Form, Json, length_in_json};
 use record::{CodeError, ResultItem};
 
-use super::reader::Violation;
 use super::text::{Base64Encoder, JsonDecoder, JsonKind, TextDecoder};
+
+/// Bytes of the longest frame; a driver sends a few forms of 8 MiB at most.
+pub(super) const FRAME_CAP: usize = 64 << 20;
+
+/// The bytes are not the protocol, and nothing after them can be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A frame announces more than the cap.
+    #[error("a frame of {0} bytes, and at most {FRAME_CAP} are allowed")]
+    Long(usize),
+    /// A field reaches beyond its frame.
+    #[error("a field that reaches beyond its frame")]
+    Field,
+    /// A frame that does not begin with its kind.
+    #[error("a frame without a kind")]
+    Kind,
+    /// A frame whose execution is not a number.
+    #[error("a frame of an execution without a number")]
+    Execution,
+}
 
 /// Bytes of one result in JSON. It holds the longest form of each kind: text
 /// counts twice, since the record has `text` besides the form.

@@ -48,8 +48,8 @@ mod message;
 mod reader;
 mod text;
 
-pub use message::{Displayed, Frame};
-pub use reader::{FrameReader, Violation};
+pub use message::{Displayed, Frame, Violation};
+pub use reader::FrameReader;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -6,29 +6,10 @@
 
 use std::mem;
 
-use super::message::{Frame, Message, Value};
+use super::message::{FRAME_CAP, Frame, Message, Value, Violation};
 
-/// Bytes of the longest frame; a driver sends a few forms of 8 MiB at most.
-const FRAME_CAP: usize = 64 << 20;
 /// Bytes of a field before its key.
 const HEAD: usize = 6;
-
-/// The bytes are not the protocol, and nothing after them can be understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    /// A frame announces more than the cap.
-    #[error("a frame of {0} bytes, and at most {FRAME_CAP} are allowed")]
-    Long(usize),
-    /// A field reaches beyond its frame.
-    #[error("a field that reaches beyond its frame")]
-    Field,
-    /// A frame that does not begin with its kind.
-    #[error("a frame without a kind")]
-    Kind,
-    /// A frame whose execution is not a number.
-    #[error("a frame of an execution without a number")]
-    Execution,
-}
 
 /// Takes bytes as they arrive and gives frames.
 #[derive(Debug, Default)]

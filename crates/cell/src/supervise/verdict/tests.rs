@@ -1,7 +1,7 @@
 use crate::drivers::find;
 use proptest::prelude::*;
 
-use super::super::Measured;
+use super::super::evidence::{Exhausted, Measured, Place};
 use super::*;
 use crate::spec::Bytes;
 use crate::spec::{OnOutput, TmpfsLimit};

@@ -97,7 +97,7 @@ pub(super) fn of(given: &Value, notes: &mut Vec<String>) -> Option<Map<String, V
         .unwrap_or_default();
     let known = fields_of(kind);
     if known.is_none() {
-        notes.push("chart: its type is none of E2B's".to_owned());
+        notes.push("chart: E2B has no such type".to_owned());
         chart.insert("type".to_owned(), "unknown".into());
     }
     let (groups, of_element) = known.unwrap_or((&[PLAIN], &[]));

@@ -1,10 +1,9 @@
-//! What a verdict rests on.
+//! The evidence on which a verdict rests.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::super::Measured;
 use crate::drivers::Driver;
 use crate::spec::{Bytes, Limits};
 use record::error::SetupError;
@@ -116,4 +115,36 @@ pub(crate) enum Exhausted {
     Space(Bytes),
     /// Room for files and directories.
     Inodes(u64),
+}
+
+/// The limits that a run hit, as measured; `None` where nothing measures it. The outcome
+/// and every `hit` rest on this; the code's own reports are only quoted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// CPU time against its limit.
+    pub cpu_time: Option<bool>,
+    /// The CPU time used.
+    pub cpu_used: Option<Duration>,
+    /// Memory: the kernel killed a process for it, or the watchdog measured more.
+    pub memory: Option<bool>,
+    /// Whether the next allocation would be refused: by RLIMIT_DATA, or by an
+    /// interpreter that limits its own heap.
+    pub memory_short: bool,
+    /// The most memory in use, as measured.
+    pub memory_peak: Option<Bytes>,
+    /// Processes and threads.
+    pub processes: Option<bool>,
+    /// Whether the kernel counted a refused one.
+    pub forks_refused: bool,
+    /// A file as large as the limit allows.
+    pub file_size: Option<bool>,
+    /// The tmpfs that were out of space or inodes at a reading.
+    pub disks: Vec<FullTmpfs>,
+}
+
+impl Measured {
+    /// The tmpfs that were full at the end.
+    pub(crate) fn full_at_end(&self) -> Vec<&FullTmpfs> {
+        self.disks.iter().filter(|disk| disk.at_end).collect()
+    }
 }
