@@ -198,7 +198,7 @@ impl Tool {
 /// The uid outside that programs in cells have.
 pub(crate) fn cell_uid() -> Result<u32> {
     let spec = Tool::new("true", ["true"]).spec()?;
-    Ok(run::resolve(&spec)?.plan.ids.outer_uid)
+    Ok(run::resolve(&spec)?.plan.outer_uid())
 }
 
 /// Messages of tools about a full disk.

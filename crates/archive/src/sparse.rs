@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 
 use super::sink::Refusal;
 
-/// Bytes written at once. So many zeros become a hole.
+/// Bytes written at once. A block of zeros of this size becomes a hole.
 const PIECE: u64 = 64 << 10;
 
 /// The most pieces that a map of holes may have, since it is read into memory.

@@ -33,7 +33,7 @@ pub struct HostFacts {
     pub pid: u32,
     /// The number of CPUs that this process may use.
     pub cpus: usize,
-    /// The Landlock ABI; 0 where there is none.
+    /// The Landlock ABI; 0 without Landlock.
     pub landlock_abi: u32,
     /// For a caller with uid 0: ids of this user namespace that exist, as
     /// (first id here, the same id one level up, count).

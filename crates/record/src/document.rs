@@ -33,10 +33,10 @@ pub struct Record {
     pub outcome: Outcome,
     /// The exit status: the program's own; 124 for a time limit; 125 when the cell
     /// could not be set up; 126 or 127 when the program could not be executed;
-    /// 128+n for signal n. A program can use these numbers too: `outcome` tells
-    /// the cases apart.
+    /// 128+n for signal n. A program can use these numbers too: `outcome`
+    /// distinguishes the cases.
     pub exit_code: i32,
-    /// The signal that ended the program, such as `SIGSEGV`, whoever sent it.
+    /// The signal that ended the program, such as `SIGSEGV`, even if cellblock sent it.
     pub signal: Option<String>,
     /// Seconds of real time from the program's start to its end.
     pub execution_time: f64,
@@ -55,7 +55,7 @@ pub struct Record {
     /// when it was passed through.
     #[schemars(with = "Option<String>")]
     pub stdout: Option<Text>,
-    /// What the program wrote to stderr; likewise.
+    /// What the program wrote to stderr, in the same form.
     #[schemars(with = "Option<String>")]
     pub stderr: Option<Text>,
     /// The kept bytes of stdout, present only when they are not valid UTF-8.

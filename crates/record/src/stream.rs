@@ -88,7 +88,7 @@ impl Text {
         is_whole.then(|| std::str::from_utf8(&self.0.head).ok())?
     }
 
-    /// Its last so many bytes, for a reader; nothing from before a gap.
+    /// Its last bytes, at most this many; nothing from before a gap.
     pub fn end(&self, most: usize) -> String {
         let part = match self.0.tail.is_empty() {
             true => &self.0.head,

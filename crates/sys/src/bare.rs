@@ -41,7 +41,7 @@ pub(super) unsafe fn bare(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isi
 /// `argument` and ends with what that returns.
 ///
 /// # Safety
-/// `args` must name a stack that nobody else uses until the process has ended.
+/// `args` must name a stack that no other code uses until the process has ended.
 /// `entry` must do nothing but bare system calls on memory that stays valid as
 /// long, and must not panic.
 pub(super) unsafe fn start(

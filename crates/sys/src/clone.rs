@@ -75,7 +75,7 @@ fn sides(pid: usize, pidfd: libc::c_int) -> Fork {
     }
     Fork::Parent {
         pid: Pid::from_raw(pid as libc::pid_t),
-        // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
+        // SAFETY: the kernel has just stored a new descriptor that no other value owns.
         pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
     }
 }

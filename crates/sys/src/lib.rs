@@ -43,7 +43,7 @@ unsafe fn syscall<const N: usize>(number: libc::c_long, args: [usize; N]) -> Res
     Errno::result(result).map(|value| value as usize)
 }
 
-/// The same for a system call that returns a new descriptor.
+/// Runs a system call that returns a new descriptor.
 ///
 /// # Safety
 /// As for [`syscall`]; the call's result must be a descriptor.

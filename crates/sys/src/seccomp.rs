@@ -41,7 +41,7 @@ pub fn install(filter: &[Instruction]) -> Result<(), Errno> {
 /// The error number of seccomp(2); EBUSY when an outer sandbox already listens.
 pub fn install_with_listener(filter: &[Instruction]) -> Result<OwnedFd, Errno> {
     let fd = load(filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
-    // SAFETY: just returned by the kernel; nobody else owns it.
+    // SAFETY: just returned by the kernel; no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 

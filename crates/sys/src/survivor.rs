@@ -30,7 +30,7 @@ pub struct Survivor {
     _stack: Vec<u128>,
 }
 
-/// What the survivor needs; nobody writes to it.
+/// The survivor's data, which is never written to.
 #[derive(Debug)]
 struct Task {
     /// Readable when this process is dead.

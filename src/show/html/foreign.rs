@@ -1,9 +1,9 @@
-//! HTML that code made, in a page that trusts nobody.
+//! HTML that the code made, in a page that does not trust it.
 //!
 //! The frame has no right at all (`sandbox=""`): no scripts, no forms, no way out
 //! of it. It inherits the page's policy, so that it loads nothing. Yet browsers
 //! look up or connect to hosts ahead of what they then refuse: for hints (`link`),
-//! and for frames within the frame. That alone would tell such a host that the
+//! and for frames within the frame. That alone would show such a host that the
 //! page was read, and could carry data in a name. So only elements that show
 //! something keep their names; with another one they have no meaning. No element
 //! comes into being whose tag is not spelled out, so this needs no parser.

@@ -1,6 +1,6 @@
 //! A record as one page of HTML that needs nothing else.
 //!
-//! Most of a record comes out of a cell, and whoever opens the page has more to
+//! Most of a record comes out of a cell, and the reader of a page has more to
 //! lose than a terminal. So there are three walls. Everything goes through
 //! [`Markup`], which escapes it. The page's policy allows no script, no
 //! connection, no frame and no form. HTML that the code made, the only thing that

@@ -14,14 +14,14 @@ pub(super) fn text(report: &Report, colour: bool) -> String {
     );
     let names = report.checks.iter().map(|check| check.name.len());
     let column = names.max().unwrap_or(0);
-    let mut told: Vec<&str> = Vec::new();
+    let mut shown: Vec<&str> = Vec::new();
     for check in &report.checks {
         line(&mut out, check, column, colour);
         for fix in &check.fixes {
-            if told.contains(&fix.as_str()) {
+            if shown.contains(&fix.as_str()) {
                 continue;
             }
-            told.push(fix);
+            shown.push(fix);
             wrapped(&mut out, "  fix: ", fix);
         }
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_aligned_and_a_fix_is_told_once() {
+    fn lines_are_aligned_and_a_fix_is_shown_once() {
         let failed = |name: &str| {
             let error = SetupError::os(Step::Hostname, "sethostname", nix::errno::Errno::EPERM);
             let mut check = Check::fails(name, error, &Facts::default());

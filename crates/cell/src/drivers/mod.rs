@@ -80,7 +80,7 @@ pub struct Driver {
     /// The prepared rootfs for the language, if the store has it and the caller
     /// names none.
     pub rootfs: &'static str,
-    /// How its exceptions tell the category of an error.
+    /// How its exceptions map to the category of an error.
     pub(crate) exceptions: Exceptions,
     /// What the interpreter, or a tool of the language, writes to a standard
     /// stream before it gives up for lack of something.
@@ -171,7 +171,7 @@ impl Heap {
     }
 }
 
-/// How exceptions tell the category of an error.
+/// How exceptions map to the category of an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exceptions {
     /// Parts of messages, in lower case, that say more than the class.

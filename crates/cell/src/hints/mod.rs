@@ -33,7 +33,7 @@ pub(crate) fn complete(mut error: SetupError, plan: &Plan) -> SetupError {
     error
 }
 
-/// The same for an error from before there is a plan.
+/// Explains an error that occurred before there is a plan.
 pub fn explain(mut error: SetupError) -> SetupError {
     if error.hint.is_none() && error.step >= Step::Clone {
         error.hint = hint(&error, Concern::Cell, &Facts::gather());

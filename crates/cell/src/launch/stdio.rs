@@ -91,7 +91,7 @@ fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
         required,
     };
     Ok(match kind {
-        // Nobody else can open a deleted file: there is nothing to protect.
+        // No other process can open a deleted file, so it needs no protection.
         SFlag::S_IFREG if access == OFlag::O_RDONLY && stat.st_nlink > 0 => Some(shield(is_owned)),
         // A container's terminal may have no name inside.
         SFlag::S_IFCHR if is_owned => Some(shield(false)),

@@ -15,14 +15,14 @@ const OUTER_BASE: u32 = 0x7100_0000;
 
 /// Uids and gids of the program. Inside, they are the only ones mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Ids {
+pub(crate) struct Ids {
     /// Uid inside.
     pub inner_uid: u32,
     /// Gid inside.
     pub inner_gid: u32,
     /// The uid that this is in the supervisor's user namespace; never 0 of the host's.
     pub outer_uid: u32,
-    /// The same for the gid.
+    /// The gid outside the cell.
     pub outer_gid: u32,
     /// Whether the supervisor may map other ids than its own, and init must
     /// leave its groups.

@@ -14,7 +14,7 @@ const NEWEST_ABI: u32 = 9;
 
 /// What Landlock enforces on init and program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LandlockPlan {
+pub(crate) struct LandlockPlan {
     /// The ABI: the newest that kernel and cellblock share.
     pub abi: u32,
     /// What may be done beneath which path; all else is denied.
@@ -27,7 +27,7 @@ pub struct LandlockPlan {
 
 /// What may be done beneath a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LandlockRule {
+pub(crate) struct LandlockRule {
     /// Absolute path inside.
     pub path: PathBuf,
     /// What may be done there.
@@ -37,7 +37,7 @@ pub struct LandlockRule {
 /// Sets of access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub(crate) enum Access {
     /// Read files and list directories.
     Read,
     /// The same, and execute.

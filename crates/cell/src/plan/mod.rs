@@ -21,61 +21,61 @@ mod rlimits;
 mod scratch;
 pub mod seccomp;
 
-pub use ids::Ids;
-pub use landlock::{Access, LandlockPlan, LandlockRule};
-pub use mounts::{Mount, MountKind, Seal, Source};
-pub use program::{Program, Request as ProgramRequest};
-pub use rlimits::Rlimit;
-pub use scratch::{ScratchDir, Storage};
+pub(crate) use ids::Ids;
+pub(crate) use landlock::{Access, LandlockPlan, LandlockRule};
+pub(crate) use mounts::{Mount, MountKind, Seal, Source};
+pub(crate) use program::{Program, Request as ProgramRequest};
+pub(crate) use rlimits::Rlimit;
+pub(crate) use scratch::{ScratchDir, Storage};
 
 /// Everything that a launch will do.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     /// Unique to this execution.
-    pub id: String,
+    pub(crate) id: String,
     /// Namespaces of the cell's own.
-    pub namespaces: Vec<Namespace>,
+    pub(crate) namespaces: Vec<Namespace>,
     /// Uids and gids.
-    pub ids: Ids,
+    pub(crate) ids: Ids,
     /// Host name inside.
-    pub hostname: String,
+    pub(crate) hostname: String,
     /// The cell's file system, in the order of mounting.
-    pub mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<Mount>,
     /// What the places are that the program writes to.
-    pub scratch: Vec<ScratchDir>,
+    pub(crate) scratch: Vec<ScratchDir>,
     /// Files copied into `/workspace`.
-    pub files: Vec<InputFile>,
+    pub(crate) files: Vec<InputFile>,
     /// The initial content of `/workspace`, before `files`.
-    pub files_from: Option<FilesFrom>,
+    pub(crate) files_from: Option<FilesFrom>,
     /// Bounds on resources. A cgroup holds memory, processes and CPUs where there is
     /// one; the supervisor watches times and output.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Where the cgroup comes from.
-    pub cgroup: CgroupChoice,
+    pub(crate) cgroup: CgroupChoice,
     /// Limits set by setrlimit(2) in any case.
-    pub rlimits: Vec<Rlimit>,
+    pub(crate) rlimits: Vec<Rlimit>,
     /// Limits set only where no cgroup holds them.
-    pub fallback: Fallback,
+    pub(crate) fallback: Fallback,
     /// Whether nested user namespaces get a limit of zero.
-    pub userns_limit: bool,
+    pub(crate) userns_limit: bool,
     /// Landlock rules; `None` when given up.
-    pub landlock: Option<LandlockPlan>,
+    pub(crate) landlock: Option<LandlockPlan>,
     /// The seccomp policy; `None` when given up.
-    pub seccomp: Option<String>,
+    pub(crate) seccomp: Option<String>,
     /// What is executed.
-    pub program: Program,
+    pub(crate) program: Program,
     /// What the supervisor does with streams and files.
-    pub watch: Watch,
+    pub(crate) watch: Watch,
     /// What the rootfs is called in the record.
-    pub rootfs: String,
+    pub(crate) rootfs: String,
     /// Refuse to run when a limit would need a fallback.
-    pub strict: bool,
+    pub(crate) strict: bool,
 }
 
 /// A kind of namespace (namespaces(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Namespace {
+pub(crate) enum Namespace {
     /// user_namespaces(7)
     User,
     /// pid_namespaces(7)
@@ -94,7 +94,7 @@ pub enum Namespace {
 
 /// Mechanisms for limits that no cgroup holds.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Fallback {
+pub(crate) struct Fallback {
     /// RLIMIT_DATA and a watchdog over the cell's memory.
     pub memory: Option<Bytes>,
     /// RLIMIT_NPROC, which counts per user namespace; init is not counted.
@@ -114,7 +114,7 @@ impl Fallback {
     }
 
     /// The limits in whose place the seccomp policy refuses calls.
-    pub const fn unheld(&self) -> seccomp::Unheld {
+    pub(crate) const fn unheld(&self) -> seccomp::Unheld {
         seccomp::Unheld {
             memory: self.memory.is_some(),
             cpus: self.cpus.is_some(),
@@ -124,7 +124,7 @@ impl Fallback {
 
 /// What the supervisor does with streams and files.
 #[derive(Clone, Debug, Serialize)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// Whether stdout and stderr are captured.
     pub stdio: Stdio,
     /// Where changed files go.
@@ -137,6 +137,11 @@ pub struct Watch {
 }
 
 impl Plan {
+    /// The program's uid outside the cell.
+    pub const fn outer_uid(&self) -> u32 {
+        self.ids.outer_uid
+    }
+
     /// Resolves `spec` for this host.
     ///
     /// # Errors
@@ -189,7 +194,7 @@ impl Plan {
     }
 
     /// Whether the cell has a namespace of this kind of its own.
-    pub fn has(&self, namespace: Namespace) -> bool {
+    pub(crate) fn has(&self, namespace: Namespace) -> bool {
         self.namespaces.contains(&namespace)
     }
 }

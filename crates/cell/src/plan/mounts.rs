@@ -15,7 +15,7 @@ use super::scratch::ScratchDir;
 
 /// One entry of the cell's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// Absolute path inside.
     pub target: PathBuf,
     /// What goes there.
@@ -28,7 +28,7 @@ pub struct Mount {
 /// What goes into a place of the cell's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum MountKind {
+pub(crate) enum MountKind {
     /// A new tmpfs; always `nosuid,nodev`.
     Tmpfs {
         /// `size=`, in bytes.
@@ -78,7 +78,7 @@ pub enum MountKind {
 /// Whether a tmpfs becomes read-only once everything is in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seal {
+pub(crate) enum Seal {
     /// It is cellblock's own scaffolding.
     ReadOnly,
     /// The program writes there.
@@ -88,7 +88,7 @@ pub enum Seal {
 /// Where a bind comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub(crate) enum Source {
     /// A path that the caller or cellblock named.
     Host(PathBuf),
     /// A path in a rootfs, which is not trusted: no link in it is followed.

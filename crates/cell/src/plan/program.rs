@@ -11,7 +11,7 @@ use record::bytes::RawText;
 
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
-pub struct Program {
+pub(crate) struct Program {
     /// Paths inside, tried in order while there is nothing at one.
     pub candidates: Vec<RawText>,
     /// Its argument vector.

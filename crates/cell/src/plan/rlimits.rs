@@ -7,7 +7,7 @@ use crate::spec::{Bytes, Limits};
 
 /// One resource limit (setrlimit(2)), in the resource's own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rlimit {
+pub(crate) struct Rlimit {
     /// Which.
     #[serde(serialize_with = "by_name")]
     pub resource: Resource,
@@ -19,7 +19,7 @@ pub struct Rlimit {
 
 impl Rlimit {
     /// A limit that the program cannot raise.
-    pub const fn fixed(resource: Resource, value: u64) -> Self {
+    pub(crate) const fn fixed(resource: Resource, value: u64) -> Self {
         Self {
             resource,
             soft: value,
@@ -30,7 +30,7 @@ impl Rlimit {
     /// What a process gets whose own hard limit is `hard`: no process in a cell may
     /// raise it.
     #[must_use]
-    pub fn within(self, hard: u64) -> Self {
+    pub(crate) fn within(self, hard: u64) -> Self {
         let hard = self.hard.min(hard);
         Self {
             soft: self.soft.min(hard),

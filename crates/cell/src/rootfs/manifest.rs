@@ -105,7 +105,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads the head of the manifest in `directory`; `None` when there is none.
+    /// Reads the head of the manifest in `directory`; `None` without one.
     ///
     /// # Errors
     /// This version does not read the file.
@@ -144,7 +144,7 @@ impl Head {
 }
 
 impl Manifest {
-    /// Reads the manifest in `directory`; `None` when there is none.
+    /// Reads the manifest in `directory`; `None` without one.
     ///
     /// # Errors
     /// This version does not read the file.

@@ -178,7 +178,7 @@ impl Store {
         Ok(None)
     }
 
-    /// The same for a rootfs that must exist.
+    /// Finds a rootfs that must exist.
     ///
     /// # Errors
     /// It does not exist; those of [`Store::find`].

@@ -58,7 +58,7 @@ pub fn base_limits() -> Result<PartialLimits> {
 /// The built-in profile of this name.
 ///
 /// # Errors
-/// There is none; the error lists the names.
+/// There is no such profile; the error lists the names.
 pub fn find_built_in(name: &str) -> Result<&'static Profile> {
     let all = built_in();
     let found = all.iter().copied().find(|profile| profile.name == name);

@@ -1,4 +1,4 @@
-//! What an exception tells about why the code failed, in any language.
+//! The category of an error, from the exception, in any language.
 
 use nix::errno::Errno;
 

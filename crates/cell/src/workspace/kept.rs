@@ -116,7 +116,7 @@ impl KeptDir {
         inside & 0o777 & !self.mask | 0o400
     }
 
-    /// The same for a directory, which its owner can always fill and empty.
+    /// The mode of a directory, which its owner can always fill and empty.
     pub(super) fn directory_mode(&self, inside: u32) -> u32 {
         inside & 0o777 & !self.mask | 0o700
     }

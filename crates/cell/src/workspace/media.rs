@@ -1,6 +1,6 @@
 //! The media type of a file that a run made.
 
-/// How many of a file's first bytes tell its type.
+/// How many of a file's first bytes decide its type.
 pub(super) const START: usize = 8 << 10;
 
 /// The media type, from the first bytes and the name.

@@ -74,7 +74,7 @@ impl OutDir {
             }
             other => (other.map_err(|e| fail("create", e.into()))?, None),
         };
-        // The lock tells other runs that this copy is no leftover. Where there are no
+        // The lock shows other runs that this copy is not a leftover. Where there are no
         // locks, they remove nothing either.
         let lock = file.try_clone().ok();
         let lock = lock.and_then(|file| sys::flock(file, FlockArg::LockExclusiveNonblock).ok());

@@ -68,7 +68,7 @@ struct Level {
 
 struct Entry {
     name: CString,
-    /// A tmpfs tells the kind of each entry.
+    /// A tmpfs reports the kind of each entry.
     kind: Option<Type>,
 }
 

@@ -258,7 +258,7 @@ impl CellCgroup {
 impl Drop for CellCgroup {
     fn drop(&mut self) {
         if !self.removed {
-            // Nobody could handle a failure; janitor and sweep try again.
+            // A failure has no consequence; the removal and the sweep try again.
             let _ = self.dispose();
         }
     }

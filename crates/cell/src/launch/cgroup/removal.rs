@@ -33,7 +33,7 @@ const DISTRUST: u16 = 50;
 /// Starts a janitor for the cgroup `name` below `parent`, which need not exist yet.
 pub(super) fn start_janitor(parent: BorrowedFd<'_>, name: CString) -> Result<Survivor, Errno> {
     Survivor::start(parent, name, |parent, name| {
-        // Nobody could handle a failure; a sweep tries again.
+        // A failure has no consequence; a sweep tries again.
         let _ = dispose(parent, name, JANITOR_PATIENCE);
     })
 }

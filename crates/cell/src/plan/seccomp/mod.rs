@@ -9,7 +9,7 @@
 //! so that a launch only looks one up ([`precompiled`]). A policy of the
 //! caller's is read by [`Policy::parse`] and compiled by [`compile`].
 //!
-//! Nothing here makes a system call. Whoever loads the program does so last:
+//! This module makes no system call. The program is loaded last:
 //! behind it, only what the policy allows is left. A supervisor that listens
 //! (`notify`) answers every notification with the [`Denial::errno`] of
 //! [`Compiled::denial`], never with `SECCOMP_USER_NOTIF_FLAG_CONTINUE`: what
