@@ -23,6 +23,7 @@ use clap::Parser;
 mod chart;
 #[path = "../common/machine.rs"]
 mod machine;
+mod mounts;
 mod oci;
 #[path = "../common/record.rs"]
 mod record;

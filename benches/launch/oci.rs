@@ -8,8 +8,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::mounts::{Mount, What, mounts};
 use crate::scene::Scene;
-use crate::subjects::{Mount, What, mounts};
 
 /// Makes a bundle that runs `work`; returns its path. The filter allows the calls
 /// that cellblock's policy allows, without its conditions. There are no masked

@@ -11,7 +11,6 @@ use std::io::{IsTerminal as _, Write as _};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::sys::signal::Signal;
 
-use crate::packages::Download;
 use cell::BlockedSignals;
 use record::error::{Result, SetupError};
 use record::terminal;
@@ -98,14 +97,14 @@ impl Job {
         Ok(())
     }
 
-    /// Announces downloads. `missing` are those that the cache lacks.
-    pub(crate) fn begin_downloads(&self, kind: &str, missing: &[Download]) {
-        if missing.is_empty() {
+    /// Announces downloads of these sizes, in bytes; 0 when a size is unknown.
+    pub(crate) fn begin_downloads(&self, kind: &str, sizes: &[u64]) {
+        if sizes.is_empty() {
             return;
         }
-        let bytes: u64 = missing.iter().map(|download| download.size).sum();
-        let files = if missing.len() == 1 { "file" } else { "files" };
-        let count = missing.len();
+        let bytes: u64 = sizes.iter().sum();
+        let count = sizes.len();
+        let files = if count == 1 { "file" } else { "files" };
         self.print(&format!("{kind}: {count} {files} to fetch{}", size(bytes)));
         self.bar.set_length(bytes);
         self.bar.set_position(0);
@@ -122,11 +121,10 @@ impl Job {
         self.bar.tick();
     }
 
-    pub(crate) fn end_download(&self, download: &Download) {
-        self.bar.inc(download.size);
+    pub(crate) fn end_download(&self, name: &str, bytes: u64) {
+        self.bar.inc(bytes);
         if self.prints_lines {
-            let size = size(download.size);
-            self.print(&format!("  fetched {}{size}", download.name));
+            self.print(&format!("  fetched {name}{}", size(bytes)));
         }
     }
 }

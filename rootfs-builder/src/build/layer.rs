@@ -118,8 +118,10 @@ pub(super) fn install_packages(
 
 fn announce(context: &BuildContext, kind: &str, downloads: impl Iterator<Item = Download>) {
     let is_missing = |download: &Download| context.cache.find(&download.sha256).is_none();
-    let missing: Vec<Download> = downloads.filter(is_missing).collect();
-    context.job.begin_downloads(kind, &missing);
+    let missing = downloads.filter(is_missing).map(|download| download.size);
+    context
+        .job
+        .begin_downloads(kind, &missing.collect::<Vec<_>>());
 }
 
 /// A tree must not have two versions of one package.

@@ -72,7 +72,7 @@ pub(crate) fn fetch(context: &BuildContext, url: &str, download: &Download) -> R
         let tool = Tool::new(&format!("fetch {}", download.name), words);
         tool.out(directory).online().run().map(drop)
     })?;
-    context.job.end_download(download);
+    context.job.end_download(&download.name, download.size);
     Ok(context.job.check()?)
 }
 

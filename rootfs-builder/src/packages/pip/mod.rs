@@ -189,7 +189,7 @@ impl<'a> Pip<'a> {
         for wheel in wheels {
             let download = Download::from(wheel);
             context.cache.keep(&out.join(&wheel.file), &download)?;
-            context.job.end_download(&download);
+            context.job.end_download(&download.name, download.size);
         }
         context.job.check()
     }
