@@ -245,6 +245,10 @@ fn of_what_a_request_may_not_ask_for(stage: &Stage) -> Check {
             "request:limits.memory: is 65M, but the caller allows at most 64M",
         ),
         (
+            r#"{"limits": {"grace": "1h"}}"#,
+            "request:limits.grace: is 1h, but the caller allows at most none",
+        ),
+        (
             r#"{"binds": [{"source": "/etc"}]}"#,
             "request:binds: there is no such field",
         ),

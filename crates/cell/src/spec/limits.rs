@@ -106,6 +106,16 @@ impl Limit {
         (self.amount)(limits)
     }
 
+    /// A value as a bound. A grace that is not given is no time at all; another limit
+    /// that is not given does not bound anything.
+    fn bound(&self, given: Option<&Given>) -> f64 {
+        let absent = match self.name {
+            Name::Grace => 0.0,
+            _ => f64::INFINITY,
+        };
+        given.and_then(|given| given.amount).unwrap_or(absent)
+    }
+
     fn wanted(&self) -> String {
         let none = if self.is_liftable { ", or none" } else { "" };
         format!("{}{none}", self.wanted)
@@ -131,11 +141,11 @@ impl PartialLimits {
 
     /// The first value that is above the one in `ceiling`.
     pub(super) fn exceeding(&self, ceiling: &Self) -> Option<Fault> {
-        let number = |given: &Given| given.amount.unwrap_or(f64::INFINITY);
         table().find_map(|limit| {
-            let (given, most) = (limit.given(self)?, limit.given(ceiling)?);
-            (number(&given) > number(&most)).then(|| {
-                let (given, most) = (given.text, most.text);
+            let (given, most) = (limit.given(self)?, limit.given(ceiling));
+            (limit.bound(Some(&given)) > limit.bound(most.as_ref())).then(|| {
+                let most = most.map_or_else(|| "none".to_owned(), |most| most.text);
+                let given = given.text;
                 limit.fault(format!("is {given}, but the caller allows at most {most}"))
             })
         })

@@ -55,7 +55,7 @@ pub struct RemoteRequest {
     /// Environment variables. They cannot replace those that the caller or the profile
     /// sets.
     pub env: BTreeMap<String, RawText>,
-    /// Files to put into `/workspace`. They cannot replace the caller's.
+    /// Files to put into `/workspace`. They cannot replace one that the caller names.
     pub files: Vec<RemoteFile>,
     /// Lower limits than the caller's.
     pub limits: PartialLimits,

@@ -144,7 +144,7 @@ fn what_the_caller_says_stays() {
     caller.env.insert("TOKEN".to_owned(), "x".into());
     caller.limits.memory = Some("64M".parse().unwrap());
     caller.limits.on_output = Some(OnOutput::Kill);
-    let cases: [(Value, &str); 9] = [
+    let cases: [(Value, &str); 10] = [
         (
             json!({"language": "sh"}),
             "language: is \"sh\", but the caller allows only \"python\"",
@@ -172,6 +172,11 @@ fn what_the_caller_says_stays() {
         (
             json!({"limits": {"wall": "1h"}}),
             "limits.wall: is 1h, but the caller allows at most 30s",
+        ),
+        // Without a grace of the caller's, a request cannot outlast the wall time.
+        (
+            json!({"limits": {"grace": "1s"}}),
+            "limits.grace: is 1s, but the caller allows at most none",
         ),
         (
             json!({"limits": {"tmp": {"inodes": 5000}}}),
