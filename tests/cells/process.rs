@@ -134,7 +134,7 @@ impl Watch {
                 return Ok(None);
             }
             // When the child ends while another process holds its pipes, nothing wakes
-            // this up, hence the short waits.
+            // this loop, so its waits are short.
             self.wait_for_output(left.min(Duration::from_millis(2)))?;
             self.drain()?;
         }

@@ -70,8 +70,8 @@ pub(crate) fn has_systemd() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// The Landlock ABI; 0 where there is none, or a filter denies asking for it, which
-/// may kill this process.
+/// The Landlock ABI; 0 without Landlock. A filter that denies the call may kill this
+/// process, so the call is not made then, and the result is 0.
 pub fn landlock_abi() -> u32 {
     match Filters::current().denial("landlock_create_ruleset") {
         Some(_) => 0,

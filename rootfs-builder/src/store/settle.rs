@@ -3,8 +3,8 @@
 //! All users may share a store, so only its owner may change it, and nothing in it
 //! grants rights: set-user-ID, set-group-ID and sticky bits go, and write bits of
 //! group and others. The owner can read every file and enter every directory. Other
-//! read and execute bits stay. So the same content has the same digest, whoever
-//! unpacked it.
+//! read and execute bits stay. So the same content has the same digest,
+//! whichever user unpacked it.
 
 use std::path::Path;
 

@@ -164,7 +164,7 @@ impl Message {
     /// Receives one message without waiting for it; `Ok(None)` at end of file.
     ///
     /// # Errors
-    /// The error number of recvmsg(2), EAGAIN when there is none, or EBADMSG for
+    /// The error number of recvmsg(2): EAGAIN when no message has arrived. EBADMSG for
     /// anything but a message.
     pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
         // An init that ended with something unread resets the connection, which is

@@ -3,8 +3,8 @@
 //! What the shim does for the code, beyond running it:
 //!
 //! * The value of a last expression is the main result, as `util.inspect` shows
-//!   it and, if it is plain data, as JSON; `undefined` is none. An object
-//!   literal that ends the code is one, where a script would see a block.
+//!   it and, if it is plain data, as JSON. `undefined` is not a result.
+//!   An object literal at the end of the code is a result; a script would see a block.
 //!   `display(value)`, `display(value, type)` and `display(forms, {raw: true})`
 //!   make further results; objects may have the method
 //!   `Symbol.for("Jupyter.display")`, as for Deno's kernel.

@@ -77,8 +77,8 @@ impl Allowance {
         }
     }
 
-    /// Adds the event if there is an allowance left for it; once there is none, adds
-    /// an event that says so.
+    /// Adds the event within its allowance. The first event beyond it becomes a `cut`
+    /// event, and later ones are dropped.
     fn add(&mut self, events: &Events, kind: &str, what: What<'_>) {
         if self.bytes == 0 {
             return;
