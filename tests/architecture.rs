@@ -19,6 +19,7 @@ const FLOW: &[&str] = &[
     "launch",
     "supervise",
     "run",
+    "server",
     "doctor",
 ];
 

@@ -31,6 +31,7 @@ pub mod plan;
 pub mod probe;
 pub mod rootfs;
 pub mod run;
+pub mod server;
 pub mod spec;
 mod supervise;
 mod workspace;

@@ -1,0 +1,224 @@
+//! What a front end and the supervisor of one cell say to each other.
+//!
+//! Both are processes of one executable, joined by a Unix stream socket that carries
+//! JSON Lines in both directions: [`Order`]s to the supervisor, [`Report`]s from it. A
+//! report holds what came out of a cell, so the front end bounds and escapes it like any
+//! other hostile input. Each line is one object with the order's or report's name as its
+//! only key (raw JSON inside of it is passed on without being parsed).
+//!
+//! ```text
+//!   front end                              supervisor
+//!   open {request}                  ──────► spec, plan, cell
+//!                                   ◄────── opened | failed
+//!   execute {execution, code …}     ──────► runs the code
+//!                                   ◄────── event … (if asked for)
+//!   interrupt {execution}           ──────► SIGINT, grace, kill
+//!                                   ◄────── answer {state, record}
+//!   describe, file, restart         ──────► between executions, in their order
+//!   end, or the socket's end        ──────► the cell ends
+//!                                   ◄────── ended
+//! ```
+//!
+//! `interrupt`, `cancel` and `end` take effect at once; every other order waits for the
+//! orders before it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use record::bytes::RawText;
+use record::error::SetupError;
+
+/// From the front end to a supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Makes the cell. Always the first order.
+    Open(Open),
+    /// Executes code.
+    Execute(Execute),
+    /// Interrupts an execution: SIGINT, then `grace_ms` for the code's own end, then the
+    /// cell is killed. Has no effect on an execution that is over.
+    Interrupt {
+        /// Which execution.
+        execution: u64,
+        /// Milliseconds between SIGINT and the kill.
+        grace_ms: u64,
+    },
+    /// Cancels an execution that has not begun, or ends its cell at once.
+    Cancel {
+        /// Which execution.
+        execution: u64,
+    },
+    /// Ends the cell and makes a new one of the same plan; the workspace is kept.
+    Restart,
+    /// Lists the variables and what the cell uses.
+    Describe,
+    /// Something to do with the workspace's files.
+    File {
+        /// The number that the answer repeats.
+        id: u64,
+        /// What.
+        what: FileOrder,
+    },
+    /// Ends the cell and then the supervisor.
+    End,
+}
+
+/// What cell to make.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Open {
+    /// The request, as request(5) has it, laid over what the server was started with.
+    pub request: Box<RawValue>,
+    /// Whether the driver stays alive for further executions. Otherwise the cell serves
+    /// one execution, whose record is that of `cellblock run`.
+    pub lasting: bool,
+    /// Whether to start the interpreter now, so that it waits for its first execution.
+    pub ready: bool,
+}
+
+/// One piece of code.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Execute {
+    /// Its number; each is larger than the one before.
+    pub execution: u64,
+    /// The code. In a cell that is not lasting, the request's code when it is left out.
+    pub code: Option<RawText>,
+    /// Its name in tracebacks.
+    pub name: Option<String>,
+    /// Its arguments.
+    #[serde(default)]
+    pub args: Vec<RawText>,
+    /// The most wall time in milliseconds, at most what the plan allows.
+    pub wall_ms: Option<u64>,
+    /// Milliseconds between the interrupt at the end of the wall time and the kill.
+    pub grace_ms: Option<u64>,
+    /// Whether events are sent while it goes on.
+    #[serde(default)]
+    pub events: bool,
+}
+
+/// Something to do with files below the workspace.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileOrder {
+    /// Writes a file and the directories above it.
+    Write {
+        /// Relative to the workspace.
+        path: PathBuf,
+        /// Its whole content.
+        content: RawText,
+        /// Whether the owner may execute it.
+        #[serde(default)]
+        executable: bool,
+    },
+    /// Reads a part of a file.
+    Read {
+        /// Relative to the workspace.
+        path: PathBuf,
+        /// The first byte.
+        offset: u64,
+        /// The most bytes.
+        limit: u64,
+    },
+    /// Lists a directory.
+    List {
+        /// Relative to the workspace; empty for the workspace itself.
+        path: PathBuf,
+        /// Whether to list the directories below as well.
+        recursive: bool,
+    },
+    /// Removes a file, or a directory with everything in it.
+    Remove {
+        /// Relative to the workspace.
+        path: PathBuf,
+    },
+    /// Reports changes below a directory until the watch is removed or the cell ends.
+    Watch {
+        /// Relative to the workspace; empty for the workspace itself.
+        path: PathBuf,
+    },
+    /// Ends the watch that has this number.
+    Unwatch {
+        /// The `id` of the order that began it.
+        watch: u64,
+    },
+}
+
+/// From a supervisor to the front end.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// The cell exists.
+    Opened {
+        /// Its id.
+        id: String,
+        /// Its language, if it has one.
+        language: Option<String>,
+        /// The prepared rootfs, with its digest.
+        rootfs: String,
+    },
+    /// The cell could not be made, or an order could not be carried out. `order` names it.
+    Failed {
+        /// Its name, as [`Order`] has it.
+        order: String,
+        /// The number of the execution or file order, if it has one.
+        id: Option<u64>,
+        /// Why.
+        error: SetupError,
+    },
+    /// Something happened in an execution (events(5)).
+    Event {
+        /// Which execution.
+        execution: u64,
+        /// The event.
+        event: Box<RawValue>,
+    },
+    /// An execution is over.
+    Answer {
+        /// Which.
+        execution: u64,
+        /// What became of the interpreter's state.
+        state: State,
+        /// Why, in one sentence, unless the state was kept after a normal end.
+        why: Option<String>,
+        /// The record.
+        record: Box<RawValue>,
+    },
+    /// What a cell holds and uses.
+    Described {
+        /// Its description.
+        description: Box<RawValue>,
+    },
+    /// The answer to a file order, and each change that a watch sees.
+    File {
+        /// The number of the order.
+        id: u64,
+        /// The answer.
+        answer: Box<RawValue>,
+    },
+    /// The cell was made anew.
+    Restarted {
+        /// Its new id.
+        id: String,
+    },
+    /// The cell is gone; the last report.
+    Ended {
+        /// Why, unless the front end asked for it.
+        why: Option<String>,
+    },
+}
+
+/// What became of the state of an interpreter: its variables, imports and open files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// All of it is still there.
+    Kept,
+    /// The interpreter ended. The next execution begins with a new one; the workspace is
+    /// kept.
+    Lost,
+    /// It is that of an earlier moment.
+    Restored,
+}
