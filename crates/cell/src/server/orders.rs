@@ -97,6 +97,11 @@ pub struct Execute {
     /// Whether events are sent while it goes on.
     #[serde(default)]
     pub events: bool,
+    /// Whether it is the cell's last, so that its record is that of `cellblock run`. In
+    /// a cell that is not lasting, it always is. A pool opens lasting cells, and only an
+    /// execution shows what they serve.
+    #[serde(default)]
+    pub last: bool,
 }
 
 /// Something to do with files below the workspace.
@@ -150,7 +155,7 @@ pub enum FileOrder {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The cell exists.
+    /// The cell exists, and its interpreter waits if that was asked for.
     Opened {
         /// Its id.
         id: String,
