@@ -6,6 +6,9 @@ use std::{env, fs};
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed={RECIPES}");
+    for (_, _, path) in SHARED {
+        println!("cargo::rerun-if-changed={path}");
+    }
     let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
     let path = Path::new(&out).join("recipes.rs");
     fs::write(&path, recipes()?).map_err(|error| format!("{}: {error}", path.display()))
@@ -13,16 +16,28 @@ fn main() -> Result<(), String> {
 
 const RECIPES: &str = "recipes";
 
+/// Files of recipes that stand elsewhere: the recipe, the file's name in it, and its
+/// path from here.
+const SHARED: &[(&str, &str, &str)] = &[(
+    "java",
+    "Shim.java",
+    "../crates/cell/src/drivers/java/Shim.java",
+)];
+
 /// The Rust source of the recipes in src/build/catalogue.rs: every folder with
 /// all its files.
 fn recipes() -> Result<String, String> {
-    let root = env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
-    let root = Path::new(&root).join(RECIPES);
+    let manifest = env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
+    let root = Path::new(&manifest).join(RECIPES);
     let mut text = "&[\n".to_owned();
     for folder in entries(&root)? {
         let mut files = Vec::new();
         files_below(&folder, &folder, &mut files)?;
         let name = folder.file_name().unwrap_or_default();
+        for (_, file, path) in SHARED.iter().filter(|(recipe, ..)| name == *recipe) {
+            files.push((PathBuf::from(file), Path::new(&manifest).join(path)));
+        }
+        files.sort();
         let _ = writeln!(text, "    ({name:?}, &[");
         for (name, path) in files {
             let _ = writeln!(text, "        ({name:?}, include_bytes!({path:?})),");

@@ -185,6 +185,24 @@ fn other_crates_forbid_unsafe() -> Checked {
     Ok(())
 }
 
+/// A link gets lost where the tree travels as plain files.
+#[test]
+fn no_source_is_a_symbolic_link() -> Checked {
+    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            assert!(!kind.is_symlink(), "{}: a link", entry.path().display());
+            let name = entry.file_name();
+            if kind.is_dir() && name != "target" && name != ".git" {
+                todo.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn the_flow_names_what_is_there() -> Checked {
     let there: BTreeSet<String> = sources()?.into_iter().map(|source| source.module).collect();

@@ -1,1 +1,0 @@
-../../../crates/cell/src/drivers/java/Shim.java
