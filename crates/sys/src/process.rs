@@ -70,15 +70,28 @@ pub fn cloexec_range(first: RawFd, last: u32) -> Result<(), Errno> {
 /// # Errors
 /// The error number of close_range(2), Linux 5.9.
 pub unsafe fn close_all_but(keep: BorrowedFd<'_>) -> Result<(), Errno> {
-    let keep = keep.as_raw_fd() as usize;
+    // SAFETY: the caller's promise is the same.
+    unsafe { close_from(0, keep) }
+}
+
+/// Closes every descriptor from the number `first` on but `keep`.
+///
+/// # Safety
+/// No value that owns one of these descriptors other than `keep` may be used or
+/// dropped afterwards.
+///
+/// # Errors
+/// The error number of close_range(2), Linux 5.9.
+pub unsafe fn close_from(first: RawFd, keep: BorrowedFd<'_>) -> Result<(), Errno> {
+    let (first, keep) = (first as usize, keep.as_raw_fd() as usize);
     let close = |first: usize, last: usize| {
         // SAFETY: the caller gave up all owners of these descriptors.
         unsafe { super::syscall(libc::SYS_close_range, [first, last]) }.map(drop)
     };
-    if keep > 0 {
-        close(0, keep - 1)?;
+    if keep > first {
+        close(first, keep - 1)?;
     }
-    close(keep + 1, u32::MAX as usize)
+    close(first.max(keep + 1), u32::MAX as usize)
 }
 
 /// Signals that callers ignore, on purpose (nohup(1)), as shells do for jobs in

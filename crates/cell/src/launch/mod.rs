@@ -24,6 +24,7 @@ pub mod cgroup;
 mod channel;
 pub(crate) mod cpus;
 pub(crate) mod idmap;
+pub(crate) mod process;
 mod stdio;
 #[cfg(test)]
 pub(crate) mod tests;

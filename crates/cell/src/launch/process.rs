@@ -1,0 +1,100 @@
+//! Copies of this process that go on in this crate: a server's spawner and its
+//! supervisors.
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::unistd::{ForkResult, Pid, fork};
+
+use super::require_one_thread;
+use record::error::{Result, SetupError, Step};
+use sys::process;
+
+/// Forks a process that calls `life` with `socket`, and ends when that returns. It
+/// has no other descriptor but standard error: what else is open here belongs to
+/// others, and `life` must own none of it.
+///
+/// # Errors
+/// This process has several threads, or fork(2) fails.
+pub(crate) fn fork_with(socket: OwnedFd, life: impl FnOnce(OwnedFd) -> i32) -> Result<Pid> {
+    require_one_thread()?;
+    // SAFETY: this process has one thread, as just checked, so no lock is held.
+    match unsafe { fork() } {
+        Err(errno) => Err(SetupError::os(Step::Clone, "fork", errno)),
+        Ok(ForkResult::Parent { child }) => Ok(child),
+        Ok(ForkResult::Child) => {
+            let status = match leave_all_but(&socket) {
+                Ok(()) => life(socket),
+                Err(_) => 1,
+            };
+            // No owner of a descriptor that was closed is dropped.
+            process::exit_now(status)
+        }
+    }
+}
+
+/// Closes what the parent has open. Standard input and output may carry the
+/// parent's own protocol, and their peers must see its end with the parent's.
+fn leave_all_but(socket: &OwnedFd) -> nix::Result<()> {
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|_| Errno::ENOENT)?
+        .into();
+    for number in [0, 1] {
+        process::place(&null, number)?;
+    }
+    // SAFETY: the copy goes on with `socket` alone and ends by `_exit`, so that no
+    // owner of these descriptors is used or dropped, `null` included.
+    unsafe { process::close_from(3, socket.as_fd()) }?;
+    std::mem::forget(null);
+    Ok(())
+}
+
+/// Sends a copy of `fd` over a Unix socket.
+///
+/// # Errors
+/// The error number of sendmsg(2).
+pub(crate) fn send_descriptor(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> nix::Result<()> {
+    let rights = [fd.as_raw_fd()];
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(b"d")],
+        &[ControlMessage::ScmRights(&rights)],
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )
+    .map(drop)
+}
+
+/// The next descriptor that comes over a Unix socket; `None` at its end.
+///
+/// # Errors
+/// The error number of recvmsg(2), or EBADMSG for anything but one descriptor.
+pub(crate) fn receive_descriptor(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = nix::cmsg_space!(libc::c_int);
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    let length = received.bytes;
+    let mut fds = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            // SAFETY: the kernel has just made these descriptors for us.
+            fds.extend(
+                raw.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
+        }
+    }
+    match (length, fds.pop(), fds.is_empty()) {
+        (0, None, _) => Ok(None),
+        (1, Some(fd), true) => Ok(Some(fd)),
+        _ => Err(Errno::EBADMSG),
+    }
+}
