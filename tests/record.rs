@@ -90,7 +90,7 @@ fn the_schema_of_events_tells_them_from_others() {
     let record: Value = serde_json::from_str(&sample("ok").unwrap()).unwrap();
     let schema = "cellblock.event.v1";
     let started = json!({"seq": 0, "at_ms": 2.5, "event": "started", "schema": schema, "id": "x",
-        "version": "0", "language": null, "argv": ["a"], "time": "2026-01-01T00:00:00.000Z"});
+        "version": "0", "language": null, "argv": ["a"], "start": "cold", "time": "2026-01-01T00:00:00.000Z"});
     let chunk =
         json!({"seq": 1, "at_ms": 2.5, "event": "stdout", "text": "\u{FFFD}", "base64": "/w=="});
     let finished =

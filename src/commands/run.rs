@@ -32,6 +32,7 @@ pub(super) fn execute(
             let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
+                is_blank: false,
             };
             run::execute_for(caller, spec, began)
         }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use record::words::{bytes, in_unit, milliseconds};
-use record::{Enforced, IdRecord, Isolation, LimitRecord, Record, Usage};
+use record::{Enforced, IdRecord, Isolation, LimitRecord, Record, Start, Usage};
 
 /// The rows of a table.
 pub(super) type Rows = Vec<Vec<String>>;
@@ -30,6 +30,16 @@ pub(super) fn skipped_rows(record: &Record) -> Rows {
     skipped
         .map(|skipped| vec![skipped.path.to_string(), skipped.reason.clone()])
         .collect()
+}
+
+/// The kind of cell that was made ahead of the call, if one was.
+pub(super) fn started_ahead(record: &Record) -> Option<&'static str> {
+    match record.start? {
+        Start::Cold => None,
+        Start::Blank => Some("blank cell"),
+        Start::Ready => Some("ready cell"),
+        Start::Forked => Some("forked cell"),
+    }
 }
 
 /// What of a list, or of the files' contents, the record does not hold.

@@ -231,8 +231,9 @@ fn usage(page: &mut Page, record: &Record) {
     let interpreter = timing.interpreter_ms.map_or_else(String::new, |time| {
         format!("interpreter {}, ", milliseconds(time))
     });
+    let start = facts::started_ahead(record).map_or_else(String::new, |how| format!(" ({how})"));
     let spent = format!(
-        "set-up {}, {interpreter}code {}, teardown {}",
+        "set-up {}{start}, {interpreter}code {}, teardown {}",
         milliseconds(timing.setup_ms),
         milliseconds(timing.code_ms),
         milliseconds(timing.teardown_ms)

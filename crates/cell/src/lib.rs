@@ -38,4 +38,4 @@ mod workspace;
 
 pub use hints::explain;
 pub use launch::cgroup;
-pub use supervise::{BlockedSignals, Cell, Execution, Frozen, Parent, Request, capture};
+pub use supervise::{Blank, BlockedSignals, Cell, Execution, Frozen, Parent, Request, capture};

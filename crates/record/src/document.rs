@@ -89,6 +89,10 @@ pub struct Record {
     pub limits: BTreeMap<String, LimitRecord>,
     /// The security layers in force; null when there was no cell.
     pub isolation: Option<Isolation>,
+    /// How much of the cell was there when it was asked for; null when there was no
+    /// cell.
+    #[serde(default)]
+    pub start: Option<Start>,
     /// Where the time went.
     pub timing: Timing,
     /// Why the cell could not be set up, for outcome `setup` and `internal`.
@@ -97,6 +101,21 @@ pub struct Record {
     #[serde(default)]
     #[schemars(required)]
     pub warnings: Vec<String>,
+}
+
+/// How much of a cell was there when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Nothing: it was made for this execution.
+    Cold,
+    /// A blank cell: set up completely, and its program was still to be started.
+    Blank,
+    /// A cell whose interpreter had been started and waited for code.
+    Ready,
+    /// A cell whose interpreter had been forked from a preloaded template and waited
+    /// for code.
+    Forked,
 }
 
 /// How an execution ended.
@@ -452,7 +471,8 @@ pub struct CgroupRecord {
 /// Where the time went, in milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
-    /// From cellblock's start until the program was executed.
+    /// From the call's begin until the program was executed. What was done ahead of the
+    /// call (`start`) is not part of it.
     pub setup_ms: f64,
     /// From the program's execution until the interpreter began to run the code;
     /// null for `exec`.
@@ -465,6 +485,6 @@ pub struct Timing {
     pub grace_ms: Option<f64>,
     /// From the program's end until all processes were gone and counted.
     pub teardown_ms: f64,
-    /// The steps of the set-up.
+    /// The steps of the set-up that are part of `setup_ms`.
     pub steps: BTreeMap<String, f64>,
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::bytes::RawText;
-use crate::{CodeError, FileChange, Record, ResultItem};
+use crate::{CodeError, FileChange, Record, ResultItem, Start};
 
 /// Name and version of the events' format. The number changes with every change that
 /// an old reader could misunderstand; new optional fields and kinds of events do not
@@ -100,6 +100,8 @@ pub struct Started<'a> {
     pub language: Option<&'a str>,
     /// The program's argument vector, for `exec`; null for `run`.
     pub argv: Option<&'a [RawText]>,
+    /// How much of the cell was there when it was asked for, as the record has it.
+    pub start: Start,
     /// The time of day (UTC, RFC 3339).
     pub time: String,
 }

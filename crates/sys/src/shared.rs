@@ -54,6 +54,16 @@ impl Progress {
         page.step.store(step as u16, Ordering::Release);
     }
 
+    /// Forgets the steps so far, while init takes none: those that follow are counted
+    /// alone.
+    pub fn forget_steps(&self) {
+        let page = self.page();
+        page.step.store(0, Ordering::Release);
+        for times in [&page.began_ns, &page.spent_ns] {
+            times.iter().for_each(|ns| ns.store(0, Ordering::Relaxed));
+        }
+    }
+
     /// Notes that everything in the cell but init is killed.
     pub fn note_all_killed(&self) {
         self.page().all_killed.store(true, Ordering::Release);

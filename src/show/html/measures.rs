@@ -80,6 +80,9 @@ pub(super) fn time(page: &mut Markup, record: &Record) {
         page.raw("</b></li>\n");
     }
     page.raw("</ul>\n");
+    if let Some(how) = facts::started_ahead(record) {
+        page.element("<p class=\"note\">Started in a ", how, ".</p>\n");
+    }
     let steps: Rows = (timing.steps.iter())
         .map(|(step, ms)| vec![step.clone(), milliseconds(*ms)])
         .collect();

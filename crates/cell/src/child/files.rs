@@ -6,8 +6,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile;
 
-use super::fail::{At, Call, Fail, Site};
-use super::mounts::{Root, create_in, write_all};
+use super::fail::{At, Call, Fail};
+use super::mounts::{Root, create_beneath, open_in, write_all};
 use super::report::Reporter;
 use crate::plan::Plan;
 use crate::spec::{FileSource, WORKSPACE};
@@ -24,10 +24,11 @@ pub(super) fn copy_in(
     if plan.files.is_empty() {
         return Ok(());
     }
-    report.enter(Step::CopyIn);
+    let site = report.enter(Step::CopyIn);
+    let top = open_in(root, Path::new(WORKSPACE)).at(site, Call::Openat2)?;
     for (index, file) in plan.files.iter().enumerate() {
-        let site = Site::new(Step::CopyIn).on(index);
-        let to = create_in(root, site, Path::new(WORKSPACE), &file.target)?;
+        let site = site.on(index);
+        let to = create_beneath(&top, site, &file.target)?;
         match (&file.source, inputs.get(index).and_then(Option::as_ref)) {
             (FileSource::Inline(content), _) => {
                 write_all(&to, content.as_bytes()).at(site, Call::Write)?;
@@ -44,5 +45,19 @@ pub(super) fn copy_in(
 fn send_all(to: &OwnedFd, from: &OwnedFd) -> Result<(), Errno> {
     const CHUNK: usize = 1 << 30;
     while sendfile(to.as_fd(), from.as_fd(), None, CHUNK)? > 0 {}
+    Ok(())
+}
+
+/// Copies the next `size` bytes of `from`.
+pub(super) fn send(to: &OwnedFd, from: impl AsFd, size: u64) -> Result<(), Errno> {
+    const CHUNK: u64 = 1 << 30;
+    let mut left = size;
+    while left > 0 {
+        let wanted = usize::try_from(left.min(CHUNK)).map_err(|_| Errno::EOVERFLOW)?;
+        match sendfile(to.as_fd(), &from, None, wanted)? as u64 {
+            0 => return Err(Errno::EIO),
+            sent => left = left.saturating_sub(sent),
+        }
+    }
     Ok(())
 }

@@ -9,8 +9,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
+use super::command::Command;
 use super::fail::{At, Call, Fail, Site};
-use super::report::{Command, Reporter};
+use super::report::Reporter;
 use record::error::Step;
 use sys::clone::vfork_shared;
 use sys::process::{self, ProcessCount};

@@ -87,7 +87,7 @@ fn add_paths(
 /// Names a place without opening it, which a file system that does not answer
 /// could delay for ever. Not by the crate's `PathFd`: the standard library takes
 /// `O_PATH` for an access mode where the C library is musl, and leaves it out.
-fn place(path: &Path) -> Result<OwnedFd, Errno> {
+pub(super) fn place(path: &Path) -> Result<OwnedFd, Errno> {
     openat2(
         AT_FDCWD,
         path,

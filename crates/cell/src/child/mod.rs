@@ -13,13 +13,16 @@ use crate::plan::Plan;
 use crate::workspace::Stage;
 use sys::shared::Progress;
 
+pub(crate) mod command;
 mod confine;
 mod fail;
 mod files;
+mod hold;
 mod identity;
 mod init;
 mod landlock;
 mod mounts;
+pub(crate) mod parcel;
 mod program;
 pub(crate) mod report;
 mod stdio;
@@ -38,6 +41,9 @@ pub(crate) struct Prepared<'a> {
     /// The last step to take: [`Step::Exec`] for a program; an earlier one to try
     /// the steps up to it, which then have to prove that they work.
     pub until: Step,
+    /// Whether to wait for the program once all else is there. Then the plan's program
+    /// and input files do not count: they come with the order.
+    pub holds: bool,
     /// Limits that no cgroup holds, so that init and program must.
     pub fallback: &'a crate::plan::Fallback,
     /// The CPUs to bind the cell to; empty where a cgroup limits them.
@@ -144,7 +150,9 @@ fn set_up(
         for stage in content.stages {
             tree::make(stage, root, report)?;
         }
-        files::copy_in(plan, &content.inputs, root, report)?;
+        if !cell.holds {
+            files::copy_in(plan, &content.inputs, root, report)?;
+        }
     }
     if until < Step::Pivot {
         return Ok(None);
@@ -170,7 +178,18 @@ fn set_up(
         Step::Seccomp => program::try_filter(cell, report).map(|()| None),
         _ => {
             let signals = init::block_signals()?;
-            let started = program::start(cell, report)?;
+            let (begin, stdin) = if cell.holds {
+                let Some(order) = hold::wait(cell, &scratch, report)? else {
+                    return Ok(None);
+                };
+                // The supervisor has them already.
+                scratch.clear();
+                order
+            } else {
+                (program::Begin::of(plan)?, None)
+            };
+            let stdin = stdin.as_ref().or(cell.stdio[0].as_ref());
+            let started = program::start(cell, &begin, stdin, report)?;
             report.started(&scratch, started.listener.as_ref())?;
             Ok(Some(init::Init {
                 signals,

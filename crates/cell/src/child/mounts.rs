@@ -326,20 +326,14 @@ pub(super) fn write_all(to: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Opens `path`, which must be below a directory of the new root, for a new
-/// file; makes the directories that lead to it.
-pub(super) fn create_in(
-    root: &Root,
-    site: Site,
-    directory: &Path,
-    path: &Path,
-) -> Result<OwnedFd, Fail> {
+/// Opens `path` below a directory for a new file; makes the directories that lead to
+/// it.
+pub(super) fn create_beneath(top: &OwnedFd, site: Site, path: &Path) -> Result<OwnedFd, Fail> {
     let fail = |errno| site.failed(Call::Openat2, errno);
-    let top = open_in(root, directory).map_err(fail)?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(fail(Errno::EINVAL));
     };
-    let parent = Beneath::new(&top).make_directories(parent, Mode::from_bits_truncate(0o755));
+    let parent = Beneath::new(top).make_directories(parent, Mode::from_bits_truncate(0o755));
     let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(0o644));
     file.map(OwnedFd::from).map_err(fail)
 }

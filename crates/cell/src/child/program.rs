@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
@@ -15,7 +15,7 @@ use super::Prepared;
 use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::drivers::CHANNEL_FD;
-use crate::plan::{Program, Rlimit};
+use crate::plan::{Plan, Program, Rlimit};
 use record::bytes::RawText;
 use record::error::Step;
 
@@ -31,16 +31,20 @@ pub(super) struct Started {
 /// Executes the program in a process of its own. The process shares this one's
 /// memory until then, so a failure comes back as a value, and its descriptor
 /// table, so the filter's listener does too.
-pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Started, Fail> {
+pub(super) fn start(
+    cell: &Prepared<'_>,
+    begin: &Begin,
+    stdin: Option<&OwnedFd>,
+    report: &Reporter<'_>,
+) -> Result<Started, Fail> {
     report.enter(Step::Stdio);
-    let image = Image::new(&cell.plan.program).at(Site::new(Step::Exec), Call::Execve)?;
     let mut failure = None;
     let mut listener = None;
     // SAFETY: init has one thread. The closure makes system calls on memory
     // prepared above, and returns by value.
     let pid = unsafe {
         sys::clone::vfork_shared(|| {
-            failure = become_program(cell, &image, &mut listener, report).err();
+            failure = become_program(cell, begin, stdin, &mut listener, report).err();
             127
         })
     }
@@ -53,16 +57,17 @@ pub(super) fn start(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<Starte
 
 fn become_program(
     cell: &Prepared<'_>,
-    image: &Image,
+    begin: &Begin,
+    stdin: Option<&OwnedFd>,
     listener: &mut Option<OwnedFd>,
     report: &Reporter<'_>,
 ) -> Result<Infallible, Fail> {
     // A session of its own: a terminal passed in is not its controlling
     // terminal, and signals from that terminal go to the supervisor alone.
     nix::unistd::setsid().at(Site::new(Step::Stdio), Call::Setsid)?;
-    arrange_descriptors(cell)?;
+    arrange_descriptors(cell, stdin)?;
     report.enter(Step::Chdir);
-    enter_working_directory(&cell.plan.program.cwd)?;
+    enter_working_directory(&begin.cwd)?;
     report.enter(Step::Rlimits);
     set_rlimits(cell)?;
     sys::process::default_signal_dispositions();
@@ -71,7 +76,7 @@ fn become_program(
     report.enter(Step::Seccomp);
     *listener = load_filter(cell)?;
     report.enter(Step::Exec);
-    Err(image.execute())
+    Err(begin.image.execute())
 }
 
 /// Descriptors of init and of the caller are still open here, and a path through
@@ -85,10 +90,11 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
-fn arrange_descriptors(cell: &Prepared<'_>) -> Result<(), Fail> {
+fn arrange_descriptors(cell: &Prepared<'_>, stdin: Option<&OwnedFd>) -> Result<(), Fail> {
     let site = Site::new(Step::Stdio);
     let mut last = 2;
-    for (number, fd) in (0..).zip(&cell.stdio) {
+    let [_, stdout, stderr] = &cell.stdio;
+    for (number, fd) in (0..).zip([stdin, stdout.as_ref(), stderr.as_ref()]) {
         if let Some(fd) = fd {
             sys::process::place(fd, number).at(site, Call::Dup)?;
         }
@@ -147,29 +153,39 @@ fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
     Ok(None)
 }
 
-/// The program's image as execve(2) wants it, made before the last steps.
-struct Image {
-    paths: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
+/// How a program begins, made before the last steps.
+pub(super) struct Begin {
+    pub(super) image: Image,
+    pub(super) cwd: PathBuf,
+}
+
+impl Begin {
+    /// As the plan has it.
+    pub(super) fn of(plan: &Plan) -> Result<Self, Fail> {
+        let image = Image::new(&plan.program).at(Site::new(Step::Exec), Call::Execve)?;
+        let cwd = plan.program.cwd.clone();
+        Ok(Self { image, cwd })
+    }
+}
+
+/// The program's image as execve(2) wants it.
+pub(super) struct Image {
+    pub(super) paths: Vec<CString>,
+    pub(super) argv: Vec<CString>,
+    pub(super) env: Vec<CString>,
 }
 
 impl Image {
     fn new(program: &Program) -> Result<Self, Errno> {
-        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::EINVAL);
-        let texts = |list: &[RawText]| {
-            list.iter()
-                .map(|t| text(t.as_bytes()))
-                .collect::<Result<_, _>>()
-        };
-        let env = program
-            .env
-            .iter()
-            .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+        let text = |text: &RawText| CString::new(text.as_bytes()).map_err(|_| Errno::EINVAL);
+        let texts = |list: &[RawText]| list.iter().map(text).collect::<Result<_, _>>();
         Ok(Self {
             paths: texts(&program.candidates)?,
             argv: texts(&program.argv)?,
-            env: env.collect::<Result<_, _>>()?,
+            env: program
+                .variables()
+                .map(|variable| text(&variable))
+                .collect::<Result<_, _>>()?,
         })
     }
 

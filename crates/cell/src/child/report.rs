@@ -7,6 +7,8 @@
 //!   write uid_map, gid_map
 //!   GO                              ──────► (waits for it) ids, mounts, confinement
 //!                                           vfork and exec of the program
+//!      … or, in a blank cell,     ◄────── WAITING {role of each descriptor} + descriptors
+//!   PROGRAM + parcel, stdin         ──────► files, vfork and exec of the program
 //!   watches the descriptors         ◄────── STARTED {role of each descriptor} + descriptors
 //!      … or puts it into words      ◄────── FAILED  {step, call, errno, item}
 //!   …
@@ -34,10 +36,7 @@ use std::time::Duration;
 
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::signal::Signal;
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
-};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 use super::fail::{At, Call, Fail, Site};
 use record::error::Step;
@@ -52,6 +51,7 @@ const STARTED: i64 = 1;
 const FAILED: i64 = 2;
 const ENDED: i64 = 3;
 const FROZEN: i64 = 4;
+const WAITING: i64 = 5;
 /// The most descriptors that one message carries.
 const MAX_FDS: usize = 4;
 
@@ -87,6 +87,11 @@ impl Role {
 pub(crate) enum Message {
     /// The program has been executed.
     Started {
+        /// The descriptors that the supervisor needs.
+        fds: Vec<(Role, OwnedFd)>,
+    },
+    /// The cell is complete but for its program, which init waits for.
+    Waiting {
         /// The descriptors that the supervisor needs.
         fds: Vec<(Role, OwnedFd)>,
     },
@@ -126,13 +131,8 @@ impl Message {
             return None;
         };
         match *kind {
-            STARTED => {
-                let roles = fields.iter().map_while(|number| Role::from_number(*number));
-                let roles: Vec<Role> = roles.collect();
-                (roles.len() == fds.len()).then(|| Self::Started {
-                    fds: roles.into_iter().zip(fds).collect(),
-                })
-            }
+            STARTED => with_roles(fields, fds).map(|fds| Self::Started { fds }),
+            WAITING => with_roles(fields, fds).map(|fds| Self::Waiting { fds }),
             FAILED => Some(Self::Failed {
                 step: Step::from_number(u16::try_from(a).ok()?)?,
                 syscall: Call::from_number(u16::try_from(b).ok()?)?.name(),
@@ -177,25 +177,7 @@ impl Message {
 
     fn receive_next(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
         let mut bytes = [0; SIZE];
-        let mut control = cmsg_space!([RawFd; MAX_FDS]);
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        let received = recvmsg::<()>(
-            socket.as_raw_fd(),
-            &mut parts,
-            Some(&mut control),
-            MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT,
-        )?;
-        let length = received.bytes;
-        let mut fds = Vec::new();
-        for message in received.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(raw) = message {
-                // SAFETY: the kernel has just made these descriptors for us.
-                fds.extend(
-                    raw.into_iter()
-                        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-                );
-            }
-        }
+        let (length, fds) = receive_with_fds(socket, &mut bytes, MsgFlags::MSG_DONTWAIT)?;
         if length == 0 {
             return Ok(None);
         }
@@ -205,57 +187,56 @@ impl Message {
     }
 }
 
-/// What the supervisor has init do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
-    /// Go on with the set-up: the ids are mapped.
-    Go,
-    /// Send this signal to the program's process group.
-    Signal(Signal),
-    /// Stop all processes, and say so.
-    Freeze,
-    /// Let stopped processes go on.
-    Thaw,
-    /// Kill all processes, and report.
-    End,
+/// The descriptors of a message with their roles, if it has one for each.
+fn with_roles(fields: &[i64], fds: Vec<OwnedFd>) -> Option<Vec<(Role, OwnedFd)>> {
+    let roles = fields.iter().map_while(|number| Role::from_number(*number));
+    let roles: Vec<Role> = roles.collect();
+    (roles.len() == fds.len()).then(|| roles.into_iter().zip(fds).collect())
 }
 
-impl Command {
-    /// Sends it without waiting.
-    ///
-    /// # Errors
-    /// The error number of send(2): init is gone, or does not read.
-    pub(crate) fn send(self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        let bytes = match self {
-            Self::Go => [b'g', 0],
-            Self::Signal(signal) => [b's', signal as u8],
-            Self::Freeze => [b'f', 0],
-            Self::Thaw => [b't', 0],
-            Self::End => [b'e', 0],
-        };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        send(socket.as_raw_fd(), &bytes, flags).map(drop)
-    }
-
-    /// The next command; `Ok(None)` once the supervisor is gone.
-    ///
-    /// # Errors
-    /// The error number of recv(2), or EBADMSG for anything but a command.
-    pub(super) fn receive(socket: BorrowedFd<'_>, flags: MsgFlags) -> Result<Option<Self>, Errno> {
-        let mut bytes = [0; 2];
-        let length = recv(socket.as_raw_fd(), &mut bytes, flags)?;
-        match (length, bytes) {
-            (0, _) => Ok(None),
-            (2, [b'g', _]) => Ok(Some(Self::Go)),
-            (2, [b's', number]) => {
-                Signal::try_from(i32::from(number)).map(|s| Some(Self::Signal(s)))
-            }
-            (2, [b'f', _]) => Ok(Some(Self::Freeze)),
-            (2, [b't', _]) => Ok(Some(Self::Thaw)),
-            (2, [b'e', _]) => Ok(Some(Self::End)),
-            _ => Err(Errno::EBADMSG),
+/// Receives one message and the descriptors that come with it. Returns its length.
+pub(super) fn receive_with_fds(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    flags: MsgFlags,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut control = cmsg_space!([RawFd; MAX_FDS]);
+    let mut parts = [IoSliceMut::new(bytes)];
+    let received = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::MSG_CMSG_CLOEXEC | flags,
+    )?;
+    let mut fds = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            // SAFETY: the kernel has just made these descriptors for us.
+            fds.extend(
+                raw.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
         }
     }
+    Ok((received.bytes, fds))
+}
+
+/// Sends one message, and descriptors with it.
+pub(super) fn send_with_fds(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[RawFd],
+) -> Result<(), Errno> {
+    let rights = [ControlMessage::ScmRights(fds)];
+    let control = if fds.is_empty() { &[][..] } else { &rights[..] };
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        control,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )
+    .map(drop)
 }
 
 /// Init's end of the socket.
@@ -300,13 +281,28 @@ impl<'a> Reporter<'a> {
         scratch: &[OwnedFd],
         listener: Option<&OwnedFd>,
     ) -> Result<(), Fail> {
+        self.hand_over(STARTED, scratch, listener)
+    }
+
+    /// The cell waits for its program. The supervisor gets the directories of the
+    /// scratch places.
+    pub(super) fn waiting(&self, scratch: &[OwnedFd]) -> Result<(), Fail> {
+        self.hand_over(WAITING, scratch, None)
+    }
+
+    fn hand_over(
+        &self,
+        kind: i64,
+        scratch: &[OwnedFd],
+        listener: Option<&OwnedFd>,
+    ) -> Result<(), Fail> {
         let site = self.enter(Step::Report);
         let scratch = (scratch.iter().enumerate()).map(|(index, fd)| (Role::Scratch(index), fd));
         let listener = listener.map(|fd| (Role::Listener, fd));
         let (roles, fds): (Vec<i64>, Vec<RawFd>) = (scratch.chain(listener))
             .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
             .unzip();
-        self.send(STARTED, &roles, &fds).at(site, Call::Send)
+        self.send(kind, &roles, &fds).at(site, Call::Send)
     }
 
     pub(super) fn frozen(&self) {
@@ -326,17 +322,7 @@ impl<'a> Reporter<'a> {
     }
 
     fn send(&self, kind: i64, fields: &[i64], fds: &[RawFd]) -> Result<(), Errno> {
-        let bytes = encode(kind, fields);
-        let rights = [ControlMessage::ScmRights(fds)];
-        let control = if fds.is_empty() { &[][..] } else { &rights[..] };
-        sendmsg::<()>(
-            self.socket.as_raw_fd(),
-            &[IoSlice::new(&bytes)],
-            control,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )
-        .map(drop)
+        send_with_fds(self.socket, &encode(kind, fields), fds)
     }
 }
 
@@ -394,26 +380,6 @@ mod tests {
         assert_eq!(fds.iter().map(|(role, _)| *role).collect::<Vec<_>>(), roles);
         assert!(Message::decode(&bytes, pipes(2)).is_none());
         assert!(Message::decode(&bytes, pipes(4)).is_none());
-    }
-
-    #[test]
-    fn commands_survive_the_wire() {
-        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
-        let signal = Command::Signal(Signal::SIGINT);
-        for command in [
-            Command::Go,
-            signal,
-            Command::Freeze,
-            Command::Thaw,
-            Command::End,
-        ] {
-            command.send(ours.as_fd()).unwrap();
-            let received = Command::receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT);
-            assert_eq!(received, Ok(Some(command)));
-        }
-        ours.send(b"x1").unwrap();
-        let received = Command::receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT);
-        assert_eq!(received, Err(Errno::EBADMSG));
     }
 
     proptest! {

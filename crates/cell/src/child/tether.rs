@@ -3,8 +3,9 @@
 use nix::errno::Errno;
 use nix::sys::socket::MsgFlags;
 
+use super::command::Command;
 use super::fail::{At, Call, Fail};
-use super::report::{Command, Reporter};
+use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
 

@@ -121,6 +121,7 @@ fn try_until(plan: &Plan, filter: Option<&Filter>, until: Step) -> Result<()> {
         cgroup: None,
         fallback: Fallback::default(),
         until,
+        holds: false,
     };
     let mut cell = Cell::start(launch, Denials::default(), Cancel::default())?;
     cell.execute(Request {

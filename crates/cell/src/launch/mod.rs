@@ -12,9 +12,10 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use crate::child::report::Command;
+use crate::child::command::Command;
 use crate::child::{self, Content, Filter, Prepared};
 use crate::plan::{Fallback, Ids, Namespace, Plan};
+use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::clone::{Fork, fork_into};
 use sys::process::pidfd_send_signal;
@@ -34,6 +35,7 @@ use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
 use stdio::Streams;
+pub(crate) use stdio::given as given_stdin;
 pub(crate) use translate::in_words;
 
 /// What to launch.
@@ -51,6 +53,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) fallback: Fallback,
     /// The last step of the set-up: [`Step::Exec`], or an earlier one to try it.
     pub(crate) until: Step,
+    /// Whether init waits for its program once all else is there: a blank cell.
+    pub(crate) holds: bool,
 }
 
 /// A cell whose init has been cloned. Dropping it kills all of its processes.
@@ -72,6 +76,8 @@ pub(crate) struct Running {
     pub(crate) fallback: Fallback,
     /// The CPUs that the cell is bound to, where no cgroup limits it.
     pub(crate) cpus: Option<CpuShare>,
+    /// How much of the cell was there when it was asked for.
+    pub(crate) start: Start,
 }
 
 /// The cell's init, seen from outside. Dropping it kills it, and with it everything
@@ -143,6 +149,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         cgroup,
         fallback,
         until,
+        holds,
     } = launch;
     require_one_thread()?;
     let (report, init_report) = socketpair(
@@ -163,7 +170,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         output,
         program: stdio,
         shields,
-    } = Streams::new(plan)?;
+    } = Streams::new(plan, holds)?;
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
     // SAFETY: this process has one thread, as just checked.
@@ -175,6 +182,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
             child::main(Prepared {
                 plan,
                 until,
+                holds,
                 fallback: &fallback,
                 cpus: cpus.as_ref().map(CpuShare::cpus).unwrap_or_default(),
                 report: init_report,
@@ -202,6 +210,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         cgroup,
         fallback,
         cpus,
+        start: Start::Cold,
     };
     if until >= Step::IdMap && plan.has(Namespace::User) {
         let released = map_ids(cell.init.pid, &plan.ids)

@@ -33,11 +33,11 @@ pub(super) struct Streams {
 impl Streams {
     /// # Errors
     /// When a stream of the caller's would lead out of the cell.
-    pub(super) fn new(plan: &Plan) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, holds: bool) -> Result<Self> {
         let stdin = match &plan.program.stdin {
-            Stdin::Inherit => None,
-            Stdin::Null => Some(open_null()?),
-            Stdin::Inline(text) => Some(filled_pipe(text.as_bytes())?),
+            // What it reads comes with the program.
+            Stdin::Inline(_) if holds => Some(open_null()?),
+            stdin => given(stdin)?,
         };
         let (output, program) = if plan.watch.stdio == Stdio::Inherit {
             ([None, None], [stdin, None, None])
@@ -60,6 +60,18 @@ impl Streams {
             program,
             shields,
         })
+    }
+}
+
+/// What becomes standard input; `None` where it is the caller's.
+///
+/// # Errors
+/// When there is no pipe that holds it.
+pub(crate) fn given(stdin: &Stdin) -> Result<Option<OwnedFd>> {
+    match stdin {
+        Stdin::Inherit => Ok(None),
+        Stdin::Null => open_null().map(Some),
+        Stdin::Inline(text) => filled_pipe(text.as_bytes()).map(Some),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::spec::{
 use record::error::Result;
 
 mod ids;
+mod key;
 mod landlock;
 mod mounts;
 mod program;
@@ -22,6 +23,7 @@ mod scratch;
 pub mod seccomp;
 
 pub(crate) use ids::Ids;
+pub use key::PlanKey;
 pub(crate) use landlock::{Access, LandlockPlan, LandlockRule};
 pub(crate) use mounts::{Mount, MountKind, Seal, Source};
 pub(crate) use program::{Program, Request as ProgramRequest};
@@ -90,6 +92,21 @@ pub(crate) enum Namespace {
     Uts,
     /// cgroup_namespaces(7)
     Cgroup,
+}
+
+impl Namespace {
+    /// Its name below `/proc/PID/ns`.
+    pub(crate) const fn file(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Pid => "pid",
+            Self::Mount => "mnt",
+            Self::Net => "net",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Cgroup => "cgroup",
+        }
+    }
 }
 
 /// Mechanisms for limits that no cgroup holds.

@@ -51,6 +51,12 @@ const THREADS: [&str; 5] = [
 ];
 
 impl Program {
+    /// Its environment as execve(2) takes it: `NAME=value`.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = RawText> + '_ {
+        (self.env.iter())
+            .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat().into())
+    }
+
     pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
         let mut env = spec.env.clone();
         if let Some(cpus) = spec.limits.cpus {

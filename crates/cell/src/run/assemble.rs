@@ -117,6 +117,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         usage,
         limits,
         isolation: Some(isolation(spec, plan, filter, cgroup.map(|c| c.record))),
+        start: Some(cell.start),
         timing,
         warnings,
         ..outline(Some(spec), verdict, stdout, stderr, plan.id.clone())

@@ -1,5 +1,6 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -11,12 +12,14 @@ use crate::launch::{Launch, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
 use crate::spec::{Command, Spec};
-use crate::supervise::{BlockedSignals, Cancel, Cell, Denials, Ended, Observer, Parent, Request};
+use crate::supervise::{
+    Blank, BlockedSignals, Cancel, Cell, Denials, Ended, Observer, Parent, Program, Request,
+};
 use crate::workspace::inputs::{self, Staged};
 use crate::workspace::{OutDir, outputs};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use record::{FileChange, Record};
+use record::{FileChange, Record, Start};
 
 mod assemble;
 mod events;
@@ -48,6 +51,9 @@ pub struct Caller<'a> {
     pub events: Option<&'a Events>,
     /// The process whose end ends the cell.
     pub parent: Option<&'a Parent>,
+    /// Whether the cell is set up completely, and looked at from outside, before its
+    /// program starts. That gains nothing for one call: a server does so ahead of it.
+    pub is_blank: bool,
 }
 
 /// Executes `spec` and returns the record. `began` is when the call began.
@@ -85,7 +91,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     } = Staged::read(&plan)?;
     let mapped = idmap::map_binds(&plan)?;
     let signals = BlockedSignals::block()?;
-    let (inputs, mut baseline) = inputs::open(&plan.files, &stages)?;
+    let (mut inputs, mut baseline) = inputs::open(&plan.files, &stages)?;
     let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
     outputs::refuse_same(out.as_ref(), &kept)?;
     // Hints name the service, which this process may leave for a cgroup.
@@ -98,14 +104,23 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         program: instructions(policy.compiled()),
         notify: true,
     });
-    let emitter =
-        (caller.events).map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref()));
+    let start = match caller.is_blank {
+        true => Start::Blank,
+        false => Start::Cold,
+    };
+    let emitter = (caller.events)
+        .map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref(), start));
     let request = Request {
         execution: ONLY,
         message: driver_request(spec, driver)?,
         is_last: true,
         results: spec.limits.results,
         observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
+    };
+    let blank_inputs = if caller.is_blank {
+        std::mem::take(&mut inputs)
+    } else {
+        Vec::new()
     };
     let content = Content {
         inputs,
@@ -119,13 +134,18 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         cgroup,
         fallback,
         until: Step::Exec,
+        holds: caller.is_blank,
     };
     let cancel = Cancel {
         signals: Some(&signals),
         parent: caller.parent,
     };
-    let mut cell = Cell::start(launch, denials(filter.as_ref(), driver), cancel)
-        .map_err(|error| crate::hints::complete(error, &plan))?;
+    let denials = denials(filter.as_ref(), driver);
+    let started = match start {
+        Start::Blank => start_in_blank(launch, &blank_inputs, denials, cancel),
+        _ => Cell::start(launch, denials, cancel),
+    };
+    let mut cell = started.map_err(|error| crate::hints::complete(error, &plan))?;
     // Now, while init sets the cell up and nothing is to be watched yet.
     cell.sweep_cgroups();
     let execution = cell.execute(request)?;
@@ -166,6 +186,27 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         driver,
         began_ns,
     }))
+}
+
+/// Starts a blank cell, and its program in it.
+fn start_in_blank<'a>(
+    launch: Launch<'a>,
+    inputs: &'a [Option<OwnedFd>],
+    denials: Denials,
+    cancel: Cancel<'a>,
+) -> Result<Cell<'a>> {
+    let plan = launch.plan;
+    let mut blank = Blank::start(launch, cancel)?;
+    // What fails in there is in the record, as of any cell.
+    if blank.settle()? {
+        blank.verify()?;
+    }
+    blank.begin(Program {
+        plan,
+        inputs,
+        denials,
+        cancel,
+    })
 }
 
 /// What is sent to the driver; empty where none is to be asked.

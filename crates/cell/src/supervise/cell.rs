@@ -11,7 +11,7 @@ use super::evidence::Stop;
 use super::meter::Meter;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{BlockedSignals, Denials, DriverReport, Execution, Observed, Observer, Parent};
-use crate::child::report::Command;
+use crate::child::command::Command;
 use crate::drivers::frames::FrameReader;
 use crate::launch::{Launch, Running, launch, wait_for};
 use crate::plan::Plan;
@@ -64,7 +64,7 @@ pub struct Cell<'a> {
     pub(super) plan: &'a Plan,
     pub(super) cancel: Cancel<'a>,
     /// Answers for the filter; counts nothing.
-    denials: Denials,
+    pub(super) denials: Denials,
     /// What is to be sent to the driver.
     request: Vec<u8>,
     /// How much of it was sent.
@@ -211,7 +211,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The cell with no execution in it.
-    fn idle(&mut self) -> Watch<'_, 'a> {
+    pub(super) fn idle(&mut self) -> Watch<'_, 'a> {
         Watch {
             execution: Execution {
                 denials: self.denials.clone(),

@@ -7,7 +7,7 @@ use super::Grace;
 use super::evidence::Stop;
 use super::proc::used_so_far;
 use super::watch::{Phase, SETUP_DEADLINE, Watch};
-use crate::child::report::Command;
+use crate::child::command::Command;
 use crate::launch::END_DEADLINE;
 use record::error::{SetupError, Step};
 
@@ -58,7 +58,7 @@ impl Watch<'_, '_> {
                 self.give_up();
             }
             Phase::Ending => self.give_up(),
-            Phase::Over => {}
+            Phase::Waiting | Phase::Over => {}
         }
     }
 
@@ -74,6 +74,10 @@ impl Watch<'_, '_> {
                     // The program may run already, and init be about to say so.
                     self.cell.deadline = Some(Instant::now() + COUNT_DEADLINE);
                 }
+            }
+            Phase::Waiting => {
+                self.cell.seen.stopped = Some(stop);
+                self.kill();
             }
             Phase::Running => {
                 let is_warned = self.warn(&stop);

@@ -14,6 +14,7 @@ use record::error::SetupError;
 use record::{CodeError, ResultItem};
 use sys::process::ChildUsage;
 
+mod blank;
 pub mod capture;
 mod category;
 mod cell;
@@ -32,8 +33,13 @@ pub(crate) mod results;
 mod signals;
 pub(crate) mod turn;
 pub(crate) mod verdict;
+mod verify;
+#[cfg(test)]
+pub(crate) use verify::verify;
 mod watch;
 
+pub use blank::Blank;
+pub(crate) use blank::Program;
 use capture::Capture;
 pub(crate) use cell::{Cancel, Ended};
 pub use cell::{Cell, Frozen, Request};

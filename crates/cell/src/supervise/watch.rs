@@ -57,6 +57,8 @@ const HEAVY: u64 = 256 << 10;
 pub(super) enum Phase {
     /// Init sets up.
     SetUp,
+    /// All is set up, and init waits for its program.
+    Waiting,
     /// The program runs.
     Running,
     /// The program was warned of its end, and has time for it.
@@ -135,6 +137,11 @@ impl Watch<'_, '_> {
     fn take_message(&mut self, message: Message) {
         match message {
             Message::Started { fds } => self.on_started(fds),
+            Message::Waiting { fds } => {
+                self.take_descriptors(fds);
+                self.cell.phase = Phase::Waiting;
+                self.cell.deadline = None;
+            }
             Message::Failed {
                 step,
                 syscall,
@@ -158,16 +165,7 @@ impl Watch<'_, '_> {
     fn on_started(&mut self, fds: Vec<(Role, OwnedFd)>) {
         // It needs no more descriptors. Older kernels do not know the option.
         let _ = sys::process::refuse_descriptors(self.cell.running.report.as_fd());
-        for (role, fd) in fds {
-            match role {
-                Role::Listener => self.cell.listener = Some(fd),
-                Role::Scratch(index) if index == self.cell.seen.scratch.len() => {
-                    self.cell.seen.scratch.push(fd);
-                }
-                // Out of order: not from an init of this version.
-                Role::Scratch(_) => {}
-            }
-        }
+        self.take_descriptors(fds);
         let executed_ns =
             (self.cell.running.progress.began_ns(Step::Exec)).unwrap_or_else(monotonic_ns);
         self.cell.seen.executed_ns = executed_ns;
@@ -183,6 +181,19 @@ impl Watch<'_, '_> {
         }
         if let Some(stop) = self.cell.seen.stopped.take() {
             self.end(stop);
+        }
+    }
+
+    fn take_descriptors(&mut self, fds: Vec<(Role, OwnedFd)>) {
+        for (role, fd) in fds {
+            match role {
+                Role::Listener => self.cell.listener = Some(fd),
+                Role::Scratch(index) if index == self.cell.seen.scratch.len() => {
+                    self.cell.seen.scratch.push(fd);
+                }
+                // Out of order: not from an init of this version.
+                Role::Scratch(_) => {}
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Reads a directory or an archive into a [`Stage`].
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -215,16 +216,17 @@ impl Stage {
     fn memory(&mut self) -> Result<&File> {
         match self.content {
             Some(ref file) => Ok(file),
-            None => Ok(self.content.insert(new_memory_file()?)),
+            None => Ok(self.content.insert(memory_file(c"cellblock-stage")?)),
         }
     }
 }
 
-fn new_memory_file() -> Result<File> {
-    let name = c"cellblock-stage";
-    let sealed = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(NOEXEC_SEAL);
-    let made = match memfd_create(name, sealed) {
-        Err(Errno::EINVAL) => memfd_create(name, MFdFlags::MFD_CLOEXEC),
+/// A new file in memory, which can be sealed and, where the kernel knows how, never
+/// executed.
+pub(crate) fn memory_file(name: &CStr) -> Result<File> {
+    let usual = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let made = match memfd_create(name, usual | MFdFlags::from_bits_retain(NOEXEC_SEAL)) {
+        Err(Errno::EINVAL) => memfd_create(name, usual),
         other => other,
     };
     let made = made.map_err(|e| SetupError::os(Step::Inputs, "memfd_create", e))?;

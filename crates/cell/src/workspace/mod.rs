@@ -34,6 +34,7 @@ mod write_back;
 pub(crate) use baseline::Baseline;
 pub(crate) use collect::{Outputs, collect};
 pub(crate) use digest::Digest;
+pub(crate) use fill::memory_file;
 pub(crate) use kept::KeptDir;
 pub(crate) use out_dir::OutDir;
 pub(crate) use stage::{Entry, Kind, Piece, Stage};

@@ -18,7 +18,8 @@ impl Serialize for Public<'_> {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, stdout, stderr, stdout_base64,
             stderr_base64, results, error, files, files_skipped, truncated, denied,
-            denied_to_interpreter, usage, limits, isolation, timing, setup_error, warnings,
+            denied_to_interpreter, usage, limits, isolation, start, timing, setup_error,
+            warnings,
         } = self.0;
         let mut map = serializer.serialize_map(None)?;
         macro_rules! fields {
@@ -35,7 +36,7 @@ impl Serialize for Public<'_> {
         map.serialize_entry("files_skipped", &skipped(files_skipped))?;
         fields!(truncated, denied, denied_to_interpreter, usage, limits);
         map.serialize_entry("isolation", &isolation.as_ref().map(without_paths))?;
-        fields!(timing);
+        fields!(start, timing);
         let error = setup_error.as_ref().map(|error| error.without_paths());
         map.serialize_entry("setup_error", &error)?;
         let warnings: Vec<&String> = warnings.iter().filter(|text| !text.contains('/')).collect();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, OFlag};
 use nix::sys::stat::mkdirat;
+use nix::unistd::Pid;
 
 use super::dir::{Dir, MODE, keyed};
 use super::enclosing::{Acted, Enclosing};
@@ -40,8 +41,8 @@ pub struct CellCgroup {
     below: PathBuf,
     source: CgroupSource,
     controllers: Vec<Controller>,
-    /// Its own limit on CPUs.
-    cpus: Option<f64>,
+    /// Its own limits, as they were set.
+    held: CgroupLimits,
     enclosing: Enclosing,
     enforced: CgroupLimits,
     unenforced: Vec<SetupError>,
@@ -116,7 +117,7 @@ impl CellCgroup {
             dir,
             source: *source,
             controllers: controllers.to_vec(),
-            cpus: held.cpus,
+            held,
             enclosing,
             enforced,
             unenforced,
@@ -145,7 +146,7 @@ impl CellCgroup {
     /// # Errors
     /// When `cpu.max` cannot be written, as it could when the cell was made.
     pub fn throttle(&self) -> Result<()> {
-        match self.cpus {
+        match self.held.cpus {
             Some(cpus) => limits::set_cpus(&self.dir, Some(cpus)),
             None => Ok(()),
         }
@@ -160,6 +161,35 @@ impl CellCgroup {
     /// Why each other limit that was asked for does not hold.
     pub fn unenforced(&self) -> &[SetupError] {
         &self.unenforced
+    }
+
+    /// Looks whether `init` is in it, and whether its limits still are what was set.
+    ///
+    /// # Errors
+    /// The first thing that is not so.
+    pub(crate) fn verify(&self, init: Pid) -> Result<()> {
+        let wrong = |file: &str, what: String| {
+            SetupError::new(Step::Cgroup, what).on(self.dir.path().join(file).display())
+        };
+        const PROCESSES: &str = "cgroup.procs";
+        let pid = init.to_string();
+        if !self.dir.read(PROCESSES)?.lines().any(|line| line == pid) {
+            return Err(wrong(
+                PROCESSES,
+                format!("the cell's init, {pid}, is not there"),
+            ));
+        }
+        let limits = [
+            ("memory.max", self.held.memory.map(|bytes| bytes.0)),
+            ("pids.max", self.held.processes.map(|count| count + INIT)),
+        ];
+        for (file, wanted) in limits {
+            let found = self.dir.number(file);
+            if wanted.is_some() && found != wanted {
+                return Err(wrong(file, format!("{found:?} instead of {wanted:?}")));
+            }
+        }
+        Ok(())
     }
 
     /// Its entry in the record.

@@ -11,7 +11,7 @@ use crate::run::filter::{self, Policy};
 use crate::spec::{Bytes, Command, Spec};
 use crate::supervise::{Observer, Stream};
 use record::event::{Chunk, SCHEMA, Started, What};
-use record::{CodeError, FileChange, ResultItem};
+use record::{CodeError, FileChange, ResultItem, Start};
 
 /// Events of one kind, as many as the record may hold results; a program that
 /// updates one of them for ever does not fill the caller's disk.
@@ -27,6 +27,7 @@ pub(in crate::run) struct EventEmitter<'a> {
     spec: &'a Spec,
     plan: &'a Plan,
     filter: Option<&'a Policy>,
+    start: Start,
     emitted: RefCell<Emitted>,
 }
 
@@ -106,8 +107,10 @@ impl<'a> EventEmitter<'a> {
         spec: &'a Spec,
         plan: &'a Plan,
         filter: Option<&'a Policy>,
+        start: Start,
     ) -> Self {
         Self {
+            start,
             events,
             spec,
             plan,
@@ -151,6 +154,7 @@ impl<'a> EventEmitter<'a> {
             version: env!("CARGO_PKG_VERSION"),
             language,
             argv,
+            start: self.start,
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         })
     }

@@ -1,5 +1,7 @@
 //! Cells with several executions, which no command has yet, and warnings.
 
+mod blank;
+
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,6 +81,7 @@ fn start(plan: &Plan) -> Result<Cell<'_>, Box<dyn Error>> {
         cgroup: None,
         fallback: Fallback::default(),
         until: Step::Exec,
+        holds: false,
     };
     Ok(Cell::start(launch, Denials::default(), Cancel::default())?)
 }
@@ -229,6 +232,7 @@ fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
             cgroup,
             fallback,
             until: Step::Exec,
+            holds: false,
         };
         let mut cell = Cell::start(launch, Denials::default(), Cancel::default())?;
         cell.execute(request(1, "import os; os.fork()", false)?)?;

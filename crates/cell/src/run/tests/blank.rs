@@ -1,0 +1,235 @@
+//! Blank cells: one program each, and what is looked at before it.
+
+use std::error::Error;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::child::Content;
+use crate::launch::Launch;
+use crate::launch::tests::alone;
+use crate::plan::{Fallback, MountKind, Namespace, Plan, Seal};
+use crate::probe::HostFacts;
+use crate::run::resolve_on;
+use crate::spec::{self, Ask, FileSource, InputFile, Mode, Partial, Stdin, Stdio};
+use crate::supervise::{Blank, Cancel, Denials, Program, Request};
+use record::Start;
+use record::error::Step;
+
+type Done<T = ()> = Result<T, Box<dyn Error>>;
+
+fn plan(script: &str) -> Done<Plan> {
+    let ask = Ask {
+        mode: Mode::Exec,
+        cwd: Path::new("/"),
+        stdio: Stdio::Capture,
+    };
+    let argv = ["/bin/sh", "-c", script].map(Into::into);
+    let partial = Partial {
+        argv: Some(argv.into()),
+        ..Partial::default()
+    };
+    let mut spec = spec::load(&ask, None, None, partial)?;
+    spec.stdin = Stdin::Null;
+    Ok(resolve_on(&spec, HostFacts::gather()?)?.plan)
+}
+
+fn launch(plan: &Plan) -> Launch<'_> {
+    Launch {
+        plan,
+        filter: None,
+        content: Content::default(),
+        cgroup: None,
+        fallback: Fallback::default(),
+        until: Step::Exec,
+        holds: true,
+    }
+}
+
+fn program(plan: &Plan) -> Program<'_> {
+    Program {
+        plan,
+        inputs: &[],
+        denials: Denials::default(),
+        cancel: Cancel::default(),
+    }
+}
+
+#[test]
+fn a_program_gets_everything_that_is_its_own() {
+    alone(|| {
+        let made = plan("exit 1")?;
+        let mut wanted = plan(r#"cat; echo " $GREETING $(pwd) $(cat /workspace/a/b)"; exit 7"#)?;
+        wanted.program.stdin = Stdin::Inline("in".into());
+        wanted.program.env.insert("GREETING".into(), "hello".into());
+        wanted.program.cwd = "/tmp".into();
+        wanted.files.push(InputFile {
+            source: FileSource::Inline("file".into()),
+            target: "a/b".into(),
+        });
+        let mut blank = Blank::start(launch(&made), Cancel::default())?;
+        blank.wait()?;
+        assert!(blank.is_waiting());
+        let mut cell = blank.begin(program(&wanted))?;
+        let execution = cell.execute(Request {
+            is_last: true,
+            ..Request::default()
+        })?;
+        assert_eq!(super::stdout(execution), "in hello /tmp file\n");
+        let ended = cell.end()?;
+        assert_eq!(ended.cell.start, Start::Blank);
+        assert_eq!(ended.observed.status.map(libc_exit), Some(7));
+        // What was done before the program was asked for is not its set-up.
+        assert_eq!(ended.cell.progress.began_ns(Step::Mount), None);
+        assert!(ended.cell.progress.began_ns(Step::Exec).is_some());
+        Ok(())
+    });
+}
+
+fn libc_exit(status: i32) -> i32 {
+    libc::WEXITSTATUS(status)
+}
+
+#[test]
+fn a_failure_of_the_program_is_told_in_the_words_of_its_own_plan() {
+    alone(|| {
+        let made = plan("exit 1")?;
+        let mut wanted = made.clone();
+        wanted.program.candidates = vec!["/no/such/program".into()];
+        let mut blank = Blank::start(launch(&made), Cancel::default())?;
+        blank.wait()?;
+        let mut cell = blank.begin(program(&wanted))?;
+        cell.execute(Request::default())?;
+        let failure = cell.end()?.observed.failure.ok_or("no failure")?;
+        assert!(
+            failure.to_string().contains("/no/such/program"),
+            "{failure}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn another_plan_is_refused_and_a_dropped_cell_leaves_nothing() {
+    alone(|| {
+        let made = plan("exit 1")?;
+        let mut other = made.clone();
+        other.hostname = "other".into();
+        let mut blank = Blank::start(launch(&made), Cancel::default())?;
+        blank.wait()?;
+        let refused = blank.begin(program(&other)).err().ok_or("not refused")?;
+        assert!(refused.to_string().contains("another plan"), "{refused}");
+        // The refusal ended it; this one ends by being dropped.
+        let mut blank = Blank::start(launch(&made), Cancel::default())?;
+        blank.wait()?;
+        drop(blank);
+        assert_eq!(sys::process::reap(false), Err(Errno::ECHILD));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_failed_set_up_shows_before_there_is_a_program() {
+    alone(|| {
+        let mut made = plan("exit 1")?;
+        made.hostname = "x".repeat(65);
+        let mut blank = Blank::start(launch(&made), Cancel::default())?;
+        let failure = blank.wait().err().ok_or("no failure")?;
+        assert!(failure.to_string().contains("host name"), "{failure}");
+        assert!(!blank.is_waiting());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_blank_cell_that_was_killed_is_seen() {
+    alone(|| {
+        let made = plan("exit 1")?;
+        let mut blank = Blank::start(launch(&made), Cancel::default())?;
+        blank.wait()?;
+        let signal = nix::sys::signal::Signal::SIGKILL;
+        sys::process::pidfd_send_signal(blank.as_fd(), signal)?;
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        assert!(crate::launch::wait_for(blank.as_fd(), deadline));
+        assert!(!blank.is_waiting());
+        let mut cell = blank.begin(program(&made))?;
+        cell.execute(Request::default())?;
+        assert!(cell.end()?.observed.failure.is_some());
+        Ok(())
+    });
+}
+
+/// A cell made by `weaker` is told from one of the whole plan.
+fn told_apart(weaken: fn(&mut Plan), what: &str) -> Done {
+    let whole = plan("exit 1")?;
+    let mut weaker = whole.clone();
+    weaken(&mut weaker);
+    let mut blank = Blank::start(launch(&weaker), Cancel::default())?;
+    assert!(blank.settle()?, "{what}");
+    let complaint = crate::supervise::verify(blank.running(), &whole).err();
+    let complaint = complaint.map_or_else(String::new, |error| error.to_string());
+    assert!(complaint.contains(what), "{what}: {complaint:?}");
+    Ok(())
+}
+
+#[test]
+fn a_cell_with_a_namespace_less_is_told_from_a_whole_one() {
+    alone(|| {
+        told_apart(|plan| without(plan, Namespace::Net), "the net namespace")?;
+        told_apart(|plan| without(plan, Namespace::Uts), "the uts namespace")?;
+        told_apart(|plan| without(plan, Namespace::Ipc), "the ipc namespace")?;
+        told_apart(
+            |plan| without(plan, Namespace::Cgroup),
+            "the cgroup namespace",
+        )
+    });
+}
+
+#[test]
+fn a_cell_with_other_mounts_or_ids_is_told_from_a_whole_one() {
+    alone(|| {
+        told_apart(|plan| unseal(plan), "a mount")?;
+        told_apart(|plan| plan.ids.inner_uid = 7, "uid_map")?;
+        told_apart(|plan| plan.ids.inner_gid = 7, "gid_map")
+    });
+}
+
+fn unseal(plan: &mut Plan) {
+    if let MountKind::Tmpfs { seal, .. } = &mut plan.mounts[0].kind {
+        *seal = Seal::Writable;
+    }
+}
+
+fn without(plan: &mut Plan, namespace: Namespace) {
+    plan.namespaces.retain(|other| *other != namespace);
+}
+
+#[test]
+fn programs_share_a_key_and_other_cells_do_not() -> Done {
+    let one = plan("one")?;
+    let mut other = plan("other")?;
+    other.limits.wall = None;
+    other.program.env.insert("A".into(), "b".into());
+    other.program.cwd = "/tmp".into();
+    other.program.stdin = Stdin::Inline("text".into());
+    assert!(one.key().is_some());
+    assert_eq!(one.key(), other.key());
+    let differs: [fn(&mut Plan); 6] = [
+        |plan| plan.hostname.push('x'),
+        |plan| without(plan, Namespace::Net),
+        |plan| plan.landlock = None,
+        |plan| plan.seccomp = None,
+        |plan| plan.limits.cpus = Some(0.5),
+        |plan| plan.mounts.truncate(3),
+    ];
+    for (index, change) in differs.into_iter().enumerate() {
+        let mut changed = one.clone();
+        change(&mut changed);
+        assert_ne!(one.key(), changed.key(), "{index}");
+    }
+    let mut callers = one.clone();
+    callers.program.stdin = Stdin::Inherit;
+    assert_eq!(callers.key(), None);
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! A cell set up ahead of its program.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use super::Denials;
+use super::cell::{Cancel, Cell};
+use super::meter::Meter;
+use super::verify::verify;
+use super::watch::{Phase, SETUP_DEADLINE};
+use crate::child::command::send_program;
+use crate::child::parcel;
+use crate::launch::{Launch, given_stdin};
+use crate::plan::Plan;
+use record::Start;
+use record::error::{Result, SetupError, Step};
+
+/// A cell that is complete but for its program. It serves one program and is never
+/// used again. Dropping it ends it.
+#[derive(Debug)]
+pub struct Blank<'a> {
+    cell: Cell<'a>,
+}
+
+/// What a blank cell's program is started with.
+#[derive(Debug)]
+pub(crate) struct Program<'a> {
+    /// The plan of the run, with the key of the plan by which the cell was made
+    /// ([`Plan::key`]).
+    pub(crate) plan: &'a Plan,
+    /// Its open input files, in their order.
+    pub(crate) inputs: &'a [Option<OwnedFd>],
+    /// Answers for the filter.
+    pub(crate) denials: Denials,
+    /// What cancels the cell from here on.
+    pub(crate) cancel: Cancel<'a>,
+}
+
+impl<'a> Blank<'a> {
+    /// Starts a blank cell. Returns while init is setting it up. Input files of
+    /// `start` are left out: they come with the program.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(crate) fn start(start: Launch<'a>, cancel: Cancel<'a>) -> Result<Self> {
+        let start = Launch {
+            holds: true,
+            ..start
+        };
+        let cell = Cell::start(start, Denials::default(), cancel)?;
+        Ok(Self { cell })
+    }
+
+    /// Waits until it is set up, and looks at it from outside.
+    ///
+    /// # Errors
+    /// The step that failed, or what is not as the plan has it.
+    pub fn wait(&mut self) -> Result<()> {
+        if self.settle()? {
+            return self.verify();
+        }
+        let failure = self.cell.seen.failure.clone();
+        Err(failure.unwrap_or_else(gone))
+    }
+
+    /// Waits until it is set up, which it returns, or has failed.
+    ///
+    /// # Errors
+    /// Only when watching itself is impossible.
+    pub(crate) fn settle(&mut self) -> Result<bool> {
+        let mut watch = self.cell.idle();
+        while !matches!(watch.cell.phase, Phase::Waiting | Phase::Over) {
+            watch.step()?;
+        }
+        Ok(self.cell.phase == Phase::Waiting)
+    }
+
+    /// Looks at it from outside.
+    ///
+    /// # Errors
+    /// The first thing that is not as the plan has it.
+    pub(crate) fn verify(&self) -> Result<()> {
+        verify(&self.cell.running, self.cell.plan)
+    }
+
+    /// The cell, for tests that look at it in other ways.
+    #[cfg(test)]
+    pub(crate) fn running(&self) -> &crate::launch::Running {
+        &self.cell.running
+    }
+
+    /// Whether it waits for a program, and init has said nothing else meanwhile.
+    pub fn is_waiting(&self) -> bool {
+        let now = Instant::now();
+        self.cell.phase == Phase::Waiting
+            && !crate::launch::wait_for(self.cell.running.report.as_fd(), now)
+    }
+
+    /// Starts its program. Returns at once; what fails inside shows at the end, also
+    /// what failed before.
+    ///
+    /// # Errors
+    /// When the plan is another than that of the cell, or what goes in cannot be read.
+    /// The cell is ended then.
+    pub(crate) fn begin<'b>(self, program: Program<'b>) -> Result<Cell<'b>>
+    where
+        'a: 'b,
+    {
+        let Program {
+            plan,
+            inputs,
+            denials,
+            cancel,
+        } = program;
+        if !has_cell_of(self.cell.plan, plan) {
+            let message = "a blank cell of another plan cannot run this";
+            return Err(SetupError::new(Step::Supervise, message));
+        }
+        let mut cell: Cell<'b> = self.cell;
+        cell.plan = plan;
+        cell.cancel = cancel;
+        cell.denials = denials;
+        cell.meter = Meter::new(&cell.running, plan);
+        cell.running.start = Start::Blank;
+        if cell.phase != Phase::Waiting {
+            return Ok(cell);
+        }
+        let parcel = parcel::pack(plan, inputs)?;
+        let stdin = given_stdin(&plan.program.stdin)?;
+        cell.running.progress.forget_steps();
+        // An init that is gone shows by its pidfd.
+        let _ = send_program(
+            cell.running.report.as_fd(),
+            parcel.as_fd(),
+            stdin.as_ref().map(AsFd::as_fd),
+        );
+        cell.phase = Phase::SetUp;
+        cell.deadline = Some(Instant::now() + SETUP_DEADLINE);
+        Ok(cell)
+    }
+}
+
+/// Readable when its init has ended.
+impl AsFd for Blank<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.cell.running.init.as_fd()
+    }
+}
+
+/// Whether a cell of the plan `made` is one of `wanted` as well, until the program starts.
+fn has_cell_of(made: &Plan, wanted: &Plan) -> bool {
+    let keys = || made.key().zip(wanted.key());
+    let is_same = || keys().is_some_and(|(made, wanted)| made == wanted);
+    // A key has no outer ids where each cell has its own.
+    std::ptr::eq(made, wanted) || (made.ids == wanted.ids && is_same())
+}
+
+fn gone() -> SetupError {
+    SetupError::new(Step::Supervise, "the blank cell has ended")
+}
