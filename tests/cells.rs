@@ -4,7 +4,8 @@
 //! This executable is the harness and the hostile program at once. As the
 //! harness it has one thread and starts cellblock with itself as `/probe`; as
 //! `cells --probe NAME` it makes the attempt NAME and reports what the kernel
-//! answered. A refusal counts only when the attempt is shown to work without
+//! answered. With `--start blank` it is cellblock as well, with cells that are started
+//! in another way (`cells/start.rs`). A refusal counts only when the attempt is shown to work without
 //! the layer that refuses it.
 
 mod attacks;
@@ -25,6 +26,9 @@ mod schema;
 mod validate;
 
 fn main() {
+    if let Some(start) = cells::start::Start::of_this_executable() {
+        std::process::exit(start.as_cellblock());
+    }
     let suites = [
         attacks::SUITES,
         lifecycle::SUITES,

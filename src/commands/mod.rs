@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::time::Instant;
 
 use crate::cli::{self, Invocation, Outputs};
+pub use cell::run::CellStart;
 use cell::run::refused;
 use cell::spec::Mode;
 use outlet::Outlet;
@@ -25,6 +26,16 @@ const FAILED: u8 = 125;
 
 /// Executes the command line `words`; returns the exit status.
 pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
+    dispatch_starting(words, began, CellStart::Cold)
+}
+
+/// The same as [`dispatch`] for a caller that says how `run` and `exec` start their cells,
+/// as tests do: no command line can.
+pub fn dispatch_starting(
+    words: impl Iterator<Item = OsString>,
+    began: Instant,
+    start: CellStart,
+) -> u8 {
     let words: Vec<OsString> = words.collect();
     let environment = |name: &str| std::env::var_os(name);
     // Before anything is opened: see `Inherited`.
@@ -33,7 +44,8 @@ pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
     match cli::parse(&words) {
         Ok(Invocation::Launch(call)) => {
             let flags = call.partial(environment);
-            run::execute(call.mode, &call.options, flags, &mut inherited, began)
+            let how = (start, began);
+            run::execute(call.mode, &call.options, flags, &mut inherited, how)
         }
         Ok(Invocation::Plan(call)) => {
             let flags = call.partial(environment);

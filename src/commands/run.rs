@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::outlet::Outlet;
 use super::{FAILED, complain, destination};
 use crate::cli::{Options, OutputTo};
+use cell::run::CellStart;
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use cell::{Parent, run};
 use record::error::{Result, SetupError, Step};
@@ -19,7 +20,7 @@ pub(super) fn execute(
     options: &Options,
     flags: Result<Partial>,
     inherited: &mut Inherited,
-    began: Instant,
+    (start, began): (CellStart, Instant),
 ) -> u8 {
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
@@ -32,7 +33,7 @@ pub(super) fn execute(
             let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
-                is_blank: false,
+                start,
             };
             run::execute_for(caller, spec, began)
         }

@@ -12,6 +12,7 @@ pub(crate) mod raw;
 pub(crate) mod runner;
 pub(crate) mod scratch;
 pub(crate) mod stage;
+pub(crate) mod start;
 pub(crate) mod swap;
 pub(crate) mod wall;
 

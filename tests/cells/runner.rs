@@ -15,18 +15,20 @@ use serde::{Deserialize, Serialize};
 use super::attack::Attack;
 use super::raw::call;
 use super::scratch::{Scratch, chmod};
+use super::start::Start;
 use super::{Check, Need, Scene, Stage, Stop, Suite, fail, naive, private, probe};
 
 /// The uid of the plain user when root runs the tests. It needs no entry in the user
 /// database.
 const PLAIN_USER: u32 = 4242;
 
-const USAGE: &str =
-    "usage: cells [--list] [--require N] [--must PREFIX]... [--slowest N] [FILTER...]
+const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [--slowest N]
+             [--start WAY] [FILTER...]
 
   --list         show the names, run nothing
   --require N    fail when fewer than N tests pass
   --must PREFIX  fail when a test whose name starts so is skipped
+  --start WAY    how cells are started: cold (the default) or blank
   --slowest N    list the N tests that took longest
   FILTER         run the tests whose names contain one of these
 
@@ -44,6 +46,7 @@ struct Options {
     require: usize,
     must: Vec<String>,
     slowest: usize,
+    start: Start,
     filters: Vec<String>,
     /// The stage of the runner that started this one as the plain user.
     stage: Option<PathBuf>,
@@ -148,6 +151,11 @@ fn parse(args: &[String]) -> Result<Options, String> {
             "--require" => options.require = number(word, value()?)?,
             "--must" => options.must.push(value()?.to_owned()),
             "--slowest" => options.slowest = number(word, value()?)?,
+            "--start" => {
+                let name = value()?;
+                options.start =
+                    Start::named(name).ok_or_else(|| format!("no way to start: {name}"))?;
+            }
             "--stage" => options.stage = Some(value()?.into()),
             "--part" => options.part = value()?.to_owned(),
             // Options that are often passed to every harness.
@@ -206,8 +214,8 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
     if let Some(home) = &options.stage {
         return as_plain_user(&rows, home, options);
     }
-    let home = make_stage()?;
-    let stage = at(home.path());
+    let home = make_stage(options.start)?;
+    let stage = at(home.path(), options.start);
     let mut tally = Tally::default();
     if geteuid().is_root() {
         // Mounts that others make meanwhile must not look like a leak.
@@ -233,16 +241,18 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
 }
 
 /// Copies both executables to where every user may run them.
-fn make_stage() -> Check<Scratch> {
+fn make_stage(start: Start) -> Check<Scratch> {
     let home = Scratch::new(&std::env::temp_dir())?;
     let cellblock = std::env::var_os("CELLBLOCK_BIN").map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_cellblock")),
         PathBuf::from,
     );
-    for (source, name) in [
-        (cellblock, "cellblock"),
-        (std::env::current_exe()?, "cells"),
-    ] {
+    let own = std::env::current_exe()?;
+    let player = start.executable().map(|name| (own.clone(), name));
+    for (source, name) in [(cellblock, "cellblock"), (own, "cells")]
+        .into_iter()
+        .chain(player)
+    {
         let target = home.join(name);
         fs::copy(&source, &target)
             .map_err(|error| fail(format!("cannot copy {}: {error}", source.display())))?;
@@ -256,9 +266,10 @@ fn make_stage() -> Check<Scratch> {
     Ok(home)
 }
 
-fn at(home: &Path) -> Stage {
+fn at(home: &Path, start: Start) -> Stage {
     let dir = if geteuid().is_root() { "root" } else { "plain" };
-    Stage::new(home.join("cellblock"), home.join("cells"), home.join(dir))
+    let cellblock = home.join(start.executable().unwrap_or("cellblock"));
+    Stage::new(cellblock, home.join("cells"), home.join(dir))
 }
 
 /// Runs the rows of `part`, or all of them.
@@ -274,7 +285,10 @@ fn run_rows(
         if part.is_some_and(|part| !part.has(row)) {
             continue;
         }
-        let name = format!("{who}:{}", row.name);
+        let name = match options.start {
+            Start::Cold => format!("{who}:{}", row.name),
+            start => format!("{who}:{}:{}", start.name(), row.name),
+        };
         let started = Instant::now();
         let came = run_row(row, stage);
         let took = started.elapsed();
@@ -385,7 +399,7 @@ fn as_plain_user(rows: &[Row<'_>], home: &Path, options: &Options) -> Check<i32>
         .into_iter()
         .find(|part| part.name() == options.part);
     let mut tally = Tally::default();
-    run_rows(rows, part, &at(home), options, &mut tally);
+    run_rows(rows, part, &at(home, options.start), options, &mut tally);
     fs::write(tally_of(home, &options.part), serde_json::to_vec(&tally)?)?;
     Ok(0)
 }

@@ -51,9 +51,19 @@ pub struct Caller<'a> {
     pub events: Option<&'a Events>,
     /// The process whose end ends the cell.
     pub parent: Option<&'a Parent>,
-    /// Whether the cell is set up completely, and looked at from outside, before its
-    /// program starts. That gains nothing for one call: a server does so ahead of it.
-    pub is_blank: bool,
+    /// How the cell is started.
+    pub start: CellStart,
+}
+
+/// How a call starts its cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CellStart {
+    /// In one go.
+    #[default]
+    Cold,
+    /// As a blank cell, which is looked at from outside before its program starts. That
+    /// gains nothing for one call: a server does so ahead of it.
+    Blank,
 }
 
 /// Executes `spec` and returns the record. `began` is when the call began.
@@ -104,10 +114,11 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         program: instructions(policy.compiled()),
         notify: true,
     });
-    let start = match caller.is_blank {
-        true => Start::Blank,
-        false => Start::Cold,
+    let start = match caller.start {
+        CellStart::Cold => Start::Cold,
+        CellStart::Blank => Start::Blank,
     };
+    let is_blank = start == Start::Blank;
     let emitter = (caller.events)
         .map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref(), start));
     let request = Request {
@@ -117,7 +128,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         results: spec.limits.results,
         observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
     };
-    let blank_inputs = if caller.is_blank {
+    let blank_inputs = if is_blank {
         std::mem::take(&mut inputs)
     } else {
         Vec::new()
@@ -134,7 +145,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         cgroup,
         fallback,
         until: Step::Exec,
-        holds: caller.is_blank,
+        holds: is_blank,
     };
     let cancel = Cancel {
         signals: Some(&signals),
