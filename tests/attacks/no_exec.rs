@@ -31,7 +31,8 @@ const ATTACKS: &[Attack] = &[
         let _ = fs::remove_file(&path);
         came
     })
-    .options(&["--no-exec"])
+    // Room for this executable.
+    .options(&["--no-exec", "--tmp-size=256M", "--file-size=256M"])
     .live(without(&["landlock"]))
     .refused(&[Errno::EACCES]),
     // Landlock does not cover files outside every directory.

@@ -72,8 +72,9 @@ fn errno(error: std::io::Error) -> Errno {
 /// cellblock itself.
 fn interpreter_is_the_executable(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
-    // A copy of cellblock that the program's user could write if it were in reach.
-    let victim = scratch.join("cellblock");
+    // A copy of cellblock that the program's user could write if it were in reach. Its
+    // name says how it starts cells.
+    let victim = scratch.join(stage.cellblock.file_name().unwrap_or_default());
     fs::copy(&stage.cellblock, &victim)?;
     chmod(&victim, 0o777)?;
     let before = fs::read(&victim)?;
