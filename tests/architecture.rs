@@ -14,6 +14,7 @@ const FLOW: &[&str] = &[
     "rootfs",
     "plan",
     "workspace",
+    "carry",
     "hints",
     "child",
     "launch",
@@ -29,6 +30,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("drivers", &[]),
     ("spec", &["drivers"]),
     ("workspace", &["plan", "spec"]),
+    // It knows processes, not cells.
+    ("carry", &[]),
     // What runs inside knows the prepared plan and the types that it is made of.
     ("child", &["drivers", "plan", "rootfs", "spec", "workspace"]),
     // A plan is pure: it holds facts about the host, and asks for none.

@@ -22,6 +22,7 @@
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod carry;
 mod child;
 pub mod doctor;
 pub mod drivers;

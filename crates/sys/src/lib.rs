@@ -13,6 +13,7 @@ pub mod clone;
 pub mod inherited;
 pub mod landlock;
 mod lock;
+pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
@@ -20,6 +21,7 @@ pub mod seccomp;
 pub mod shared;
 pub mod survivor;
 pub mod text;
+pub mod trace;
 pub mod tree;
 pub mod trial;
 

@@ -208,6 +208,34 @@ pub fn share_memory(one: Pid, other: Pid) -> bool {
     unsafe { super::syscall(libc::SYS_kcmp, args) == Ok(0) }
 }
 
+/// Whether two descriptors of a process are one open file description, so that they share
+/// an offset (kcmp(2)).
+pub fn share_file(pid: Pid, one: RawFd, other: RawFd) -> bool {
+    const KCMP_FILE: usize = 0;
+    let pid = pid.as_raw() as usize;
+    let args = [pid, pid, KCMP_FILE, one as usize, other as usize];
+    // SAFETY: no pointers.
+    unsafe { super::syscall(libc::SYS_kcmp, args) == Ok(0) }
+}
+
+/// The soft and the hard limit of another process on the resource with this number
+/// (prlimit(2)).
+///
+/// # Errors
+/// The call's error number; EINVAL for a number that no resource has.
+pub fn limit_of(pid: Pid, resource: u32) -> Result<(u64, u64), Errno> {
+    let mut limit = [0_u64; 2];
+    let args = [
+        pid.as_raw() as usize,
+        resource as usize,
+        0,
+        limit.as_mut_ptr() as usize,
+    ];
+    // SAFETY: the kernel writes a soft and a hard limit of 64 bits each.
+    unsafe { super::syscall(libc::SYS_prlimit64, args) }?;
+    Ok((limit[0], limit[1]))
+}
+
 /// What init knows of the processes that it has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessCount {

@@ -1,0 +1,324 @@
+//! Which pages of another process's memory have content of its own (pagemap(5)).
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
+/// Bytes of a page, the unit of everything here.
+pub const PAGE: u64 = 4096;
+
+/// A range of addresses, its end excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first address.
+    pub start: u64,
+    /// The address behind the last.
+    pub end: u64,
+}
+
+impl Span {
+    /// From `start` up to `end`.
+    pub const fn new(start: u64, end: u64) -> Self {
+        Self { start, end }
+    }
+
+    /// In bytes.
+    pub const fn len(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+
+    /// What both have.
+    pub fn overlap(self, other: Self) -> Self {
+        let start = self.start.max(other.start);
+        Self::new(start, self.end.min(other.end).max(start))
+    }
+}
+
+/// Appends `span` to `list`, as a part of the last one where it follows directly.
+pub fn push_span(list: &mut Vec<Span>, span: Span) {
+    match list.last_mut() {
+        _ if span.is_empty() => {}
+        Some(last) if last.end == span.start => last.end = span.end,
+        _ => list.push(span),
+    }
+}
+
+/// What `from` has and `other` has not. Both are in order.
+pub fn without(from: &[Span], other: &[Span]) -> Vec<Span> {
+    let mut left = Vec::new();
+    let mut others = other.iter().peekable();
+    for span in from {
+        let mut start = span.start;
+        while others.next_if(|one| one.end <= start).is_some() {}
+        // One of the others may reach into the next span, too.
+        let mut inside = others.clone();
+        while let Some(one) = inside.next_if(|one| one.start < span.end) {
+            push_span(&mut left, Span::new(start, one.start));
+            start = start.max(one.end);
+        }
+        push_span(&mut left, Span::new(start, span.end));
+    }
+    left
+}
+
+/// What both have. Both are in order.
+pub fn common(one: &[Span], other: &[Span]) -> Vec<Span> {
+    without(one, &without(one, other))
+}
+
+/// What a process has of its own in a range of addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Pages that no other process has; among the anonymous ones and the changed ones of
+    /// private files.
+    pub own: Vec<Span>,
+    /// Anonymous pages that it has together with the process that it was forked from, or
+    /// with another one forked from that. The kernel's page of zeroes may be among them.
+    pub inherited: Vec<Span>,
+}
+
+/// The pagemap of one process.
+#[derive(Debug)]
+pub struct Pagemap {
+    file: File,
+    /// Whether the kernel searches by itself (PAGEMAP_SCAN, Linux 6.7).
+    scans: bool,
+}
+
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
+const ENTRY_FILE: u64 = 1 << 61;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_PRESENT: u64 = 1 << 63;
+
+/// Entries that are read at once.
+const BATCH: usize = 16 * 1024;
+/// Ranges that the kernel reports at once.
+const REGIONS: usize = 1024;
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region` of linux/fs.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const PAGEMAP_SCAN: u64 = 0xc060_6610;
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+const IS_ZERO_PAGE: u64 = 1 << 5;
+
+impl Pagemap {
+    /// Opens that of `pid`. `searching` is whether the kernel may search by itself where
+    /// it can; tests switch that off.
+    ///
+    /// # Errors
+    /// That of open(2); EACCES or EPERM where tracing the process is not allowed.
+    pub fn open(pid: Pid, searching: bool) -> Result<Self, Errno> {
+        let path = format!("/proc/{pid}/pagemap");
+        let file = File::open(path).map_err(errno_of)?;
+        let mut map = Self { file, scans: false };
+        map.scans = searching && map.scan(Span::new(0, 0), &mut |_| {}).is_ok();
+        Ok(map)
+    }
+
+    /// The most address space that can be searched in reasonable time, in bytes: without
+    /// the kernel's own search each page takes an entry, whether there is one or not.
+    pub fn searches(&self) -> u64 {
+        if self.scans { u64::MAX } else { 64 << 30 }
+    }
+
+    /// The pages of `within` that have content of this process. With `apart`, those that
+    /// other processes have as well are told apart, otherwise all count as its own.
+    ///
+    /// # Errors
+    /// That of ioctl(2) or pread(2).
+    pub fn pages(&self, within: Span, apart: bool) -> Result<Pages, Errno> {
+        let mut found = Vec::new();
+        if self.scans {
+            self.scan(within, &mut |span| push_span(&mut found, span))?;
+        } else {
+            self.entries(within, &mut |span, entry| {
+                if has_content(entry) {
+                    push_span(&mut found, span);
+                }
+            })?;
+        }
+        let mut pages = Pages::default();
+        if !apart {
+            pages.own = found;
+            return Ok(pages);
+        }
+        for span in found {
+            self.entries(span, &mut |page, entry| {
+                let is_own = entry & (ENTRY_EXCLUSIVE | ENTRY_SWAPPED) != 0;
+                let list = if is_own {
+                    &mut pages.own
+                } else {
+                    &mut pages.inherited
+                };
+                push_span(list, page);
+            })?;
+        }
+        Ok(pages)
+    }
+
+    /// Has the kernel search `within`.
+    fn scan(&self, within: Span, found: &mut dyn FnMut(Span)) -> Result<(), Errno> {
+        let mut regions = [Region::default(); REGIONS];
+        let mut start = within.start;
+        loop {
+            let mut argument = ScanArgument {
+                size: size_of::<ScanArgument>() as u64,
+                start,
+                end: within.end,
+                vec: regions.as_mut_ptr() as u64,
+                vec_len: REGIONS as u64,
+                category_inverted: IS_FILE | IS_ZERO_PAGE,
+                category_mask: IS_FILE | IS_ZERO_PAGE,
+                category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+                return_mask: IS_PRESENT,
+                ..ScanArgument::default()
+            };
+            let request = PAGEMAP_SCAN as libc::Ioctl;
+            // SAFETY: it reads and writes a pm_scan_arg, and writes as many regions to
+            // `vec` as `vec_len` has room for.
+            let count = Errno::result(unsafe {
+                libc::ioctl(self.file.as_raw_fd(), request, &raw mut argument)
+            })?;
+            for region in regions.iter().take(count as usize) {
+                found(Span::new(region.start, region.end));
+            }
+            let is_over = argument.walk_end >= within.end || argument.walk_end <= start;
+            if is_over {
+                return Ok(());
+            }
+            start = argument.walk_end;
+        }
+    }
+
+    /// Reads the entries of `within`, one for each page.
+    fn entries(&self, within: Span, each: &mut dyn FnMut(Span, u64)) -> Result<(), Errno> {
+        let mut bytes = vec![0; BATCH.min((within.len() / PAGE) as usize) * 8];
+        let mut at = within.start;
+        while at < within.end {
+            let count = (((within.end - at) / PAGE) as usize).min(BATCH);
+            if count == 0 {
+                break;
+            }
+            let bytes = &mut bytes[..count * 8];
+            (self.file.read_exact_at(bytes, at / PAGE * 8)).map_err(errno_of)?;
+            for entry in bytes.chunks_exact(8) {
+                let entry = entry.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+                each(Span::new(at, at + PAGE), entry);
+                at += PAGE;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry is an anonymous page, or a changed one of a private file.
+fn has_content(entry: u64) -> bool {
+    let is_anonymous = entry & ENTRY_PRESENT != 0 && entry & ENTRY_FILE == 0;
+    is_anonymous || entry & ENTRY_SWAPPED != 0
+}
+
+pub(crate) fn errno_of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touched(apart: bool, searching: bool) -> (Span, Pages) {
+        let size = 64 * PAGE;
+        let mut memory = vec![0_u8; size as usize + PAGE as usize];
+        let start = (memory.as_mut_ptr() as u64).next_multiple_of(PAGE);
+        let first = (start - memory.as_ptr() as u64) as usize;
+        for page in [3, 4, 60] {
+            memory[first + page * PAGE as usize] = 7;
+        }
+        let map = Pagemap::open(Pid::this(), searching).unwrap();
+        let pages = map.pages(Span::new(start, start + size), apart).unwrap();
+        std::hint::black_box(&memory);
+        (Span::new(start, start + size), pages)
+    }
+
+    #[test]
+    fn touched_pages_are_found_by_either_search() {
+        for searching in [true, false] {
+            for apart in [true, false] {
+                let (within, pages) = touched(apart, searching);
+                let page = |number: u64| within.start + number * PAGE;
+                for number in [3, 4, 60] {
+                    let has = |span: &&Span| span.start <= page(number) && page(number) < span.end;
+                    assert!(
+                        pages.own.iter().any(|span| has(&span)),
+                        "{number} {pages:?}"
+                    );
+                }
+                assert!(pages.own.iter().all(|span| span.start >= within.start));
+            }
+        }
+    }
+
+    #[test]
+    fn spans_are_subtracted() {
+        let spans = |list: &[(u64, u64)]| -> Vec<Span> {
+            list.iter().map(|(a, b)| Span::new(*a, *b)).collect()
+        };
+        let from = spans(&[(0, 10), (20, 30), (40, 50)]);
+        for (other, left, both) in [
+            (vec![], vec![(0, 10), (20, 30), (40, 50)], vec![]),
+            (vec![(0, 60)], vec![], vec![(0, 10), (20, 30), (40, 50)]),
+            (
+                vec![(2, 3), (5, 25), (45, 46)],
+                vec![(0, 2), (3, 5), (25, 30), (40, 45), (46, 50)],
+                vec![(2, 3), (5, 10), (20, 25), (45, 46)],
+            ),
+        ] {
+            let other = spans(&other);
+            assert_eq!(without(&from, &other), spans(&left), "{other:?}");
+            assert_eq!(common(&from, &other), spans(&both), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn spans_that_touch_become_one() {
+        let mut list = Vec::new();
+        for (start, end) in [(0, 1), (1, 3), (5, 5), (6, 7)] {
+            push_span(&mut list, Span::new(start, end));
+        }
+        assert_eq!(list, [Span::new(0, 3), Span::new(6, 7)]);
+    }
+}
