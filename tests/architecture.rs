@@ -20,6 +20,7 @@ const FLOW: &[&str] = &[
     "launch",
     "supervise",
     "run",
+    "context",
     "server",
     "doctor",
 ];

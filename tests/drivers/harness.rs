@@ -328,6 +328,7 @@ pub(crate) fn finish(mut child: Child, mut channel: File) -> Run {
                 run.error = Some(error);
                 run.is_syntax = is_syntax;
             }
+            Frame::Ending => {}
             Frame::Done => run.done = true,
             Frame::Unknown => panic!("a frame of an unknown kind"),
         }

@@ -12,6 +12,7 @@
 //! 6. `supervise` is the [`Cell`]: its executions, limits, denials and end; and the
 //!    verdict on them.
 //! 7. [`run`] calls all of these and writes the record.
+//! 8. `context` keeps a cell for several executions; [`server`] has one process for each.
 //!
 //! Three processes take part: the *supervisor* (this process, with the caller's uid),
 //! the cell's *init* (pid 1 inside; it sets up and reaps, and never runs the caller's
@@ -24,6 +25,7 @@
 
 pub mod carry;
 mod child;
+mod context;
 pub mod doctor;
 pub mod drivers;
 mod hints;

@@ -153,6 +153,17 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     .map(drop)
 }
 
+/// How many bytes can be read from a pipe without waiting (FIONREAD).
+///
+/// # Errors
+/// That of ioctl(2).
+pub fn readable(pipe: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the call stores an int, which `count` is.
+    Errno::result(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 /// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {

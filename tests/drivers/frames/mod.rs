@@ -40,6 +40,7 @@ fn shown(frame: Frame) -> Value {
         Frame::Update(Displayed { item, notes, .. }) => json!({"update": item, "why": notes}),
         Frame::Clear { wait } => json!({"clear": wait}),
         Frame::Error { error, is_syntax } => json!({"error": error, "syntax": is_syntax}),
+        Frame::Ending => json!("ending"),
         Frame::Done => json!("done"),
         Frame::Unknown => json!("unknown"),
     };

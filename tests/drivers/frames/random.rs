@@ -62,7 +62,7 @@ proptest! {
                     serde_json::to_string(&item)
                 }
                 Frame::Error { error, .. } => serde_json::to_string(&error),
-                Frame::Started | Frame::Done | Frame::Clear { .. } | Frame::Unknown => return,
+                Frame::Started | Frame::Ending | Frame::Done | Frame::Clear { .. } | Frame::Unknown => return,
             };
             serde_json::from_str::<serde_json::Value>(&text.unwrap()).unwrap();
         });

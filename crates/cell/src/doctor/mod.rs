@@ -5,6 +5,7 @@
 //! thrown away. Settings are only read to explain a failure.
 
 use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
 
 use crate::child::{Content, Filter};
 use crate::hints::Facts;
@@ -115,7 +116,7 @@ fn bare(resolved: &Resolved) -> Plan {
 /// thrown away.
 fn try_until(plan: &Plan, filter: Option<&Filter>, until: Step) -> Result<()> {
     let launch = Launch {
-        plan,
+        plan: Rc::new(plan.clone()),
         filter,
         content: Content::default(),
         cgroup: None,

@@ -1,6 +1,7 @@
 //! Starting a cell: the only place that clones.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -42,7 +43,7 @@ pub(crate) use translate::in_words;
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     /// The cell.
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: Rc<Plan>,
     /// Its system call filter.
     pub(crate) filter: Option<&'a Filter>,
     /// What goes in.
@@ -151,6 +152,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         until,
         holds,
     } = launch;
+    let plan = &*plan;
     require_one_thread()?;
     let (report, init_report) = socketpair(
         AddressFamily::Unix,

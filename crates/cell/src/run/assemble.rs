@@ -8,6 +8,7 @@ use super::evidence;
 use super::filter;
 use super::isolation::isolation;
 use super::limits;
+use super::live::Facts;
 use super::measures::{CgroupFacts, timing, usage};
 use crate::drivers::Driver;
 use crate::launch::Running;
@@ -16,59 +17,65 @@ use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::evidence::{End, Evidence, Place, Stop};
 use crate::supervise::verdict::{self, Verdict, judge};
-use crate::supervise::{Execution, Observed};
+use crate::supervise::{Execution, Observed, Stream};
 use crate::workspace::Outputs;
 use record::error::SetupError;
 use record::{Denied, Outcome, Record, SCHEMA, Usage};
 
 /// All that a record is made of.
 pub(super) struct Parts<'a> {
-    pub(super) spec: &'a Spec,
-    pub(super) plan: &'a Plan,
-    pub(super) filter: Option<&'a FilterPolicy>,
+    pub(super) facts: &'a Facts<'a>,
     pub(super) cell: &'a Running,
     pub(super) cgroup: Option<CgroupFacts>,
-    pub(super) observed: Observed,
+    pub(super) observed: &'a Observed,
+    /// Whether the cell goes on.
+    pub(super) lives: bool,
     pub(super) execution: Execution,
     pub(super) outputs: Outputs,
     pub(super) warnings: Vec<String>,
-    pub(super) driver: Option<&'static Driver>,
     pub(super) began_ns: u64,
 }
 
-/// The record of a call whose cell was launched.
+/// The record of an execution whose cell was launched.
 pub(super) fn record(parts: Parts<'_>) -> Record {
     let Parts {
-        spec,
-        plan,
-        filter,
+        facts,
         cell,
         cgroup,
         observed,
+        lives,
         mut execution,
         outputs,
         mut warnings,
-        driver,
         began_ns,
     } = parts;
+    let (spec, plan, driver) = (&*facts.spec, &*facts.plan, facts.driver);
+    let filter = facts.filter.as_ref();
     let denied = denied(&execution.denials.counts, filter);
     let denied_to_interpreter = self::denied(&execution.denials.interpreters, filter);
-    let usage = usage(&execution, &observed, cgroup.as_ref(), &cell.fallback);
-    let measured = evidence::measure(plan, cell, cgroup.as_ref(), &observed, &usage, driver);
+    let end = match lives {
+        // As one would have ended that ran the code alone.
+        true => End::Exited(u8::from(execution.report.error.is_some())),
+        false => end(observed),
+    };
+    let usage = usage(&execution, observed, lives, cgroup.as_ref(), &cell.fallback);
+    let measured = evidence::measure(plan, cell, cgroup.as_ref(), observed, &usage, driver);
+    let stopped = execution
+        .stopped
+        .take()
+        .or_else(|| observed.stopped.clone());
+    execution.grace = execution.grace.or(observed.grace);
     // Results that do not reach the caller are no success.
     let lost = outputs.error;
     let [stdout, stderr] =
         std::mem::take(&mut execution.output).map(|capture| capture.map(Capture::finish));
     let texts = [&stdout, &stderr].map(|stream| stream.as_ref().map(|stream| &stream.text));
-    let last_output = evidence::last_output(&end(&observed), texts);
+    let last_output = evidence::last_output(&end, texts);
     let mut verdict = judge(&Evidence {
-        end: end(&observed),
-        stopped: observed
-            .stopped
-            .clone()
-            .or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
+        stopped: (stopped.clone()).or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
         measured: measured.clone(),
-        last_words: evidence::last_words(driver, &end(&observed), &last_output),
+        last_words: evidence::last_words(driver, &end, &last_output),
+        end,
         stderr: last_output[1].clone(),
         denied: &denied,
         error: execution.report.error.as_ref(),
@@ -77,7 +84,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         place: place(spec, plan, driver),
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
-    note_oddities(&observed, &execution, &mut warnings);
+    note_oddities(observed, &execution, &mut warnings);
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -93,13 +100,15 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         plan,
         cell,
         cgroup: cgroup.as_ref(),
-        observed: &observed,
+        observed,
+        stopped: stopped.as_ref(),
+        grace: execution.grace,
         verdict: &verdict,
         measured: &measured,
         truncated: &truncated,
     }
     .limits();
-    let timing = timing(&execution, &observed, cell, began_ns);
+    let timing = timing(&execution, cell, began_ns);
     Record {
         setup_error: observed
             .failure
@@ -131,6 +140,17 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
         setup_error: Some(error),
         ..outline(spec, verdict, None, None, String::new())
     }
+}
+
+/// The record of an execution that was cancelled before it began.
+pub(super) fn cancelled(spec: &Spec) -> Record {
+    outline(
+        Some(spec),
+        verdict::cancelled_early(),
+        None,
+        None,
+        String::new(),
+    )
 }
 
 fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'a> {
@@ -183,6 +203,7 @@ fn outline(
     }
 }
 
+/// How the program of a cell that is gone ended.
 fn end(observed: &Observed) -> End {
     match (&observed.failure, observed.status) {
         (Some(error), _) => End::NotStarted(error.clone()),
@@ -228,6 +249,14 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
         observed.used_so_far,
     ) {
         warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
+    }
+    for (stream, late) in Stream::ALL.into_iter().zip(execution.late) {
+        if late > 0 {
+            let name = stream.name();
+            warnings.push(format!(
+                "{late} bytes are left out that were written to {name} after the execution before had ended"
+            ));
+        }
     }
     let uncounted = execution.denials.uncounted;
     if uncounted > 0 {

@@ -13,7 +13,7 @@ use crate::spec::Scratch;
 use crate::spec::limits::{self, Name};
 use crate::supervise::evidence::{Exhausted, Stop};
 use crate::supervise::verdict::Verdict;
-use crate::supervise::{Measured, Observed};
+use crate::supervise::{Grace, Measured, Observed};
 use record::{Enforced, LimitRecord, Outcome, Truncation};
 use sys::process::allowed_cpus;
 
@@ -23,6 +23,8 @@ pub(super) struct Evidence<'a> {
     pub(super) cell: &'a Running,
     pub(super) cgroup: Option<&'a CgroupFacts>,
     pub(super) observed: &'a Observed,
+    pub(super) stopped: Option<&'a Stop>,
+    pub(super) grace: Option<Grace>,
     pub(super) verdict: &'a Verdict,
     pub(super) measured: &'a Measured,
     pub(super) truncated: &'a BTreeMap<String, Truncation>,
@@ -75,14 +77,14 @@ impl Evidence<'_> {
 
     /// How a limit is enforced; `None` where it means nothing for this run.
     fn holding(&self, name: Name, requested: f64) -> Option<Holding> {
-        let (observed, measured) = (self.observed, self.measured);
+        let measured = self.measured;
         Some(match name {
             Name::Wall => {
-                let hit = matches!(observed.stopped, Some(Stop::WallTimeout(_)));
+                let hit = matches!(self.stopped, Some(Stop::WallTimeout(_)));
                 Holding::new("timer", Some(requested), hit)
             }
             Name::Grace => {
-                let hit = observed.grace.is_some_and(|grace| grace.used_up);
+                let hit = self.grace.is_some_and(|grace| grace.used_up);
                 Holding::new("timer", Some(requested), hit)
             }
             // Nothing counts processes that end before the watchdog sees them, when

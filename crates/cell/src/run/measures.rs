@@ -9,6 +9,7 @@ use crate::plan::Fallback;
 use crate::supervise::{Execution, Observed};
 use record::error::Step;
 use record::{CgroupRecord, Timing, Usage};
+use sys::process::CpuTime;
 
 /// The figures of the cell's cgroup before it was removed.
 #[derive(Debug)]
@@ -19,9 +20,11 @@ pub(super) struct CgroupFacts {
 }
 
 impl CgroupFacts {
-    pub(super) fn of(cgroup: &CellCgroup) -> Self {
+    /// The figures of an execution before which the cgroup had counted `before`. Peaks
+    /// are those of the cell.
+    pub(super) fn of(cgroup: &CellCgroup, before: &CgroupUsage) -> Self {
         Self {
-            usage: cgroup.usage(),
+            usage: cgroup.usage().since(before),
             enforced: cgroup.enforced(),
             record: cgroup.record(),
         }
@@ -75,6 +78,7 @@ impl Counted {
 pub(super) fn usage(
     execution: &Execution,
     observed: &Observed,
+    lives: bool,
     cgroup: Option<&CgroupFacts>,
     fallback: &Fallback,
 ) -> Usage {
@@ -85,22 +89,25 @@ pub(super) fn usage(
     };
     let reaped = observed.reaped.or(observed.used_so_far);
     let group = cgroup.map(|c| &c.usage);
-    let cpu = group.and_then(|usage| usage.cpu);
+    let counted = group.and_then(|usage| usage.cpu);
     let resident = reaped.map(|r| r.max_rss).filter(|peak| *peak > 0);
     let watched = &observed.watched;
     // The reaped processes and those that nothing waited for; or the last value that was
     // seen, when more processes ended with the cell.
     let uncounted = |reaped: Duration, lost: Duration, seen: Duration| seen.max(reaped + lost);
+    let seen = match reaped {
+        Some(reaped) => Some(CpuTime {
+            user: uncounted(reaped.user, watched.lost_cpu.user, watched.cpu.user),
+            system: uncounted(reaped.system, watched.lost_cpu.system, watched.cpu.system),
+        }),
+        None => lives.then_some(watched.cpu),
+    };
+    let seen = seen.map(|used| used.saturating_sub(execution.cpu_before));
+    let cpu = counted.or(seen);
     Usage {
         wall_ms,
-        cpu_user_ms: cpu
-            .map(|c| c.user)
-            .or(reaped.map(|r| uncounted(r.user, watched.lost_cpu.user, watched.cpu.user)))
-            .map(millis),
-        cpu_system_ms: cpu
-            .map(|c| c.system)
-            .or(reaped.map(|r| uncounted(r.system, watched.lost_cpu.system, watched.cpu.system)))
-            .map(millis),
+        cpu_user_ms: cpu.map(|used| millis(used.user)),
+        cpu_system_ms: cpu.map(|used| millis(used.system)),
         memory_peak_bytes: group
             .and_then(|usage| usage.memory_peak.map(|bytes| bytes.0))
             .or_else(|| watched.memory.max(resident)),
@@ -108,16 +115,16 @@ pub(super) fn usage(
             .and_then(|usage| usage.processes_peak)
             .or_else(|| Counted::of(observed).peak(fallback.processes)),
         throttled_ms: group.and_then(|usage| usage.throttled).map(millis),
-        by: if cpu.is_some() { "cgroup" } else { "rusage" }.to_owned(),
+        by: if counted.is_some() {
+            "cgroup"
+        } else {
+            "rusage"
+        }
+        .to_owned(),
     }
 }
 
-pub(super) fn timing(
-    execution: &Execution,
-    observed: &Observed,
-    cell: &Running,
-    began_ns: u64,
-) -> Timing {
+pub(super) fn timing(execution: &Execution, cell: &Running, began_ns: u64) -> Timing {
     let now = sys::process::monotonic_ns();
     let (executed, ended) = (execution.began_ns, execution.ended_ns);
     let started_ns = execution.report.started_ns;
@@ -133,9 +140,7 @@ pub(super) fn timing(
         } else {
             0.0
         },
-        grace_ms: observed
-            .grace
-            .map(|grace| between_ms(grace.began_ns, ended)),
+        grace_ms: (execution.grace).map(|grace| between_ms(grace.began_ns, ended)),
         teardown_ms: between_ms(ended, now),
         steps: steps(cell, began_ns),
     }
@@ -148,7 +153,11 @@ fn steps(cell: &Running, began_ns: u64) -> BTreeMap<String, f64> {
             .ok()
             .and_then(|v| v.as_str().map(str::to_owned))
     };
-    let entered = |step: &Step| cell.progress.began_ns(*step);
+    // Those of an earlier execution's cell are not this one's.
+    let entered = |step: &Step| {
+        let began = cell.progress.began_ns(*step);
+        began.filter(|at| *at >= began_ns)
+    };
     let mut steps = BTreeMap::new();
     if let Some(first) = Step::ALL.iter().filter_map(entered).min() {
         steps.insert("prepare".to_owned(), between_ms(began_ns, first));

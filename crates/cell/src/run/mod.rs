@@ -1,25 +1,16 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::borrow::Cow;
 use std::time::Instant;
 
-use crate::child::{Content, Filter};
-use crate::drivers::Driver;
-use crate::drivers::frames::Request as DriverRequest;
 use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
-use crate::launch::{Launch, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
-use crate::spec::{Command, Spec};
-use crate::supervise::{
-    Blank, BlockedSignals, Cancel, Cell, Denials, Ended, Observer, Parent, Program, Request,
-};
-use crate::workspace::inputs::{self, Staged};
-use crate::workspace::{OutDir, outputs};
-use record::bytes::RawText;
+use crate::spec::Spec;
+use crate::supervise::{BlockedSignals, Cancel, Parent};
+use crate::workspace::inputs::Staged;
+use record::Record;
 use record::error::{Result, SetupError, Step};
-use record::{FileChange, Record, Start};
 
 mod assemble;
 mod events;
@@ -27,17 +18,18 @@ mod evidence;
 mod filter;
 mod isolation;
 mod limits;
+mod live;
 mod measures;
 mod resolve;
 mod sockets;
 #[cfg(test)]
 mod tests;
 
-use events::EventEmitter;
 pub use events::Events;
+pub(crate) use events::Outbox;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
-use measures::CgroupFacts;
+pub(crate) use live::{Code, Live, Work, code_of};
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
@@ -76,8 +68,18 @@ pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
     match resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns)) {
         Ok(record) => record,
-        Err(error) => assemble::not_set_up(Some(spec), crate::hints::explain(error)),
+        Err(error) => not_set_up(spec, error),
     }
+}
+
+/// The record of a call for `spec` whose cell could not be launched.
+pub(crate) fn not_set_up(spec: &Spec, error: SetupError) -> Record {
+    assemble::not_set_up(Some(spec), crate::hints::explain(error))
+}
+
+/// The record of an execution that was cancelled before it began.
+pub(crate) fn cancelled(spec: &Spec) -> Record {
+    assemble::cancelled(spec)
 }
 
 /// The record of a call whose request could not be read.
@@ -86,166 +88,22 @@ pub fn refused(error: SetupError) -> Record {
 }
 
 fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
-    let Resolved {
-        plan,
-        filter,
-        mut warnings,
-        driver,
-        lease: _lease,
-        ..
-    } = resolved;
-    let Staged {
-        stages,
-        kept,
-        warnings: left_out,
-    } = Staged::read(&plan)?;
-    let mapped = idmap::map_binds(&plan)?;
+    let staged = Staged::read(&resolved.plan)?;
     let signals = BlockedSignals::block()?;
-    let (mut inputs, mut baseline) = inputs::open(&plan.files, &stages)?;
-    let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
-    outputs::refuse_same(out.as_ref(), &kept)?;
-    // Hints name the service, which this process may leave for a cgroup.
-    crate::hints::own_service();
-    let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
-    let filter = filter
-        .map(|policy| policy.without(fallback.unheld()))
-        .transpose()?;
-    let program = filter.as_ref().map(|policy| Filter {
-        program: instructions(policy.compiled()),
-        notify: true,
-    });
-    let start = match caller.start {
-        CellStart::Cold => Start::Cold,
-        CellStart::Blank => Start::Blank,
-    };
-    let is_blank = start == Start::Blank;
-    let emitter = (caller.events)
-        .map(|events| EventEmitter::new(events, spec, &plan, filter.as_ref(), start));
-    let request = Request {
-        execution: ONLY,
-        message: driver_request(spec, driver)?,
-        is_last: true,
-        results: spec.limits.results,
-        observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
-    };
-    let blank_inputs = if is_blank {
-        std::mem::take(&mut inputs)
-    } else {
-        Vec::new()
-    };
-    let content = Content {
-        inputs,
-        stages,
-        mapped,
-    };
-    let launch = Launch {
-        plan: &plan,
-        filter: program.as_ref(),
-        content,
-        cgroup,
-        fallback,
-        until: Step::Exec,
-        holds: is_blank,
-    };
     let cancel = Cancel {
         signals: Some(&signals),
         parent: caller.parent,
     };
-    let denials = denials(filter.as_ref(), driver);
-    let started = match start {
-        Start::Blank => start_in_blank(launch, &blank_inputs, denials, cancel),
-        _ => Cell::start(launch, denials, cancel),
-    };
-    let mut cell = started.map_err(|error| crate::hints::complete(error, &plan))?;
-    // Now, while init sets the cell up and nothing is to be watched yet.
-    cell.sweep_cgroups();
-    let execution = cell.execute(request)?;
-    let Ended { mut cell, observed } = cell.end()?;
-    let cgroup = cell.cgroup.as_ref().map(CgroupFacts::of);
-    let removed = cell.cgroup.take().map_or(Ok(()), CellCgroup::remove);
-    warnings.extend(removed.err().map(|error| error.to_string()));
-    warnings.extend(left_out);
-    warnings.extend(outputs::not_listed(&plan).filter(|_| observed.failure.is_none()));
-    let on_file = |file: &FileChange| {
-        if let Some(emitter) = &emitter {
-            emitter.file(file);
-        }
-    };
-    let collection = outputs::Collection {
-        plan: &plan,
-        scratch: &observed.scratch,
-        began_ns: execution.began_ns,
-        was_set_up: observed.failure.is_none(),
-        out: out.as_ref(),
-        kept: &kept,
-        report: &on_file,
-    };
-    let outputs = outputs::gather(&collection, &mut baseline);
-    if let Some(trouble) = caller.events.and_then(Events::trouble) {
-        warnings.push(format!("events are missing: {trouble}"));
-    }
-    Ok(assemble::record(assemble::Parts {
-        spec,
-        plan: &plan,
-        filter: filter.as_ref(),
-        cell: &cell,
-        cgroup,
-        observed,
-        execution,
-        outputs,
-        warnings,
-        driver,
+    let live = Live::start(Cow::Borrowed(spec), resolved, staged, cancel, caller.start)?;
+    let work = Work {
+        execution: ONLY,
+        message: live.facts.message(ONLY, code_of(spec))?,
+        is_last: true,
         began_ns,
-    }))
-}
-
-/// Starts a blank cell, and its program in it.
-fn start_in_blank<'a>(
-    launch: Launch<'a>,
-    inputs: &'a [Option<OwnedFd>],
-    denials: Denials,
-    cancel: Cancel<'a>,
-) -> Result<Cell<'a>> {
-    let plan = launch.plan;
-    let mut blank = Blank::start(launch, cancel)?;
-    // What fails in there is in the record, as of any cell.
-    if blank.settle()? {
-        blank.verify()?;
-    }
-    blank.begin(Program {
-        plan,
-        inputs,
-        denials,
-        cancel,
-    })
-}
-
-/// What is sent to the driver; empty where none is to be asked.
-fn driver_request(spec: &Spec, driver: Option<&Driver>) -> Result<Vec<u8>> {
-    match (&spec.command, driver) {
-        (
-            Command::Run {
-                code, name, args, ..
-            },
-            Some(driver),
-        ) if driver.has_channel() => DriverRequest {
-            execution: ONLY,
-            code,
-            name,
-            directory: Path::new(crate::spec::WORKSPACE),
-            args: args as &[RawText],
-            memory: spec.limits.memory.map(|limit| limit.0),
-        }
-        .encode(),
-        _ => Ok(Vec::new()),
-    }
-}
-
-fn denials(filter: Option<&FilterPolicy>, driver: Option<&Driver>) -> Denials {
-    let probes = driver.map_or(&[][..], |driver| driver.probes);
-    filter
-        .map(|policy| policy.denials(probes))
-        .unwrap_or_default()
+        ..Work::default()
+    };
+    let executed = live.execute(work, caller.events, None)?;
+    Ok(executed.record)
 }
 
 /// Makes the cell's cgroup, and finds what no cgroup holds. A fallback for that is

@@ -28,6 +28,13 @@ pub struct Resolved {
     pub(super) lease: Option<Arc<Lease>>,
 }
 
+impl Resolved {
+    /// The driver of the code's language.
+    pub(crate) fn driver(&self) -> Option<&'static Driver> {
+        self.driver
+    }
+}
+
 /// Resolves `spec` against this host without changing anything.
 ///
 /// # Errors

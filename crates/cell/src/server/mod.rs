@@ -7,9 +7,12 @@
 //!
 //! The front end may have threads; the spawner is forked from it before it has any.
 
+mod mailbox;
 mod orders;
 mod spawner;
 pub mod supervisor;
+#[cfg(test)]
+mod tests;
 
 pub use orders::{Execute, FileOrder, Open, Order, Report, State};
 pub use spawner::Spawner;

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use crate::context::State;
 use record::bytes::RawText;
 use record::error::SetupError;
 
@@ -66,6 +67,22 @@ pub enum Order {
     End,
 }
 
+impl Order {
+    /// Its name, and the number of its execution or file order.
+    pub(super) fn name(&self) -> (&'static str, Option<u64>) {
+        match self {
+            Self::Open(_) => ("open", None),
+            Self::Execute(execute) => ("execute", Some(execute.execution)),
+            Self::Interrupt { execution, .. } => ("interrupt", Some(*execution)),
+            Self::Cancel { execution } => ("cancel", Some(*execution)),
+            Self::Restart => ("restart", None),
+            Self::Describe => ("describe", None),
+            Self::File { id, .. } => ("file", Some(*id)),
+            Self::End => ("end", None),
+        }
+    }
+}
+
 /// What cell to make.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Open {
@@ -76,6 +93,10 @@ pub struct Open {
     pub lasting: bool,
     /// Whether to start the interpreter now, so that it waits for its first execution.
     pub ready: bool,
+    /// Milliseconds after which a lasting cell that executes nothing ends; `None` for
+    /// never.
+    #[serde(default)]
+    pub idle_ms: Option<u64>,
 }
 
 /// One piece of code.
@@ -213,17 +234,4 @@ pub enum Report {
         /// Why, unless the front end asked for it.
         why: Option<String>,
     },
-}
-
-/// What became of the state of an interpreter: its variables, imports and open files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// All of it is still there.
-    Kept,
-    /// The interpreter ended. The next execution begins with a new one; the workspace is
-    /// kept.
-    Lost,
-    /// It is that of an earlier moment.
-    Restored,
 }

@@ -1,11 +1,302 @@
-//! The supervisor of one cell: carries out the front end's orders.
+//! The supervisor of one cell: carries out the front end's orders, in their sequence.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use super::Base;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::mailbox::{Closed, Mailbox, Task};
+use super::{Base, Execute, FileOrder, Open, Order, Report};
+use crate::context::{Answer, Context, Execution};
+use crate::run::Events;
+use crate::spec::{self, Ask, Mode, RemoteRequest, Spec, Stdio};
+use crate::supervise::{BlockedSignals, Cancel, Control as _};
+use record::error::{Result, SetupError, Step};
+
+/// How long the front end may take no report once the cell is gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The name of code that has none.
+const UNNAMED: &str = "main";
 
 /// The life of a supervisor: orders come from `socket`, whose end ends the cell.
 pub fn serve(socket: OwnedFd, base: &Base) -> ! {
-    let _ = (socket, base);
-    sys::process::exit_now(0)
+    let status = match (Mailbox::new(socket), BlockedSignals::block()) {
+        (Ok(mailbox), Ok(signals)) => {
+            Supervisor {
+                mailbox,
+                base,
+                signals: &signals,
+                opened: None,
+                last: 0,
+            }
+            .run();
+            0
+        }
+        _ => 1,
+    };
+    sys::process::exit_now(status)
+}
+
+struct Supervisor<'s> {
+    mailbox: Mailbox,
+    base: &'s Base,
+    signals: &'s BlockedSignals,
+    opened: Option<Opened<'s>>,
+    /// The number of the last execution.
+    last: u64,
+}
+
+/// The cell, and how it is to be used.
+struct Opened<'s> {
+    context: Context<'s>,
+    is_lasting: bool,
+    /// Whether the request says what to execute.
+    has_code: bool,
+    idle: Option<Duration>,
+    /// Since when it executes nothing.
+    rests_since: Instant,
+}
+
+impl Supervisor<'_> {
+    /// Carries out orders until the end; reports why, unless it was ordered.
+    fn run(&mut self) {
+        let why = self.serve();
+        if let Some(Opened { context, .. }) = self.opened.take() {
+            context.end();
+        }
+        self.mailbox.report(&Report::Ended { why });
+        let until = Instant::now() + PATIENCE;
+        while let Some(fd) = self.mailbox.writes() {
+            let mut ready = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLOUT)];
+            if Instant::now() > until || nix::poll::poll(&mut ready, 100_u16).is_err() {
+                break;
+            }
+            self.mailbox.flush();
+        }
+    }
+
+    fn serve(&mut self) -> Option<String> {
+        loop {
+            match self.mailbox.closed() {
+                None => {}
+                Some(Closed::Garbage(why)) => return Some(why),
+                Some(Closed::Ordered | Closed::Gone) => return None,
+            }
+            if let Some(task) = self.mailbox.next() {
+                self.carry_out(task);
+                if let Some(opened) = &mut self.opened {
+                    opened.rests_since = Instant::now();
+                }
+                continue;
+            }
+            let until = self.opened.as_ref().and_then(Opened::ends_at);
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Some("it executed nothing for its idle life".to_owned());
+            }
+            let rested = match &mut self.opened {
+                Some(opened) => opened.context.rest(&self.mailbox, until),
+                None => crate::supervise::wait(&self.mailbox, None),
+            };
+            if let Err(error) = rested {
+                return Some(error.to_string());
+            }
+        }
+    }
+
+    fn carry_out(&mut self, task: Task) {
+        let order = match task {
+            Task::Order(order) => order,
+            Task::Refused(order, id, error) => return self.fail(order, id, error),
+            Task::Cancelled(execution) => {
+                if let Some(opened) = &self.opened {
+                    self.answer(execution, opened.context.cancelled());
+                }
+                return;
+            }
+        };
+        let (name, id) = order.name();
+        let done = match order {
+            Order::Open(open) => self.open(&open),
+            Order::Execute(execute) => self.execute(&execute),
+            Order::Restart => self.restart(),
+            Order::Describe => self.describe(),
+            Order::File { id, what } => self.file(id, what),
+            // They take effect when they arrive.
+            Order::Interrupt { .. } | Order::Cancel { .. } | Order::End => Ok(()),
+        };
+        self.mailbox.execution_is_over();
+        if let Err(error) = done {
+            self.fail(name, id, error);
+        }
+    }
+
+    fn fail(&self, order: &str, id: Option<u64>, error: SetupError) {
+        self.mailbox.report(&Report::Failed {
+            order: order.to_owned(),
+            id,
+            error: crate::explain(error),
+        });
+    }
+
+    fn open(&mut self, open: &Open) -> Result<()> {
+        if self.opened.is_some() {
+            return Err(SetupError::new(Step::Spec, "the cell is open already").on("open"));
+        }
+        let cancel = Cancel {
+            signals: Some(self.signals),
+            parent: None,
+        };
+        let (spec, has_code) = self.spec(open)?;
+        let mut context = Context::new(spec, cancel)?;
+        if open.lasting {
+            context.require_lasting()?;
+            if open.ready {
+                context.prepare()?;
+            }
+        }
+        self.mailbox.report(&Report::Opened {
+            id: context.id().to_owned(),
+            language: context.language().map(str::to_owned),
+            rootfs: context.rootfs().to_owned(),
+        });
+        self.opened = Some(Opened {
+            context,
+            is_lasting: open.lasting,
+            has_code,
+            idle: open.idle_ms.map(Duration::from_millis),
+            rests_since: Instant::now(),
+        });
+        Ok(())
+    }
+
+    /// The request, laid over what the server was started with, and whether it says what
+    /// to execute. Code may come with each execution.
+    fn spec(&self, open: &Open) -> Result<(Spec, bool)> {
+        let mut request = RemoteRequest::parse(open.request.get())?;
+        let has_code = request.argv.is_some() || request.code.is_some();
+        let mode = match request.argv {
+            Some(_) => Mode::Exec,
+            None => Mode::Run,
+        };
+        if mode == Mode::Run {
+            request.code.get_or_insert_default();
+        }
+        let ask = Ask {
+            mode,
+            cwd: &self.base.cwd,
+            stdio: Stdio::Capture,
+        };
+        let flags = self.base.flags.clone();
+        let spec = spec::load_for(&ask, self.base.spec.as_deref(), request, flags)?;
+        Ok((spec, has_code))
+    }
+
+    fn execute(&mut self, execute: &Execute) -> Result<()> {
+        let number = execute.execution;
+        let Some(opened) = &mut self.opened else {
+            return Err(not_open());
+        };
+        if number <= self.last {
+            let message = "an execution's number is larger than the one before";
+            return Err(SetupError::new(Step::Spec, message).on(number));
+        }
+        self.last = number;
+        if execute.code.is_none() && !opened.has_code {
+            return Err(SetupError::new(Step::Spec, "there is no code to execute").on("code"));
+        }
+        let events = execute.events.then(|| {
+            let envelope = [
+                format!("{{\"event\":{{\"execution\":{number},\"event\":"),
+                "}}".to_owned(),
+            ];
+            Events::among_others(Rc::clone(self.mailbox.out()), envelope, Instant::now())
+        });
+        let name = execute.name.as_deref().unwrap_or(UNNAMED);
+        let code = (execute.code.as_ref()).map(|code| (code, name, execute.args.as_slice()));
+        let execution = Execution {
+            number,
+            code,
+            wall: execute.wall_ms.map(Duration::from_millis),
+            grace: execute.grace_ms.map(Duration::from_millis),
+            is_last: execute.last || !opened.is_lasting,
+        };
+        let control = Some(&self.mailbox as &dyn crate::supervise::Control);
+        let answer = opened.context.execute(&execution, events.as_ref(), control);
+        self.answer(number, answer);
+        Ok(())
+    }
+
+    fn answer(&self, execution: u64, answer: Answer) {
+        let Answer { record, state, why } = answer;
+        match to_raw_value(&record) {
+            Ok(record) => self.mailbox.report(&Report::Answer {
+                execution,
+                state,
+                why,
+                record,
+            }),
+            Err(error) => {
+                let error = SetupError::new(Step::Outputs, error.to_string());
+                self.fail("execute", Some(execution), error);
+            }
+        }
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        opened.context.restart()?;
+        let id = opened.context.id().to_owned();
+        self.mailbox.report(&Report::Restarted { id });
+        Ok(())
+    }
+
+    fn describe(&mut self) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        let description = raw(&opened.context.describe()?)?;
+        self.mailbox.report(&Report::Described { description });
+        Ok(())
+    }
+
+    fn file(&mut self, id: u64, what: FileOrder) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        let answer = opened.context.in_workspace(|workspace| match &what {
+            FileOrder::Write {
+                path,
+                content,
+                executable,
+            } => workspace.write(path, content, *executable),
+            FileOrder::Read {
+                path,
+                offset,
+                limit,
+            } => workspace.read(path, *offset, *limit),
+            FileOrder::List { path, recursive } => workspace.list(path, *recursive),
+            FileOrder::Remove { path } => workspace.remove(path),
+            FileOrder::Watch { .. } | FileOrder::Unwatch { .. } => Err(SetupError::new(
+                Step::Outputs,
+                "a workspace cannot be watched yet",
+            )
+            .hint("list it, or read `files` in the record of each execution")),
+        })?;
+        let answer = raw(&answer)?;
+        self.mailbox.report(&Report::File { id, answer });
+        Ok(())
+    }
+}
+
+impl Opened<'_> {
+    /// When its idle life is over.
+    fn ends_at(&self) -> Option<Instant> {
+        self.rests_since.checked_add(self.idle?)
+    }
+}
+
+fn not_open() -> SetupError {
+    SetupError::new(Step::Spec, "there is no cell").hint("`open` is the first order")
+}
+
+fn raw(value: &impl Serialize) -> Result<Box<RawValue>> {
+    to_raw_value(value).map_err(|error| SetupError::new(Step::Outputs, error.to_string()))
 }

@@ -31,9 +31,43 @@ pub fn load(
     request: Option<&Path>,
     flags: Partial,
 ) -> Result<Spec> {
+    let request = request.map(RequestFrom::File);
+    load_all(ask, spec_file, request, flags)
+}
+
+/// The same for the request of somebody else that a server has read already.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_for(
+    ask: &Ask<'_>,
+    spec_file: Option<&Path>,
+    request: RemoteRequest,
+    flags: Partial,
+) -> Result<Spec> {
+    let request = RequestFrom::Value(Box::new(request));
+    load_all(ask, spec_file, Some(request), flags)
+}
+
+/// Where the request of somebody else is.
+enum RequestFrom<'a> {
+    File(&'a Path),
+    Value(Box<RemoteRequest>),
+}
+
+fn load_all(
+    ask: &Ask<'_>,
+    spec_file: Option<&Path>,
+    request: Option<RequestFrom<'_>>,
+    flags: Partial,
+) -> Result<Spec> {
+    let request_file = match &request {
+        Some(RequestFrom::File(path)) => Some(*path),
+        _ => None,
+    };
     let documents = [
         ("the spec file (`--spec -`)", spec_file),
-        ("the request (`--request -`)", request),
+        ("the request (`--request -`)", request_file),
     ];
     // Before anything reads standard input.
     refuse_two_on_stdin(documents, &[&flags])?;
@@ -45,8 +79,10 @@ pub fn load(
         origin: Origin::Flags,
         partial: flags,
     });
-    if let Some(path) = request {
-        upper.push(request_layer(path, ask.cwd)?);
+    match request {
+        None => {}
+        Some(RequestFrom::File(path)) => upper.push(request_file_layer(path, ask.cwd)?),
+        Some(RequestFrom::Value(request)) => upper.push(request_layer(*request)?),
     }
     for layer in &mut upper {
         layer.partial.root_at(ask.cwd);
@@ -94,12 +130,23 @@ fn spec_layer(path: &Path, cwd: &Path) -> Result<SpecLayer> {
     Ok(SpecLayer { origin, partial })
 }
 
-fn request_layer(path: &Path, cwd: &Path) -> Result<SpecLayer> {
-    let origin = Origin::Request;
+fn request_file_layer(path: &Path, cwd: &Path) -> Result<SpecLayer> {
     let bytes = read_document(path, cwd, request::LARGEST)?;
-    let text = as_text(bytes, &origin)?;
-    let request: RemoteRequest =
-        parse(&text, Format::Json).map_err(|error| located(error, &origin))?;
+    request_layer(RemoteRequest::parse(&as_text(bytes, Origin::Request)?)?)
+}
+
+impl RemoteRequest {
+    /// The request in this JSON text.
+    ///
+    /// # Errors
+    /// It is none, and which field is wrong.
+    pub fn parse(text: &str) -> Result<Self> {
+        parse(text, Format::Json).map_err(|error| located(error, &Origin::Request))
+    }
+}
+
+fn request_layer(request: RemoteRequest) -> Result<SpecLayer> {
+    let origin = Origin::Request;
     if let Some(fault) = request.faults().into_iter().next() {
         return Err(origin.fault(fault));
     }

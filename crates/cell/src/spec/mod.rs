@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use limits::{Limits, PartialLimits, TmpfsLimit};
-pub use load::load;
+pub use load::{load, load_for};
 pub use partial::Partial;
 pub use request::{RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};

@@ -1,6 +1,7 @@
 //! A cell set up ahead of its program.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Instant;
 
 use super::Denials;
@@ -24,12 +25,12 @@ pub struct Blank<'a> {
 
 /// What a blank cell's program is started with.
 #[derive(Debug)]
-pub(crate) struct Program<'a> {
+pub(crate) struct Program<'i, 'a> {
     /// The plan of the run, with the key of the plan by which the cell was made
     /// ([`Plan::key`]).
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: Rc<Plan>,
     /// Its open input files, in their order.
-    pub(crate) inputs: &'a [Option<OwnedFd>],
+    pub(crate) inputs: &'i [Option<OwnedFd>],
     /// Answers for the filter.
     pub(crate) denials: Denials,
     /// What cancels the cell from here on.
@@ -42,7 +43,7 @@ impl<'a> Blank<'a> {
     ///
     /// # Errors
     /// The step that failed on this side.
-    pub(crate) fn start(start: Launch<'a>, cancel: Cancel<'a>) -> Result<Self> {
+    pub(crate) fn start(start: Launch<'_>, cancel: Cancel<'a>) -> Result<Self> {
         let start = Launch {
             holds: true,
             ..start
@@ -80,7 +81,7 @@ impl<'a> Blank<'a> {
     /// # Errors
     /// The first thing that is not as the plan has it.
     pub(crate) fn verify(&self) -> Result<()> {
-        verify(&self.cell.running, self.cell.plan)
+        verify(&self.cell.running, &self.cell.plan)
     }
 
     /// The cell, for tests that look at it in other ways.
@@ -102,7 +103,7 @@ impl<'a> Blank<'a> {
     /// # Errors
     /// When the plan is another than that of the cell, or what goes in cannot be read.
     /// The cell is ended then.
-    pub(crate) fn begin<'b>(self, program: Program<'b>) -> Result<Cell<'b>>
+    pub(crate) fn begin<'b>(self, program: Program<'_, 'b>) -> Result<Cell<'b>>
     where
         'a: 'b,
     {
@@ -112,20 +113,20 @@ impl<'a> Blank<'a> {
             denials,
             cancel,
         } = program;
-        if !has_cell_of(self.cell.plan, plan) {
+        if !has_cell_of(&self.cell.plan, &plan) {
             let message = "a blank cell of another plan cannot run this";
             return Err(SetupError::new(Step::Supervise, message));
         }
         let mut cell: Cell<'b> = self.cell;
-        cell.plan = plan;
         cell.cancel = cancel;
         cell.denials = denials;
-        cell.meter = Meter::new(&cell.running, plan);
+        cell.meter = Meter::new(&cell.running, &plan);
+        cell.plan = Rc::clone(&plan);
         cell.running.start = Start::Blank;
         if cell.phase != Phase::Waiting {
             return Ok(cell);
         }
-        let parcel = parcel::pack(plan, inputs)?;
+        let parcel = parcel::pack(&plan, inputs)?;
         let stdin = given_stdin(&plan.program.stdin)?;
         cell.running.progress.forget_steps();
         // An init that is gone shows by its pidfd.

@@ -1,18 +1,23 @@
 //! A cell as an object: started, given executions, ended.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use super::capture::Capture;
 use super::evidence::Stop;
-use super::meter::Meter;
+use super::meter::{InUse, Meter};
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
-use super::{BlockedSignals, Denials, DriverReport, Execution, Observed, Observer, Parent};
+use super::{
+    BlockedSignals, Control, Denials, Disks, DriverReport, Execution, Observed, Observer, Parent,
+};
 use crate::child::command::Command;
 use crate::drivers::frames::FrameReader;
+use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Running, launch, wait_for};
 use crate::plan::Plan;
 use crate::spec::Bytes;
@@ -43,8 +48,15 @@ pub struct Request<'o> {
     pub(crate) is_last: bool,
     /// The most that is kept of its results.
     pub(crate) results: Bytes,
+    /// The most wall time, where that is less than the plan's.
+    pub(crate) wall: Option<Duration>,
+    /// The time between SIGINT and the cell's end, for an execution that takes too long
+    /// or writes too much in a cell that is to go on. `None` ends the cell.
+    pub(crate) grace: Option<Duration>,
     /// Sees what happens meanwhile.
     pub(crate) observer: Option<&'o dyn Observer>,
+    /// Controls it meanwhile.
+    pub(crate) control: Option<&'o dyn Control>,
 }
 
 /// A cell that has ended.
@@ -61,7 +73,7 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub struct Cell<'a> {
     pub(super) running: Running,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: Rc<Plan>,
     pub(super) cancel: Cancel<'a>,
     /// Answers for the filter; counts nothing.
     pub(super) denials: Denials,
@@ -70,7 +82,7 @@ pub struct Cell<'a> {
     /// How much of it was sent.
     sent: usize,
     /// Whether the driver gets no other request.
-    is_last: bool,
+    pub(super) is_last: bool,
     pub(super) frames: FrameReader,
     pub(super) frames_open: bool,
     pub(super) output_open: [bool; 2],
@@ -90,10 +102,11 @@ impl<'a> Cell<'a> {
     ///
     /// # Errors
     /// The step that failed on this side.
-    pub(crate) fn start(start: Launch<'a>, denials: Denials, cancel: Cancel<'a>) -> Result<Self> {
-        let plan = start.plan;
+    pub(crate) fn start(start: Launch<'_>, denials: Denials, cancel: Cancel<'a>) -> Result<Self> {
+        let plan = Rc::clone(&start.plan);
         let running = launch(start)?;
         Ok(Self {
+            meter: Meter::new(&running, &plan),
             plan,
             cancel,
             denials,
@@ -104,7 +117,6 @@ impl<'a> Cell<'a> {
             frames_open: running.channel.is_some(),
             output_open: [running.output[0].is_some(), running.output[1].is_some()],
             paces: Paces::default(),
-            meter: Meter::new(&running, plan),
             listener: None,
             phase: Phase::SetUp,
             deadline: Some(Instant::now() + SETUP_DEADLINE),
@@ -122,43 +134,137 @@ impl<'a> Cell<'a> {
     pub fn execute(&mut self, request: Request<'_>) -> Result<Execution> {
         let keep =
             |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(self.plan.limits.output));
-        let execution = Execution {
-            cpu_before: self.cpu_so_far(),
+        let mut execution = Execution {
             output: [keep(&self.running.output[0]), keep(&self.running.output[1])],
             denials: self.denials.clone(),
             report: DriverReport::of(request.execution, request.results),
             ..Execution::default()
         };
+        if self.lives() {
+            self.begin_anew(&mut execution);
+        }
         self.request = request.message;
         self.is_last = request.is_last;
         self.close_if_sent();
+        let walls = [request.wall, self.plan.limits.wall];
         let mut watch = Watch {
+            wall: walls.into_iter().flatten().min(),
+            grace: request.grace,
+            observer: request.observer,
+            control: request.control,
+            is_idle: false,
+            owes_interrupt: false,
+            is_cut_off: false,
+            until: None,
             cell: self,
             execution,
-            observer: request.observer,
         };
-        if watch.cell.phase == Phase::Running {
+        if watch.cell.lives() {
             watch.begin(monotonic_ns());
         }
-        let is_over = |watch: &Watch<'_, '_>| {
-            let is_done = watch.execution.report.is_done && !watch.cell.is_last;
-            is_done || watch.cell.phase == Phase::Over
-        };
-        while !is_over(&watch) {
+        while !watch.is_over() {
             watch.step()?;
         }
+        watch.take_figures()?;
         let execution = watch.finish();
-        if self.phase == Phase::Running {
+        if self.lives() {
             // Between executions no time is counted.
+            self.phase = Phase::Running;
             self.deadline = None;
         }
         Ok(execution)
+    }
+
+    /// Whether the program runs, and can do more work.
+    pub(crate) fn lives(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Interrupted)
+    }
+
+    /// Notes what was used before the execution, and leaves aside what was written
+    /// since the one before: it belongs to neither.
+    fn begin_anew(&mut self, execution: &mut Execution) {
+        let cgroup = self.running.cgroup.as_ref();
+        execution.cgroup_before = cgroup.map(CellCgroup::usage).unwrap_or_default();
+        let seen = &mut self.seen;
+        execution.cpu_before = (self.meter).cpu_used_so_far(cgroup, &mut seen.watched);
+        (seen.watched.memory, seen.watched.processes) = (None, None);
+        seen.disks = Disks::default();
+        for (fd, late) in self.running.output.iter().zip(&mut execution.late) {
+            *late = fd.as_ref().map_or(0, |fd| discard(fd.as_fd()));
+        }
+    }
+
+    /// Watches the cell while it does nothing, until `control` has work, or the cell
+    /// has ended, or `until`. What processes write meanwhile stays in their pipes, and
+    /// they wait once these are full.
+    ///
+    /// # Errors
+    /// Only when watching itself is impossible.
+    pub(crate) fn rest(&mut self, control: &dyn Control, until: Option<Instant>) -> Result<()> {
+        let mut watch = self.idle();
+        (watch.control, watch.until) = (Some(control), until);
+        let is_late = |until: Instant| until <= Instant::now();
+        while watch.cell.phase != Phase::Over && !control.has_work() && !until.is_some_and(is_late)
+        {
+            watch.step()?;
+        }
+        Ok(())
+    }
+
+    /// The cell as it was launched, and what was observed of it so far.
+    pub(crate) fn parts(&self) -> (&Running, &Observed) {
+        (&self.running, &self.seen)
+    }
+
+    /// What the cell uses now.
+    pub(crate) fn in_use(&mut self) -> InUse {
+        let cgroup = self.running.cgroup.as_ref();
+        (self.meter).in_use(cgroup, &self.seen.scratch, &mut self.seen.watched)
+    }
+
+    /// Why a cell that has ended has, as the beginning of a sentence.
+    pub(crate) fn why_over(&self) -> String {
+        match (&self.seen.stopped, self.seen.status) {
+            (Some(Stop::MemoryWatchdog), _) => "the cell used up its memory".to_owned(),
+            (Some(Stop::CpuTimeout(_)), _) => "the cell used up its CPU time".to_owned(),
+            (None, Some(status)) if libc::WIFEXITED(status) => {
+                format!(
+                    "the interpreter ended with status {}",
+                    libc::WEXITSTATUS(status)
+                )
+            }
+            (None, Some(status)) => {
+                let signal = Signal::try_from(libc::WTERMSIG(status));
+                format!(
+                    "{} ended the interpreter",
+                    signal.map_or("a signal", Signal::as_str)
+                )
+            }
+            _ => "the cell ended".to_owned(),
+        }
+    }
+
+    /// Whether the cell has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
     }
 
     /// Has init send SIGINT to the program, as a terminal would for Ctrl-C; false when
     /// the cell is ending.
     pub fn interrupt(&self) -> bool {
         self.phase == Phase::Running && self.order(Command::Signal(Signal::SIGINT))
+    }
+
+    /// Waits until the cell is set up, or has failed to be.
+    ///
+    /// # Errors
+    /// Only when watching itself is impossible.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let mut watch = self.idle();
+        while watch.cell.phase == Phase::SetUp {
+            watch.step()?;
+        }
+        Ok(())
     }
 
     /// Stops all processes for as long as the returned value lives, so that files can
@@ -219,6 +325,13 @@ impl<'a> Cell<'a> {
             },
             cell: self,
             observer: None,
+            control: None,
+            wall: None,
+            grace: None,
+            is_idle: true,
+            owes_interrupt: false,
+            is_cut_off: false,
+            until: None,
         }
     }
 
@@ -247,6 +360,17 @@ impl<'a> Cell<'a> {
         self.close_if_sent();
     }
 
+    /// Whether the driver still has the pipe from which it reads requests.
+    pub(super) fn takes_requests(&self) -> bool {
+        let channel = self.running.channel.as_ref();
+        let Some(to) = channel.and_then(|end| end.to.as_ref()) else {
+            return true;
+        };
+        let mut fds = [PollFd::new(to.as_fd(), PollFlags::empty())];
+        let polled = poll(&mut fds, PollTimeout::ZERO);
+        !polled.is_ok_and(|count| count > 0)
+    }
+
     /// Frees a request that was sent; behind the last one, the driver sees the end.
     fn close_if_sent(&mut self) {
         if self.has_request() {
@@ -259,15 +383,6 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// CPU time that the program has used; nothing before it began.
-    fn cpu_so_far(&mut self) -> Duration {
-        if self.phase != Phase::Running {
-            return Duration::ZERO;
-        }
-        let cgroup = self.running.cgroup.as_ref();
-        (self.meter).cpu_used_so_far(cgroup, &mut self.seen.watched)
-    }
-
     /// Measures what the cell uses; returns the stop for a limit that is exceeded.
     pub(super) fn measure(&mut self, now: Instant) -> Option<Stop> {
         let cgroup = self.running.cgroup.as_ref();
@@ -277,6 +392,25 @@ impl<'a> Cell<'a> {
         seen.disks.look(&seen.scratch);
         stop
     }
+}
+
+/// Reads what is in a pipe at this moment, and drops it; returns the number of bytes. A
+/// program that goes on writing does not keep this from ending.
+fn discard(pipe: BorrowedFd<'_>) -> u64 {
+    let mut left = sys::process::readable(pipe).unwrap_or(0);
+    let mut buffer = [0; 64 << 10];
+    let mut dropped = 0;
+    while left > 0 {
+        let most = left.min(buffer.len());
+        match nix::unistd::read(pipe, &mut buffer[..most]) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => {
+                left -= count;
+                dropped += count as u64;
+            }
+        }
+    }
+    dropped
 }
 
 /// A cell whose processes are stopped. Dropping this lets them go on.

@@ -23,6 +23,8 @@ pub(crate) struct DriverReport {
     pub(crate) error: Option<CodeError>,
     /// Whether the error means that the code does not parse.
     pub(crate) is_syntax: bool,
+    /// The interpreter ends by itself, and the execution with it.
+    pub(crate) is_ending: bool,
     /// The code has ended.
     pub(crate) is_done: bool,
     /// The channel carried something that is no frame.
@@ -76,6 +78,7 @@ impl DriverReport {
                 self.error = Some(error);
                 self.is_syntax = is_syntax;
             }
+            Frame::Ending => self.is_ending = true,
             Frame::Done => self.is_done = true,
             Frame::Unknown => {}
         }

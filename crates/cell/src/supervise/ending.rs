@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::Grace;
 use super::evidence::Stop;
 use super::proc::used_so_far;
@@ -18,7 +20,8 @@ impl Watch<'_, '_> {
     /// Deals with deadlines that have passed.
     pub(super) fn on_time(&mut self) {
         let now = Instant::now();
-        if matches!(self.cell.phase, Phase::Running | Phase::Grace)
+        let is_running = self.cell.lives() || self.cell.phase == Phase::Grace;
+        if is_running
             && self.cell.next_check.is_some_and(|check| check <= now)
             && let Some(stop) = self.cell.measure(now)
         {
@@ -37,9 +40,18 @@ impl Watch<'_, '_> {
                 self.cell.seen.failure = Some(error);
                 self.kill();
             }
+            Phase::Running | Phase::Interrupted if self.is_cut_off => {
+                self.end_for_good(Stop::ChannelBroken);
+            }
             Phase::Running => {
-                let wall = self.cell.plan.limits.wall.unwrap_or_default();
-                self.end(Stop::WallTimeout(wall));
+                self.end(Stop::WallTimeout(self.wall.unwrap_or_default()));
+            }
+            Phase::Interrupted => {
+                if let Some(grace) = &mut self.execution.grace {
+                    grace.used_up = true;
+                }
+                self.cell.seen.stopped = self.execution.stopped.clone();
+                self.end_now();
             }
             Phase::Grace => {
                 if let Some(grace) = &mut self.cell.seen.grace {
@@ -80,11 +92,19 @@ impl Watch<'_, '_> {
                 self.kill();
             }
             Phase::Running => {
+                if self.interrupt(&stop) {
+                    return;
+                }
                 let is_warned = self.warn(&stop);
                 self.cell.seen.stopped = Some(stop);
                 if !is_warned {
                     self.end_now();
                 }
+            }
+            Phase::Interrupted if stop.is_of_one_execution() => self.shorten_grace(),
+            Phase::Interrupted => {
+                self.cell.seen.stopped = Some(stop);
+                self.end_now();
             }
             // Its reason stays the first one; a caller that cancels now, or cancels
             // twice, and a cell that eats up memory, have waited enough.
@@ -93,6 +113,55 @@ impl Watch<'_, '_> {
             }
             Phase::Grace | Phase::Counting | Phase::Freeing | Phase::Ending | Phase::Over => {}
         }
+    }
+
+    /// Ends the cell without a time of grace.
+    pub(super) fn end_for_good(&mut self, stop: Stop) {
+        match self.cell.phase {
+            Phase::Running | Phase::Interrupted | Phase::Grace => {
+                self.cell.seen.stopped.get_or_insert(stop);
+                self.end_now();
+            }
+            _ => self.end(stop),
+        }
+    }
+
+    /// Has the program stop what it does, in a cell that is to go on.
+    fn interrupt(&mut self, stop: &Stop) -> bool {
+        let Some(grace) = self.grace.filter(|_| stop.is_of_one_execution()) else {
+            return false;
+        };
+        self.owes_interrupt = true;
+        self.pay_interrupt();
+        self.execution.stopped = Some(stop.clone());
+        self.execution.grace = Some(Grace {
+            began_ns: sys::process::monotonic_ns(),
+            used_up: false,
+        });
+        self.cell.phase = Phase::Interrupted;
+        self.cell.deadline = Instant::now().checked_add(grace);
+        true
+    }
+
+    /// Sends SIGINT, where it is due and the interpreter has begun with the code.
+    pub(super) fn pay_interrupt(&mut self) {
+        let has_channel = self.cell.running.channel.is_some();
+        let report = &self.execution.report;
+        if self.owes_interrupt && (!has_channel || report.started_ns.is_some()) {
+            self.owes_interrupt = false;
+            // An init that does not take it is gone.
+            if !report.is_done {
+                self.cell.order(Command::Signal(Signal::SIGINT));
+            }
+        }
+    }
+
+    /// Another interrupt may bring less grace, and never more.
+    fn shorten_grace(&mut self) {
+        let latest = self
+            .grace
+            .and_then(|grace| Instant::now().checked_add(grace));
+        self.cell.deadline = [self.cell.deadline, latest].into_iter().flatten().min();
     }
 
     /// Warns the program of its end; false where it has no time of grace.

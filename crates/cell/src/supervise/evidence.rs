@@ -71,12 +71,14 @@ pub(crate) enum Stop {
         /// How much it may write.
         cap: Bytes,
     },
-    /// The caller sent cellblock this signal.
+    /// The caller sent cellblock this signal, or had it sent to the program.
     Cancelled(i32),
     /// The process that started cellblock ended, and was to take the cell along.
     ParentEnded,
     /// It used more memory than it may, as seen by polling.
     MemoryWatchdog,
+    /// It made further reports of its driver impossible.
+    ChannelBroken,
     /// cellblock failed in this way.
     Internal(String),
 }
@@ -92,8 +94,17 @@ impl Stop {
             | Self::CpuTimeout(_)
             | Self::OutputLimit { .. }
             | Self::ParentEnded => Some(Signal::SIGTERM),
-            Self::MemoryWatchdog | Self::Internal(_) => None,
+            Self::MemoryWatchdog | Self::ChannelBroken | Self::Internal(_) => None,
         }
+    }
+
+    /// Whether a cell can go on when the execution has stopped.
+    pub(crate) const fn is_of_one_execution(&self) -> bool {
+        const SIGINT: i32 = Signal::SIGINT as i32;
+        matches!(
+            self,
+            Self::WallTimeout(_) | Self::OutputLimit { .. } | Self::Cancelled(SIGINT)
+        )
     }
 }
 

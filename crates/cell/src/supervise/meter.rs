@@ -41,6 +41,17 @@ pub(crate) struct Peaks {
     pub lost_cpu: CpuTime,
 }
 
+/// What a cell uses at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InUse {
+    /// Bytes of memory; without a cgroup, shared pages count for each process.
+    pub memory: Option<u64>,
+    /// CPU time of its life.
+    pub cpu: CpuTime,
+    /// Processes and threads, without init.
+    pub processes: u64,
+}
+
 /// Measures a cell's use, by its cgroup or else through `/proc`.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -107,7 +118,7 @@ impl Meter {
             let count = processes.iter().skip(1).map(threads).sum();
             peaks.processes = peaks.processes.max(Some(count));
         }
-        let used = self.cpu_used(cgroup, &processes, peaks);
+        let used = self.cpu_used(cgroup, &processes, peaks).total();
         if let Some(limit) = self.cpu_time {
             self.cpu_left = Some(limit.saturating_sub(used));
             if used >= limit {
@@ -129,12 +140,31 @@ impl Meter {
         }
     }
 
+    /// What the cell uses now.
+    pub(crate) fn in_use(
+        &mut self,
+        cgroup: Option<&CellCgroup>,
+        tmpfs: &[OwnedFd],
+        peaks: &mut Peaks,
+    ) -> InUse {
+        let processes: Vec<Process> = descendants(self.init).take(MAX_PROCESSES).collect();
+        let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
+        let counted = cgroup.and_then(CellCgroup::memory_in_use);
+        InUse {
+            memory: counted.or_else(|| Some(memory::in_use(&processes, tmpfs))),
+            cpu: self.cpu_used(cgroup, &processes, peaks),
+            processes: (processes.iter().skip(1))
+                .map(|process| process.threads.len() as u64)
+                .sum(),
+        }
+    }
+
     /// CPU time that the cell has used.
     pub(crate) fn cpu_used_so_far(
         &mut self,
         cgroup: Option<&CellCgroup>,
         peaks: &mut Peaks,
-    ) -> Duration {
+    ) -> CpuTime {
         let processes = match cgroup {
             Some(_) => Vec::new(),
             None => descendants(self.init).take(MAX_PROCESSES).collect(),
@@ -147,14 +177,13 @@ impl Meter {
         cgroup: Option<&CellCgroup>,
         processes: &[Process],
         peaks: &mut Peaks,
-    ) -> Duration {
+    ) -> CpuTime {
         if let Some(cgroup) = cgroup {
-            let used = cgroup.cpu_used().ok();
-            return used.map_or(Duration::ZERO, |used| used.total());
+            return cgroup.cpu_used().unwrap_or_default();
         }
         peaks.cpu = self.cpu.look(processes);
         peaks.lost_cpu = self.cpu.lost();
-        peaks.cpu.total()
+        peaks.cpu
     }
 }
 

@@ -8,16 +8,16 @@
 //! [`Observed`] is the cell from its start to its end.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use record::error::SetupError;
 use record::{CodeError, ResultItem};
-use sys::process::ChildUsage;
+use sys::process::{ChildUsage, CpuTime};
 
 mod blank;
 pub mod capture;
 mod category;
 mod cell;
+mod control;
 mod denials;
 pub(crate) mod disks;
 mod driver;
@@ -38,11 +38,13 @@ mod verify;
 pub(crate) use verify::verify;
 mod watch;
 
+use crate::launch::cgroup::CgroupUsage;
 pub use blank::Blank;
 pub(crate) use blank::Program;
 use capture::Capture;
 pub(crate) use cell::{Cancel, Ended};
 pub use cell::{Cell, Frozen, Request};
+pub(crate) use control::{Asked, Control, wait};
 pub(crate) use denials::Denials;
 pub(crate) use disks::Disks;
 pub(crate) use driver::DriverReport;
@@ -108,7 +110,16 @@ pub struct Execution {
     /// When it had ended.
     pub(crate) ended_ns: u64,
     /// CPU time that the program had used before it.
-    pub cpu_before: Duration,
+    pub cpu_before: CpuTime,
+    /// What its cgroup had counted before it.
+    pub(crate) cgroup_before: CgroupUsage,
+    /// What the supervisor ended it for, if it did.
+    pub(crate) stopped: Option<Stop>,
+    /// The time that the program had to stop it, if it had any.
+    pub(crate) grace: Option<Grace>,
+    /// Bytes that were written to the captured streams before it, after the execution
+    /// before.
+    pub(crate) late: [u64; 2],
     /// What it wrote to the captured streams.
     pub(crate) output: [Option<Capture>; 2],
     /// What seccomp denied to it.
@@ -138,11 +149,12 @@ pub(crate) struct Observed {
     /// The places that are tmpfs of the cell's own ([`Plan::own_scratch`], in that
     /// order), still there though the cell is gone.
     pub(crate) scratch: Vec<OwnedFd>,
-    /// Which of them were seen without room.
+    /// Which of them were seen without room, in the last execution.
     pub(crate) disks: Disks,
     /// Whether a process could not be ended within the deadline.
     pub(crate) unkillable: bool,
-    /// The most memory and processes that the watchdog saw, without a cgroup.
+    /// The most memory and processes that the watchdog saw, without a cgroup, in the
+    /// last execution.
     pub(crate) watched: meter::Peaks,
 }
 

@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::turn::Pace;
 use super::watch::{Phase, Watch};
-use super::{Observer, Stream};
+use super::{Control, Observer, Stream};
 use record::error::{Result, SetupError, Step};
 
 /// What a descriptor in the poll set is.
@@ -25,6 +25,8 @@ pub(super) enum Slot {
     /// Room for requests.
     Requests,
     Listener,
+    /// Something is asked for.
+    Control,
     /// Room for events.
     Events,
 }
@@ -69,7 +71,7 @@ impl Watch<'_, '_> {
         }
         if let Some(end) = &cell.running.channel {
             let rests = cell.paces.frames.resumes_at().is_some();
-            if cell.frames_open && may_read && !rests {
+            if cell.frames_open && may_read && !rests && !self.is_idle {
                 slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
             }
             if let (Some(to), true) = (&end.to, cell.has_request()) {
@@ -84,6 +86,12 @@ impl Watch<'_, '_> {
         if let Some(fd) = self.observer.and_then(Observer::waits_for) {
             slots.push((Slot::Events, fd, PollFlags::POLLOUT));
         }
+        if let Some(fd) = self.control.and_then(Control::writes) {
+            slots.push((Slot::Events, fd, PollFlags::POLLOUT));
+        }
+        if let Some(fd) = self.control.and_then(Control::reads) {
+            slots.push((Slot::Control, fd, PollFlags::POLLIN));
+        }
         slots
     }
 
@@ -93,7 +101,7 @@ impl Watch<'_, '_> {
         let paces = &self.cell.paces;
         let [stdout, stderr] = &paces.output;
         let resume = [stdout, stderr, &paces.frames, &paces.denials];
-        let next = [self.cell.deadline, self.cell.next_check]
+        let next = [self.cell.deadline, self.cell.next_check, self.until]
             .into_iter()
             .chain(resume.map(Pace::resumes_at))
             .flatten()

@@ -84,6 +84,12 @@ pub(crate) fn not_set_up(error: &SetupError) -> Verdict {
     failed(not_started(error), None, None, &[])
 }
 
+/// The verdict on an execution that was cancelled before it began.
+pub(crate) fn cancelled_early() -> Verdict {
+    let context = "the caller cancelled the execution before it began";
+    failed(cancelled(Signal::SIGTERM as i32, context), None, None, &[])
+}
+
 fn failed(
     failure: Failure,
     signal: Option<String>,
@@ -205,6 +211,12 @@ fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
             ),
         ),
         Stop::MemoryWatchdog => memory(failed_code(&evidence.end), evidence.limits),
+        Stop::ChannelBroken => Failure::new(
+            Outcome::Signal,
+            Category::Killed,
+            signal_code(Signal::SIGKILL as i32),
+            "the code closed or damaged the descriptors on which cellblock speaks with the interpreter, so the interpreter was ended; leave descriptors alone that the code did not open",
+        ),
     }
 }
 

@@ -36,7 +36,7 @@ use super::driver::{Channel, read_frames};
 use super::evidence::Stop;
 use super::poll_set::Slot;
 use super::turn::{Pace, Turn};
-use super::{Execution, Observer, Stream};
+use super::{Asked, Control, Execution, Observer, Stream};
 use crate::child::report::{Message, Role};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{END_DEADLINE, in_words};
@@ -49,6 +49,8 @@ use sys::process::monotonic_ns;
 pub(super) const SETUP_DEADLINE: Duration = Duration::from_secs(30);
 /// What is left in pipes when an execution has ended is read for no longer.
 const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
+/// How soon a program that has closed the driver's channel is to end.
+const EXIT_DEADLINE: Duration = Duration::from_secs(2);
 /// Bytes of output from which on the supervisor's own memory counts.
 const HEAVY: u64 = 256 << 10;
 
@@ -61,6 +63,8 @@ pub(super) enum Phase {
     Waiting,
     /// The program runs.
     Running,
+    /// The program was interrupted, and has time to stop what it does.
+    Interrupted,
     /// The program was warned of its end, and has time for it.
     Grace,
     /// Init was asked to end everything.
@@ -97,6 +101,20 @@ pub(super) struct Watch<'w, 'a> {
     pub(super) cell: &'w mut Cell<'a>,
     pub(super) execution: Execution,
     pub(super) observer: Option<&'w dyn Observer>,
+    pub(super) control: Option<&'w dyn Control>,
+    /// The most wall time.
+    pub(super) wall: Option<Duration>,
+    /// The time between an interrupt and the cell's end, where the cell is to go on.
+    pub(super) grace: Option<Duration>,
+    /// Whether the cell executes nothing: then no stream and no frame is read.
+    pub(super) is_idle: bool,
+    /// Whether SIGINT is to be sent once the interpreter has begun with the code: before
+    /// that, drivers ignore it.
+    pub(super) owes_interrupt: bool,
+    /// Whether the driver can report nothing more.
+    pub(super) is_cut_off: bool,
+    /// When to look up again, whatever happens.
+    pub(super) until: Option<Instant>,
 }
 
 impl Watch<'_, '_> {
@@ -114,6 +132,7 @@ impl Watch<'_, '_> {
                 }
                 Slot::Requests => self.cell.send_request(),
                 Slot::Listener => self.on_denial(),
+                Slot::Control => self.on_control(),
                 // Written below, with what came in this turn.
                 Slot::Events => {}
             }
@@ -121,6 +140,9 @@ impl Watch<'_, '_> {
         self.on_time();
         if let Some(observer) = self.observer {
             observer.flush();
+        }
+        if let Some(control) = self.control {
+            control.flush();
         }
         Ok(())
     }
@@ -148,7 +170,7 @@ impl Watch<'_, '_> {
                 errno,
                 item,
             } => {
-                let failure = in_words(self.cell.plan, step, syscall, errno, item);
+                let failure = in_words(&self.cell.plan, step, syscall, errno, item);
                 self.cell.seen.failure = Some(failure);
                 self.kill();
             }
@@ -197,16 +219,45 @@ impl Watch<'_, '_> {
         }
     }
 
+    /// Whether the execution has ended. In a cell that is to go on, it ends with the
+    /// driver's `done`.
+    pub(super) fn is_over(&self) -> bool {
+        let report = &self.execution.report;
+        let is_done = report.is_done && !report.is_ending && !self.cell.is_last;
+        (is_done && self.cell.lives()) || self.cell.phase == Phase::Over
+    }
+
+    /// Looks at what the cell uses when an execution has ended and the cell goes on. A
+    /// limit that is exceeded ends it here.
+    pub(super) fn take_figures(&mut self) -> Result<()> {
+        if !self.cell.lives() {
+            return Ok(());
+        }
+        let stop = match self.cell.takes_requests() {
+            true => self.cell.measure(Instant::now()),
+            false => Some(Stop::ChannelBroken),
+        };
+        if let Some(stop) = stop {
+            self.end_for_good(stop);
+            while self.cell.phase != Phase::Over {
+                self.step()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Begins to count the execution's time.
     pub(super) fn begin(&mut self, began_ns: u64) {
+        let now = Instant::now();
+        self.cell.next_check = self.cell.meter.next_check(now);
+        self.cell.deadline = self.wall.and_then(|wall| now.checked_add(wall));
+        if self.is_idle {
+            return;
+        }
         self.execution.began_ns = began_ns;
         if let Some(observer) = self.observer {
             observer.started();
         }
-        let now = Instant::now();
-        let wall = self.cell.plan.limits.wall;
-        self.cell.deadline = wall.and_then(|wall| now.checked_add(wall));
-        self.cell.next_check = self.cell.meter.next_check(now);
     }
 
     pub(super) fn on_init_gone(&mut self) {
@@ -243,6 +294,17 @@ impl Watch<'_, '_> {
     fn on_parent_gone(&mut self) {
         self.cell.cancel.parent = None;
         self.end(Stop::ParentEnded);
+    }
+
+    fn on_control(&mut self) {
+        match self.control.and_then(Control::take) {
+            None => {}
+            Some(Asked::Interrupt(grace)) => {
+                self.grace = Some(grace);
+                self.end(Stop::Cancelled(Signal::SIGINT as i32));
+            }
+            Some(Asked::End) => self.end_for_good(Stop::Cancelled(Signal::SIGTERM as i32)),
+        }
     }
 
     fn on_output(&mut self, stream: Stream) {
@@ -306,7 +368,20 @@ impl Watch<'_, '_> {
         if state == Channel::Closed {
             self.cell.frames_open = false;
         }
+        self.pay_interrupt();
+        self.note_broken_channel();
         state
+    }
+
+    /// A cell that was to go on ends when no further `done` can come: unless the
+    /// program is ending, of which init reports soon.
+    fn note_broken_channel(&mut self) {
+        let is_lost = !self.cell.frames_open || self.execution.report.is_broken;
+        if is_lost && !self.is_cut_off && !self.cell.is_last && self.cell.lives() {
+            self.is_cut_off = true;
+            let soon = Instant::now() + EXIT_DEADLINE;
+            self.cell.deadline = Some(self.cell.deadline.map_or(soon, |until| until.min(soon)));
+        }
     }
 
     fn on_denial(&mut self) {

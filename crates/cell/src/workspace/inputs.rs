@@ -49,6 +49,25 @@ impl Staged {
         Ok(staged)
     }
 
+    /// Reads what an ended cell left in its workspace, for the cell that follows it.
+    ///
+    /// # Errors
+    /// It cannot be read, or there is no room for it.
+    pub(crate) fn carry(plan: &Plan, workspace: &OwnedFd) -> Result<Self> {
+        let mut staged = Self::default();
+        let mut own = plan.own_scratch();
+        if let Some(scratch) = own.find(|scratch| scratch.name == Scratch::Workspace) {
+            let mut stage = Stage::new(Scratch::Workspace);
+            let from = Origin::Kept(workspace, Path::new(Scratch::Workspace.path()));
+            let mut report = stage.fill(from, scratch.limit)?;
+            stage.give_way_to_binds(&scratch.covered, &mut report);
+            staged.warn(Scratch::Workspace.path(), &report);
+            stage.check(scratch.limit, plan.limits.memory)?;
+            staged.stages.push(stage);
+        }
+        Ok(staged)
+    }
+
     fn read_one(
         &mut self,
         plan: &Plan,

@@ -69,6 +69,8 @@ pub enum Frame {
         /// imported or in text that it evaluated.
         is_syntax: bool,
     },
+    /// The interpreter ends by itself after this execution.
+    Ending,
     /// The execution ended, with an exception or without.
     Done,
     /// Some other kind of frame, or an update without a name.
@@ -151,7 +153,7 @@ impl Message {
                 *wait |= key == b"wait";
                 Value::Ignored
             }
-            Some(Frame::Started | Frame::Done | Frame::Unknown) => Value::Ignored,
+            Some(Frame::Started | Frame::Ending | Frame::Done | Frame::Unknown) => Value::Ignored,
         })
     }
 
@@ -212,6 +214,7 @@ impl Frame {
                 error: CodeError::default(),
                 is_syntax: false,
             },
+            "ending" => Self::Ending,
             "done" => Self::Done,
             _ => Self::Unknown,
         }

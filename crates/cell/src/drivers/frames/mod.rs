@@ -6,6 +6,7 @@
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
 //!     │ ◄───────── result, update, clear │  any number of times
 //!     │ ◄────────────────────────── error │  the code raised an exception
+//!     │ ◄───────────────────────── ending │  the interpreter will end by itself
 //!     │ ◄─────────────────────────── done │  the execution has ended
 //! ```
 //!
@@ -32,6 +33,7 @@
 //! | `update` | as for `result`: new forms for everything displayed under `display_id` |
 //! | `clear` | takes back everything displayed so far; with `wait`, once there is a new result |
 //! | `error` | `name`, `message`, `traceback` (one per line), `line`, `errno`, `syntax` if the code does not parse |
+//! | `ending` | |
 //! | `done` | |
 //!
 //! Messages are plain fields and not JSON because most languages can write fields

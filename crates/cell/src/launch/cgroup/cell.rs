@@ -79,6 +79,28 @@ pub struct CgroupUsage {
     pub acted: Acted,
 }
 
+impl CgroupUsage {
+    /// What was counted since `before`. Peaks stay those of the cell's whole life.
+    #[must_use]
+    pub fn since(self, before: &Self) -> Self {
+        let count = |now: Option<u64>, before: Option<u64>| {
+            now.map(|now| now.saturating_sub(before.unwrap_or(0)))
+        };
+        Self {
+            cpu: (self.cpu).map(|now| now.saturating_sub(before.cpu.unwrap_or_default())),
+            memory_peak: self.memory_peak,
+            processes_peak: self.processes_peak,
+            throttled_periods: count(self.throttled_periods, before.throttled_periods),
+            throttled: (self.throttled)
+                .map(|now| now.saturating_sub(before.throttled.unwrap_or_default())),
+            oom_kills: count(self.oom_kills, before.oom_kills),
+            oom_group_kills: count(self.oom_group_kills, before.oom_group_kills),
+            forks_refused: count(self.forks_refused, before.forks_refused),
+            acted: self.acted,
+        }
+    }
+}
+
 impl CellCgroup {
     /// Makes the cell's cgroup in `parent`, whose children have `controllers`, and
     /// sets its limits.
@@ -219,6 +241,11 @@ impl CellCgroup {
     /// When `cpu.stat` cannot be read, or holds something else.
     pub fn cpu_used(&self) -> io::Result<CpuTime> {
         cpu_time(&self.cpu_stat()?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Bytes of memory in use, where the controller counts them.
+    pub fn memory_in_use(&self) -> Option<u64> {
+        self.dir.number("memory.current")
     }
 
     /// What the cell used; to be read before [`Self::remove`].

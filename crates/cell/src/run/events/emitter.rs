@@ -123,8 +123,8 @@ impl<'a> EventEmitter<'a> {
         }
     }
 
-    /// The run changed this file. The cell is gone, so waiting for the reader is
-    /// allowed now.
+    /// The execution changed this file. Nothing of the cell is watched now, so waiting
+    /// for the reader is allowed.
     pub(in crate::run) fn file(&self, file: &FileChange) {
         self.emit(|_, events| {
             events.add(What::File { file }, usize::MAX);

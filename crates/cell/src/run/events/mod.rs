@@ -3,10 +3,11 @@
 //! An [`EventEmitter`] observes the execution and makes events of what it sees,
 //! within the caps of the record. [`Events`] numbers and writes them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::time::Instant;
 
 use record::Record;
@@ -19,7 +20,8 @@ mod emitter;
 mod sink;
 
 pub(super) use emitter::EventEmitter;
-use sink::{BlockingWriter, Destination, PATIENCE, Queue, ROOM};
+pub(crate) use sink::Outbox;
+use sink::PATIENCE;
 
 /// Bytes of the last event that are written at once.
 const BUFFER: usize = 64 << 10;
@@ -27,13 +29,15 @@ const BUFFER: usize = 64 << 10;
 /// Where the events of one call go, and those that wait to be written.
 #[derive(Debug)]
 pub struct Events {
-    to: Destination,
+    out: Rc<Outbox>,
     is_terminal: bool,
+    /// What stands before and behind each event, where others write to the same place:
+    /// then no event waits for the reader.
+    envelope: Option<[String; 2]>,
     /// The destination's name in messages.
     name: String,
     began: Instant,
     seq: Cell<u64>,
-    queue: RefCell<Queue>,
 }
 
 impl Events {
@@ -43,34 +47,44 @@ impl Events {
     /// The system cannot tell what kind of file `to` is.
     pub fn new(to: File, name: String, began: Instant) -> Result<Self> {
         let is_terminal = to.is_terminal();
-        let to = Destination::new(to)
+        let out = Outbox::new(to)
             .map_err(|error| SetupError::io(Step::Spec, "fstat", &error).on(&name))?;
         Ok(Self {
-            to,
+            out: Rc::new(out),
             is_terminal,
+            envelope: None,
             name,
             began,
             seq: Cell::new(0),
-            queue: RefCell::default(),
         })
+    }
+
+    /// Events among other lines of `out`, each between the two texts of `envelope`.
+    pub(crate) fn among_others(out: Rc<Outbox>, envelope: [String; 2], began: Instant) -> Self {
+        Self {
+            out,
+            is_terminal: false,
+            envelope: Some(envelope),
+            name: "the server".to_owned(),
+            began,
+            seq: Cell::new(0),
+        }
     }
 
     /// Adds an event of at most `cap` bytes and returns its length; `None` when it
     /// is longer and was left out.
     fn add(&self, what: What<'_>, cap: usize) -> Option<usize> {
         let is_terminal = self.is_terminal;
-        let mut queue = self.queue.borrow_mut();
-        if queue.broken().is_some() {
-            return Some(0);
-        }
-        let before = queue.len();
-        // Memory takes every event, and every event serialises.
-        let _ = write_line(Json::new(&mut *queue, is_terminal), &self.event(what));
-        let length = queue.len() - before;
-        if length > cap {
-            queue.truncate(before);
-            return None;
-        }
+        let event = self.event(what);
+        let length = self.out.add(cap, |queue| match &self.envelope {
+            None => write_line(Json::new(queue, is_terminal), &event),
+            Some([before, behind]) => {
+                queue.write_all(before.as_bytes())?;
+                serde_json::to_writer(&mut *queue, &event)?;
+                queue.write_all(behind.as_bytes())?;
+                queue.write_all(b"\n")
+            }
+        })?;
         self.seq.set(self.seq.get() + 1);
         Some(length)
     }
@@ -84,26 +98,28 @@ impl Events {
     }
 
     fn has_room(&self) -> bool {
-        self.queue.borrow().len() < ROOM
+        self.out.has_room()
     }
 
     /// The descriptor to wait for, while something waits to be written.
     fn waits_for(&self) -> Option<BorrowedFd<'_>> {
-        (self.queue.borrow().len() > 0).then(|| self.to.as_fd())
+        self.out.waits_for()
     }
 
     fn flush(&self) {
-        self.queue.borrow_mut().flush(&self.to);
+        self.out.flush();
     }
 
     /// Waits until the queue has room for more.
     fn make_room(&self) {
-        self.queue.borrow_mut().make_room(&self.to);
+        if self.envelope.is_none() {
+            self.out.make_room();
+        }
     }
 
     /// Why the events so far did not all reach the caller.
     pub(super) fn trouble(&self) -> Option<SetupError> {
-        let errno = self.queue.borrow().broken()?;
+        let errno = self.out.broken()?;
         Some(SetupError::os(Step::Outputs, "write", errno).on(&self.name))
     }
 
@@ -117,11 +133,10 @@ impl Events {
             schema: SCHEMA,
             record,
         });
-        let mut to = BlockingWriter(&self.to);
-        let drained = self.queue.borrow_mut().drain(&mut to);
+        let (mut to, drained) = self.out.drain();
         drained
             .and_then(|()| {
-                let mut to = BufWriter::with_capacity(BUFFER, to);
+                let mut to = BufWriter::with_capacity(BUFFER, &mut to);
                 let written = write_line(Json::new(&mut to, self.is_terminal), &last)
                     .and_then(|()| to.flush());
                 // Otherwise dropping it would try the rest again.

@@ -5,6 +5,7 @@
 //! watcher reads no more of what the program writes, so that it is the program
 //! that waits.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
@@ -18,7 +19,7 @@ use nix::sys::socket::{MsgFlags, send};
 
 /// With more than this in the queue, no more output is read. It is as much as a
 /// cell's own pipes hold; an event may be longer, and is not cut.
-pub(super) const ROOM: usize = 256 << 10;
+const ROOM: usize = 256 << 10;
 /// The most that is written before other things get their turn.
 const TURN: usize = 256 << 10;
 /// How long the reader may take nothing, once the cell is gone.
@@ -40,13 +41,13 @@ enum Way {
 
 /// A descriptor that is written to without waiting.
 #[derive(Debug)]
-pub(super) struct Destination {
+struct Destination {
     file: File,
     way: Way,
 }
 
 impl Destination {
-    pub(super) fn new(file: File) -> io::Result<Self> {
+    fn new(file: File) -> io::Result<Self> {
         let kind = file.metadata()?.file_type();
         let way = if kind.is_socket() {
             Way::Socket
@@ -94,6 +95,80 @@ impl AsFd for Destination {
     }
 }
 
+/// A descriptor, and what waits to be written to it.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    to: Destination,
+    queue: RefCell<Queue>,
+}
+
+impl Outbox {
+    /// An empty queue before `to`.
+    ///
+    /// # Errors
+    /// The system cannot tell what kind of file it is.
+    pub(crate) fn new(to: File) -> io::Result<Self> {
+        Ok(Self {
+            to: Destination::new(to)?,
+            queue: RefCell::default(),
+        })
+    }
+
+    /// Adds what `write` writes, if it is at most `cap` bytes, and returns its length;
+    /// `None` when it is longer, or no text.
+    pub(crate) fn add(
+        &self,
+        cap: usize,
+        write: impl FnOnce(&mut Queue) -> io::Result<()>,
+    ) -> Option<usize> {
+        let mut queue = self.queue.borrow_mut();
+        if queue.broken().is_some() {
+            return Some(0);
+        }
+        let before = queue.len();
+        // Memory takes everything.
+        let written = write(&mut queue);
+        let length = queue.len() - before;
+        if written.is_err() || length > cap {
+            queue.truncate(before);
+            return None;
+        }
+        Some(length)
+    }
+
+    /// Whether more may be added.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.borrow().len() < ROOM
+    }
+
+    /// The descriptor to wait for, while something waits to be written.
+    pub(crate) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        (self.queue.borrow().len() > 0).then(|| self.to.as_fd())
+    }
+
+    /// Writes what it can without waiting, for a turn.
+    pub(crate) fn flush(&self) {
+        self.queue.borrow_mut().flush(&self.to);
+    }
+
+    /// Waits until there is room for more.
+    pub(super) fn make_room(&self) {
+        self.queue.borrow_mut().make_room(&self.to);
+    }
+
+    /// Why nothing can be written any more.
+    pub(crate) fn broken(&self) -> Option<Errno> {
+        self.queue.borrow().broken()
+    }
+
+    /// Writes all that waits, and returns the way to write more.
+    pub(super) fn drain(&self) -> (BlockingWriter<'_>, io::Result<()>) {
+        let mut to = BlockingWriter(&self.to);
+        let drained = self.queue.borrow_mut().drain(&mut to);
+        (to, drained)
+    }
+}
+
 /// The same pipe or terminal by an open file description of our own.
 fn open_anew(file: &File) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -105,7 +180,7 @@ fn open_anew(file: &File) -> io::Result<File> {
 
 /// What waits to be written.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     bytes: VecDeque<u8>,
     /// Why nothing can be written any more.
     broken: Option<Errno>,
@@ -126,7 +201,7 @@ impl Queue {
     }
 
     /// Writes as much as it can without waiting, for a turn.
-    pub(super) fn flush(&mut self, to: &Destination) {
+    fn flush(&mut self, to: &Destination) {
         let mut turn = TURN;
         while turn > 0 && !self.bytes.is_empty() {
             let (next, _) = self.bytes.as_slices();
@@ -145,7 +220,7 @@ impl Queue {
 
     /// Waits until the queue is short enough for more; a reader that takes nothing
     /// for too long gets no more.
-    pub(super) fn make_room(&mut self, to: &Destination) {
+    fn make_room(&mut self, to: &Destination) {
         self.flush(to);
         while self.len() >= ROOM {
             let (next, _) = self.bytes.as_slices();
@@ -203,7 +278,7 @@ impl Write for Queue {
 
 /// Waits for the reader, but not for ever: a write fails with `TimedOut` after
 /// [`PATIENCE`] without room.
-pub(super) struct BlockingWriter<'a>(pub(super) &'a Destination);
+pub(super) struct BlockingWriter<'a>(&'a Destination);
 
 impl Write for BlockingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::rc::Rc;
 
 use nix::errno::Errno;
 
@@ -35,9 +36,9 @@ fn plan(script: &str) -> Done<Plan> {
     Ok(resolve_on(&spec, HostFacts::gather()?)?.plan)
 }
 
-fn launch(plan: &Plan) -> Launch<'_> {
+fn launch(plan: &Plan) -> Launch<'static> {
     Launch {
-        plan,
+        plan: Rc::new(plan.clone()),
         filter: None,
         content: Content::default(),
         cgroup: None,
@@ -47,9 +48,9 @@ fn launch(plan: &Plan) -> Launch<'_> {
     }
 }
 
-fn program(plan: &Plan) -> Program<'_> {
+fn program(plan: &Plan) -> Program<'static, 'static> {
     Program {
-        plan,
+        plan: Rc::new(plan.clone()),
         inputs: &[],
         denials: Denials::default(),
         cancel: Cancel::default(),

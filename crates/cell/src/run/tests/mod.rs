@@ -4,6 +4,7 @@ mod blank;
 
 use std::error::Error;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -55,7 +56,7 @@ while True:
     send(b'done', execution)
 "#;
 
-fn plan() -> Result<Plan, Box<dyn Error>> {
+fn plan() -> Result<Rc<Plan>, Box<dyn Error>> {
     let ask = Ask {
         mode: SpecMode::Exec,
         cwd: Path::new("/"),
@@ -70,12 +71,12 @@ fn plan() -> Result<Plan, Box<dyn Error>> {
     spec.stdin = Stdin::Null;
     let mut plan = resolve_on(&spec, HostFacts::gather()?)?.plan;
     plan.program.channel = true;
-    Ok(plan)
+    Ok(Rc::new(plan))
 }
 
-fn start(plan: &Plan) -> Result<Cell<'_>, Box<dyn Error>> {
+fn start(plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
     let launch = Launch {
-        plan,
+        plan: Rc::clone(plan),
         filter: None,
         content: Content::default(),
         cgroup: None,
@@ -100,7 +101,7 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
         message: message.encode()?,
         is_last,
         results: Bytes(1 << 20),
-        observer: None,
+        ..Request::default()
     })
 }
 
@@ -128,7 +129,7 @@ print('first')";
             (1, true)
         );
         assert!(second.began_ns >= first_ended);
-        assert!(second.cpu_before > Duration::ZERO);
+        assert!(second.cpu_before.total() > Duration::ZERO);
         assert_eq!(stdout(second), "21\n");
         let last = cell.execute(request(3, "status = 7; print('last')", true)?)?;
         assert_eq!(stdout(last), "last\n");
@@ -226,7 +227,7 @@ fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
         let (cgroup, fallback) = hold_limits(&plan, &mut Vec::new())?;
         let directory = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
         let launch = Launch {
-            plan: &plan,
+            plan: Rc::clone(&plan),
             filter: None,
             content: Content::default(),
             cgroup,

@@ -87,6 +87,13 @@ impl MemoryCount {
     }
 }
 
+/// What `processes` without the first, which is init, and a tmpfs hold by the kernel's
+/// counters.
+pub(super) fn in_use(processes: &[Process], tmpfs: u64) -> u64 {
+    let held = processes.iter().skip(1).filter_map(Of::process);
+    Held::sum(held.map(|of| of.held)).with(tmpfs)
+}
+
 /// What a process holds by its counters.
 #[derive(Debug)]
 struct Of {

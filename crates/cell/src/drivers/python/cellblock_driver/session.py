@@ -74,6 +74,8 @@ class Session:
             self.status = errors.report(*exc_info(), source, is_parsed, self.excepthook)
         finally:
             self.finish()
+            if exc_info()[0] is SystemExit:
+                self.channel.send("ending")
             self.channel.send("done")
 
     def enter(self, request):

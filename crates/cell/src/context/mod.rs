@@ -1,0 +1,377 @@
+//! A context: a cell whose interpreter stays alive between executions.
+//!
+//! Variables, imports, open files, background threads and child processes are its state.
+//! Each execution has the record that `cellblock run` would have made, and says what
+//! became of the state ([`State`]):
+//!
+//! | what happens | the state |
+//! |---|---|
+//! | the code ends, or raises an exception | kept |
+//! | the wall time is over, too much is written, or the caller interrupts: SIGINT to the program's process group | kept if the code stops within the grace; otherwise the cell is killed |
+//! | the memory or the CPU time of the cell is used up, the interpreter ends, the caller cancels | lost |
+//!
+//! An interpreter that was lost is started again on demand, in a new cell with what the
+//! old one left in its workspace.
+//!
+//! Between executions a cell is watched, but what its processes write is not read: they
+//! wait once the pipes are full. The next execution drops what it finds there, and its
+//! record says how much that was. A thread that writes during an execution cannot be
+//! told from the code.
+
+use std::borrow::Cow;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::{self, CellStart, Code, Events, Live, Resolved, Work};
+use crate::spec::{Command, Spec};
+use crate::supervise::{Cancel, Control, wait};
+use crate::workspace::inputs::Staged;
+use record::error::{Result, SetupError, Step};
+use record::{Outcome, Record};
+use sys::process::monotonic_ns;
+
+mod describe;
+mod files;
+
+/// The time between an interrupt and the kill, unless the caller gives another.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What became of the state of an interpreter: its variables, imports and open files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// All of it is still there.
+    Kept,
+    /// The interpreter ended. The next execution begins with a new one; the workspace is
+    /// kept.
+    Lost,
+    /// It is that of an earlier moment.
+    Restored,
+}
+
+/// One execution in a context.
+#[derive(Clone, Copy)]
+pub(crate) struct Execution<'e> {
+    /// Its number, larger than the one before.
+    pub(crate) number: u64,
+    /// The code; `None` for that of the spec.
+    pub(crate) code: Option<Code<'e>>,
+    /// The most wall time, where that is less than the spec's.
+    pub(crate) wall: Option<Duration>,
+    /// The time between an interrupt and the kill.
+    pub(crate) grace: Option<Duration>,
+    /// Whether the cell ends with it.
+    pub(crate) is_last: bool,
+}
+
+/// What an execution gave.
+pub(crate) struct Answer {
+    pub(crate) record: Record,
+    pub(crate) state: State,
+    /// Why, unless the state was kept.
+    pub(crate) why: Option<String>,
+}
+
+/// A cell that is made on demand, and made anew when it was lost.
+pub(crate) struct Context<'a> {
+    spec: Spec,
+    cancel: Cancel<'a>,
+    /// What the next cell is made of, if that was found out already.
+    resolved: Option<Resolved>,
+    live: Option<Live<'a>>,
+    /// The workspace of the last cell, which has ended.
+    workspace: Option<OwnedFd>,
+    /// The uid and gid that the last cell's program had outside.
+    owner: (u32, u32),
+    /// Why the state was lost that the last answer called kept.
+    lost: Option<String>,
+    id: String,
+    rootfs: String,
+    executions: u64,
+    began: Instant,
+}
+
+impl<'a> Context<'a> {
+    /// A context for `spec`, without a cell yet.
+    ///
+    /// # Errors
+    /// The spec cannot be carried out on this host.
+    pub(crate) fn new(spec: Spec, cancel: Cancel<'a>) -> Result<Self> {
+        let resolved = run::resolve(&spec)?;
+        Ok(Self {
+            spec,
+            cancel,
+            id: resolved.plan.id.clone(),
+            rootfs: resolved.plan.rootfs.clone(),
+            resolved: Some(resolved),
+            live: None,
+            workspace: None,
+            owner: (0, 0),
+            lost: None,
+            executions: 0,
+            began: Instant::now(),
+        })
+    }
+
+    /// The id of the cell.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The prepared rootfs, with its digest.
+    pub(crate) fn rootfs(&self) -> &str {
+        &self.rootfs
+    }
+
+    /// The language, for code.
+    pub(crate) fn language(&self) -> Option<&str> {
+        match &self.spec.command {
+            Command::Run { language, .. } => Some(language),
+            Command::Exec { .. } => None,
+        }
+    }
+
+    /// Refuses what a cell that serves several executions cannot have.
+    ///
+    /// # Errors
+    /// Names it.
+    pub(crate) fn require_lasting(&self) -> Result<()> {
+        let refused = |message: &str| SetupError::new(Step::Spec, message);
+        let driver = self.resolved.as_ref().and_then(Resolved::driver);
+        if !driver.is_some_and(|driver| driver.has_channel()) {
+            let error = refused("a context needs code in a language whose interpreter can stay");
+            return Err(error
+                .on(self.language().unwrap_or("argv"))
+                .hint("run it by itself"));
+        }
+        if self.spec.workspace.is_some() || self.spec.keep_tmp.is_some() {
+            return Err(refused("a context keeps its workspace itself")
+                .on("workspace, keep_tmp")
+                .hint("leave both out"));
+        }
+        Ok(())
+    }
+
+    /// Starts the interpreter, if none runs.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        self.note_end();
+        if self.live.is_none() {
+            self.live = Some(self.start()?);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<Live<'a>> {
+        let mut spec = self.spec.clone();
+        if self.workspace.is_some() {
+            // They are among what the last cell left.
+            spec.files.clear();
+            spec.files_from = None;
+        }
+        let resolved = match self.resolved.take() {
+            Some(resolved) => resolved,
+            None => run::resolve(&spec)?,
+        };
+        let staged = match &self.workspace {
+            Some(workspace) => Staged::carry(&resolved.plan, workspace)?,
+            None => Staged::read(&resolved.plan)?,
+        };
+        self.id.clone_from(&resolved.plan.id);
+        let live = {
+            let spec = Cow::Owned(spec);
+            Live::start(spec, resolved, staged, self.cancel, CellStart::Cold)?
+        };
+        self.owner = live.facts.owner();
+        Ok(live)
+    }
+
+    /// Executes code. Whatever happens is in the record.
+    pub(crate) fn execute(
+        &mut self,
+        execution: &Execution<'_>,
+        events: Option<&Events>,
+        control: Option<&dyn Control>,
+    ) -> Answer {
+        let began_ns = monotonic_ns();
+        self.executions += 1;
+        if let Err(error) = self.take_code(execution).and_then(|()| self.prepare()) {
+            return self.not_started(error);
+        }
+        let Some(live) = self.live.take() else {
+            let error = SetupError::new(Step::Supervise, "the cell is not there");
+            return self.not_started(error);
+        };
+        let grace = execution.grace.or(self.spec.limits.grace).unwrap_or(GRACE);
+        let code = execution.code.or_else(|| run::code_of(&self.spec));
+        let message = match live.facts.message(execution.number, code) {
+            Ok(message) => message,
+            Err(error) => {
+                self.live = Some(live);
+                return self.refused(error);
+            }
+        };
+        let work = Work {
+            execution: execution.number,
+            message,
+            is_last: execution.is_last,
+            wall: execution.wall,
+            grace: (!execution.is_last).then_some(grace),
+            began_ns,
+        };
+        match live.execute(work, events, control) {
+            Err(error) => self.not_started(error),
+            Ok(executed) => match executed.cell {
+                Ok(live) => {
+                    self.live = Some(live);
+                    self.kept(executed.record)
+                }
+                Err(remains) => {
+                    self.workspace = remains.workspace.or(self.workspace.take());
+                    self.lost = None;
+                    let why = match execution.is_last {
+                        true => "the cell served its last execution".to_owned(),
+                        false => why_lost(&executed.record),
+                    };
+                    Answer {
+                        record: executed.record,
+                        state: State::Lost,
+                        why: Some(why),
+                    }
+                }
+            },
+        }
+    }
+
+    /// Where the code is a file of the cell's, the cell is made with it.
+    fn take_code(&mut self, execution: &Execution<'_>) -> Result<()> {
+        let is_file = (self.resolved.as_ref())
+            .and_then(Resolved::driver)
+            .is_some_and(|driver| !driver.has_channel());
+        if let (true, Some((code, name, args))) = (is_file, execution.code)
+            && let Command::Run {
+                code: own,
+                name: own_name,
+                args: own_args,
+                ..
+            } = &mut self.spec.command
+        {
+            own.clone_from(code);
+            name.clone_into(own_name);
+            args.clone_into(own_args);
+            self.resolved = Some(run::resolve(&self.spec)?);
+        }
+        Ok(())
+    }
+
+    fn kept(&mut self, record: Record) -> Answer {
+        let why = self.lost.take();
+        Answer {
+            record,
+            state: if why.is_some() {
+                State::Lost
+            } else {
+                State::Kept
+            },
+            why,
+        }
+    }
+
+    /// The execution was refused before it had any effect.
+    fn refused(&mut self, error: SetupError) -> Answer {
+        let record = run::not_set_up(&self.spec, error);
+        self.kept(record)
+    }
+
+    fn not_started(&mut self, error: SetupError) -> Answer {
+        let had_state = self.executions > 1;
+        let why = self.lost.take();
+        Answer {
+            record: run::not_set_up(&self.spec, error),
+            state: State::Lost,
+            why: why.or_else(|| had_state.then(|| "no interpreter could be started".to_owned())),
+        }
+    }
+
+    /// The answer to an execution that was cancelled before it began.
+    pub(crate) fn cancelled(&self) -> Answer {
+        Answer {
+            record: run::cancelled(&self.spec),
+            state: State::Kept,
+            why: None,
+        }
+    }
+
+    /// Notes that the cell has ended by itself, if it has.
+    fn note_end(&mut self) {
+        if self.live.as_ref().is_some_and(|live| live.cell.is_over())
+            && let Some(live) = self.live.take()
+        {
+            let why = live.cell.why_over();
+            self.lost = Some(format!(
+                "{why} between two executions; a new interpreter was started"
+            ));
+            self.leave(live);
+        }
+    }
+
+    /// Ends a cell, and keeps its workspace for the next one.
+    fn leave(&mut self, live: Live<'a>) {
+        if let Ok(remains) = live.end() {
+            self.workspace = remains.workspace.or(self.workspace.take());
+        }
+    }
+
+    /// Watches the cell while it executes nothing, until `control` has work, or `until`.
+    ///
+    /// # Errors
+    /// Watching is impossible.
+    pub(crate) fn rest(&mut self, control: &dyn Control, until: Option<Instant>) -> Result<()> {
+        match &mut self.live {
+            Some(live) => live.cell.rest(control, until)?,
+            None => wait(control, until)?,
+        }
+        self.note_end();
+        Ok(())
+    }
+
+    /// Ends the cell and starts a new one with its workspace.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        if let Some(live) = self.live.take() {
+            self.leave(live);
+        }
+        self.lost = None;
+        self.prepare()
+    }
+
+    /// Ends the cell.
+    pub(crate) fn end(mut self) {
+        if let Some(live) = self.live.take() {
+            self.leave(live);
+        }
+    }
+}
+
+/// Why the state is gone, in one sentence.
+fn why_lost(record: &Record) -> String {
+    match (record.outcome, &record.signal) {
+        (Outcome::Timeout | Outcome::Cancelled | Outcome::Output, Some(_))
+            if record.timing.grace_ms.is_some() =>
+        {
+            "the code did not stop within the grace after its interrupt, so the interpreter was killed".to_owned()
+        }
+        (Outcome::Timeout, _) => "the cell has used up its CPU time".to_owned(),
+        (Outcome::Cancelled, _) => "the execution was cancelled, which ends its cell".to_owned(),
+        (Outcome::Memory, _) => "the cell has used up its memory".to_owned(),
+        (Outcome::Setup, _) => "no interpreter could be started".to_owned(),
+        (_, Some(signal)) => format!("{signal} ended the interpreter"),
+        _ => format!("the code ended the interpreter with status {}", record.exit_code),
+    }
+}

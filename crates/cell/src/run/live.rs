@@ -1,0 +1,414 @@
+//! A cell with what its records need: started for a spec, given executions, ended.
+//!
+//! `cellblock run` starts one and gives it one execution, which is its last; a context
+//! gives it one after the other. The flow is the same.
+
+use std::borrow::Cow;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::assemble::{self, Parts};
+use super::events::{EventEmitter, Events};
+use super::measures::CgroupFacts;
+use super::{CellStart, FilterPolicy, Resolved, hold_limits, instructions};
+use crate::child::{Content, Filter};
+use crate::drivers::Driver;
+use crate::drivers::frames::Request as DriverRequest;
+use crate::launch::cgroup::CellCgroup;
+use crate::launch::{Launch, Running, idmap};
+use crate::plan::Plan;
+use crate::rootfs::Lease;
+use crate::spec::{Command, Scratch, Spec};
+use crate::supervise::{
+    Blank, Cancel, Cell, Control, Denials, Ended, Execution, Observed, Observer, Program, Request,
+};
+use crate::workspace::inputs::{self, Staged};
+use crate::workspace::outputs::{self, Collection, gather};
+use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
+use record::bytes::RawText;
+use record::error::{Result, Step};
+use record::{FileChange, Record};
+
+/// A cell that was started for a spec. Dropping it ends the cell.
+pub(crate) struct Live<'a> {
+    pub(crate) cell: Cell<'a>,
+    pub(crate) facts: Facts<'a>,
+    /// For the first record.
+    warnings: Vec<String>,
+    /// The workspace before the next execution.
+    baseline: Baseline,
+    out: Option<OutDir>,
+    kept: Vec<KeptDir>,
+    /// Keeps a tree of the store from being removed.
+    lease: Option<Arc<Lease>>,
+}
+
+/// What a cell was made of.
+pub(crate) struct Facts<'a> {
+    pub(crate) spec: Cow<'a, Spec>,
+    pub(crate) plan: Rc<Plan>,
+    pub(super) filter: Option<FilterPolicy>,
+    pub(crate) driver: Option<&'static Driver>,
+}
+
+/// One piece of work for a cell.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) execution: u64,
+    /// The driver's request; empty where the program itself is the work.
+    pub(crate) message: Vec<u8>,
+    /// Whether the program ends with it.
+    pub(crate) is_last: bool,
+    /// The most wall time, where that is less than the plan's.
+    pub(crate) wall: Option<Duration>,
+    /// The time between an interrupt and the cell's end, where the cell is to go on.
+    pub(crate) grace: Option<Duration>,
+    /// When the call began (monotonic, ns).
+    pub(crate) began_ns: u64,
+}
+
+/// Code, its name in tracebacks, and its arguments.
+pub(crate) type Code<'w> = (&'w RawText, &'w str, &'w [RawText]);
+
+/// The code of a spec.
+pub(crate) fn code_of(spec: &Spec) -> Option<Code<'_>> {
+    match &spec.command {
+        Command::Run {
+            code, name, args, ..
+        } => Some((code, name, args)),
+        Command::Exec { .. } => None,
+    }
+}
+
+/// What became of a piece of work.
+pub(crate) struct Executed<'a> {
+    pub(crate) record: Record,
+    /// The cell, or what is left of it.
+    pub(crate) cell: Result<Live<'a>, Remains>,
+}
+
+/// What is left of a cell that has ended.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    /// Its workspace, if it was a tmpfs of its own.
+    pub(crate) workspace: Option<OwnedFd>,
+}
+
+impl<'a> Live<'a> {
+    /// Starts a cell. Returns while init is setting it up; what fails there is in the
+    /// record of the first execution.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(crate) fn start(
+        spec: Cow<'a, Spec>,
+        resolved: Resolved,
+        staged: Staged,
+        cancel: Cancel<'a>,
+        start: CellStart,
+    ) -> Result<Self> {
+        let Resolved {
+            plan,
+            filter,
+            mut warnings,
+            driver,
+            lease,
+            ..
+        } = resolved;
+        let Staged {
+            stages,
+            kept,
+            warnings: left_out,
+        } = staged;
+        let mapped = idmap::map_binds(&plan)?;
+        let (mut inputs, baseline) = inputs::open(&plan.files, &stages)?;
+        let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
+        outputs::refuse_same(out.as_ref(), &kept)?;
+        // Hints name the service, which this process may leave for a cgroup.
+        crate::hints::own_service();
+        let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
+        warnings.extend(left_out);
+        let filter = filter
+            .map(|policy| policy.without(fallback.unheld()))
+            .transpose()?;
+        let program = filter.as_ref().map(|policy| Filter {
+            program: instructions(policy.compiled()),
+            notify: true,
+        });
+        let is_blank = start == CellStart::Blank;
+        // They come with its program.
+        let blank_inputs = match is_blank {
+            true => std::mem::take(&mut inputs),
+            false => Vec::new(),
+        };
+        let content = Content {
+            inputs,
+            stages,
+            mapped,
+        };
+        let plan = Rc::new(plan);
+        let launch = Launch {
+            plan: Rc::clone(&plan),
+            filter: program.as_ref(),
+            content,
+            cgroup,
+            fallback,
+            until: Step::Exec,
+            holds: is_blank,
+        };
+        let denials = denials(filter.as_ref(), driver);
+        let started = match is_blank {
+            true => start_in_blank(launch, &blank_inputs, denials, cancel),
+            false => Cell::start(launch, denials, cancel),
+        };
+        let cell = started.map_err(|error| crate::hints::complete(error, &plan))?;
+        // Now, while init sets the cell up and nothing is to be watched yet.
+        cell.sweep_cgroups();
+        Ok(Self {
+            cell,
+            facts: Facts {
+                spec,
+                plan,
+                filter,
+                driver,
+            },
+            warnings,
+            baseline,
+            out,
+            kept,
+            lease,
+        })
+    }
+
+    /// Has the cell do one piece of work, and records it.
+    ///
+    /// # Errors
+    /// Watching is impossible; the cell is ended then.
+    pub(crate) fn execute(
+        self,
+        work: Work,
+        events: Option<&Events>,
+        control: Option<&dyn Control>,
+    ) -> Result<Executed<'a>> {
+        let Self {
+            mut cell,
+            facts,
+            mut warnings,
+            mut baseline,
+            out,
+            kept,
+            lease,
+        } = self;
+        let emitter = events.map(|events| {
+            let start = cell.parts().0.start;
+            EventEmitter::new(
+                events,
+                &facts.spec,
+                &facts.plan,
+                facts.filter.as_ref(),
+                start,
+            )
+        });
+        let execution = cell.execute(Request {
+            execution: work.execution,
+            message: work.message,
+            is_last: work.is_last,
+            results: facts.plan.limits.results,
+            wall: work.wall,
+            grace: work.grace,
+            observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
+            control,
+        })?;
+        let on_file = |file: &FileChange| {
+            if let Some(emitter) = &emitter {
+                emitter.file(file);
+            }
+        };
+        let mut collection = Collection {
+            plan: &facts.plan,
+            scratch: &[],
+            began_ns: execution.began_ns,
+            was_set_up: true,
+            out: out.as_ref(),
+            // They are written back when the cell has ended.
+            kept: &[],
+            report: &on_file,
+        };
+        let began_ns = work.began_ns;
+        if let Some(outputs) = gather_alive(&mut cell, &collection, &mut baseline, &mut warnings) {
+            warnings.extend(outputs::not_listed(&facts.plan));
+            note_lost_events(&mut warnings, events);
+            let (running, observed) = cell.parts();
+            let record = assemble::record(Parts {
+                cgroup: cgroup_facts(running, &execution),
+                cell: running,
+                observed,
+                lives: true,
+                execution,
+                outputs,
+                warnings,
+                began_ns,
+                facts: &facts,
+            });
+            drop(emitter);
+            let live = Self {
+                cell,
+                facts,
+                warnings: Vec::new(),
+                baseline,
+                out,
+                kept,
+                lease,
+            };
+            return Ok(Executed {
+                record,
+                cell: Ok(live),
+            });
+        }
+        let Ended { mut cell, observed } = cell.end()?;
+        let cgroup = cgroup_facts(&cell, &execution);
+        let removed = cell.cgroup.take().map_or(Ok(()), CellCgroup::remove);
+        warnings.extend(removed.err().map(|error| error.to_string()));
+        (collection.scratch, collection.kept) = (&observed.scratch, &kept);
+        collection.was_set_up = observed.failure.is_none();
+        let outputs = gather(&collection, &mut baseline);
+        warnings.extend(outputs::not_listed(&facts.plan).filter(|_| collection.was_set_up));
+        note_lost_events(&mut warnings, events);
+        let record = assemble::record(Parts {
+            cell: &cell,
+            cgroup,
+            observed: &observed,
+            lives: false,
+            execution,
+            outputs,
+            warnings,
+            began_ns,
+            facts: &facts,
+        });
+        Ok(Executed {
+            record,
+            cell: Err(Remains::of(&facts.plan, observed)),
+        })
+    }
+
+    /// Ends the cell.
+    ///
+    /// # Errors
+    /// Watching is impossible; the cell is ended then too.
+    pub(crate) fn end(self) -> Result<Remains> {
+        let Ended { observed, .. } = self.cell.end()?;
+        Ok(Remains::of(&self.facts.plan, observed))
+    }
+}
+
+impl Facts<'_> {
+    /// The place of the workspace among the cell's own scratch places.
+    pub(crate) fn workspace(&self) -> Option<usize> {
+        let mut own = self.plan.own_scratch();
+        own.position(|scratch| scratch.name == Scratch::Workspace)
+    }
+
+    /// The uid and gid that the program has outside.
+    pub(crate) fn owner(&self) -> (u32, u32) {
+        (self.plan.ids.outer_uid, self.plan.ids.outer_gid)
+    }
+
+    /// What is sent to the driver; empty where the program itself is the work.
+    ///
+    /// # Errors
+    /// The code is too long.
+    pub(crate) fn message(&self, execution: u64, code: Option<Code<'_>>) -> Result<Vec<u8>> {
+        match (code, self.driver) {
+            (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
+                execution,
+                code,
+                name,
+                directory: Path::new(crate::spec::WORKSPACE),
+                args,
+                memory: self.spec.limits.memory.map(|limit| limit.0),
+            }
+            .encode(),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Remains {
+    fn of(plan: &Plan, observed: Observed) -> Self {
+        let mut own = plan.own_scratch().zip(observed.scratch);
+        let workspace = own.find(|(scratch, _)| scratch.name == Scratch::Workspace);
+        Self {
+            workspace: workspace.map(|(_, directory)| directory),
+        }
+    }
+}
+
+/// Collects files while all processes are stopped; `None` when the cell has ended.
+fn gather_alive(
+    cell: &mut Cell<'_>,
+    collection: &Collection<'_>,
+    baseline: &mut Baseline,
+    warnings: &mut Vec<String>,
+) -> Option<Outputs> {
+    if !cell.lives() {
+        return None;
+    }
+    let gathered = cell.freeze().map(|frozen| {
+        let collection = Collection {
+            scratch: frozen.scratch(),
+            ..*collection
+        };
+        gather(&collection, baseline)
+    });
+    match gathered {
+        Ok(outputs) => Some(outputs),
+        // The interpreter has ended right after the execution.
+        Err(_) if !cell.lives() => None,
+        Err(error) => {
+            warnings.push(format!("files are not listed: {error}"));
+            Some(Outputs::default())
+        }
+    }
+}
+
+/// Starts a blank cell, and its program in it.
+fn start_in_blank<'a>(
+    launch: Launch<'_>,
+    inputs: &[Option<OwnedFd>],
+    denials: Denials,
+    cancel: Cancel<'a>,
+) -> Result<Cell<'a>> {
+    let plan = Rc::clone(&launch.plan);
+    let mut blank = Blank::start(launch, cancel)?;
+    // What fails in there is in the record, as of any cell.
+    if blank.settle()? {
+        blank.verify()?;
+    }
+    blank.begin(Program {
+        plan,
+        inputs,
+        denials,
+        cancel,
+    })
+}
+
+fn cgroup_facts(cell: &Running, execution: &Execution) -> Option<CgroupFacts> {
+    let cgroup = cell.cgroup.as_ref()?;
+    Some(CgroupFacts::of(cgroup, &execution.cgroup_before))
+}
+
+fn note_lost_events(warnings: &mut Vec<String>, events: Option<&Events>) {
+    if let Some(trouble) = events.and_then(Events::trouble) {
+        warnings.push(format!("events are missing: {trouble}"));
+    }
+}
+
+fn denials(filter: Option<&FilterPolicy>, driver: Option<&Driver>) -> Denials {
+    let probes = driver.map_or(&[][..], |driver| driver.probes);
+    filter
+        .map(|policy| policy.denials(probes))
+        .unwrap_or_default()
+}

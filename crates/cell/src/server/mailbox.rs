@@ -1,0 +1,248 @@
+//! Orders as they arrive, and reports as they leave.
+//!
+//! Nothing here waits. What takes effect at once (`interrupt`, `cancel`, `end`, and the
+//! socket's end) is noted while the order before it is still carried out; all else is
+//! queued, and the queue is bounded.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+
+use super::orders::{Order, Report};
+use crate::run::Outbox;
+use crate::supervise::{Asked, Control};
+use record::error::{Result, SetupError, Step};
+
+/// Bytes of the longest line. The code in it may be 64 MiB, and more in JSON.
+const LONGEST: usize = 160 << 20;
+/// The most orders that wait.
+const MOST_ORDERS: usize = 1024;
+/// The most bytes of orders that wait.
+const MOST_BYTES: usize = 256 << 20;
+/// The most bytes that are read at a time.
+const TURN: usize = 4 << 20;
+
+/// Why no further order is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// The front end ordered it.
+    Ordered,
+    /// The front end has closed its end, or takes no reports.
+    Gone,
+    /// It sent something that is no order.
+    Garbage(String),
+}
+
+/// Something that the supervisor does in its turn.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Carries out an order.
+    Order(Order),
+    /// Answers that the execution of this number was cancelled before it began.
+    Cancelled(u64),
+    /// Refuses an order: its name, its number and the reason.
+    Refused(&'static str, Option<u64>, SetupError),
+}
+
+/// The supervisor's end of its socket.
+pub(super) struct Mailbox {
+    socket: OwnedFd,
+    out: Rc<Outbox>,
+    /// The execution that goes on.
+    current: Cell<Option<u64>>,
+    arrived: RefCell<Arrived>,
+}
+
+#[derive(Default)]
+struct Arrived {
+    /// The beginning of a line.
+    line: Vec<u8>,
+    /// Each with the bytes of its line.
+    tasks: VecDeque<(Task, usize)>,
+    bytes: usize,
+    closed: Option<Closed>,
+}
+
+impl Mailbox {
+    pub(super) fn new(socket: OwnedFd) -> Result<Self> {
+        let failed = |e: &std::io::Error| SetupError::io(Step::Supervise, "dup", e);
+        let copy = socket.try_clone().map_err(|e| failed(&e))?;
+        let out = Outbox::new(File::from(copy)).map_err(|e| failed(&e))?;
+        Ok(Self {
+            socket,
+            out: Rc::new(out),
+            current: Cell::new(None),
+            arrived: RefCell::default(),
+        })
+    }
+
+    /// Where reports go.
+    pub(super) fn out(&self) -> &Rc<Outbox> {
+        &self.out
+    }
+
+    /// Why no further order is carried out, once that is so.
+    pub(super) fn closed(&self) -> Option<Closed> {
+        if self.out.broken().is_some() {
+            return Some(Closed::Gone);
+        }
+        self.arrived.borrow().closed.clone()
+    }
+
+    /// The next thing to do, while there is room for its report.
+    pub(super) fn next(&self) -> Option<Task> {
+        if !self.out.has_room() {
+            return None;
+        }
+        let arrived = &mut *self.arrived.borrow_mut();
+        let (task, bytes) = arrived.tasks.pop_front()?;
+        arrived.bytes -= bytes;
+        if let Task::Order(Order::Execute(execute)) = &task {
+            self.current.set(Some(execute.execution));
+        }
+        Some(task)
+    }
+
+    /// The execution that went on is over.
+    pub(super) fn execution_is_over(&self) {
+        self.current.set(None);
+    }
+
+    /// Queues a report.
+    pub(super) fn report(&self, report: &Report) {
+        self.out.add(usize::MAX, |queue| {
+            serde_json::to_writer(&mut *queue, report)?;
+            queue.write_all(b"\n")
+        });
+    }
+
+    /// Reads what has come; returns what it asks for about the current execution.
+    fn read(&self) -> Option<Asked> {
+        let arrived = &mut *self.arrived.borrow_mut();
+        let mut buffer = [0; 64 << 10];
+        let mut asked = None;
+        let mut read = 0;
+        while arrived.closed.is_none() && read < TURN {
+            match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => arrived.closed = Some(Closed::Gone),
+                Ok(count) => {
+                    read += count;
+                    self.take_bytes(arrived, &buffer[..count], &mut asked);
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(_) => arrived.closed = Some(Closed::Gone),
+            }
+        }
+        match arrived.closed {
+            Some(_) => Some(Asked::End),
+            None => asked,
+        }
+    }
+
+    fn take_bytes(&self, arrived: &mut Arrived, mut bytes: &[u8], asked: &mut Option<Asked>) {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (rest, next) = bytes.split_at(end);
+            bytes = &next[1..];
+            let mut line = std::mem::take(&mut arrived.line);
+            line.extend_from_slice(rest);
+            if arrived.closed.is_none() {
+                self.take_line(arrived, &line, asked);
+            }
+        }
+        if arrived.line.len() + bytes.len() > LONGEST {
+            let why = format!("a line of more than {LONGEST} bytes");
+            arrived.closed.get_or_insert(Closed::Garbage(why));
+            return;
+        }
+        arrived.line.extend_from_slice(bytes);
+    }
+
+    fn take_line(&self, arrived: &mut Arrived, line: &[u8], asked: &mut Option<Asked>) {
+        let order = match serde_json::from_slice(line) {
+            Ok(order) => order,
+            Err(error) => {
+                arrived.closed = Some(Closed::Garbage(format!("no order: {error}")));
+                return;
+            }
+        };
+        match order {
+            Order::End => arrived.closed = Some(Closed::Ordered),
+            Order::Interrupt {
+                execution,
+                grace_ms,
+            } if self.current.get() == Some(execution) => {
+                if *asked != Some(Asked::End) {
+                    *asked = Some(Asked::Interrupt(Duration::from_millis(grace_ms)));
+                }
+            }
+            Order::Cancel { execution } if self.current.get() == Some(execution) => {
+                *asked = Some(Asked::End);
+            }
+            Order::Interrupt { execution, .. } | Order::Cancel { execution } => {
+                arrived.cancel(execution);
+            }
+            order => arrived.queue(order, line.len()),
+        }
+    }
+}
+
+impl Arrived {
+    /// Cancels an execution that has not begun. One that is over stays as it is.
+    fn cancel(&mut self, number: u64) {
+        let is_meant = |task: &Task| match task {
+            Task::Order(Order::Execute(execute)) => execute.execution == number,
+            _ => false,
+        };
+        if let Some((task, _)) = self.tasks.iter_mut().find(|(task, _)| is_meant(task)) {
+            *task = Task::Cancelled(number);
+        }
+    }
+
+    fn queue(&mut self, order: Order, bytes: usize) {
+        if self.tasks.len() < MOST_ORDERS && self.bytes + bytes <= MOST_BYTES {
+            self.bytes += bytes;
+            self.tasks.push_back((Task::Order(order), bytes));
+            return;
+        }
+        let (name, id) = order.name();
+        let error = SetupError::new(Step::Supervise, "too many orders wait for this cell")
+            .hint("wait for an answer before the next order");
+        // Twice the bound ends a front end that does not heed the first.
+        if self.tasks.len() < 2 * MOST_ORDERS {
+            self.tasks.push_back((Task::Refused(name, id, error), 0));
+        } else {
+            self.closed = Some(Closed::Garbage("too many orders".to_owned()));
+        }
+    }
+}
+
+impl Control for Mailbox {
+    fn reads(&self) -> Option<BorrowedFd<'_>> {
+        let is_open = self.arrived.borrow().closed.is_none();
+        is_open.then(|| self.socket.as_fd())
+    }
+
+    fn writes(&self) -> Option<BorrowedFd<'_>> {
+        self.out.waits_for()
+    }
+
+    fn take(&self) -> Option<Asked> {
+        self.read()
+    }
+
+    fn flush(&self) {
+        self.out.flush();
+    }
+
+    fn has_work(&self) -> bool {
+        self.closed().is_some() || (self.out.has_room() && !self.arrived.borrow().tasks.is_empty())
+    }
+}

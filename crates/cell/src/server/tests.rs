@@ -1,0 +1,673 @@
+//! Orders to a supervisor that a real spawner forked.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::{Base, Spawner};
+use crate::launch::tests::alone;
+use crate::launch::wait_for;
+
+type Tested<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Long enough for a busy machine; no test waits for it to pass.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// A front end of one cell.
+struct Front {
+    socket: UnixStream,
+    supervisor: Pid,
+    bytes: Vec<u8>,
+    reports: VecDeque<Value>,
+}
+
+impl Front {
+    fn new(spawner: &Spawner) -> Tested<Self> {
+        let (socket, supervisor) = spawner.supervisor()?;
+        Ok(Self {
+            socket: socket.into(),
+            supervisor,
+            bytes: Vec::new(),
+            reports: VecDeque::new(),
+        })
+    }
+
+    /// With a context in `language` that has these limits.
+    fn open(spawner: &Spawner, request: Value, lasting: bool) -> Tested<Self> {
+        let mut front = Self::new(spawner)?;
+        front.order(json!({"open": {"request": request, "lasting": lasting, "ready": false}}))?;
+        front.report("opened")?;
+        Ok(front)
+    }
+
+    fn python(spawner: &Spawner) -> Tested<Self> {
+        Self::open(spawner, json!({"language": "python"}), true)
+    }
+
+    fn order(&mut self, order: Value) -> Tested {
+        self.send(format!("{order}\n").as_bytes())
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Tested {
+        self.socket.set_nonblocking(false)?;
+        self.socket.write_all(bytes)?;
+        Ok(())
+    }
+
+    /// The next report; `None` at the end.
+    fn next(&mut self) -> Tested<Option<Value>> {
+        if let Some(report) = self.reports.pop_front() {
+            return Ok(Some(report));
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                return Ok(Some(serde_json::from_slice(&line)?));
+            }
+            if !wait_for(self.socket.as_fd(), until) {
+                return Err("no report comes".into());
+            }
+            let mut buffer = vec![0; 64 << 10];
+            match self.socket.read(&mut buffer)? {
+                0 => return Ok(None),
+                count => self.bytes.extend(&buffer[..count]),
+            }
+        }
+    }
+
+    /// The next report but for events, which is of this kind.
+    fn report(&mut self, kind: &str) -> Tested<Value> {
+        let mut report = self.next()?.ok_or("the supervisor is gone")?;
+        while report.get("event").is_some() && kind != "event" {
+            report = self.next()?.ok_or("the supervisor is gone")?;
+        }
+        match report.get_mut(kind) {
+            Some(found) => Ok(found.take()),
+            None => Err(format!("instead of {kind}: {report}").into()),
+        }
+    }
+
+    fn begin(&mut self, number: u64, code: &str, options: Value) -> Tested {
+        let mut execute = json!({"execution": number, "code": code});
+        if let (Some(to), Some(from)) = (execute.as_object_mut(), options.as_object()) {
+            to.extend(from.clone());
+        }
+        self.order(json!({ "execute": execute }))
+    }
+
+    /// Executes code; the answer.
+    fn run(&mut self, number: u64, code: &str) -> Tested<Value> {
+        self.begin(number, code, json!({}))?;
+        self.report("answer")
+    }
+}
+
+fn spawner() -> Tested<Spawner> {
+    Ok(Spawner::fork(Base {
+        cwd: "/".into(),
+        ..Base::default()
+    })?)
+}
+
+fn text<'v>(answer: &'v Value, field: &str) -> &'v str {
+    answer["record"][field].as_str().unwrap_or("")
+}
+
+/// Waits until `condition` holds.
+fn until(what: &str, mut condition: impl FnMut() -> bool) -> Tested {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        if Instant::now() > end {
+            return Err(format!("never: {what}").into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn exists(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A zombie waits for the spawner alone.
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+}
+
+#[test]
+fn state_is_kept_after_errors_timeouts_and_interrupts() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let first = front.run(1, "kept = 'still here'; print('one')")?;
+        assert_eq!(
+            (&first["state"], text(&first, "stdout")),
+            (&json!("kept"), "one\n")
+        );
+        let raised = front.run(2, "1 / 0")?;
+        assert_eq!(
+            (&raised["state"], text(&raised, "outcome")),
+            (&json!("kept"), "error")
+        );
+        front.begin(
+            3,
+            "while True: pass",
+            json!({"wall_ms": 300, "grace_ms": 20000}),
+        )?;
+        let late = front.report("answer")?;
+        assert_eq!(
+            (&late["state"], text(&late, "outcome")),
+            (&json!("kept"), "timeout"),
+            "{late}"
+        );
+        let record = &late["record"];
+        assert_eq!(
+            (&record["exit_code"], &record["is_retryable"]),
+            (&json!(124), &json!(true))
+        );
+        assert_eq!(record["error_category"], "timeout");
+        front.begin(
+            4,
+            "print('x', flush=True)\nwhile True: pass",
+            json!({"events": true}),
+        )?;
+        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.order(json!({"interrupt": {"execution": 4, "grace_ms": 20000}}))?;
+        let interrupted = front.report("answer")?;
+        assert_eq!(
+            (&interrupted["state"], text(&interrupted, "outcome")),
+            (&json!("kept"), "cancelled")
+        );
+        let value = front.run(5, "kept")?;
+        assert_eq!(value["record"]["results"][0]["text"], "'still here'");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_lost_interpreter_is_started_again_with_its_workspace() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let made = "x = 1; import os; os.makedirs('d'); open('d/file', 'w').write('kept')";
+        assert_eq!(front.run(1, made)?["record"]["files"][0]["path"], "d/file");
+        let deaf = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)";
+        front.begin(2, deaf, json!({"wall_ms": 200, "grace_ms": 100}))?;
+        let killed = front.report("answer")?;
+        assert_eq!(
+            (&killed["state"], text(&killed, "outcome")),
+            (&json!("lost"), "timeout")
+        );
+        assert!(
+            killed["why"]
+                .as_str()
+                .is_some_and(|why| why.contains("grace")),
+            "{killed}"
+        );
+        let next = front.run(3, "print('x' in globals(), open('d/file').read())")?;
+        assert_eq!(
+            (&next["state"], text(&next, "stdout")),
+            (&json!("kept"), "False kept\n")
+        );
+        // Nothing of what was carried over is new.
+        assert_eq!(next["record"]["files"], json!([]));
+        let ended = front.run(4, "import os; os._exit(3)")?;
+        assert_eq!(
+            (&ended["state"], &ended["record"]["exit_code"]),
+            (&json!("lost"), &json!(3))
+        );
+        let left = front.run(5, "import sys; sys.exit(4)")?;
+        assert_eq!(
+            (&left["state"], &left["record"]["exit_code"]),
+            (&json!("lost"), &json!(4)),
+            "{left}"
+        );
+        let after = front.run(6, "open('d/file', 'a').write('!'); open('d/file').read()")?;
+        assert_eq!(after["state"], "kept");
+        let changed = &after["record"]["files"][0];
+        assert_eq!(
+            (&changed["path"], &changed["change"]),
+            (&json!("d/file"), &json!("modified"))
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn the_limit_on_memory_ends_the_cell_and_says_so() {
+    alone(|| {
+        let spawner = spawner()?;
+        let request = json!({"language": "python", "limits": {"memory": "200M"}});
+        let mut front = Front::open(&spawner, request, true)?;
+        front.run(1, "open('file', 'w').write('kept')")?;
+        let eats = "import os\nfor _ in range(8):\n  if os.fork() == 0:\n    a = bytearray(b'x') * (60 << 20)\n    import time; time.sleep(100)\nos.wait()";
+        let answer = front.run(2, eats)?;
+        assert_eq!(
+            (&answer["state"], text(&answer, "outcome")),
+            (&json!("lost"), "memory"),
+            "{answer}"
+        );
+        let next = front.run(3, "open('file').read()")?;
+        assert_eq!(next["record"]["results"][0]["text"], "'kept'");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_interpreter_that_ends_between_executions_is_reported() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let soon = "import threading, os; threading.Timer(0.1, lambda: os._exit(5)).start()";
+        assert_eq!(front.run(1, soon)?["state"], "kept");
+        std::thread::sleep(Duration::from_millis(500));
+        let next = front.run(2, "print('new')")?;
+        assert_eq!(text(&next, "stdout"), "new\n");
+        assert_eq!(next["state"], "lost");
+        assert!(
+            next["why"]
+                .as_str()
+                .is_some_and(|why| why.contains("status 5")),
+            "{next}"
+        );
+        assert_eq!(front.run(3, "1")?["state"], "kept");
+        Ok(())
+    });
+}
+
+#[test]
+fn two_contexts_share_nothing() {
+    alone(|| {
+        let spawner = spawner()?;
+        let (mut one, mut other) = (Front::python(&spawner)?, Front::python(&spawner)?);
+        one.run(1, "token = 'd'; open('f', 'w').write('d')")?;
+        let apart = other.run(
+            1,
+            "import os; print('token' in globals(), os.path.exists('f'))",
+        )?;
+        assert_eq!(text(&apart, "stdout"), "False False\n");
+        // They run at the same time.
+        one.begin(2, "import time; time.sleep(1000)", json!({}))?;
+        assert_eq!(text(&other.run(2, "print(2)")?, "stdout"), "2\n");
+        one.order(json!({"cancel": {"execution": 2}}))?;
+        assert_eq!(one.report("answer")?["state"], "lost");
+        Ok(())
+    });
+}
+
+#[test]
+fn orders_are_carried_out_in_their_sequence_and_queued_ones_can_be_cancelled() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        front.begin(1, "import time; time.sleep(0.3); order = [1]", json!({}))?;
+        front.begin(2, "order.append(2)", json!({}))?;
+        front.begin(3, "order.append(3)", json!({}))?;
+        front.order(json!("describe"))?;
+        front.begin(4, "order", json!({}))?;
+        front.order(json!({"cancel": {"execution": 2}}))?;
+        assert_eq!(front.report("answer")?["execution"], 1);
+        let cancelled = front.report("answer")?;
+        assert_eq!(
+            (&cancelled["execution"], text(&cancelled, "outcome")),
+            (&json!(2), "cancelled")
+        );
+        assert_eq!(cancelled["state"], "kept");
+        assert_eq!(front.report("answer")?["execution"], 3);
+        let described = &front.report("described")?["description"];
+        assert_eq!(
+            (&described["language"], &described["is_running"]),
+            (&json!("python"), &json!(true))
+        );
+        assert!(
+            described["usage"]["memory_bytes"].as_u64() > Some(1 << 20),
+            "{described}"
+        );
+        assert_eq!(
+            front.report("answer")?["record"]["results"][0]["text"],
+            "[1, 3]"
+        );
+        front.begin(4, "again", json!({}))?;
+        assert_eq!(front.report("failed")?["id"], 4);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_restart_keeps_the_workspace_alone() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let first = front.run(1, "x = 1; open('file', 'w').write('kept')")?;
+        front.order(json!("restart"))?;
+        let id = front.report("restarted")?["id"].clone();
+        let next = front.run(2, "print('x' in globals(), open('file').read())")?;
+        assert_eq!(text(&next, "stdout"), "False kept\n");
+        assert_eq!(
+            (&next["state"], &next["record"]["id"]),
+            (&json!("kept"), &id)
+        );
+        assert_ne!(first["record"]["id"], id);
+        Ok(())
+    });
+}
+
+#[test]
+fn files_go_in_and_come_out() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let file = |front: &mut Front, what: Value| -> Tested<Value> {
+            front.order(json!({"file": {"id": 7, "what": what}}))?;
+            Ok(front.next()?.ok_or("the supervisor is gone")?)
+        };
+        let write = json!({"write": {"path": "in/data.csv", "content": "a,b\n1,2\n"}});
+        let written = file(&mut front, write)?;
+        assert_eq!(written["file"]["answer"]["written"]["size"], 8, "{written}");
+        let answer = front.run(1, "print(open('in/data.csv').read(), end=''); open('in/data.csv', 'a').write('3,4\\n'); import os; os.symlink('/etc', 'link')")?;
+        assert_eq!(text(&answer, "stdout"), "a,b\n1,2\n", "{answer}");
+        let read = json!({"read": {"path": "in/data.csv", "offset": 8, "limit": 100}});
+        assert_eq!(
+            file(&mut front, read)?["file"]["answer"]["content"]["content"],
+            "3,4\n"
+        );
+        let list = file(&mut front, json!({"list": {"path": "", "recursive": true}}))?;
+        let entries = &list["file"]["answer"]["entries"]["entries"];
+        let paths: Vec<&str> = (entries.as_array().into_iter().flatten())
+            .filter_map(|entry| entry["path"].as_str())
+            .collect();
+        assert_eq!(paths, ["in", "in/data.csv", "link"]);
+        for path in [
+            "link/passwd",
+            "/etc/passwd",
+            "../etc/passwd",
+            "in/../link/passwd",
+            "",
+        ] {
+            let read = json!({"read": {"path": path, "offset": 0, "limit": 10}});
+            assert_eq!(file(&mut front, read)?["failed"]["id"], 7, "{path}");
+            let write = json!({"write": {"path": path, "content": "x"}});
+            assert_eq!(file(&mut front, write)?["failed"]["id"], 7, "{path}");
+        }
+        let removed = file(&mut front, json!({"remove": {"path": "in"}}))?;
+        assert!(
+            removed["file"]["answer"]["removed"].is_object(),
+            "{removed}"
+        );
+        let gone = front.run(2, "import os; print(os.listdir())")?;
+        assert_eq!(text(&gone, "stdout"), "['link']\n");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_front_end_that_is_gone_leaves_nothing() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let busy = "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nprint('on', flush=True)\nwhile True: pass";
+        front.begin(1, busy, json!({"events": true}))?;
+        while front.report("event")?["event"]["event"] != "stdout" {}
+        let (supervisor, processes) = (front.supervisor, below(front.supervisor));
+        assert!(processes.len() >= 3, "{processes:?}");
+        drop(front);
+        until("the supervisor ends", || !exists(supervisor))?;
+        for pid in processes {
+            until("the cell ends", || !exists(pid))?;
+        }
+        Ok(())
+    });
+}
+
+/// All processes that descend from `pid`.
+fn below(pid: Pid) -> Vec<Pid> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = list.unwrap_or_default();
+    let pids = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    pids.map(Pid::from_raw)
+        .flat_map(|pid| std::iter::once(pid).chain(below(pid)))
+        .collect()
+}
+
+#[test]
+fn the_spawner_ends_with_its_front_end_and_supervisors_hold_nothing_else() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let supervisor = front.supervisor;
+        front.run(1, "1")?;
+        let fds = std::fs::read_dir(format!("/proc/{supervisor}/fd"))?;
+        let open: Vec<String> = fds
+            .flatten()
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .map(|path| path.display().to_string())
+            .collect();
+        let sockets = open
+            .iter()
+            .filter(|path| path.starts_with("socket:"))
+            .count();
+        // Its own, a copy of it for writing, and init's; standard error may be another.
+        assert!(sockets <= 4, "{open:?}");
+        let parent = std::fs::read_to_string(format!("/proc/{supervisor}/stat"))?;
+        let parent = parent
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        let parent: i32 = parent.ok_or("no parent")?.parse()?;
+        drop(spawner);
+        until("the spawner ends", || {
+            !Path::new(&format!("/proc/{parent}")).exists() || !exists(Pid::from_raw(parent))
+        })?;
+        // A supervisor goes on until its own front end is gone.
+        assert_eq!(text(&front.run(2, "print(2)")?, "stdout"), "2\n");
+        drop(front);
+        until("the supervisor ends", || !exists(supervisor))
+    });
+}
+
+#[test]
+fn what_is_no_order_ends_the_cell_with_a_reason() {
+    alone(|| {
+        let spawner = spawner()?;
+        for garbage in [
+            &b"hello\n"[..],
+            b"{}\n",
+            b"{\"execute\":{}}\n",
+            b"\xff\xfe\n",
+            b"[[[[\n",
+        ] {
+            let mut front = Front::python(&spawner)?;
+            front.send(garbage)?;
+            let why = front.report("ended")?["why"].clone();
+            assert!(
+                why.as_str().is_some_and(|why| why.starts_with("no order")),
+                "{why}"
+            );
+            assert_eq!(front.next()?, None);
+        }
+        // A line may come in parts.
+        let mut front = Front::python(&spawner)?;
+        let order = json!({"execute": {"execution": 1, "code": "print(1)"}}).to_string() + "\n";
+        for part in order.as_bytes().chunks(7) {
+            front.send(part)?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(text(&front.report("answer")?, "stdout"), "1\n");
+        front.order(json!("end"))?;
+        assert_eq!(front.report("ended")?["why"], Value::Null);
+        let mut early = Front::new(&spawner)?;
+        early.begin(1, "1", json!({}))?;
+        assert_eq!(early.report("failed")?["order"], "execute");
+        early.order(
+            json!({"open": {"request": {"rootfs": "/"}, "lasting": true, "ready": false}}),
+        )?;
+        assert_eq!(early.report("failed")?["order"], "open");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_idle_life_ends() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::new(&spawner)?;
+        front.order(json!({"open": {"request": {"language": "python"}, "lasting": true, "ready": true, "idle_ms": 300}}))?;
+        front.report("opened")?;
+        let why = front.report("ended")?["why"].clone();
+        assert!(
+            why.as_str().is_some_and(|why| why.contains("idle")),
+            "{why}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn hostile_threads_and_children_harm_no_other_execution() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let flood = r"
+import os, threading, struct
+def flood(fd, bytes):
+    while True: os.write(fd, bytes)
+def field(key, value): return b't' + struct.pack('>BI', len(key), len(value)) + key + value
+def frame(kind, number):
+    body = field(b'kind', kind) + field(b'execution', number)
+    return struct.pack('>I', len(body)) + body
+forged = frame(b'done', b'1') + frame(b'done', b'99') + frame(b'error', b'7')
+for fd, bytes in (1, b'x' * 5000), (2, b'y' * 5000), (4, forged):
+    threading.Thread(target=flood, args=(fd, bytes), daemon=True).start()
+";
+        assert_eq!(front.run(1, flood)?["state"], "kept");
+        let supervisor = front.supervisor;
+        let resident = || {
+            let status = std::fs::read_to_string(format!("/proc/{supervisor}/status")).ok()?;
+            let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        };
+        let cpu = || {
+            let stat = std::fs::read_to_string(format!("/proc/{supervisor}/stat")).ok()?;
+            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+            Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+        };
+        let (before, began) = (resident().ok_or("no status")?, cpu().ok_or("no stat")?);
+        std::thread::sleep(Duration::from_millis(500));
+        let (after, ended) = (resident().ok_or("no status")?, cpu().ok_or("no stat")?);
+        assert!(after < before + 4096, "{before} {after} KiB");
+        // Of the fifty ticks, a supervisor that reads nothing needs next to none.
+        assert!(ended - began < 25, "{began} {ended}");
+        let next = front.run(2, "x = 7; x")?;
+        assert_eq!(next["record"]["results"][0]["text"], "7");
+        let warnings = next["record"]["warnings"].to_string();
+        assert!(
+            warnings.contains("bytes are left out that were written to stdout"),
+            "{warnings}"
+        );
+        assert!(warnings.contains("named another execution"), "{warnings}");
+        assert_eq!(next["record"]["error"], Value::Null);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_channel_that_the_code_breaks_ends_the_interpreter() {
+    alone(|| {
+        let spawner = spawner()?;
+        for damage in ["os.close(4)", "os.write(4, b'\\xff' * 100)", "os.close(3)"] {
+            let mut front = Front::python(&spawner)?;
+            let code = format!("x = 1; import os; {damage}; import time; time.sleep(0.1)");
+            let answer = front.run(1, &code)?;
+            assert_eq!(answer["state"], "lost", "{damage}: {answer}");
+            let next = front.run(2, "print('x' in globals())")?;
+            assert_eq!(
+                (&next["state"], text(&next, "stdout")),
+                (&json!("kept"), "False\n")
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn stopped_and_deaf_processes_hold_nothing_up() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let child = "import os, signal, time\nif os.fork() == 0:\n  signal.signal(signal.SIGINT, signal.SIG_IGN)\n  os.kill(os.getpid(), signal.SIGSTOP)\n  time.sleep(1000)";
+        assert_eq!(front.run(1, child)?["state"], "kept");
+        front.begin(
+            2,
+            "while True: pass",
+            json!({"wall_ms": 200, "grace_ms": 20000}),
+        )?;
+        assert_eq!(front.report("answer")?["state"], "kept");
+        // The whole interpreter stops itself: only the kill ends that.
+        let stop = "os.kill(os.getpid(), signal.SIGSTOP)";
+        front.begin(3, stop, json!({"wall_ms": 200, "grace_ms": 100}))?;
+        let stopped = front.report("answer")?;
+        assert_eq!(
+            (&stopped["state"], text(&stopped, "outcome")),
+            (&json!("lost"), "timeout")
+        );
+        assert_eq!(front.run(4, "1")?["state"], "kept");
+        Ok(())
+    });
+}
+
+/// A record without what differs from run to run.
+fn comparable(mut record: Value) -> Value {
+    let measured = ["id", "timing", "usage", "execution_time", "warnings"];
+    if let Some(record) = record.as_object_mut() {
+        record.retain(|name, _| !measured.contains(&name.as_str()));
+        for value in record.values_mut() {
+            // Only an init that ends can count all processes that there were.
+            if let Some(processes) = value.get_mut("processes") {
+                processes["hit"] = Value::Null;
+            }
+            if let Some(cgroup) = value.get_mut("cgroup") {
+                *cgroup = Value::Null;
+            }
+            for id in ["uid", "gid"] {
+                if let Some(id) = value.get_mut(id) {
+                    *id = Value::Null;
+                }
+            }
+        }
+    }
+    record
+}
+
+#[test]
+fn one_execution_has_the_same_record_in_a_context_and_by_itself() {
+    alone(|| {
+        let spawner = spawner()?;
+        let request = json!({"language": "python", "files": [{"path": "in", "text": "x"}]});
+        for code in [
+            "print('out'); import sys; print('err', file=sys.stderr); open('new', 'w').write('1'); 6 * 7",
+            "open('in', 'a').write('y'); {}['missing']",
+            "def f(:",
+            "import ctypes; libc = ctypes.CDLL(None); libc.ptrace(0, 0, 0, 0)",
+            "print('x' * 3_000_000)",
+        ] {
+            let mut lasting = Front::open(&spawner, request.clone(), true)?;
+            let mut alone = Front::open(&spawner, request.clone(), false)?;
+            let (in_context, by_itself) = (lasting.run(1, code)?, alone.run(1, code)?);
+            assert_eq!(
+                (&in_context["state"], &by_itself["state"]),
+                (&json!("kept"), &json!("lost"))
+            );
+            let [one, other] =
+                [in_context, by_itself].map(|answer| comparable(answer["record"].clone()));
+            assert_eq!(one, other, "{code}");
+        }
+        Ok(())
+    });
+}

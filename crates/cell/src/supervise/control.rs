@@ -1,0 +1,62 @@
+//! Who has an execution done, while it goes on.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use record::error::{Result, SetupError, Step};
+
+/// What is asked for about an execution that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Interrupt it: SIGINT, this much time for its end, then the cell's end.
+    Interrupt(Duration),
+    /// End the cell at once.
+    End,
+}
+
+/// The side from which a cell is controlled. Nothing here may wait.
+pub(crate) trait Control {
+    /// What is readable when something is asked for; `None` while nothing more is
+    /// read.
+    fn reads(&self) -> Option<BorrowedFd<'_>>;
+    /// What has to be written to, while something waits to be written.
+    fn writes(&self) -> Option<BorrowedFd<'_>>;
+    /// Takes in what has come, and returns what it asks for.
+    fn take(&self) -> Option<Asked>;
+    /// Writes what it can.
+    fn flush(&self);
+    /// Whether a cell at rest is to be left for something else.
+    fn has_work(&self) -> bool;
+}
+
+/// Waits without a cell until `control` has work, or `until`.
+///
+/// # Errors
+/// poll(2) is impossible.
+pub(crate) fn wait(control: &dyn Control, until: Option<Instant>) -> Result<()> {
+    while !control.has_work() {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            break;
+        }
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let reads = control.reads().map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let writes = control
+            .writes()
+            .map(|fd| PollFd::new(fd, PollFlags::POLLOUT));
+        let mut fds: Vec<PollFd<'_>> = reads.into_iter().chain(writes).collect();
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
+        }
+        // Nothing executes, so nothing can be asked for about it.
+        let _ = control.take();
+        control.flush();
+    }
+    Ok(())
+}
