@@ -1,0 +1,121 @@
+//! How long starts take that were prepared: in cells that wait, and in contexts.
+//!
+//! ```text
+//! cargo bench --bench starts --target x86_64-unknown-linux-musl
+//! ```
+//!
+//! Each row is one way to have work done, timed from the request to its answer. All rows
+//! take turns in one run, in an order shuffled for each round, so that the machine's moods
+//! meet all alike. What counts is the ratio to one of two commands in the same run: B is
+//! `bwrap --unshare-all --ro-bind / / /bin/true`, P is `python3 -I -c 1`. Rows with a goal
+//! are printed beside it, also where it is missed.
+//!
+//! Between two rounds there is a pause in which servers refill what they keep ready: that
+//! work is not part of a start. `--rest 0` leaves the pause out.
+//!
+//! Started as root, the harness measures as a plain user. `CELLBLOCK` names another binary
+//! than the one cargo built. The results go to `target/bench/starts.json`.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+#[path = "../common/machine.rs"]
+mod machine;
+#[path = "../common/record.rs"]
+mod record;
+mod report;
+#[path = "../common/results.rs"]
+mod results;
+mod rows;
+mod scene;
+mod server;
+#[path = "../common/shuffle.rs"]
+mod shuffle;
+#[path = "../common/stats.rs"]
+mod stats;
+#[path = "../common/worker.rs"]
+mod worker;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Rounds before the first that counts.
+const WARM_UP: usize = 3;
+
+#[derive(Parser)]
+struct Args {
+    /// How often each row is timed.
+    #[arg(long, default_value_t = 200)]
+    runs: usize,
+    /// Milliseconds of rest between two rows, in which servers refill.
+    #[arg(long, default_value_t = 30)]
+    rest: u64,
+    /// Time only the rows whose names contain this (repeatable).
+    #[arg(long)]
+    row: Vec<String>,
+    /// Where the results go.
+    #[arg(long, default_value = "target/bench/starts.json")]
+    out: PathBuf,
+    /// Act as the process that starts and times others: with this uid.
+    #[arg(long, hide = true)]
+    worker: Option<u32>,
+    /// What cargo passes to a benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.worker {
+        Some(uid) => worker::serve(uid, false),
+        // `cargo test --all-targets` runs this too; there is nothing to test.
+        None if !args.bench => Ok(()),
+        None => measure(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("starts: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let scene = scene::Scene::prepare()?;
+    let machine = machine::Machine::gather(&scene.cellblock, scene.uid, &["bwrap", "python3"]);
+    print!("{machine}");
+    let is_wanted = |name: &str| {
+        args.row.is_empty() || args.row.iter().any(|part| name.contains(part.as_str()))
+    };
+    let mut rows = Vec::new();
+    for row in rows::ALL {
+        if !row.is_base() && !is_wanted(row.name) {
+            continue;
+        }
+        match row.prepare(&scene) {
+            Ok(ready) => rows.push((row, ready, Vec::new())),
+            Err(error) => println!("skipped: {}: {error}", row.name),
+        }
+    }
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let mut shuffle = shuffle::Shuffle::new();
+    for round in 0..WARM_UP + args.runs {
+        shuffle.of(&mut order);
+        for index in &order {
+            std::thread::sleep(Duration::from_millis(args.rest));
+            let (row, ready, times) = &mut rows[*index];
+            let took = ready().map_err(|error| format!("{}: {error}", row.name))?;
+            if round >= WARM_UP {
+                times.push(took.as_secs_f64() * 1e6);
+            }
+        }
+    }
+    let series = rows.into_iter().map(|(row, _, times)| (row, times));
+    let results = report::Results::of(machine, series.collect());
+    print!("{}", results.table());
+    results::write(&args.out, &results)
+}

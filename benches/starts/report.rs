@@ -1,0 +1,103 @@
+//! The figures, and how they compare.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::rows::{Base, Row};
+use crate::stats::Summary;
+
+/// What is written.
+#[derive(Serialize)]
+pub(crate) struct Results {
+    schema: &'static str,
+    machine: Machine,
+    rows: Vec<Measured>,
+}
+
+/// One row. Times are in microseconds.
+#[derive(Serialize)]
+struct Measured {
+    name: &'static str,
+    about: &'static str,
+    time: Summary,
+    /// What it is compared with, and by how much it is longer.
+    base: Option<&'static str>,
+    median_ratio: Option<f64>,
+    p99_ratio: Option<f64>,
+    median_goal: Option<f64>,
+    p99_goal: Option<f64>,
+}
+
+impl Results {
+    pub(crate) fn of(machine: Machine, series: Vec<(&'static Row, Vec<f64>)>) -> Self {
+        let summaries: Vec<_> = (series.into_iter())
+            .filter(|(_, times)| !times.is_empty())
+            .map(|(row, times)| (row, Summary::of(times)))
+            .collect();
+        let median_of = |base: Base| {
+            let mut rows = summaries.iter();
+            let found = rows.find(|(row, _)| row.measures == Some(base));
+            found.map(|(_, summary)| summary.median)
+        };
+        let measured = |(row, time): &(&'static Row, Summary)| {
+            let base = row.against.and_then(median_of);
+            Measured {
+                name: row.name,
+                about: row.about,
+                time: time.clone(),
+                base: row.against.map(Base::name),
+                median_ratio: base.map(|base| time.median / base),
+                p99_ratio: base.map(|base| time.p99 / base),
+                median_goal: row.goal.map(|(median, _)| median),
+                p99_goal: row.goal.and_then(|(_, p99)| p99),
+            }
+        };
+        Self {
+            schema: "cellblock.bench.starts.v1",
+            machine,
+            rows: summaries.iter().map(measured).collect(),
+        }
+    }
+
+    /// The table of docs/PERFORMANCE.md.
+    pub(crate) fn table(&self) -> String {
+        let mut table =
+            String::from("\n| | median | p99 | ratio | goal | |\n|---|---:|---:|---:|---:|---|\n");
+        for row in &self.rows {
+            let millis = |micros: f64| format!("{:.2} ms", micros / 1000.0);
+            let base = row.base.unwrap_or_default();
+            let times = |ratio: Option<f64>| {
+                ratio.map_or_else(String::new, |ratio| format!("{ratio:.2} {base}"))
+            };
+            let mut goal = times(row.median_goal);
+            let mut ratio = times(row.median_ratio);
+            if let (Some(p99_goal), Some(p99)) = (row.p99_goal, row.p99_ratio) {
+                let _ = write!(goal, ", p99 {p99_goal:.2}");
+                let _ = write!(ratio, ", p99 {p99:.2}");
+            }
+            let verdict = match (row.is_met(row.median_ratio, row.median_goal))
+                .zip(row.is_met(row.p99_ratio, row.p99_goal).or(Some(true)))
+            {
+                Some((true, true)) => "met",
+                Some(_) => "missed",
+                None => "",
+            };
+            let _ = writeln!(
+                table,
+                "| {} | {} | {} | {ratio} | {goal} | {verdict} |",
+                row.about,
+                millis(row.time.median),
+                millis(row.time.p99),
+            );
+        }
+        table
+    }
+}
+
+impl Measured {
+    fn is_met(&self, ratio: Option<f64>, goal: Option<f64>) -> Option<bool> {
+        Some(ratio? <= goal?)
+    }
+}

@@ -1,0 +1,58 @@
+//! Who measures, and with which binary.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+use tempfile::TempDir;
+
+use crate::Result;
+
+/// The user to measure as when root starts the harness.
+const PLAIN_USER: u32 = 61_234;
+
+/// What all rows share.
+pub(crate) struct Scene {
+    /// The binary, where the plain user can execute it.
+    pub(crate) cellblock: PathBuf,
+    /// The user that everything measured runs as.
+    pub(crate) uid: u32,
+    /// A directory of that user's.
+    pub(crate) scratch: TempDir,
+    _bin: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn prepare() -> Result<Self> {
+        let me = Uid::effective();
+        let uid = if me.is_root() {
+            PLAIN_USER
+        } else {
+            me.as_raw()
+        };
+        let built = std::env::var_os("CELLBLOCK");
+        let built = built.unwrap_or_else(|| env!("CARGO_BIN_EXE_cellblock").into());
+        let bin = directory()?;
+        let cellblock = bin.path().join("cellblock");
+        fs::copy(&built, &cellblock)
+            .map_err(|error| format!("{}: {error}", Path::new(&built).display()))?;
+        let scratch = directory()?;
+        if me.is_root() {
+            std::os::unix::fs::chown(scratch.path(), Some(uid), Some(uid))?;
+        }
+        Ok(Self {
+            cellblock,
+            uid,
+            scratch,
+            _bin: bin,
+        })
+    }
+}
+
+/// A new directory that everybody can enter.
+fn directory() -> Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix("starts-").tempdir()?;
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+    Ok(directory)
+}
