@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::rows::{Base, Row};
-use crate::stats::Summary;
+use crate::stats::{Summary, median};
 
 /// What is written.
 #[derive(Serialize)]
@@ -32,15 +32,16 @@ struct Measured {
 
 impl Results {
     pub(crate) fn of(machine: Machine, series: Vec<(&'static Row, Vec<f64>)>) -> Self {
+        let base = |(row, times): &(&Row, Vec<f64>)| Some((row.measures?, median(times.clone())));
+        let bases: Vec<(Base, f64)> = series.iter().filter_map(base).collect();
+        let median_of = |wanted: Base| {
+            let found = bases.iter().find(|(base, _)| *base == wanted);
+            found.map(|(_, median)| *median)
+        };
         let summaries: Vec<_> = (series.into_iter())
             .filter(|(_, times)| !times.is_empty())
             .map(|(row, times)| (row, Summary::of(times)))
             .collect();
-        let median_of = |base: Base| {
-            let mut rows = summaries.iter();
-            let found = rows.find(|(row, _)| row.measures == Some(base));
-            found.map(|(_, summary)| summary.median)
-        };
         let measured = |(row, time): &(&'static Row, Summary)| {
             let base = row.against.and_then(median_of);
             Measured {
