@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::{self, CellStart, Code, Events, Live, Resolved, Work};
+use crate::run::{self, Ahead, CellStart, Code, Events, From, Live, Resolved, Work};
 use crate::spec::{Command, Spec};
 use crate::supervise::{Cancel, Control, wait};
 use crate::workspace::inputs::Staged;
@@ -80,6 +80,8 @@ pub(crate) struct Context<'a> {
     cancel: Cancel<'a>,
     /// What the next cell is made of, if that was found out already.
     resolved: Option<Resolved>,
+    /// A blank cell for the first start.
+    ahead: Option<Ahead<'a>>,
     live: Option<Live<'a>>,
     /// The workspace of the last cell, which has ended.
     workspace: Option<OwnedFd>,
@@ -94,13 +96,15 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// A context for `spec`, without a cell yet.
+    /// A context for `spec`, without a cell yet. Its first cell is `ahead`, if that is one
+    /// of its plan.
     ///
     /// # Errors
     /// The spec cannot be carried out on this host.
-    pub(crate) fn new(spec: Spec, cancel: Cancel<'a>) -> Result<Self> {
+    pub(crate) fn new(spec: Spec, cancel: Cancel<'a>, ahead: Option<Ahead<'a>>) -> Result<Self> {
         let resolved = run::resolve(&spec)?;
         Ok(Self {
+            ahead,
             spec,
             cancel,
             id: resolved.plan.id.clone(),
@@ -127,10 +131,7 @@ impl<'a> Context<'a> {
 
     /// The language, for code.
     pub(crate) fn language(&self) -> Option<&str> {
-        match &self.spec.command {
-            Command::Run { language, .. } => Some(language),
-            Command::Exec { .. } => None,
-        }
+        self.spec.language()
     }
 
     /// Refuses what a cell that serves several executions cannot have.
@@ -182,10 +183,13 @@ impl<'a> Context<'a> {
             None => Staged::read(&resolved.plan)?,
         };
         self.id.clone_from(&resolved.plan.id);
-        let live = {
-            let spec = Cow::Owned(spec);
-            Live::start(spec, resolved, staged, self.cancel, CellStart::Cold)?
+        // Without a blank cell, or with one of another plan, all of it is made now.
+        let fits = |ahead: &Ahead<'_>| staged.is_empty() && ahead.serves(&resolved.plan);
+        let from = match self.ahead.take().filter(fits) {
+            Some(ahead) => From::Ahead(ahead),
+            None => From::Nothing(CellStart::Cold),
         };
+        let live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
         self.owner = live.facts.owner();
         Ok(live)
     }

@@ -198,6 +198,11 @@ impl Plan {
         })
     }
 
+    /// The cell's id, and what its rootfs is called.
+    pub(crate) fn names(&self) -> (String, String) {
+        (self.id.clone(), self.rootfs.clone())
+    }
+
     /// The places that are tmpfs of the cell's own. Init sends an open directory of
     /// each, in this order.
     pub fn own_scratch(&self) -> impl Iterator<Item = &ScratchDir> {

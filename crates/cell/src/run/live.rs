@@ -10,15 +10,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ahead::{Ahead, Frame};
 use super::assemble::{self, Parts};
 use super::events::{EventEmitter, Events};
 use super::measures::CgroupFacts;
-use super::{CellStart, FilterPolicy, Resolved, hold_limits, instructions};
-use crate::child::{Content, Filter};
+use super::{CellStart, FilterPolicy, Resolved};
 use crate::drivers::Driver;
 use crate::drivers::frames::Request as DriverRequest;
 use crate::launch::cgroup::CellCgroup;
-use crate::launch::{Launch, Running, idmap};
+use crate::launch::{Launch, Running};
 use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::spec::{Command, Scratch, Spec};
@@ -29,7 +29,7 @@ use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
 use record::bytes::RawText;
-use record::error::{Result, Step};
+use record::error::Result;
 use record::{FileChange, Record};
 
 /// A cell that was started for a spec. Dropping it ends the cell.
@@ -70,6 +70,14 @@ pub(crate) struct Work {
     pub(crate) began_ns: u64,
 }
 
+/// What there is of a cell before it is started.
+pub(crate) enum From<'a> {
+    /// Nothing. All of it is made, in this way.
+    Nothing(CellStart),
+    /// A blank cell of the same plan.
+    Ahead(Ahead<'a>),
+}
+
 /// Code, its name in tracebacks, and its arguments.
 pub(crate) type Code<'w> = (&'w RawText, &'w str, &'w [RawText]);
 
@@ -108,7 +116,7 @@ impl<'a> Live<'a> {
         resolved: Resolved,
         staged: Staged,
         cancel: Cancel<'a>,
-        start: CellStart,
+        from: From<'a>,
     ) -> Result<Self> {
         let Resolved {
             plan,
@@ -123,50 +131,38 @@ impl<'a> Live<'a> {
             kept,
             warnings: left_out,
         } = staged;
-        let mapped = idmap::map_binds(&plan)?;
-        let (mut inputs, baseline) = inputs::open(&plan.files, &stages)?;
+        let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
         let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
         outputs::refuse_same(out.as_ref(), &kept)?;
-        // Hints name the service, which this process may leave for a cgroup.
-        crate::hints::own_service();
-        let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
+        let (cell, frame) = match from {
+            From::Ahead(ahead) => {
+                let denials = denials(ahead.frame.filter.as_ref(), driver);
+                ahead.begin(plan, &inputs, denials, cancel)?
+            }
+            From::Nothing(start) => {
+                let mut frame = Frame::of(plan, filter)?;
+                let denials = denials(frame.filter.as_ref(), driver);
+                let started = match start {
+                    CellStart::Cold => Cell::start(frame.launch(inputs, stages), denials, cancel),
+                    CellStart::Blank => {
+                        let launch = frame.launch(Vec::new(), stages);
+                        start_in_blank(launch, &inputs, denials, cancel)
+                    }
+                };
+                let cell = started.map_err(|e| crate::hints::complete(e, &frame.plan))?;
+                // Now, while init sets the cell up and nothing is to be watched yet.
+                cell.sweep_cgroups();
+                (cell, frame)
+            }
+        };
+        let Frame {
+            plan,
+            filter,
+            warnings: of_limits,
+            ..
+        } = frame;
+        warnings.extend(of_limits);
         warnings.extend(left_out);
-        let filter = filter
-            .map(|policy| policy.without(fallback.unheld()))
-            .transpose()?;
-        let program = filter.as_ref().map(|policy| Filter {
-            program: instructions(policy.compiled()),
-            notify: true,
-        });
-        let is_blank = start == CellStart::Blank;
-        // They come with its program.
-        let blank_inputs = match is_blank {
-            true => std::mem::take(&mut inputs),
-            false => Vec::new(),
-        };
-        let content = Content {
-            inputs,
-            stages,
-            mapped,
-        };
-        let plan = Rc::new(plan);
-        let launch = Launch {
-            plan: Rc::clone(&plan),
-            filter: program.as_ref(),
-            content,
-            cgroup,
-            fallback,
-            until: Step::Exec,
-            holds: is_blank,
-        };
-        let denials = denials(filter.as_ref(), driver);
-        let started = match is_blank {
-            true => start_in_blank(launch, &blank_inputs, denials, cancel),
-            false => Cell::start(launch, denials, cancel),
-        };
-        let cell = started.map_err(|error| crate::hints::complete(error, &plan))?;
-        // Now, while init sets the cell up and nothing is to be watched yet.
-        cell.sweep_cgroups();
         Ok(Self {
             cell,
             facts: Facts {

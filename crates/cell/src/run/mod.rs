@@ -12,6 +12,7 @@ use crate::workspace::inputs::Staged;
 use record::Record;
 use record::error::{Result, SetupError, Step};
 
+mod ahead;
 mod assemble;
 mod events;
 mod evidence;
@@ -25,11 +26,12 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ahead::Ahead;
 pub use events::Events;
 pub(crate) use events::Outbox;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
-pub(crate) use live::{Code, Live, Work, code_of};
+pub(crate) use live::{Code, From, Live, Work, code_of};
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
 
@@ -94,7 +96,10 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         signals: Some(&signals),
         parent: caller.parent,
     };
-    let live = Live::start(Cow::Borrowed(spec), resolved, staged, cancel, caller.start)?;
+    let live = {
+        let from = From::Nothing(caller.start);
+        Live::start(Cow::Borrowed(spec), resolved, staged, cancel, from)?
+    };
     let work = Work {
         execution: ONLY,
         message: live.facts.message(ONLY, code_of(spec))?,

@@ -93,6 +93,12 @@ pub struct Open {
     pub lasting: bool,
     /// Whether to start the interpreter now, so that it waits for its first execution.
     pub ready: bool,
+    /// Whether to make only a blank cell, which waits for any program of the request's
+    /// plan: what runs, its environment, its files and the limits that are no part of the
+    /// set-up (wall time, grace, output) may differ. A second `open` says what it is for;
+    /// where that is another plan's, a new cell is made. The record has what it was.
+    #[serde(default)]
+    pub blank: bool,
     /// Milliseconds after which a lasting cell that executes nothing ends; `None` for
     /// never.
     #[serde(default)]

@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::mailbox::{Closed, Mailbox, Task};
 use super::{Base, Execute, FileOrder, Open, Order, Report};
 use crate::context::{Answer, Context, Execution};
-use crate::run::Events;
+use crate::run::{Ahead, Events};
 use crate::spec::{self, Ask, Mode, RemoteRequest, Spec, Stdio};
 use crate::supervise::{BlockedSignals, Cancel, Control as _};
 use record::error::{Result, SetupError, Step};
@@ -28,6 +28,7 @@ pub fn serve(socket: OwnedFd, base: &Base) -> ! {
                 mailbox,
                 base,
                 signals: &signals,
+                ahead: None,
                 opened: None,
                 last: 0,
             }
@@ -43,6 +44,8 @@ struct Supervisor<'s> {
     mailbox: Mailbox,
     base: &'s Base,
     signals: &'s BlockedSignals,
+    /// A blank cell, until it is known what it is for.
+    ahead: Option<Ahead<'s>>,
     opened: Option<Opened<'s>>,
     /// The number of the last execution.
     last: u64,
@@ -59,7 +62,7 @@ struct Opened<'s> {
     rests_since: Instant,
 }
 
-impl Supervisor<'_> {
+impl<'s> Supervisor<'s> {
     /// Carries out orders until the end; reports why, unless it was ordered.
     fn run(&mut self) {
         let why = self.serve();
@@ -149,7 +152,10 @@ impl Supervisor<'_> {
             parent: None,
         };
         let (spec, has_code) = self.spec(open)?;
-        let mut context = Context::new(spec, cancel)?;
+        if open.blank {
+            return self.open_blank(&spec, cancel);
+        }
+        let mut context = Context::new(spec, cancel, self.ahead.take())?;
         if open.lasting {
             context.require_lasting()?;
             if open.ready {
@@ -167,6 +173,19 @@ impl Supervisor<'_> {
             has_code,
             idle: open.idle_ms.map(Duration::from_millis),
             rests_since: Instant::now(),
+        });
+        Ok(())
+    }
+
+    /// Makes a blank cell for a later `open`.
+    fn open_blank(&mut self, spec: &Spec, cancel: Cancel<'s>) -> Result<()> {
+        let resolved = crate::run::resolve(spec)?;
+        let (id, rootfs) = resolved.plan.names();
+        self.ahead = Some(Ahead::make(resolved, cancel)?);
+        self.mailbox.report(&Report::Opened {
+            id,
+            language: spec.language().map(str::to_owned),
+            rootfs,
         });
         Ok(())
     }

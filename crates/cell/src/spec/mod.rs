@@ -129,6 +129,16 @@ pub struct Spec {
     pub stdin: Stdin,
 }
 
+impl Spec {
+    /// The language of the code; `None` for a program.
+    pub fn language(&self) -> Option<&str> {
+        match &self.command {
+            Command::Run { language, .. } => Some(language),
+            Command::Exec { .. } => None,
+        }
+    }
+}
+
 /// What runs in the cell.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

@@ -49,6 +49,8 @@ impl<'a> Blank<'a> {
             ..start
         };
         let cell = Cell::start(start, Denials::default(), cancel)?;
+        // Now, while init sets the cell up.
+        cell.sweep_cgroups();
         Ok(Self { cell })
     }
 
@@ -84,6 +86,11 @@ impl<'a> Blank<'a> {
         verify(&self.cell.running, &self.cell.plan)
     }
 
+    /// Whether its cell is one of `plan`, until the program starts.
+    pub(crate) fn is_of(&self, plan: &Plan) -> bool {
+        has_cell_of(&self.cell.plan, plan)
+    }
+
     /// The cell, for tests that look at it in other ways.
     #[cfg(test)]
     pub(crate) fn running(&self) -> &crate::launch::Running {
@@ -113,7 +120,7 @@ impl<'a> Blank<'a> {
             denials,
             cancel,
         } = program;
-        if !has_cell_of(&self.cell.plan, &plan) {
+        if !self.is_of(&plan) {
             let message = "a blank cell of another plan cannot run this";
             return Err(SetupError::new(Step::Supervise, message));
         }

@@ -1,0 +1,142 @@
+//! A blank cell with what the record of its program needs.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{FilterPolicy, Resolved, hold_limits, instructions};
+use crate::child::{Content, Filter};
+use crate::launch::cgroup::CellCgroup;
+use crate::launch::{Launch, idmap};
+use crate::plan::{Fallback, Plan};
+use crate::rootfs::Lease;
+use crate::supervise::{Blank, Cancel, Cell, Denials, Program};
+use crate::workspace::Stage;
+use record::error::{Result, SetupError, Step};
+
+/// What a cell is made with, whatever its program.
+pub(super) struct Frame {
+    pub(super) plan: Rc<Plan>,
+    pub(super) filter: Option<FilterPolicy>,
+    program: Option<Filter>,
+    mapped: Vec<Option<OwnedFd>>,
+    cgroup: Option<CellCgroup>,
+    fallback: Fallback,
+    /// What the caller should know of its limits.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Frame {
+    /// # Errors
+    /// The step that failed.
+    pub(super) fn of(plan: Plan, filter: Option<FilterPolicy>) -> Result<Self> {
+        let mapped = idmap::map_binds(&plan)?;
+        // Hints name the service, which this process may leave for a cgroup.
+        crate::hints::own_service();
+        let mut warnings = Vec::new();
+        let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
+        let filter = filter
+            .map(|policy| policy.without(fallback.unheld()))
+            .transpose()?;
+        let program = filter.as_ref().map(|policy| Filter {
+            program: instructions(policy.compiled()),
+            notify: true,
+        });
+        Ok(Self {
+            plan: Rc::new(plan),
+            filter,
+            program,
+            mapped,
+            cgroup,
+            fallback,
+            warnings,
+        })
+    }
+
+    /// The launch of its cell. It can be taken once.
+    pub(super) fn launch(
+        &mut self,
+        inputs: Vec<Option<OwnedFd>>,
+        stages: Vec<Stage>,
+    ) -> Launch<'_> {
+        Launch {
+            plan: Rc::clone(&self.plan),
+            filter: self.program.as_ref(),
+            content: Content {
+                inputs,
+                stages,
+                mapped: std::mem::take(&mut self.mapped),
+            },
+            cgroup: self.cgroup.take(),
+            fallback: std::mem::take(&mut self.fallback),
+            until: Step::Exec,
+            holds: false,
+        }
+    }
+}
+
+/// A blank cell that waits for any program of its plan. Dropping it ends it.
+pub(crate) struct Ahead<'a> {
+    pub(super) blank: Blank<'a>,
+    pub(super) frame: Frame,
+    /// Keeps a tree of the store from being removed.
+    _lease: Option<Arc<Lease>>,
+}
+
+impl<'a> Ahead<'a> {
+    /// Makes one, and returns when it waits and was looked at from outside.
+    ///
+    /// # Errors
+    /// The step that failed, or what is not as planned.
+    pub(crate) fn make(resolved: Resolved, cancel: Cancel<'a>) -> Result<Self> {
+        let Resolved {
+            plan,
+            filter,
+            lease,
+            ..
+        } = resolved;
+        if plan.key().is_none() {
+            let message = "a cell with a kept or filled workspace cannot be made ahead";
+            return Err(SetupError::new(Step::Inputs, message)
+                .hint("leave out --workspace, --keep-tmp and --files-from"));
+        }
+        let mut frame = Frame::of(plan, filter)?;
+        let started = Blank::start(frame.launch(Vec::new(), Vec::new()), cancel);
+        let waits = started.and_then(|mut blank| blank.wait().map(|()| blank));
+        let blank = waits.map_err(|error| crate::hints::complete(error, &frame.plan))?;
+        Ok(Self {
+            blank,
+            frame,
+            _lease: lease,
+        })
+    }
+
+    /// Whether it can run the program of `plan`.
+    pub(crate) fn serves(&self, plan: &Plan) -> bool {
+        self.blank.is_waiting() && self.blank.is_of(plan)
+    }
+
+    /// Starts the program of `plan` in it.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(super) fn begin(
+        self,
+        plan: Plan,
+        inputs: &[Option<OwnedFd>],
+        denials: Denials,
+        cancel: Cancel<'a>,
+    ) -> Result<(Cell<'a>, Frame)> {
+        let Self {
+            blank, mut frame, ..
+        } = self;
+        frame.plan = Rc::new(plan);
+        let cell = blank.begin(Program {
+            plan: Rc::clone(&frame.plan),
+            inputs,
+            denials,
+            cancel,
+        })?;
+        Ok((cell, frame))
+    }
+}
