@@ -186,7 +186,7 @@ impl<'a> Context<'a> {
         // Without a blank cell, or with one of another plan, all of it is made now.
         let fits = |ahead: &Ahead<'_>| staged.is_empty() && ahead.serves(&resolved.plan);
         let from = match self.ahead.take().filter(fits) {
-            Some(ahead) => From::Ahead(ahead),
+            Some(ahead) => From::Ahead(Box::new(ahead)),
             None => From::Nothing(CellStart::Cold),
         };
         let live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;

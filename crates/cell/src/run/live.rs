@@ -75,7 +75,7 @@ pub(crate) enum From<'a> {
     /// Nothing. All of it is made, in this way.
     Nothing(CellStart),
     /// A blank cell of the same plan.
-    Ahead(Ahead<'a>),
+    Ahead(Box<Ahead<'a>>),
 }
 
 /// Code, its name in tracebacks, and its arguments.
