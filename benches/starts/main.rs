@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+mod front;
 #[path = "../common/machine.rs"]
 mod machine;
 #[path = "../common/record.rs"]
@@ -62,6 +63,12 @@ struct Args {
     /// Act as the process that starts and times others: with this uid.
     #[arg(long, hide = true)]
     worker: Option<u32>,
+    /// Act as a front end, with this uid.
+    #[arg(long, hide = true)]
+    front: Option<u32>,
+    /// For a front end: with blank cells.
+    #[arg(long, hide = true)]
+    blank: bool,
     /// What cargo passes to a benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -69,11 +76,12 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match args.worker {
-        Some(uid) => worker::serve(uid, false),
+    let done = match (args.worker, args.front) {
+        (Some(uid), _) => worker::serve(uid, false),
+        (_, Some(uid)) => front::serve(uid, args.blank),
         // `cargo test --all-targets` runs this too; there is nothing to test.
-        None if !args.bench => Ok(()),
-        None => measure(&args),
+        _ if !args.bench => Ok(()),
+        _ => measure(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

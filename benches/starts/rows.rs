@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::front::Front;
 use crate::record::every_layer;
 use crate::scene::Scene;
 use crate::server::Server;
@@ -96,6 +97,22 @@ pub(crate) const ALL: &[Row] = &[
                 &[&own, "exec", "--record", "/dev/null", "--", "/bin/true"],
             )
         },
+    },
+    Row {
+        name: "cold-supervised",
+        about: "`/bin/true` in a new cell, by a server's supervisor",
+        measures: None,
+        against: Some(Base::Bwrap),
+        goal: None,
+        prepare: |scene| supervised(scene, false),
+    },
+    Row {
+        name: "blank-supervised",
+        about: "`/bin/true` in a blank cell, by a server's supervisor",
+        measures: None,
+        against: Some(Base::Bwrap),
+        goal: None,
+        prepare: |scene| supervised(scene, true),
     },
     Row {
         name: "cold-served",
@@ -214,6 +231,12 @@ fn command(scene: &Scene, argv: &[&str]) -> Result<Ready> {
         let worker::Done { nanos, .. } = worker.call(&job)?;
         Ok(Duration::from_nanos(nanos))
     }))
+}
+
+/// A program that the supervisor of one cell runs, without a front end's protocol.
+fn supervised(scene: &Scene, blank: bool) -> Result<Ready> {
+    let mut front = Front::start(scene, blank)?;
+    Ok(Box::new(move || front.time()))
 }
 
 /// A request that a server runs in a cell of its own, started as the record has it.
