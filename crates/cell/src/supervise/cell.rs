@@ -143,6 +143,7 @@ impl<'a> Cell<'a> {
         if self.lives() {
             self.begin_anew(&mut execution);
         }
+        self.meter.rest(false);
         self.request = request.message;
         self.is_last = request.is_last;
         self.close_if_sent();
@@ -201,6 +202,7 @@ impl<'a> Cell<'a> {
     /// # Errors
     /// Only when watching itself is impossible.
     pub(crate) fn rest(&mut self, control: &dyn Control, until: Option<Instant>) -> Result<()> {
+        self.meter.rest(true);
         let mut watch = self.idle();
         (watch.control, watch.until) = (Some(control), until);
         let is_late = |until: Instant| until <= Instant::now();

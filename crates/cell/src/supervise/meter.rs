@@ -22,6 +22,9 @@ use memory::{Found, MemoryCount};
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How often, while an exact figure is being read.
 const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// A resting cell that uses no CPU time is checked less and less often, down to once in
+/// [`INTERVAL`] times two to this power.
+const RESTS: u32 = 5;
 /// The most processes that are checked, so that a fork bomb without a
 /// limit on processes cannot keep the supervisor busy.
 const MAX_PROCESSES: usize = 4096;
@@ -63,6 +66,12 @@ pub(crate) struct Meter {
     cpu_left: Option<Duration>,
     memory: Option<MemoryCount>,
     cpus: u32,
+    /// Whether the cell executes nothing.
+    is_resting: bool,
+    /// CPU time at the last check.
+    seen_used: Duration,
+    /// Checks of a resting cell since it last used CPU time.
+    quiet: u32,
 }
 
 impl Meter {
@@ -81,7 +90,15 @@ impl Meter {
             cpu_left: plan.limits.cpu_time,
             memory: limit.map(MemoryCount::new),
             cpus: cpus.unwrap_or(1).max(1),
+            is_resting: false,
+            seen_used: Duration::ZERO,
+            quiet: 0,
         }
+    }
+
+    /// Notes whether the cell executes nothing from here on.
+    pub(crate) fn rest(&mut self, is_resting: bool) {
+        (self.is_resting, self.quiet) = (is_resting, 0);
     }
 
     /// When to check next. A CPU limit cannot be reached before all CPUs together could
@@ -92,7 +109,8 @@ impl Meter {
             .map(|left| (left / self.cpus).max(CPU_INTERVAL));
         let watched = self.counts || self.memory.is_some();
         let waits = self.memory.as_ref().is_some_and(MemoryCount::waits);
-        let proc = watched.then_some(if waits { SHORT_INTERVAL } else { INTERVAL });
+        let usual = INTERVAL * (1 << self.quiet);
+        let proc = watched.then_some(if waits { SHORT_INTERVAL } else { usual });
         [cpu, proc]
             .into_iter()
             .flatten()
@@ -119,6 +137,13 @@ impl Meter {
             peaks.processes = peaks.processes.max(Some(count));
         }
         let used = self.cpu_used(cgroup, &processes, peaks).total();
+        let is_quiet = self.is_resting && used == self.seen_used;
+        self.quiet = if is_quiet {
+            (self.quiet + 1).min(RESTS)
+        } else {
+            0
+        };
+        self.seen_used = used;
         if let Some(limit) = self.cpu_time {
             self.cpu_left = Some(limit.saturating_sub(used));
             if used >= limit {
