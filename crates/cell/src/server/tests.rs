@@ -769,6 +769,7 @@ fn a_blank_cell_goes_with_its_front_end_and_may_be_lost() {
         let mut front = with_blank(&spawner, json!({"argv": ["true"]}))?;
         for pid in below(front.supervisor) {
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
+            until("the kill took effect", || !exists(pid))?;
         }
         let answer = exec(&mut front, json!({"argv": ["/bin/echo", "x"]}))?;
         assert_eq!(text(&answer, "stdout"), "x\n", "{answer}");
