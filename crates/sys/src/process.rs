@@ -338,6 +338,20 @@ pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::dup2(fd.as_raw_fd(), number) }).map(drop)
 }
 
+/// Has the memory of the program that this process will execute laid out without
+/// randomisation (personality(2)).
+///
+/// # Errors
+/// The call's error number.
+pub fn fix_layout() -> Result<(), Errno> {
+    const PRESENT: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: no pointers.
+    let now = Errno::result(unsafe { libc::personality(PRESENT) })?;
+    let fixed = now as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
+    // SAFETY: likewise.
+    Errno::result(unsafe { libc::personality(fixed) }).map(drop)
+}
+
 /// Executes `path` (execve(2)); returns only when that fails, with the error.
 pub fn execute(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {

@@ -48,9 +48,9 @@ mod take;
 
 pub use descriptors::Identity;
 pub use image::Image;
-pub use put::{Failure, put};
+pub use put::{Failure, fits, put};
 pub use refusal::Refusal;
-pub use take::take;
+pub use take::{take, waits};
 
 /// Bytes of pages that are transferred at once: they fit a processor's cache.
 const BUFFER: usize = 256 << 10;

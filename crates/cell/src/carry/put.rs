@@ -47,6 +47,7 @@ impl From<Refusal> for Failure {
 pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result<(), Failure> {
     let mut tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
     let target = Target::look(&tracee, image, subject, base)?;
+    target.refuse_missing_files(image, subject)?;
     match target.change(&mut tracee, image, base) {
         Ok(()) => Ok(()),
         Err(refusal) => {
@@ -54,6 +55,16 @@ pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result<
             Err(Failure::Broken(refusal))
         }
     }
+}
+
+/// Whether [`put`] would give the process the state of `image`, as far as can be said
+/// before its files are there. The process goes on as before.
+///
+/// # Errors
+/// Why not.
+pub fn fits(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result<(), Refusal> {
+    let tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
+    Target::look(&tracee, image, subject, base).map(drop)
 }
 
 /// The process before it is changed.
@@ -105,7 +116,7 @@ impl Target {
         if extended.len() != tracee.extended().map_err(Refusal::of_stop)?.len() {
             return Err(Refusal::Machine);
         }
-        let target = Self {
+        Ok(Self {
             pages: pages::find(subject.pid, &mappings, false)?.own,
             descriptors: descriptors::of(subject.pid, subject.own)?,
             limits: limits(subject.pid)?,
@@ -113,9 +124,7 @@ impl Target {
             status,
             registers,
             extended,
-        };
-        target.refuse_missing_files(image, subject)?;
-        Ok(target)
+        })
     }
 
     /// Refuses files that the process's own root does not have.

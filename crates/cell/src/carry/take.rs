@@ -63,6 +63,21 @@ pub fn take(
     Image::complete(into, rest)
 }
 
+/// Whether the process seems to wait in read(2) on this descriptor, and is not stopped.
+/// Where the kernel does not say, it may.
+pub fn waits(pid: Pid, descriptor: i32) -> bool {
+    let prefix = format!("{} {descriptor:#x} ", libc::SYS_read);
+    match status::read(pid, "syscall") {
+        Ok(call) => {
+            let stat = status::read(pid, "stat").unwrap_or_default();
+            let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim());
+            call.starts_with(&prefix) && state.starts_with('S')
+        }
+        Err(Refusal::System(_, errno)) => errno == nix::errno::Errno::ENOENT,
+        Err(_) => false,
+    }
+}
+
 /// Refuses a process that does not wait in read(2), by the instruction of a system call.
 pub(super) fn waits_for_request(tracee: &Tracee) -> Result<(), Refusal> {
     match tracee.registers().waits_in() {

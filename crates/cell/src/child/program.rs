@@ -73,6 +73,10 @@ fn become_program(
     sys::process::default_signal_dispositions();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .at(Site::new(Step::Stdio), Call::Sigprocmask)?;
+    if cell.plan.program.fixed_layout {
+        // Where a filter around cellblock denies it, states fit this process only.
+        let _ = sys::process::fix_layout();
+    }
     report.enter(Step::Seccomp);
     *listener = load_filter(cell)?;
     report.enter(Step::Exec);

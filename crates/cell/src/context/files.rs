@@ -270,18 +270,22 @@ impl Workspace<'_> {
         Beneath::new(self.dir).on_one_mount()
     }
 
-    /// A tmpfs of the cell takes only files whose owner exists in the cell.
     fn as_owner<T>(&self, act: impl FnOnce() -> T) -> T {
-        if !Uid::effective().is_root() {
-            return act();
-        }
-        let (uid, gid) = self.owner;
-        let before = (setfsuid(Uid::from_raw(uid)), setfsgid(Gid::from_raw(gid)));
-        let done = act();
-        setfsuid(before.0);
-        setfsgid(before.1);
-        done
+        as_owner(self.owner, act)
     }
+}
+
+/// Acts with the ids that the cell's program has outside: a tmpfs of the cell takes only
+/// files whose owner exists in the cell.
+pub(super) fn as_owner<T>((uid, gid): (u32, u32), act: impl FnOnce() -> T) -> T {
+    if !Uid::effective().is_root() {
+        return act();
+    }
+    let before = (setfsuid(Uid::from_raw(uid)), setfsgid(Gid::from_raw(gid)));
+    let done = act();
+    setfsuid(before.0);
+    setfsgid(before.1);
+    done
 }
 
 fn failed(call: &str, errno: Errno, path: &Path) -> SetupError {

@@ -32,8 +32,11 @@ use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 use sys::process::monotonic_ns;
 
+mod carry;
 mod describe;
 mod files;
+
+pub(crate) use carry::Checkpoint;
 
 /// The time between an interrupt and the kill, unless the caller gives another.
 const GRACE: Duration = Duration::from_millis(500);
@@ -89,6 +92,10 @@ pub(crate) struct Context<'a> {
     owner: (u32, u32),
     /// Why the state was lost that the last answer called kept.
     lost: Option<String>,
+    /// Why the state is that of an earlier moment, until an answer has said so.
+    restored: Option<String>,
+    /// Whether the interpreter's memory is laid out alike in every cell.
+    fixed_layout: bool,
     id: String,
     rootfs: String,
     executions: u64,
@@ -114,9 +121,17 @@ impl<'a> Context<'a> {
             workspace: None,
             owner: (0, 0),
             lost: None,
+            restored: None,
+            fixed_layout: false,
             executions: 0,
             began: Instant::now(),
         })
+    }
+
+    /// Has the interpreter's memory laid out without randomisation from its next start
+    /// on, so that its state can be put into another cell.
+    pub(crate) fn fix_layout(&mut self) {
+        self.fixed_layout = true;
     }
 
     /// The id of the cell.
@@ -174,10 +189,11 @@ impl<'a> Context<'a> {
             spec.files.clear();
             spec.files_from = None;
         }
-        let resolved = match self.resolved.take() {
+        let mut resolved = match self.resolved.take() {
             Some(resolved) => resolved,
             None => run::resolve(&spec)?,
         };
+        resolved.plan.program.fixed_layout = self.fixed_layout;
         let staged = match &self.workspace {
             Some(workspace) => Staged::carry(&resolved.plan, workspace)?,
             None => Staged::read(&resolved.plan)?,
@@ -273,15 +289,16 @@ impl<'a> Context<'a> {
     }
 
     fn kept(&mut self, record: Record) -> Answer {
-        let why = self.lost.take();
+        let (lost, restored) = (self.lost.take(), self.restored.take());
+        let state = match (&lost, &restored) {
+            (Some(_), _) => State::Lost,
+            (None, Some(_)) => State::Restored,
+            (None, None) => State::Kept,
+        };
         Answer {
             record,
-            state: if why.is_some() {
-                State::Lost
-            } else {
-                State::Kept
-            },
-            why,
+            state,
+            why: lost.or(restored),
         }
     }
 

@@ -32,6 +32,7 @@ mod stdio;
 pub(crate) mod tests;
 mod translate;
 
+use crate::carry::Identity;
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
@@ -71,6 +72,8 @@ pub(crate) struct Running {
     pub(crate) output: [Option<OwnedFd>; 2],
     /// The supervisor's end of the driver's channel.
     pub(crate) channel: Option<ChannelEnd>,
+    /// What identifies the program's standard input, where it is not the caller's.
+    pub(crate) stdin: Option<Identity>,
     /// The cell's cgroup, if there is one.
     pub(crate) cgroup: Option<CellCgroup>,
     /// Limits that no cgroup holds.
@@ -173,6 +176,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         program: stdio,
         shields,
     } = Streams::new(plan, holds)?;
+    let stdin = stdio[0].as_ref().and_then(|fd| Identity::of(fd).ok());
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
     // SAFETY: this process has one thread, as just checked.
@@ -205,6 +209,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     drop((init_report, stdio, program_channel, content));
     let cell = Running {
         init,
+        stdin,
         report,
         progress,
         output,

@@ -24,6 +24,9 @@ pub(crate) struct Program {
     pub channel: bool,
     /// Where standard input comes from.
     pub stdin: Stdin,
+    /// Whether its memory is laid out without randomisation, so that its state can be
+    /// put into another cell ([`crate::carry`]).
+    pub fixed_layout: bool,
 }
 
 /// What the caller of [`super::Plan::new`] decided about the program.
@@ -76,6 +79,7 @@ impl Program {
             cwd: spec.cwd.clone(),
             channel: request.channel,
             stdin: spec.stdin.clone(),
+            fixed_layout: false,
         }
     }
 }

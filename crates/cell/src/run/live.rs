@@ -290,6 +290,11 @@ impl<'a> Live<'a> {
         })
     }
 
+    /// Sets what the workspace contains before the next execution.
+    pub(crate) fn set_baseline(&mut self, baseline: Baseline) {
+        self.baseline = baseline;
+    }
+
     /// Ends the cell.
     ///
     /// # Errors

@@ -7,6 +7,8 @@
 //!
 //! The front end may have threads; the spawner is forked from it before it has any.
 
+#[cfg(test)]
+mod carry_tests;
 mod mailbox;
 mod orders;
 mod spawner;

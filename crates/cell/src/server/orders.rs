@@ -14,7 +14,8 @@
 //!                                   ◄────── event … (if asked for)
 //!   interrupt {execution}           ──────► SIGINT, grace, kill
 //!                                   ◄────── answer {state, record}
-//!   describe, file, restart         ──────► between executions, in their order
+//!   describe, file, restart,
+//!   checkpoint, restore, compare    ──────► between executions, in their order
 //!   end, or the socket's end        ──────► the cell ends
 //!                                   ◄────── ended
 //! ```
@@ -22,6 +23,7 @@
 //! `interrupt`, `cancel` and `end` take effect at once; every other order waits for the
 //! orders before it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +65,28 @@ pub enum Order {
         /// What.
         what: FileOrder,
     },
+    /// Writes the interpreter's state and the workspace to a new directory, from which
+    /// this context or another of the same request can go on.
+    Checkpoint {
+        /// The number that the answer repeats.
+        id: u64,
+        /// The directory, which must not exist yet.
+        to: PathBuf,
+    },
+    /// Replaces the state and the workspace by those of a checkpoint.
+    Restore {
+        /// The number that the answer repeats.
+        id: u64,
+        /// The directory.
+        from: PathBuf,
+    },
+    /// Compares the workspace with that of a checkpoint.
+    Compare {
+        /// The number that the answer repeats.
+        id: u64,
+        /// The directory.
+        with: PathBuf,
+    },
     /// Ends the cell and then the supervisor.
     End,
 }
@@ -78,6 +102,9 @@ impl Order {
             Self::Restart => ("restart", None),
             Self::Describe => ("describe", None),
             Self::File { id, .. } => ("file", Some(*id)),
+            Self::Checkpoint { id, .. } => ("checkpoint", Some(*id)),
+            Self::Restore { id, .. } => ("restore", Some(*id)),
+            Self::Compare { id, .. } => ("compare", Some(*id)),
             Self::End => ("end", None),
         }
     }
@@ -103,6 +130,11 @@ pub struct Open {
     /// never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// Whether the interpreter's memory is laid out without randomisation, so that its
+    /// state fits every context of this request. Without it, a checkpoint fits only the
+    /// interpreter that it was taken of.
+    #[serde(default)]
+    pub fixed_layout: bool,
 }
 
 /// One piece of code.
@@ -229,6 +261,29 @@ pub enum Report {
         id: u64,
         /// The answer.
         answer: Box<RawValue>,
+    },
+    /// A checkpoint was made.
+    Checkpointed {
+        /// The number of the order.
+        id: u64,
+        /// Bytes of memory in it.
+        bytes: u64,
+        /// What it has not of the workspace, and why: things that are neither files,
+        /// directories nor links.
+        left_out: BTreeMap<String, String>,
+    },
+    /// The state is that of a checkpoint. Random seeds and whatever else was in memory are
+    /// the same in every context that goes on from it.
+    Restored {
+        /// The number of the order.
+        id: u64,
+    },
+    /// How a workspace differs from that of a checkpoint.
+    Compared {
+        /// The number of the order.
+        id: u64,
+        /// Files created, modified and deleted, as in the record.
+        files: Box<RawValue>,
     },
     /// The cell was made anew.
     Restarted {

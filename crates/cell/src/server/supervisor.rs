@@ -1,6 +1,7 @@
 //! The supervisor of one cell: carries out the front end's orders, in their sequence.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::mailbox::{Closed, Mailbox, Task};
 use super::{Base, Execute, FileOrder, Open, Order, Report};
-use crate::context::{Answer, Context, Execution};
+use crate::context::{Answer, Checkpoint, Context, Execution};
 use crate::run::{Ahead, Events};
 use crate::spec::{self, Ask, Mode, RemoteRequest, Spec, Stdio};
 use crate::supervise::{BlockedSignals, Cancel, Control as _};
@@ -126,6 +127,9 @@ impl<'s> Supervisor<'s> {
             Order::Restart => self.restart(),
             Order::Describe => self.describe(),
             Order::File { id, what } => self.file(id, what),
+            Order::Checkpoint { id, to } => self.checkpoint(id, &to),
+            Order::Restore { id, from } => self.restore(id, &from),
+            Order::Compare { id, with } => self.compare(id, &with),
             // They take effect when they arrive.
             Order::Interrupt { .. } | Order::Cancel { .. } | Order::End => Ok(()),
         };
@@ -156,6 +160,9 @@ impl<'s> Supervisor<'s> {
             return self.open_blank(&spec, cancel);
         }
         let mut context = Context::new(spec, cancel, self.ahead.take())?;
+        if open.fixed_layout {
+            context.fix_layout();
+        }
         if open.lasting {
             context.require_lasting()?;
             if open.ready {
@@ -275,6 +282,31 @@ impl<'s> Supervisor<'s> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
         let description = raw(&opened.context.describe()?)?;
         self.mailbox.report(&Report::Described { description });
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, id: u64, to: &Path) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        let Checkpoint { bytes, left_out } = opened.context.checkpoint(to)?;
+        self.mailbox.report(&Report::Checkpointed {
+            id,
+            bytes,
+            left_out,
+        });
+        Ok(())
+    }
+
+    fn restore(&mut self, id: u64, from: &Path) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        opened.context.restore(from)?;
+        self.mailbox.report(&Report::Restored { id });
+        Ok(())
+    }
+
+    fn compare(&mut self, id: u64, with: &Path) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        let files = raw(&opened.context.compare(with)?)?;
+        self.mailbox.report(&Report::Compared { id, files });
         Ok(())
     }
 

@@ -15,13 +15,13 @@ use super::{Base, Spawner};
 use crate::launch::tests::alone;
 use crate::launch::wait_for;
 
-type Tested<T = ()> = Result<T, Box<dyn Error>>;
+pub(super) type Tested<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Long enough for a busy machine; no test waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 /// A front end of one cell.
-struct Front {
+pub(super) struct Front {
     socket: UnixStream,
     supervisor: Pid,
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ struct Front {
 }
 
 impl Front {
-    fn new(spawner: &Spawner) -> Tested<Self> {
+    pub(super) fn new(spawner: &Spawner) -> Tested<Self> {
         let (socket, supervisor) = spawner.supervisor()?;
         Ok(Self {
             socket: socket.into(),
@@ -47,11 +47,11 @@ impl Front {
         Ok(front)
     }
 
-    fn python(spawner: &Spawner) -> Tested<Self> {
+    pub(super) fn python(spawner: &Spawner) -> Tested<Self> {
         Self::open(spawner, json!({"language": "python"}), true)
     }
 
-    fn order(&mut self, order: Value) -> Tested {
+    pub(super) fn order(&mut self, order: Value) -> Tested {
         self.send(format!("{order}\n").as_bytes())
     }
 
@@ -84,7 +84,7 @@ impl Front {
     }
 
     /// The next report but for events, which is of this kind.
-    fn report(&mut self, kind: &str) -> Tested<Value> {
+    pub(super) fn report(&mut self, kind: &str) -> Tested<Value> {
         let mut report = self.next()?.ok_or("the supervisor is gone")?;
         while report.get("event").is_some() && kind != "event" {
             report = self.next()?.ok_or("the supervisor is gone")?;
@@ -104,20 +104,20 @@ impl Front {
     }
 
     /// Executes code; the answer.
-    fn run(&mut self, number: u64, code: &str) -> Tested<Value> {
+    pub(super) fn run(&mut self, number: u64, code: &str) -> Tested<Value> {
         self.begin(number, code, json!({}))?;
         self.report("answer")
     }
 }
 
-fn spawner() -> Tested<Spawner> {
+pub(super) fn spawner() -> Tested<Spawner> {
     Ok(Spawner::fork(Base {
         cwd: "/".into(),
         ..Base::default()
     })?)
 }
 
-fn text<'v>(answer: &'v Value, field: &str) -> &'v str {
+pub(super) fn text<'v>(answer: &'v Value, field: &str) -> &'v str {
     answer["record"][field].as_str().unwrap_or("")
 }
 

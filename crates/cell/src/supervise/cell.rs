@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use super::capture::Capture;
 use super::evidence::Stop;
 use super::meter::{InUse, Meter};
+use super::proc::descendants;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{
     BlockedSignals, Control, Denials, Disks, DriverReport, Execution, Observed, Observer, Parent,
 };
+use crate::carry::Identity;
 use crate::child::command::Command;
 use crate::drivers::frames::FrameReader;
 use crate::launch::cgroup::CellCgroup;
@@ -216,6 +219,23 @@ impl<'a> Cell<'a> {
     /// The cell as it was launched, and what was observed of it so far.
     pub(crate) fn parts(&self) -> (&Running, &Observed) {
         (&self.running, &self.seen)
+    }
+
+    /// Init, the program, and the pipes that the program has to the supervisor: what is
+    /// needed to take or replace its state. `None` once they are gone.
+    pub(crate) fn carried(&self) -> Option<(Pid, Pid, Vec<Identity>)> {
+        let init = self.running.init.pid;
+        // Its first child; orphans come later.
+        let program = descendants(init).nth(1)?.pid;
+        let channel = self.running.channel.as_ref()?;
+        let output = self.running.output.iter().flatten();
+        let pipes = [channel.to.as_ref()?, &channel.from]
+            .into_iter()
+            .chain(output);
+        let own: Result<Vec<Identity>, Errno> = pipes.map(Identity::of).collect();
+        let mut own = own.ok()?;
+        own.extend(self.running.stdin);
+        Some((init, program, own))
     }
 
     /// What the cell uses now.

@@ -18,6 +18,7 @@ use crate::spec::{Bytes, TmpfsLimit};
 
 mod baseline;
 mod collect;
+pub(crate) mod copy;
 mod digest;
 mod fill;
 pub(crate) mod inputs;

@@ -157,16 +157,24 @@ impl Tracee {
         }
         let at = self.registers.for_call(number, args);
         arch::set_registers(self.pid, &at)?;
-        order(libc::PTRACE_SINGLESTEP, self.pid, 0)?;
-        match wait::for_stop(self.pid, Instant::now() + DEADLINE)? {
-            Stop::Signal(libc::SIGTRAP) => {}
-            Stop::Gone => {
-                self.is_gone = true;
-                return Err(Errno::ESRCH);
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            order(libc::PTRACE_SINGLESTEP, self.pid, 0)?;
+            let stop = wait::for_stop(self.pid, deadline)?;
+            let now = match stop {
+                Stop::Signal(libc::SIGTRAP) => return Ok(arch::registers(self.pid)?.result()),
+                // Its group was stopped or continued, before the call or behind it.
+                Stop::Interrupted => arch::registers(self.pid)?,
+                Stop::Signal(_) => return Err(Errno::EFAULT),
+                Stop::Gone => {
+                    self.is_gone = true;
+                    return Err(Errno::ESRCH);
+                }
+            };
+            if now != at {
+                return Ok(now.result());
             }
-            Stop::Signal(_) | Stop::Interrupted => return Err(Errno::EFAULT),
         }
-        Ok(arch::registers(self.pid)?.result())
     }
 
     /// Reads the spans one behind the other into `buffer`, as far as the process may read

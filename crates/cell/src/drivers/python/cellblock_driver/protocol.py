@@ -45,7 +45,10 @@ class Descriptor:
         os.set_inheritable(number, False)
         self.number = number
         self.owner = getpid()
-        self.identity = fstat(number)[1:3]
+        self.look()
+
+    def look(self):
+        self.identity = fstat(self.number)[1:3]
 
     def is_usable(self):
         try:
@@ -64,7 +67,13 @@ class Channel:
 
     def receive(self):
         """The next request, or None at the end."""
+        both = self.requests.is_usable(), self.frames.is_usable()
         length = int.from_bytes(self._read(4), "big")
+        if all(both) and not self.requests.is_usable():
+            # While it waited, this process was given the state of another one, or the
+            # state of this one was given to another: its pipes have other inodes.
+            self.requests.look()
+            self.frames.look()
         if not 0 < length <= LONGEST:
             return None  # the end, or what a program itself wrote to the pipe
         body = self._read(length)

@@ -1,0 +1,265 @@
+//! Checkpoints of a context, and contexts that go on from one.
+//!
+//! A checkpoint is a directory: `image` ([`crate::carry`]), and `workspace`, a copy. A
+//! context goes back to its own (*rewind*); one that was opened by the same request goes
+//! on from it (*fork*, *branch*, *resume*). The workspace is replaced as a whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::Context;
+use super::files::as_owner;
+use crate::carry::{self, Extent, Failure, Image, Refusal, Subject};
+use crate::run::Live;
+use crate::spec::Scratch;
+use crate::workspace::{Caps, Tree, copy};
+use record::FileChange;
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
+
+/// How long an interpreter gets to wait for its next request: after an execution it
+/// does so at once, after its start it imports its modules first.
+const START: Duration = Duration::from_secs(20);
+/// How often it is looked whether it waits.
+const PACE: Duration = Duration::from_millis(1);
+
+const IMAGE: &str = "image";
+const WORKSPACE: &str = "workspace";
+
+/// A checkpoint that was made.
+#[derive(Debug, Serialize)]
+pub(crate) struct Checkpoint {
+    /// Bytes of memory in it.
+    pub(crate) bytes: u64,
+    /// What it has not of the workspace, and why.
+    pub(crate) left_out: BTreeMap<String, String>,
+}
+
+impl<'a> Context<'a> {
+    /// Writes the state of the interpreter and the workspace to the new directory `to`.
+    /// The context goes on as before.
+    ///
+    /// # Errors
+    /// There is no state, or it holds something that cannot be carried; or writing failed.
+    pub(crate) fn checkpoint(&mut self, to: &Path) -> Result<Checkpoint> {
+        self.note_end();
+        let Some(live) = &mut self.live else {
+            return Err(failed("there is no interpreter whose state could be taken")
+                .hint("execute something first"));
+        };
+        (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
+        let written = write(live, to);
+        if written.is_err() {
+            // Nothing but what was just written is in it.
+            let _ = fs::remove_dir_all(to);
+        }
+        written
+    }
+
+    /// Replaces the interpreter's state and the workspace by those of the checkpoint
+    /// `from`.
+    ///
+    /// # Errors
+    /// It is damaged, or does not fit: then nothing was changed. Or the change failed:
+    /// then the interpreter is gone.
+    pub(crate) fn restore(&mut self, from: &Path) -> Result<()> {
+        let path = from.join(IMAGE);
+        let file = File::open(&path).map_err(|e| on_disk("open", &e, &path))?;
+        let image = Image::open(file).map_err(refused)?;
+        let tree = from.join(WORKSPACE);
+        let tree = File::open(&tree).map_err(|e| on_disk("open", &e, &tree))?;
+        self.prepare()?;
+        let is_unfit = |live: &mut Live<'_>| {
+            let (init, program, own) = subject(live)?;
+            let subject = Subject {
+                pid: program,
+                init: Some(init),
+                own: &own,
+            };
+            carry::fits(&image, subject, None).map_err(refused)
+        };
+        if let Some(live) = &mut self.live
+            && let Err(error) = is_unfit(live)
+        {
+            if !self.fixed_layout {
+                return Err(error);
+            }
+            // What stands in the way goes with the interpreter; a new one is laid out
+            // as the old one was.
+            self.restart()?;
+            if let Some(live) = &mut self.live {
+                is_unfit(live)?;
+            }
+        }
+        let Some(mut live) = self.live.take() else {
+            return Err(failed("there is no interpreter"));
+        };
+        match put(&mut live, &image, &tree.into()) {
+            Ok(()) => {
+                self.live = Some(live);
+                self.lost = None;
+                self.restored = Some("the state is that of a checkpoint".to_owned());
+                Ok(())
+            }
+            Err(error) => {
+                self.leave(live);
+                self.lost = Some("the interpreter ended when its state was replaced".to_owned());
+                Err(error)
+            }
+        }
+    }
+
+    /// Files of the workspace that differ from those of the checkpoint `with`: created,
+    /// modified and deleted since.
+    ///
+    /// # Errors
+    /// One of both cannot be read.
+    pub(crate) fn compare(&mut self, with: &Path) -> Result<Vec<FileChange>> {
+        let tree = with.join(WORKSPACE);
+        let tree: OwnedFd = File::open(&tree)
+            .map_err(|e| on_disk("open", &e, &tree))?
+            .into();
+        self.prepare()?;
+        let live = self
+            .live
+            .as_mut()
+            .ok_or_else(|| failed("there is no cell"))?;
+        live.cell.settle()?;
+        let (place, caps) = workspace(live)?;
+        let before = copy::content(tree_of(&tree), &caps)?;
+        let frozen = live.cell.freeze()?;
+        let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
+        copy::changes(tree_of(dir), &before, &caps)
+    }
+}
+
+/// Whom the state is taken of or given to: init, the program, and the driver's pipes.
+type Carried = (nix::unistd::Pid, nix::unistd::Pid, Vec<carry::Identity>);
+
+/// Waits until the interpreter waits for its next request.
+fn subject(live: &mut Live<'_>) -> Result<Carried> {
+    live.cell.settle()?;
+    let until = Instant::now() + START;
+    loop {
+        let carried = live.cell.carried();
+        let waits = |carried: &Carried| carry::waits(carried.1, crate::drivers::CHANNEL_FD);
+        match carried.filter(waits) {
+            Some(carried) => return Ok(carried),
+            None if !live.cell.lives() || Instant::now() > until => {
+                return Err(refused(Refusal::Busy));
+            }
+            None => std::thread::sleep(PACE),
+        }
+    }
+}
+
+fn write(live: &mut Live<'_>, to: &Path) -> Result<Checkpoint> {
+    let (init, program, own) = subject(live)?;
+    let subject = Subject {
+        pid: program,
+        init: Some(init),
+        own: &own,
+    };
+    let path = to.join(IMAGE);
+    let mut options = File::options();
+    let file = options.read(true).write(true).create_new(true).mode(0o600);
+    let file = file.open(&path).map_err(|e| on_disk("open", &e, &path))?;
+    let limit = live
+        .facts
+        .plan
+        .limits
+        .memory
+        .map_or(u64::MAX, |limit| limit.0);
+    let image = carry::take(subject, Extent::Whole, limit, file).map_err(refused)?;
+    let tree = to.join(WORKSPACE);
+    (DirBuilder::new().mode(0o700).create(&tree)).map_err(|e| on_disk("mkdir", &e, &tree))?;
+    let tree: OwnedFd = File::open(&tree)
+        .map_err(|e| on_disk("open", &e, &tree))?
+        .into();
+    let (place, caps) = workspace(live)?;
+    let frozen = live.cell.freeze()?;
+    let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
+    let left_out = copy::copy(tree_of(dir), &tree, &caps)?;
+    Ok(Checkpoint {
+        bytes: image.size(),
+        left_out: (left_out.into_iter())
+            .map(|(path, reason): (RawText, String)| (path.to_string(), reason))
+            .collect(),
+    })
+}
+
+/// Replaces workspace and state. The image fits; what fails now ends the interpreter.
+fn put(live: &mut Live<'_>, image: &Image, tree: &OwnedFd) -> Result<()> {
+    let (init, program, own) = subject(live)?;
+    let (place, caps) = workspace(live)?;
+    let owner = live.facts.owner();
+    let frozen = live.cell.freeze()?;
+    let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
+    as_owner(owner, || {
+        copy::clear(dir).map_err(|errno| SetupError::os(Step::Inputs, "unlinkat", errno))?;
+        copy::copy(tree_of(tree), dir, &caps)
+    })?;
+    let baseline = copy::content(tree_of(dir), &caps)?;
+    drop(frozen);
+    // It takes a moment until a process that was stopped waits again.
+    subject(live)?;
+    let subject = Subject {
+        pid: program,
+        init: Some(init),
+        own: &own,
+    };
+    match carry::put(image, subject, None) {
+        Ok(()) => {}
+        Err(Failure::Refused(refusal) | Failure::Broken(refusal)) => return Err(refused(refusal)),
+    }
+    live.set_baseline(baseline);
+    Ok(())
+}
+
+/// The place of the workspace among the cell's scratch places, and how much it can hold.
+fn workspace(live: &Live<'_>) -> Result<(usize, Caps)> {
+    let mut own = live.facts.plan.own_scratch();
+    let found = own.find(|scratch| scratch.name == Scratch::Workspace);
+    match (found, live.facts.workspace()) {
+        (Some(scratch), Some(place)) if scratch.covered.is_empty() => {
+            Ok((place, Caps::of(scratch.limit)))
+        }
+        (Some(_), _) => Err(failed("there are binds beneath the workspace")
+            .hint("bind them elsewhere: a checkpoint has a copy of the workspace")),
+        _ => Err(no_workspace()),
+    }
+}
+
+fn tree_of(dir: &OwnedFd) -> Tree<'_> {
+    Tree {
+        dir: dir.as_fd(),
+        covered: &[],
+        keeps_links: true,
+    }
+}
+
+fn no_workspace() -> SetupError {
+    failed("the cell has no workspace of its own")
+        .hint("a checkpoint has a copy of the workspace, and a bind is the host's")
+}
+
+fn failed(message: &str) -> SetupError {
+    SetupError::new(Step::Supervise, message)
+}
+
+fn on_disk(call: &'static str, error: &std::io::Error, path: &Path) -> SetupError {
+    SetupError::io(Step::Outputs, call, error).on(path.display())
+}
+
+/// A refusal as the front end gets it: its name is the operand.
+fn refused(refusal: Refusal) -> SetupError {
+    failed(&refusal.to_string())
+        .on(refusal.name())
+        .hint(refusal.hint())
+}

@@ -1,0 +1,225 @@
+//! Copies a workspace, and replaces its content by a copy.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, Mode, fchmod};
+use nix::unistd::symlinkat;
+
+use super::walk::{Found, Walk, What};
+use super::{Baseline, Caps, Tree, collect};
+use record::FileChange;
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
+use sys::beneath::{Beneath, names};
+use sys::tree::{erase, set_mode, set_mtime};
+
+/// What was left out of a copy, and why: things that are neither files, directories nor
+/// links.
+pub(crate) type LeftOut = Vec<(RawText, String)>;
+
+/// Copies `from` into the empty directory `to`. The kernel copies the content of files
+/// by itself, and shares it where the file system can.
+///
+/// # Errors
+/// Reading or writing failed, or the tree is larger than `caps` allow.
+pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps) -> Result<LeftOut> {
+    let failed = |call, errno, path: &RawText| {
+        SetupError::os(Step::Outputs, call, errno).on(format!("workspace/{path}"))
+    };
+    let walk = Walk::new(from, caps).map_err(|errno| failed("openat2", errno, &".".into()))?;
+    let mut left_out = LeftOut::new();
+    let mut modes = Vec::new();
+    let mut room = caps.total_bytes.0;
+    for Found { path, what } in walk {
+        match what {
+            What::Directory(mode) => {
+                make_directory(to, path.as_path()).map_err(|e| failed("mkdirat", e, &path))?;
+                modes.push((path, mode));
+            }
+            What::Link(text) => {
+                let text =
+                    CString::new(text).map_err(|_| failed("symlinkat", Errno::EINVAL, &path))?;
+                link(to, &path, &text).map_err(|e| failed("symlinkat", e, &path))?;
+            }
+            What::File(file, stat) => {
+                let size = stat.st_size.cast_unsigned();
+                // Sparse files and hard links are larger as copies than they were.
+                let is_large =
+                    || SetupError::new(Step::Outputs, "the workspace is too large to copy");
+                room = room.checked_sub(size).ok_or_else(is_large)?;
+                copy_file(file, &stat, to, &path).map_err(|error| {
+                    SetupError::io(Step::Outputs, "copy_file_range", &error)
+                        .on(format!("workspace/{path}"))
+                })?;
+            }
+            What::Skipped(reason) => left_out.push((path, reason)),
+        }
+    }
+    // Last, since nothing can be put into a directory that its owner may not write to.
+    for (path, mode) in modes.iter().rev() {
+        let directory = Beneath::new(to).directory(path.as_path());
+        directory
+            .and_then(|directory| set_mode(&directory, Mode::from_bits_truncate(*mode)))
+            .map_err(|errno| failed("fchmodat", errno, path))?;
+    }
+    Ok(left_out)
+}
+
+/// Removes all content of a directory that no process changes meanwhile.
+///
+/// # Errors
+/// The error number of the call that failed; EBUSY for a mount point.
+pub(crate) fn clear(directory: &OwnedFd) -> nix::Result<()> {
+    for name in names(&mut Beneath::new(directory).list("")?)? {
+        erase(directory.as_fd(), &name)?;
+    }
+    Ok(())
+}
+
+/// What a tree contains, for comparing another with it.
+pub(crate) fn content(tree: Tree<'_>, caps: &Caps) -> Result<Baseline> {
+    let mut baseline = Baseline::new();
+    // What is not listed is not part of a baseline.
+    let caps = &Caps {
+        listed: usize::MAX,
+        ..*caps
+    };
+    let outputs = collect(tree, &mut baseline, None, caps, &|_| {});
+    match outputs.error {
+        Some(error) => Err(error),
+        None => Ok(baseline),
+    }
+}
+
+/// Files that differ in `tree` from `before`, sorted by path.
+pub(crate) fn changes(tree: Tree<'_>, before: &Baseline, caps: &Caps) -> Result<Vec<FileChange>> {
+    let mut before = before.clone();
+    let outputs = collect(tree, &mut before, None, caps, &|_| {});
+    match outputs.error {
+        Some(error) => Err(error),
+        None => Ok(outputs.files),
+    }
+}
+
+fn make_directory(top: &OwnedFd, path: &Path) -> nix::Result<()> {
+    (Beneath::new(top).make_directories(path, Mode::S_IRWXU)).map(drop)
+}
+
+/// The open directory that `path` is in, and its name there.
+fn place(top: &OwnedFd, path: &RawText) -> nix::Result<(OwnedFd, CString)> {
+    let path = path.as_path();
+    let name = path.file_name().ok_or(Errno::EINVAL)?;
+    let name = CString::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
+    let parent = path.parent().unwrap_or(Path::new(""));
+    Ok((Beneath::new(top).directory(parent)?, name))
+}
+
+fn link(top: &OwnedFd, path: &RawText, text: &CString) -> nix::Result<()> {
+    let (parent, name) = place(top, path)?;
+    symlinkat(text.as_c_str(), &parent, name.as_c_str())
+}
+
+fn copy_file(
+    mut from: std::fs::File,
+    stat: &FileStat,
+    top: &OwnedFd,
+    path: &RawText,
+) -> io::Result<()> {
+    let (parent, name) = place(top, path)?;
+    let mut to = Beneath::new(&parent).create(name.as_c_str(), Mode::S_IRUSR | Mode::S_IWUSR)?;
+    io::copy(&mut from, &mut to)?;
+    fchmod(&to, Mode::from_bits_truncate(stat.st_mode & 0o777))?;
+    Ok(set_mtime(&to, stat.st_mtime)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::spec::{Bytes, TmpfsLimit};
+
+    fn caps() -> Caps {
+        Caps::of(TmpfsLimit {
+            size: Bytes(1 << 20),
+            inodes: 1000,
+        })
+    }
+
+    fn tree(dir: &OwnedFd) -> Tree<'_> {
+        Tree {
+            dir: dir.as_fd(),
+            covered: &[],
+            keeps_links: true,
+        }
+    }
+
+    fn open(path: &Path) -> OwnedFd {
+        File::open(path).unwrap().into()
+    }
+
+    #[test]
+    fn a_copy_is_the_same_and_apart() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir_all(at("from/a/b")).unwrap();
+        fs::create_dir(at("to")).unwrap();
+        fs::write(at("from/a/b/file"), "content").unwrap();
+        fs::write(at("from/tool"), "#!").unwrap();
+        fs::set_permissions(at("from/tool"), fs::Permissions::from_mode(0o755)).unwrap();
+        symlink("/etc/passwd", at("from/a/link")).unwrap();
+        mkfifo(&at("from/pipe"), Mode::S_IRWXU).unwrap();
+        fs::set_permissions(at("from/a"), fs::Permissions::from_mode(0o555)).unwrap();
+
+        let (from, to) = (open(&at("from")), open(&at("to")));
+        let left_out = copy(tree(&from), &to, &caps()).unwrap();
+        assert_eq!(left_out, [("pipe".into(), "it is a named pipe".to_owned())]);
+        assert_eq!(fs::read_to_string(at("to/a/b/file")).unwrap(), "content");
+        assert_eq!(
+            fs::read_link(at("to/a/link")).unwrap(),
+            Path::new("/etc/passwd")
+        );
+        let mode = |name| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("to/tool"), mode("to/a")), (0o755, 0o555));
+        let before = content(tree(&from), &caps()).unwrap();
+        assert_eq!(changes(tree(&to), &before, &caps()).unwrap(), []);
+
+        fs::write(at("to/tool"), "changed").unwrap();
+        fs::remove_file(at("to/a/b/file")).unwrap();
+        fs::write(at("to/new"), "").unwrap();
+        let changed: Vec<String> = changes(tree(&to), &before, &caps())
+            .unwrap()
+            .iter()
+            .map(|change| format!("{} {:?}", change.path, change.change))
+            .collect();
+        assert_eq!(
+            changed,
+            ["a/b/file Deleted", "new Created", "tool Modified"]
+        );
+        assert_eq!(fs::read_to_string(at("from/tool")).unwrap(), "#!");
+
+        clear(&to).unwrap();
+        assert_eq!(fs::read_dir(at("to")).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string("/etc/passwd").unwrap().is_empty(), false);
+    }
+
+    #[test]
+    fn a_copy_is_no_larger_than_the_original_can_be() {
+        let base = tempfile::tempdir().unwrap();
+        let (from, to) = (base.path().join("from"), base.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::create_dir(&to).unwrap();
+        let sparse = File::create(from.join("sparse")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        let error = copy(tree(&open(&from)), &open(&to), &caps()).unwrap_err();
+        assert_eq!(error.message, "the workspace is too large to copy");
+    }
+}
