@@ -11,10 +11,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::unistd::{Gid, Uid};
 use serde::Serialize;
 
 use super::Context;
-use super::files::as_owner;
 use crate::carry::{self, Extent, Failure, Image, Refusal, Subject};
 use crate::run::Live;
 use crate::spec::Scratch;
@@ -185,7 +185,7 @@ fn write(live: &mut Live<'_>, to: &Path) -> Result<Checkpoint> {
     let (place, caps) = workspace(live)?;
     let frozen = live.cell.freeze()?;
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    let left_out = copy::copy(tree_of(dir), &tree, &caps)?;
+    let left_out = copy::copy(tree_of(dir), &tree, &caps, own_ids())?;
     Ok(Checkpoint {
         bytes: image.size(),
         left_out: (left_out.into_iter())
@@ -201,10 +201,8 @@ fn put(live: &mut Live<'_>, image: &Image, tree: &OwnedFd) -> Result<()> {
     let owner = live.facts.owner();
     let frozen = live.cell.freeze()?;
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    as_owner(owner, || {
-        copy::clear(dir).map_err(|errno| SetupError::os(Step::Inputs, "unlinkat", errno))?;
-        copy::copy(tree_of(tree), dir, &caps)
-    })?;
+    copy::clear(dir).map_err(|errno| SetupError::os(Step::Inputs, "unlinkat", errno))?;
+    copy::copy(tree_of(tree), dir, &caps, owner)?;
     let baseline = copy::content(tree_of(dir), &caps)?;
     drop(frozen);
     // It takes a moment until a process that was stopped waits again.
@@ -242,6 +240,10 @@ fn tree_of(dir: &OwnedFd) -> Tree<'_> {
         covered: &[],
         keeps_links: true,
     }
+}
+
+fn own_ids() -> (u32, u32) {
+    (Uid::effective().as_raw(), Gid::effective().as_raw())
 }
 
 fn no_workspace() -> SetupError {

@@ -12,10 +12,11 @@ use std::path::{Component, Path};
 use nix::errno::Errno;
 use nix::fcntl::renameat;
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::Serialize;
 
 use super::Context;
+use crate::workspace::copy::as_owner;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
@@ -273,19 +274,6 @@ impl Workspace<'_> {
     fn as_owner<T>(&self, act: impl FnOnce() -> T) -> T {
         as_owner(self.owner, act)
     }
-}
-
-/// Acts with the ids that the cell's program has outside: a tmpfs of the cell takes only
-/// files whose owner exists in the cell.
-pub(super) fn as_owner<T>((uid, gid): (u32, u32), act: impl FnOnce() -> T) -> T {
-    if !Uid::effective().is_root() {
-        return act();
-    }
-    let before = (setfsuid(Uid::from_raw(uid)), setfsgid(Gid::from_raw(gid)));
-    let done = act();
-    setfsuid(before.0);
-    setfsgid(before.1);
-    done
 }
 
 fn failed(call: &str, errno: Errno, path: &Path) -> SetupError {

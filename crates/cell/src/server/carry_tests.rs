@@ -184,13 +184,15 @@ fn a_context_outlives_its_processes() {
             assert_eq!(stdout(&answer), SEEN, "{answer}");
             // Code that ends the interpreter, or stands in the way, does not keep it from
             // going back.
+            let mut number = 1;
             for code in [
                 "os._exit(3)",
                 "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
             ] {
-                b.run(2 + code.len() as u64, code)?;
+                number += 2;
+                b.run(number, code)?;
                 restore(&mut b, &place.at("one"))?;
-                let answer = b.run(1000 + code.len() as u64, LOOK)?;
+                let answer = b.run(number + 1, LOOK)?;
                 assert_eq!(stdout(&answer), SEEN, "{answer}");
                 assert_eq!(state(&answer), "restored");
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, Mode, fchmod};
-use nix::unistd::symlinkat;
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid, symlinkat};
 
 use super::walk::{Found, Walk, What};
 use super::{Baseline, Caps, Tree, collect};
@@ -22,12 +22,17 @@ use sys::tree::{erase, set_mode, set_mtime};
 /// links.
 pub(crate) type LeftOut = Vec<(RawText, String)>;
 
-/// Copies `from` into the empty directory `to`. The kernel copies the content of files
+/// Copies `from` into the empty directory `to`, where all belongs to `owner`. The kernel copies the content of files
 /// by itself, and shares it where the file system can.
 ///
 /// # Errors
 /// Reading or writing failed, or the tree is larger than `caps` allow.
-pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps) -> Result<LeftOut> {
+pub(crate) fn copy(
+    from: Tree<'_>,
+    to: &OwnedFd,
+    caps: &Caps,
+    owner: (u32, u32),
+) -> Result<LeftOut> {
     let failed = |call, errno, path: &RawText| {
         SetupError::os(Step::Outputs, call, errno).on(format!("workspace/{path}"))
     };
@@ -38,13 +43,15 @@ pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps) -> Result<LeftOut>
     for Found { path, what } in walk {
         match what {
             What::Directory(mode) => {
-                make_directory(to, path.as_path()).map_err(|e| failed("mkdirat", e, &path))?;
+                as_owner(owner, || make_directory(to, path.as_path()))
+                    .map_err(|e| failed("mkdirat", e, &path))?;
                 modes.push((path, mode));
             }
             What::Link(text) => {
                 let text =
                     CString::new(text).map_err(|_| failed("symlinkat", Errno::EINVAL, &path))?;
-                link(to, &path, &text).map_err(|e| failed("symlinkat", e, &path))?;
+                as_owner(owner, || link(to, &path, &text))
+                    .map_err(|e| failed("symlinkat", e, &path))?;
             }
             What::File(file, stat) => {
                 let size = stat.st_size.cast_unsigned();
@@ -52,7 +59,7 @@ pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps) -> Result<LeftOut>
                 let is_large =
                     || SetupError::new(Step::Outputs, "the workspace is too large to copy");
                 room = room.checked_sub(size).ok_or_else(is_large)?;
-                copy_file(file, &stat, to, &path).map_err(|error| {
+                copy_file(file, &stat, to, &path, owner).map_err(|error| {
                     SetupError::io(Step::Outputs, "copy_file_range", &error)
                         .on(format!("workspace/{path}"))
                 })?;
@@ -68,6 +75,19 @@ pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps) -> Result<LeftOut>
             .map_err(|errno| failed("fchmodat", errno, path))?;
     }
     Ok(left_out)
+}
+
+/// Acts with the ids that the cell's program has outside: a tmpfs of the cell takes only
+/// files whose owner exists in the cell.
+pub(crate) fn as_owner<T>((uid, gid): (u32, u32), act: impl FnOnce() -> T) -> T {
+    if !Uid::effective().is_root() {
+        return act();
+    }
+    let before = (setfsuid(Uid::from_raw(uid)), setfsgid(Gid::from_raw(gid)));
+    let done = act();
+    setfsuid(before.0);
+    setfsgid(before.1);
+    done
 }
 
 /// Removes all content of a directory that no process changes meanwhile.
@@ -129,9 +149,13 @@ fn copy_file(
     stat: &FileStat,
     top: &OwnedFd,
     path: &RawText,
+    owner: (u32, u32),
 ) -> io::Result<()> {
     let (parent, name) = place(top, path)?;
-    let mut to = Beneath::new(&parent).create(name.as_c_str(), Mode::S_IRUSR | Mode::S_IWUSR)?;
+    let usual = Mode::S_IRUSR | Mode::S_IWUSR;
+    let mut to = as_owner(owner, || {
+        Beneath::new(&parent).create(name.as_c_str(), usual)
+    })?;
     io::copy(&mut from, &mut to)?;
     fchmod(&to, Mode::from_bits_truncate(stat.st_mode & 0o777))?;
     Ok(set_mtime(&to, stat.st_mtime)?)
@@ -162,6 +186,10 @@ mod tests {
         }
     }
 
+    fn own() -> (u32, u32) {
+        (Uid::effective().as_raw(), Gid::effective().as_raw())
+    }
+
     fn open(path: &Path) -> OwnedFd {
         File::open(path).unwrap().into()
     }
@@ -180,7 +208,7 @@ mod tests {
         fs::set_permissions(at("from/a"), fs::Permissions::from_mode(0o555)).unwrap();
 
         let (from, to) = (open(&at("from")), open(&at("to")));
-        let left_out = copy(tree(&from), &to, &caps()).unwrap();
+        let left_out = copy(tree(&from), &to, &caps(), own()).unwrap();
         assert_eq!(left_out, [("pipe".into(), "it is a named pipe".to_owned())]);
         assert_eq!(fs::read_to_string(at("to/a/b/file")).unwrap(), "content");
         assert_eq!(
@@ -219,7 +247,7 @@ mod tests {
         fs::create_dir(&to).unwrap();
         let sparse = File::create(from.join("sparse")).unwrap();
         sparse.set_len(1 << 40).unwrap();
-        let error = copy(tree(&open(&from)), &open(&to), &caps()).unwrap_err();
+        let error = copy(tree(&open(&from)), &open(&to), &caps(), own()).unwrap_err();
         assert_eq!(error.message, "the workspace is too large to copy");
     }
 }
