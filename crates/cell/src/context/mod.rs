@@ -200,7 +200,9 @@ impl<'a> Context<'a> {
         };
         self.id.clone_from(&resolved.plan.id);
         // Without a blank cell, or with one of another plan, all of it is made now.
-        let fits = |ahead: &Ahead<'_>| staged.is_empty() && ahead.serves(&resolved.plan);
+        // An init that waits does not get to know of another layout.
+        let is_usual = staged.is_empty() && !self.fixed_layout;
+        let fits = |ahead: &Ahead<'_>| is_usual && ahead.serves(&resolved.plan);
         let from = match self.ahead.take().filter(fits) {
             Some(ahead) => From::Ahead(Box::new(ahead)),
             None => From::Nothing(CellStart::Cold),

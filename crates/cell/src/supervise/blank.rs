@@ -9,6 +9,7 @@ use super::cell::{Cancel, Cell};
 use super::meter::Meter;
 use super::verify::verify;
 use super::watch::{Phase, SETUP_DEADLINE};
+use crate::carry::Identity;
 use crate::child::command::send_program;
 use crate::child::parcel;
 use crate::launch::{Launch, given_stdin};
@@ -135,6 +136,9 @@ impl<'a> Blank<'a> {
         }
         let parcel = parcel::pack(&plan, inputs)?;
         let stdin = given_stdin(&plan.program.stdin)?;
+        if let Some(stdin) = &stdin {
+            cell.running.stdin = Identity::of(stdin).ok();
+        }
         cell.running.progress.forget_steps();
         // An init that is gone shows by its pidfd.
         let _ = send_program(
