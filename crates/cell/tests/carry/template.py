@@ -88,6 +88,8 @@ def sibling(index, filter_file):
     serve()
 
 
+# The kernel writes the number of the CPU into each thread's memory (rseq(2)).
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 index = 0
 print("ready", flush=True)
 for _ in sys.stdin:
