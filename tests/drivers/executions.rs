@@ -26,7 +26,7 @@ fn check(bench: &Bench, expected: &[Execution<'_>], status: i32) {
         );
         assert_eq!(errors.next_back(), outcome.err(), "{code}: {frames:?}");
         assert!(
-            matches!(frames[..], [Frame::Started, .., Frame::Done]),
+            matches!(frames[..], [Frame::Started, .., Frame::Done { .. }]),
             "{code}: {frames:?}"
         );
     }

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell::drivers::frames::{Displayed, Frame, FrameReader, Request};
+use cell::drivers::frames::{Code, Displayed, Frame, FrameReader, Request, Work};
 use cell::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
 use record::bytes::RawText;
 use record::json::Json;
@@ -75,6 +76,11 @@ pub(crate) fn python_with(packages: &[&str]) -> Option<Bench> {
 
 pub(crate) fn bash() -> Option<Bench> {
     bench(find("bash").unwrap(), None)
+}
+
+/// A bench for the shell that serves several executions.
+pub(crate) fn lasting_bash() -> Option<Bench> {
+    bench(find("bash").unwrap().lasting(), None)
 }
 
 /// As [`python`] for another language; `CELLBLOCK_TEST_NODE`,
@@ -191,7 +197,7 @@ impl Bench {
             requests.write_all(&request).unwrap();
             let mut frames = Vec::new();
             let mut chunk = [0; 4096];
-            while !matches!(frames.last(), Some(Frame::Done)) {
+            while !matches!(frames.last(), Some(Frame::Done { .. })) {
                 let count = channel.read(&mut chunk).unwrap();
                 if count == 0 {
                     break;
@@ -208,20 +214,22 @@ impl Bench {
         (executions, child.wait().unwrap())
     }
 
-    fn request(&self, execution: u64, code: &RawText, args: &[RawText]) -> Vec<u8> {
+    pub(crate) fn request(&self, execution: u64, code: &RawText, args: &[RawText]) -> Vec<u8> {
         let request = Request {
             execution,
-            code,
-            name: &format!("main.{}", self.driver.extensions[0]),
-            directory: &self.workspace(),
-            args,
-            memory: None,
+            work: Work::Execute(Code {
+                code,
+                name: &format!("main.{}", self.driver.extensions[0]),
+                directory: &self.workspace(),
+                args,
+                memory: None,
+            }),
         };
         request.encode().unwrap()
     }
 
     /// Starts the interpreter, which then waits for its first request.
-    fn launch(&self, code: &RawText, args: &[RawText]) -> (Child, File) {
+    pub(crate) fn launch(&self, code: &RawText, args: &[RawText]) -> (Child, File) {
         for (path, content) in self.driver.files_for(code) {
             let path = self.outside(&path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -258,6 +266,7 @@ impl Bench {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .unwrap()
     }
@@ -329,7 +338,8 @@ pub(crate) fn finish(mut child: Child, mut channel: File) -> Run {
                 run.is_syntax = is_syntax;
             }
             Frame::Ending => {}
-            Frame::Done => run.done = true,
+            Frame::Done { .. } => run.done = true,
+            Frame::Variables(_) => panic!("nobody asked for variables"),
             Frame::Unknown => panic!("a frame of an unknown kind"),
         }
     }

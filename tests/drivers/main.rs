@@ -2,12 +2,15 @@
 //! can do to them.
 
 mod bash;
+mod describe;
 mod executions;
 mod frames;
 mod harness;
 mod hostile;
+mod interrupts;
 mod java;
 mod javascript;
+mod live;
 mod python;
 mod r;
 mod rich;

@@ -14,6 +14,8 @@ pub mod picture;
 pub mod schema;
 pub mod stream;
 pub mod terminal;
+mod variables;
 pub mod words;
 
 pub use document::*;
+pub use variables::{Variable, Variables};

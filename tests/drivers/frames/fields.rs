@@ -38,6 +38,10 @@ fn fields_that_are_missing_are_empty() {
         ("result", json!({"result": nothing, "why": []})),
         ("clear", json!({"clear": false})),
         ("error", json!({"error": blank, "syntax": false})),
+        (
+            "variables",
+            json!({"variables": {"total": 0, "variables": []}}),
+        ),
         ("done", json!("done")),
     ] {
         assert_eq!(accepted(kind.as_bytes(), &[]), expected);
@@ -182,5 +186,36 @@ fn json_is_parsed_127_deep_and_no_deeper() {
         assert_eq!(result["formats"]["application/json"] == list, !is_parsed);
         assert_eq!(result["metadata"].is_object(), is_parsed);
         assert_eq!(frame["why"], why);
+    }
+}
+
+#[test]
+fn variables_are_capped_in_number_and_length() {
+    let long = vec![b'x'; 9 << 10];
+    let one: [Field<'_>; 4] = [
+        (b't', "name", &long),
+        (b't', "type", &long),
+        (b't', "size", b"-1"),
+        (b't', "preview", &long),
+    ];
+    let mut fields = vec![(b't', "preview", &b"of nothing"[..])];
+    fields.extend(one.iter().cycle().take(4 * 1500));
+    fields.push((b't', "preview", b"of another"));
+    fields.push((b't', "total", b"1500"));
+    let shown = accepted(b"variables", &fields);
+    let list = shown["variables"]["variables"].as_array().unwrap();
+    assert_eq!(
+        (list.len(), &shown["variables"]["total"]),
+        (1000, &json!(1500))
+    );
+    for (key, length) in [("name", 256), ("type", 256), ("preview", 400)] {
+        assert_eq!(list[999][key].as_str().unwrap().len(), length);
+    }
+    assert_eq!(list[0]["size_bytes"], json!(null));
+    for total in [&b"-3"[..], b"1e3", b"", b"\xff", b"0"] {
+        let fields: [Field<'_>; 2] = [(b't', "name", b"\x1b\0"), (b't', "total", total)];
+        let shown = accepted(b"variables", &fields);
+        assert_eq!(shown["variables"]["total"], 1);
+        assert_eq!(shown["variables"]["variables"][0]["name"], "\u{1b}\0");
     }
 }

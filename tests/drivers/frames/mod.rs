@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use cell::drivers::frames::{Displayed, Frame, FrameReader, REQUEST_CAP, Request, Violation};
+use cell::drivers::frames::{
+    Code, Displayed, Frame, FrameReader, REQUEST_CAP, Request, Violation, Work,
+};
 use record::bytes::RawText;
 use record::{CodeError, ResultItem};
 use serde_json::{Value, json};
@@ -41,7 +43,8 @@ fn shown(frame: Frame) -> Value {
         Frame::Clear { wait } => json!({"clear": wait}),
         Frame::Error { error, is_syntax } => json!({"error": error, "syntax": is_syntax}),
         Frame::Ending => json!("ending"),
-        Frame::Done => json!("done"),
+        Frame::Variables(list) => json!({"variables": list}),
+        Frame::Done { .. } => json!("done"),
         Frame::Unknown => json!("unknown"),
     };
     for part in shown
@@ -82,7 +85,7 @@ fn accepted(kind: &[u8], fields: &[Field<'_>]) -> Value {
 }
 
 /// A good frame of each kind, and what the record says of it.
-fn kinds() -> [(Vec<Field<'static>>, Value); 6] {
+fn kinds() -> [(Vec<Field<'static>>, Value); 7] {
     let kind = |kind: &'static str| (b't', "kind", kind.as_bytes());
     [
         (vec![kind("started")], json!("started")),
@@ -121,6 +124,17 @@ fn kinds() -> [(Vec<Field<'static>>, Value); 6] {
             ],
             json!({"error": {"name": "E", "message": "m", "traceback": ["t"], "line": 3,
                 "errno": 2}, "syntax": true}),
+        ),
+        (
+            vec![
+                kind("variables"),
+                (b't', "name", b"x"),
+                (b't', "type", b"int"),
+                (b't', "size", b"28"),
+                (b't', "preview", b"1"),
+            ],
+            json!({"variables": {"total": 1, "variables": [
+                {"name": "x", "type": "int", "size_bytes": 28, "preview": "1"}]}}),
         ),
         (vec![kind("done")], json!("done")),
     ]
@@ -335,11 +349,13 @@ fn a_request_that_is_too_long_says_so() {
     let code = RawText::from(vec![b'#'; REQUEST_CAP]);
     let request = Request {
         execution: 1,
-        code: &code,
-        name: "a",
-        directory: Path::new("/"),
-        args: &[],
-        memory: None,
+        work: Work::Execute(Code {
+            code: &code,
+            name: "a",
+            directory: Path::new("/"),
+            args: &[],
+            memory: None,
+        }),
     };
     let error = request.encode().unwrap_err().to_string();
     assert!(error.contains("at most 67108864 are allowed"), "{error}");

@@ -9,7 +9,7 @@ use super::{Field, framed, read};
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let key = prop_oneof![
         "(main|failed|name|message|traceback|line|errno|syntax|text/plain|image/png)",
-        "(display_id|metadata|chart|data|wait|execution)",
+        "(display_id|metadata|chart|data|wait|execution|type|size|preview|total)",
         "[a-z/]{0,12}",
     ];
     let value = prop_oneof![
@@ -18,7 +18,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     ];
     let field = ("[tbjx]", key, value);
     let frame = (
-        "(started|result|update|clear|error|done|zzz)",
+        "(started|result|update|clear|error|variables|done|zzz)",
         proptest::collection::vec(field, 0..6),
     )
         .prop_map(|(kind, fields)| {
@@ -62,7 +62,8 @@ proptest! {
                     serde_json::to_string(&item)
                 }
                 Frame::Error { error, .. } => serde_json::to_string(&error),
-                Frame::Started | Frame::Ending | Frame::Done | Frame::Clear { .. } | Frame::Unknown => return,
+                Frame::Variables(list) => serde_json::to_string(&list),
+                Frame::Started | Frame::Ending | Frame::Done { .. } | Frame::Clear { .. } | Frame::Unknown => return,
             };
             serde_json::from_str::<serde_json::Value>(&text.unwrap()).unwrap();
         });

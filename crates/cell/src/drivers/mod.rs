@@ -66,6 +66,8 @@ pub struct Driver {
     pub files: &'static [DriverFile],
     /// How the code reaches the interpreter.
     pub delivery: Delivery,
+    /// The driver for several executions in one interpreter, if it is another one.
+    pub(crate) lasting: Option<&'static Self>,
     /// The limit that the interpreter enforces on its own heap, if it does: then it
     /// can report the lack of memory, which a killed process cannot.
     pub(crate) heap: Option<Heap>,
@@ -104,6 +106,7 @@ const SCRIPT: Driver = Driver {
     flags: &[],
     files: &[],
     delivery: Delivery::File("/run/cellblock/main"),
+    lasting: None,
     heap: None,
     probes: &[],
     compiled: None,
@@ -300,6 +303,11 @@ impl Driver {
         files
     }
 
+    /// The driver that serves several executions in one interpreter, on a channel.
+    pub fn lasting(&'static self) -> &'static Self {
+        self.lasting.unwrap_or(self)
+    }
+
     /// Whether the program has a channel.
     pub const fn has_channel(&self) -> bool {
         matches!(self.delivery, Delivery::Channel)
@@ -365,6 +373,17 @@ mod tests {
             for path in paths {
                 assert!(Path::new(path).starts_with(DIRECTORY), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn every_language_can_keep_its_state() {
+        for driver in TABLE {
+            let lasting = driver.lasting();
+            assert!(lasting.has_channel(), "{}", driver.name);
+            assert_eq!(lasting.name, driver.name);
+            let mut paths = lasting.files.iter().map(|file| file.path);
+            assert!(paths.any(|path| Some(&path) == lasting.flags.last()));
         }
     }
 

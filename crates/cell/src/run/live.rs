@@ -16,7 +16,7 @@ use super::events::{EventEmitter, Events};
 use super::measures::CgroupFacts;
 use super::{CellStart, FilterPolicy, Resolved};
 use crate::drivers::Driver;
-use crate::drivers::frames::Request as DriverRequest;
+use crate::drivers::frames::{self, Request as DriverRequest};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Running};
 use crate::plan::Plan;
@@ -325,11 +325,13 @@ impl Facts<'_> {
         match (code, self.driver) {
             (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
                 execution,
-                code,
-                name,
-                directory: Path::new(crate::spec::WORKSPACE),
-                args,
-                memory: self.spec.limits.memory.map(|limit| limit.0),
+                work: frames::Work::Execute(frames::Code {
+                    code,
+                    name,
+                    directory: Path::new(crate::spec::WORKSPACE),
+                    args,
+                    memory: self.spec.limits.memory.map(|limit| limit.0),
+                }),
             }
             .encode(),
             _ => Ok(Vec::new()),

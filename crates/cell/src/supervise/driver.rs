@@ -9,7 +9,7 @@ use super::results::Results;
 use super::turn::Turn;
 use crate::drivers::frames::{Displayed, Frame, FrameReader};
 use crate::spec::Bytes;
-use record::CodeError;
+use record::{CodeError, Variables};
 use sys::process::monotonic_ns;
 
 /// What the driver reported of one execution; hostile input, capped.
@@ -25,8 +25,12 @@ pub(crate) struct DriverReport {
     pub(crate) is_syntax: bool,
     /// The interpreter ends by itself, and the execution with it.
     pub(crate) is_ending: bool,
+    /// The answer to a request to describe them.
+    pub(crate) variables: Option<Variables>,
     /// The code has ended.
     pub(crate) is_done: bool,
+    /// The exit status of its last command, for a shell that goes on.
+    pub(crate) status: Option<u8>,
     /// The channel carried something that is no frame.
     pub(crate) is_broken: bool,
     /// The channel ended within a frame.
@@ -79,7 +83,11 @@ impl DriverReport {
                 self.is_syntax = is_syntax;
             }
             Frame::Ending => self.is_ending = true,
-            Frame::Done => self.is_done = true,
+            Frame::Variables(list) => self.variables = Some(list),
+            Frame::Done { status } => {
+                self.is_done = true;
+                self.status = status;
+            }
             Frame::Unknown => {}
         }
     }

@@ -1,9 +1,10 @@
 //! Frames, built field by field as they arrive.
 
 use record::json::{Form, Json, length_in_json};
-use record::{CodeError, ResultItem};
+use record::{CodeError, ResultItem, Variables};
 
 use super::text::{Base64Encoder, JsonDecoder, JsonKind, TextDecoder};
+use super::variables;
 
 /// Bytes of the longest frame; a driver sends a few forms of 8 MiB at most.
 pub(super) const FRAME_CAP: usize = 64 << 20;
@@ -37,7 +38,7 @@ const DATA_CAP: usize = 2 << 20;
 /// Bytes of the JSON about a result's formats.
 const METADATA_CAP: usize = 64 << 10;
 /// Bytes of a name, a note or a number.
-const NAME_CAP: usize = 256;
+pub(super) const NAME_CAP: usize = 256;
 /// Bytes of an error's message.
 const MESSAGE_CAP: usize = 64 << 10;
 /// Lines of a traceback, the bytes of each, and of all.
@@ -71,8 +72,13 @@ pub enum Frame {
     },
     /// The interpreter ends by itself after this execution.
     Ending,
+    /// What variables there are.
+    Variables(Variables),
     /// The execution ended, with an exception or without.
-    Done,
+    Done {
+        /// The exit status of its last command, for a shell.
+        status: Option<u8>,
+    },
     /// Some other kind of frame, or an update without a name.
     Unknown,
 }
@@ -107,7 +113,7 @@ pub(super) enum Value {
 
 impl Value {
     /// At most this many of `length` bytes, as text.
-    fn text(length: usize, cap: usize) -> Self {
+    pub(super) fn text(length: usize, cap: usize) -> Self {
         Self::Text(TextDecoder::new(length.min(cap)))
     }
 
@@ -153,7 +159,11 @@ impl Message {
                 *wait |= key == b"wait";
                 Value::Ignored
             }
-            Some(Frame::Started | Frame::Ending | Frame::Done | Frame::Unknown) => Value::Ignored,
+            Some(Frame::Variables(list)) => variables::begin_field(list, key, length),
+            Some(Frame::Done { .. }) if key == b"status" => Value::text(length, NAME_CAP),
+            Some(Frame::Started | Frame::Ending | Frame::Done { .. } | Frame::Unknown) => {
+                Value::Ignored
+            }
         })
     }
 
@@ -181,6 +191,12 @@ impl Message {
             (Some(Frame::Error { error, .. }), Value::Text(text)) => {
                 end_error_field(error, key, text.finish().0);
             }
+            (Some(Frame::Done { status }), Value::Text(text)) => {
+                *status = text.finish().0.parse().ok();
+            }
+            (Some(Frame::Variables(list)), Value::Text(text)) => {
+                variables::end_field(list, key, text.finish().0);
+            }
             _ => {}
         }
         Ok(())
@@ -196,6 +212,7 @@ impl Message {
                 displayed.item.is_main_result = false;
             }
             Frame::Update(_) => frame = Frame::Unknown,
+            Frame::Variables(list) => variables::finish(list),
             _ => {}
         }
         Ok((self.execution.ok_or(Violation::Execution)?, frame))
@@ -215,7 +232,8 @@ impl Frame {
                 is_syntax: false,
             },
             "ending" => Self::Ending,
-            "done" => Self::Done,
+            "variables" => Self::Variables(Variables::default()),
+            "done" => Self::Done { status: None },
             _ => Self::Unknown,
         }
     }

@@ -4,6 +4,7 @@
 //! supervisor                              shim (in the cell)
 //!     │ ── request ─────────────────────► │  execution, code, name, directory, argument…, memory
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
+//!     │ ── SIGINT ──────────────────────► │  if the execution is to be interrupted
 //!     │ ◄───────── result, update, clear │  any number of times
 //!     │ ◄────────────────────────── error │  the code raised an exception
 //!     │ ◄───────────────────────── ending │  the interpreter will end by itself
@@ -13,6 +14,21 @@
 //! A shim can serve several requests, one after the other. Each request has the
 //! number of its execution, and each frame repeats the number of the execution that
 //! was running when the frame was written.
+//!
+//! A request with `work` = `describe` and `execution` alone executes no code: its
+//! frames are `started`, `variables` and `done`.
+//!
+//! # Interrupts
+//!
+//! The supervisor sends SIGINT to the program's process group once it has read `started`,
+//! and not after it has read `done`. From `started` on, the signal interrupts the
+//! execution, however early it arrives: the shim reports it as an `error`, `done` follows,
+//! and the state is kept. Before `started` and after `done`, the shim ignores it. A signal
+//! that comes while the execution ends has either effect, and none on the next one.
+//! What becomes of it while the code has a handler of its own is the code's matter.
+//! A request to describe can be interrupted, too.
+//!
+//! # Messages
 //!
 //! Either direction is a sequence of messages, and a message is a sequence of
 //! fields; numbers are big-endian:
@@ -34,7 +50,8 @@
 //! | `clear` | takes back everything displayed so far; with `wait`, once there is a new result |
 //! | `error` | `name`, `message`, `traceback` (one per line), `line`, `errno`, `syntax` if the code does not parse |
 //! | `ending` | |
-//! | `done` | |
+//! | `variables` | `total`: how many there are; of each: `name`, which comes first, `type`, `size` in bytes if it is cheaply known, `preview` |
+//! | `done` | `status`: the exit status of the last command, for a shell |
 //!
 //! Messages are plain fields and not JSON because most languages can write fields
 //! without loading a library: Python's `json` costs a third of its start-up time, and
@@ -49,6 +66,7 @@ mod json;
 mod message;
 mod reader;
 mod text;
+mod variables;
 
 pub use message::{Displayed, Frame, Violation};
 pub use reader::FrameReader;
@@ -63,11 +81,28 @@ use record::error::{Result, SetupError, Step};
 /// The largest request, in bytes.
 pub const REQUEST_CAP: usize = 64 << 20;
 
-/// What a shim is to execute.
+/// What a shim is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The number of this execution, which each of its frames repeats.
+    /// The number of this execution, which each of its frames repeats. What executes no
+    /// code has a number, too.
     pub execution: u64,
+    /// What to do.
+    pub work: Work<'a>,
+}
+
+/// The work of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    /// Executes code.
+    Execute(Code<'a>),
+    /// Lists the variables.
+    Describe,
+}
+
+/// Code to execute, and what goes with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'a> {
     /// The code.
     pub code: &'a RawText,
     /// The name of the code in tracebacks.
@@ -86,8 +121,6 @@ impl Request<'_> {
     /// # Errors
     /// It would exceed [`REQUEST_CAP`].
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let directory: &OsStr = self.directory.as_ref();
-        let execution = self.execution.to_string();
         let mut message = vec![0; 4];
         let mut add = |key: &str, value: &[u8]| {
             // Longer values exceed the cap, so their length does not matter.
@@ -97,15 +130,21 @@ impl Request<'_> {
             message.extend(key.as_bytes());
             message.extend(value);
         };
-        add("execution", execution.as_bytes());
-        add("code", self.code.as_bytes());
-        add("name", self.name.as_bytes());
-        add("directory", directory.as_bytes());
-        for argument in self.args {
-            add("argument", argument.as_bytes());
-        }
-        if let Some(limit) = self.memory {
-            add("memory", limit.to_string().as_bytes());
+        add("execution", self.execution.to_string().as_bytes());
+        match self.work {
+            Work::Describe => add("work", b"describe"),
+            Work::Execute(code) => {
+                let directory: &OsStr = code.directory.as_ref();
+                add("code", code.code.as_bytes());
+                add("name", code.name.as_bytes());
+                add("directory", directory.as_bytes());
+                for argument in code.args {
+                    add("argument", argument.as_bytes());
+                }
+                if let Some(limit) = code.memory {
+                    add("memory", limit.to_string().as_bytes());
+                }
+            }
         }
         let length = message.len() - 4;
         if length > REQUEST_CAP {

@@ -149,8 +149,10 @@ function valueOf(session, description) {
 
 /** Evaluates the code as V8's console does: declarations stay for later executions,
  * which may repeat them, and await works. */
-function evaluateInConsole(code, { file, declaresAtEnd }, { end, fail }) {
+function evaluateInConsole(code, execution, { end, fail }) {
+  const { file, declaresAtEnd } = execution;
   const session = new Session();
+  execution.session = session;
   session.connect();
   if (/\b(?:import|export)\b/.test(code)) code = withoutModule(session, code);
   if (/\}\s*$/.test(code)) code = withLiteral(code);

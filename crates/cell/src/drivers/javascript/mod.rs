@@ -40,6 +40,15 @@
 //! found by trying, from the end on, which piece parses, and whether the code
 //! before it does. Patterns are applied only at such a place.
 //!
+//! # Interrupts
+//!
+//! SIGINT ends code that runs, by the watchdog that Node has for its REPL, and an `await`
+//! at the top level that waits for something. What the code has begun (timers, requests)
+//! may go on. Code that runs without end *after* such an `await`, or in a callback,
+//! cannot be stopped; Node's own REPL cannot do it either, since Node does not survive the end
+//! of a callback in its midst. A listener of the program's own for SIGINT takes the
+//! driver's place.
+//!
 //! # The channel
 //!
 //! Node cannot hide the channel's descriptors from the program: child processes do not
@@ -74,8 +83,8 @@ macro_rules! driver {
     };
     ($start:literal) => {
         driver!(
-            $start: "console.cjs" "errors.cjs" "evaluate.cjs" "protocol.cjs" "results.cjs"
-                "session.cjs" "stack.cjs" "statements.cjs" "types.cjs"
+            $start: "console.cjs" "describe.cjs" "errors.cjs" "evaluate.cjs" "interrupts.cjs"
+                "protocol.cjs" "results.cjs" "session.cjs" "stack.cjs" "statements.cjs" "types.cjs"
         )
     };
 }

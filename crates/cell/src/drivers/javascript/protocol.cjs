@@ -3,11 +3,29 @@
 'use strict';
 const { Buffer } = require('node:buffer');
 const { fstatSync, readSync, writeSync } = require('node:fs');
+const process = require('node:process');
 
 const identity = (descriptor) => {
   const { dev, ino } = fstatSync(descriptor);
   return `${dev}:${ino}`;
 };
+
+/** Writes bytes; returns how many. An interrupt ends code at its next call or turn of a
+ * loop, and writeSync() of Node makes further calls: nobody would know how much of a
+ * frame is written. What it calls itself makes none. */
+function writer() {
+  try {
+    const { writeBuffer } = process.binding('fs');
+    // Up to Node 20, errors are not thrown.
+    const takesContext = String(writeSync).includes('ctx');
+    return (descriptor, bytes, at) => {
+      if (!takesContext) return writeBuffer(descriptor, bytes, at, bytes.length - at, null);
+      return writeBuffer(descriptor, bytes, at, bytes.length - at, null, undefined, {});
+    };
+  } catch {
+    return writeSync;
+  }
+}
 
 class Channel {
   constructor(descriptor) {
@@ -16,6 +34,9 @@ class Channel {
     // A program may close these descriptors, and open something else in their place.
     this.identities = new Map([this.requests, this.frames].map((each) => [each, identity(each)]));
     this.execution = '1';
+    this.write = writer();
+    this.left = undefined; // of a frame that an interrupt has cut
+    this.at = 0;
   }
 
   /** The next request, each key with its values; undefined at the end. */
@@ -40,7 +61,7 @@ class Channel {
     try {
       if (identity(this.requests) !== this.identities.get(this.requests)) return undefined;
       for (let at = 0; at < length; ) {
-        const count = readSync(this.requests, bytes, at, length - at, null);
+        const count = this.readSome(bytes, at);
         if (count === 0) return undefined;
         at += count;
       }
@@ -48,6 +69,17 @@ class Channel {
       return undefined; // The program closed the channel: there are no more requests.
     }
     return bytes;
+  }
+
+  /** Reads once, whatever signals come meanwhile. */
+  readSome(bytes, at) {
+    for (;;) {
+      try {
+        return readSync(this.requests, bytes, at, bytes.length - at, null);
+      } catch (error) {
+        if (error.code !== 'EINTR') throw error;
+      }
+    }
   }
 
   /** Writes a frame; its fields are [type, key, value]. */
@@ -65,12 +97,26 @@ class Channel {
       frame.set(value, at + 6 + key.length);
       at += 6 + key.length + value.length;
     }
+    this.finish();
+    this.at = 0;
+    this.left = frame;
+    this.finish();
+  }
+
+  /** Writes what is left of a frame. */
+  finish() {
     try {
-      if (identity(this.frames) !== this.identities.get(this.frames)) return;
-      for (let at = 0; at < frame.length; ) at += writeSync(this.frames, frame, at);
+      if (!this.left || identity(this.frames) !== this.identities.get(this.frames)) return;
+      const { write, frames, left } = this;
+      while (this.at < left.length) {
+        const count = write(frames, left, this.at);
+        if (!(count > 0)) break;
+        this.at += count;
+      }
     } catch {
       // The program closed the channel: it goes on without.
     }
+    this.left = undefined;
   }
 }
 

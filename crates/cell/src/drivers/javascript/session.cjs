@@ -5,6 +5,7 @@ const path = require('node:path');
 const process = require('node:process');
 const { Channel } = require('./protocol.cjs');
 const { evaluate } = require('./evaluate.cjs');
+const { Interrupts, interruption } = require('./interrupts.cjs');
 
 class Session {
   constructor(convert) {
@@ -13,11 +14,14 @@ class Session {
     this.execution = undefined; // the one whose code runs
     this.last = undefined; // that one, or the one before
     this.status = 0; // of the process, as far as its executions decide
+    this.interrupts = new Interrupts();
+    this.isInRegion = false;
+    this.atStart = undefined; // the names of globals before the first execution
   }
 
   serve() {
-    const request = this.channel.receive();
-    if (!request) throw new Error('cellblock: there is no request');
+    const request = this.next();
+    if (!request) return;
     this.disguise(request);
     ignoreOwnWarnings();
     process.on('uncaughtException', (error) => {
@@ -31,40 +35,114 @@ class Session {
       this.fail(error, undefined, 13);
     });
     // The program called process.exit().
-    process.on('exit', () => this.execution && this.channel.send('done'));
+    process.on('exit', () => {
+      if (!this.execution) return;
+      this.channel.send('ending');
+      this.channel.send('done');
+    });
+    this.atStart = new Set(Object.getOwnPropertyNames(globalThis));
     this.execute(request);
+  }
+
+  /** The next request to execute something; undefined at the end. */
+  next() {
+    for (;;) {
+      const request = this.channel.receive();
+      if (request?.work?.[0].latin1Slice() !== 'describe') return request;
+      this.describe();
+    }
   }
 
   execute(request) {
     const text = (key) => request[key][0].utf8Slice();
-    const name = this.channel.execution === '1' ? text('name') : `${text('name')}[${this.channel.execution}]`;
+    const name = this.last ? `${text('name')}[${this.channel.execution}]` : text('name');
     const execution = {
       file: path.resolve(text('directory'), name),
       source: text('code').replace(/^\uFEFF/, ''),
+      isOver: false,
     };
     this.execution = execution;
     this.last = execution;
     this.status = 0;
     process.argv.splice(2, Infinity, ...(request.argument ?? []).map(String));
-    this.channel.send('started');
+    this.attempt(() => {
+      this.channel.send('started');
+      this.begin(execution);
+    });
+  }
+
+  begin(execution) {
     let code;
     try {
       code = this.convert(execution.source.replace(/^#!/, '//'), execution);
     } catch (error) {
       return this.fail(error, error.place ?? {});
     }
+    const isCurrent = () => this.execution === execution && !execution.isOver;
     evaluate(code, execution, {
       end: (value) => {
-        if (value !== undefined) this.results().show(value, true);
-        this.conclude(execution);
+        if (!isCurrent()) return;
+        this.attempt(() => {
+          if (value !== undefined) this.results().show(value, true);
+          execution.isOver = true;
+        });
       },
       fail: (error, place) => {
-        if (place) this.fail(error, place);
-        // What Node does with an error that nothing caught.
-        else process.emit('uncaughtException', error, 'uncaughtException');
-        this.conclude(execution);
+        if (!isCurrent()) return;
+        this.attempt(() => {
+          if (place) this.fail(error, place);
+          // What Node does with an error that nothing caught.
+          else process.emit('uncaughtException', error, 'uncaughtException');
+          execution.isOver = true;
+        });
       },
     });
+  }
+
+  /** Calls a part of the execution that SIGINT can end, and then waits for the next one
+   * if it is over. */
+  attempt(action) {
+    if (this.isInRegion) return action();
+    const { execution } = this;
+    this.isInRegion = true;
+    let isInterrupted;
+    try {
+      isInterrupted = this.interrupts.region(action);
+    } finally {
+      this.isInRegion = false;
+      this.channel.finish();
+    }
+    if (execution.isOver) this.conclude();
+    else if (isInterrupted) this.interrupt();
+    else this.interrupts.wait(() => this.interrupt());
+  }
+
+  /** Ends an execution that SIGINT has stopped. What it waits for may go on. */
+  interrupt() {
+    const { execution } = this;
+    try {
+      execution.session?.disconnect();
+    } catch {
+      // It is closed already.
+    }
+    const { ErrorReport } = require('./errors.cjs');
+    new ErrorReport(execution, interruption()).send(this.channel);
+    this.status = 130;
+    this.conclude();
+  }
+
+  /** Lists the variables; if that is interrupted, those that it has come to. */
+  describe() {
+    this.channel.send('started');
+    const fields = [];
+    try {
+      if (this.atStart) this.interrupts.region(() => require('./describe.cjs').describe(this.atStart, fields));
+    } catch {
+      // The list is shorter.
+    }
+    this.channel.send('variables', fields);
+    this.interrupts.stop();
+    this.channel.send('done');
   }
 
   results() {
@@ -73,21 +151,27 @@ class Session {
   }
 
   fail(error, place, status = 1) {
-    const { ErrorReport } = require('./errors.cjs');
-    new ErrorReport(this.last, error, place).send(this.channel);
-    this.status = status;
-    if (this.execution) this.conclude(this.execution);
-    else process.exit(1); // Nothing but the event loop was left.
+    const { execution } = this;
+    const report = () => {
+      const { ErrorReport } = require('./errors.cjs');
+      new ErrorReport(this.last, error, place).send(this.channel);
+      this.status = status;
+      if (execution) execution.isOver = true;
+    };
+    if (execution) return this.attempt(report);
+    report();
+    process.exit(1); // Nothing but the event loop was left.
   }
 
-  /** Ends an execution, and waits for the next one. Meanwhile, the event loop rests. */
-  conclude(execution) {
-    if (this.execution !== execution) return;
+  /** Ends the execution, and waits for the next one. Meanwhile, the event loop rests. */
+  conclude() {
     this.execution = undefined;
+    this.interrupts.stop();
     this.channel.send('done');
-    const request = this.channel.receive();
+    const request = this.next();
     if (request) setImmediate(() => this.execute(request));
     else if (this.status !== 0) process.exit(this.status);
+    else this.interrupts.end();
   }
 
   /** Makes the process look as if Node had been started with the user's file. */

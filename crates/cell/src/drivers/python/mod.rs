@@ -41,6 +41,19 @@
 //! single run needs its status. From the second execution on, the code is called
 //! `main.py[2]` in tracebacks, so that functions of earlier ones keep their lines.
 //!
+//! # Interrupts
+//!
+//! SIGINT raises `KeyboardInterrupt` where an execution is at work: in its code, in the
+//! reprs of its results, in its figures. The handler looks at the frames below it and lets
+//! the driver's own work be; a frame that is being written is finished first. A handler
+//! that the code itself sets is in force during executions only.
+//!
+//! # Variables
+//!
+//! They are described without running code of theirs: types come from `type`'s own
+//! descriptors, sizes and previews from methods written in C. The exceptions are frames and
+//! series of pandas and polars, whose shape and memory their packages tell.
+//!
 //! # The modules
 //!
 //! Python compiles the driver at every start, so it loads only what every execution
@@ -53,6 +66,7 @@
 //! |---|---|
 //! | `protocol` reads requests and writes frames | at once |
 //! | `session`, `source` execute code | at once |
+//! | `interrupts` decides what SIGINT interrupts | at once |
 //! | `results` | a value is shown |
 //! | `rich` | a value has more forms than its repr |
 //! | `display` | `display()` has options; updates and clears |
@@ -60,6 +74,7 @@
 //! | `hooks` | IPython, matplotlib, PIL or plotly is imported |
 //! | `figures` | pyplot is imported, or a figure shown |
 //! | `ipython` | IPython is imported and not installed |
+//! | `describe` | the variables are to be described |
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
 //!
@@ -87,8 +102,8 @@ macro_rules! modules {
 const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
     content: modules!(
-        "display" "errors" "eventloop" "figures" "hooks" "ipython" "protocol" "results"
-        "rich" "session" "source" "tables" "tracebacks"
+        "describe" "display" "errors" "eventloop" "figures" "hooks" "interrupts" "ipython"
+        "protocol" "results" "rich" "session" "source" "tables" "tracebacks"
     ),
 };
 

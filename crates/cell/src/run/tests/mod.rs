@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, fstat};
 
 use super::{fallback_warning, hold_limits, resolve_on};
 use crate::child::Content;
-use crate::drivers::frames::Request as DriverRequest;
+use crate::drivers::frames::{Code, Request as DriverRequest, Work};
 use crate::launch::Launch;
 use crate::launch::tests::alone;
 use crate::plan::{Fallback, Plan};
@@ -90,11 +90,13 @@ fn start(plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
 fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>, Box<dyn Error>> {
     let message = DriverRequest {
         execution,
-        code: &code.into(),
-        name: "code",
-        directory: Path::new("/workspace"),
-        args: &[],
-        memory: None,
+        work: Work::Execute(Code {
+            code: &code.into(),
+            name: "code",
+            directory: Path::new("/workspace"),
+            args: &[],
+            memory: None,
+        }),
     };
     Ok(Request {
         execution,

@@ -9,14 +9,14 @@ from .protocol import TEXT, text
 MESSAGE = 64 << 10
 
 
-def report(kind, value, trace, source, is_parsed, excepthook):
+def report(kind, value, trace, source, excepthook):
     """Reports an exception; the status that the process would end with."""
     trace = user_frames(trace, source)
     # Without memory even for a traceback, Python chains another one.
     while not trace and kind is MemoryError and type(value.__context__) is kind:
         value = value.__context__
         trace = user_frames(value.__traceback__, source)
-    is_syntax = not is_parsed and issubclass(kind, SyntaxError)
+    is_syntax = not source.is_parsed and issubclass(kind, SyntaxError)
     fields = brief(kind, value, trace, source, is_syntax)
     try:
         from . import tracebacks
@@ -65,6 +65,8 @@ def brief(kind, value, trace, source, is_syntax):
 def clipped(value, limit):
     try:
         return text(str(value), limit)
+    except KeyboardInterrupt:
+        raise  # it would not end
     except BaseException as error:
         return ("<unprintable: str() raised %s>" % type(error).__name__).encode()
 

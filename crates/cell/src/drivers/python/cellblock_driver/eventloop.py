@@ -1,10 +1,12 @@
 """Code with `await` at its top level."""
 
 import asyncio
+import contextvars
 
 from .source import is_coroutine
 
 runner = None
+context = contextvars.copy_context()  # what one execution sets, the next one sees
 
 
 def run(codes, scope):
@@ -21,7 +23,18 @@ def run(codes, scope):
     if not hasattr(asyncio, "Runner"):  # before Python 3.11: no task outlives its execution
         return asyncio.run(evaluate())
     runner = runner or asyncio.Runner()
-    return runner.run(evaluate())
+    loop = runner.get_loop()
+    task = loop.create_task(evaluate(), context=context)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        # An interrupt may have come while others ran; the code does not go on later.
+        if not task.done():
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task]))
+        if not task.cancelled():
+            task.exception()  # which is reported already
+        raise
 
 
 def close():

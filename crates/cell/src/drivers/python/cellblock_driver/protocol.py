@@ -27,9 +27,10 @@ class Request:
             key = str(body[at + 6 : middle], "ascii")
             self.fields.setdefault(key, []).append(bytes(body[middle:end]))
             at = end
-        self.code = self.fields["code"][0]
-        self.name = self._strings("name")[0]
-        self.directory = self._strings("directory")[0]
+        self.work = self.fields.get("work", [b"execute"])[0]
+        self.code = self.fields.get("code", [b""])[0]
+        self.name = "".join(self._strings("name"))
+        self.directory = "".join(self._strings("directory"))
         self.arguments = self._strings("argument")
         self.execution = self.fields["execution"][0]
 
@@ -105,10 +106,16 @@ class Channel:
             key = key.encode()
             parts += (form, len(key).to_bytes(1, "big"), len(value).to_bytes(4, "big"), key, value)
         length = sum(map(len, parts)).to_bytes(4, "big")
-        self.queue.append(memoryview(b"".join([length, *parts])))
+        is_sent = self.write(memoryview(b"".join([length, *parts])), kind == "done")
+        if interrupts:
+            interrupts.end_whole()
+        return is_sent
+
+    def write(self, frame, is_last):
+        self.queue.append(frame)
         # The thread that holds the lock sends for all: waiting for it would deadlock
         # in a signal handler that displays something. Only the last frame waits.
-        while self.queue and self.lock.acquire(True, 5 if kind == "done" else 0):
+        while self.queue and self.lock.acquire(True, 5 if is_last else 0):
             try:
                 while self.queue:
                     self.queue[0] = self.queue[0][write(self.frames.number, self.queue[0]) :]
@@ -122,4 +129,4 @@ class Channel:
         return True
 
 
-channel = None  # the session opens it
+channel = interrupts = None  # the session makes them

@@ -3,10 +3,10 @@
 import builtins
 import os
 import sys
-from _signal import SIG_IGN, SIGINT, signal  # `signal` itself takes a millisecond to import
 from sys import exc_info
 
 from . import protocol
+from .interrupts import Interrupts
 from .source import Source, is_coroutine
 
 before_done = []  # functions that show what the code has left open
@@ -21,6 +21,8 @@ class Session:
         self.event_loop = None
         self.reserve = None
         self.excepthook = sys.excepthook
+        regions = self.perform, self.finish, self.report, self.list_variables
+        self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
         builtins.display = display
         if sys.stdout is not None:
             sys.stdout.reconfigure(line_buffering=True)
@@ -29,25 +31,19 @@ class Session:
         """Serves requests until the channel ends or the code calls `sys.exit`. The
         process then ends as any Python process does."""
         try:
-            for request in self.requests():
-                self.execute(request)
+            while True:
+                request = self.channel.receive()
+                if request is None:
+                    break
+                self.interrupts.forget()
+                self.describe() if request.work == b"describe" else self.execute(request)
         finally:
+            self.interrupts.end()
             if self.event_loop:
                 self.event_loop.close()
             self.main = None  # as in plain Python, garbage collection may take it
         if self.status:
             raise SystemExit(self.status)
-
-    def requests(self):
-        while True:
-            # Between two executions, there is nothing to interrupt.
-            handler = signal(SIGINT, SIG_IGN)
-            request = self.channel.receive()
-            if handler is not None:
-                signal(SIGINT, handler)
-            if request is None:
-                return
-            yield request
 
     def execute(self, request):
         source = self.enter(request)
@@ -56,27 +52,61 @@ class Session:
         # MemoryError.
         self.reserve = bytes(4 << 20)
         self.channel.send("started")
-        is_parsed = False
         try:
-            codes = source.compile()
-            is_parsed = True
-            value = self.evaluate(codes)
+            self.attempt(source, self.perform)
+        finally:
+            self.attempt(source, self.finish)
+            if exc_info()[0] is SystemExit:
+                self.channel.send("ending")
+            self.channel.send("done")
+
+    def attempt(self, source, region):
+        """Calls a function that the program may fail in; reports how it fails."""
+        try:
+            region(source)
+        except SystemExit:
+            raise
+        except BaseException:
+            self.interrupts.leave()
+            self.reserve = None
+            try:
+                self.report(source)
+            except BaseException:
+                self.status = 130
+                self.channel.send("error", (protocol.TEXT, "name", b"KeyboardInterrupt"))
+
+    def perform(self, source):
+        try:
+            self.interrupts.enter()
+            value = self.evaluate(source.compile())
             if value is not None:
                 from . import results
 
                 results.show(value, main=True)
-        except SystemExit:
-            raise
-        except BaseException:
-            self.reserve = None
-            from . import errors
-
-            self.status = errors.report(*exc_info(), source, is_parsed, self.excepthook)
         finally:
-            self.finish()
-            if exc_info()[0] is SystemExit:
-                self.channel.send("ending")
-            self.channel.send("done")
+            self.interrupts.leave()
+
+    def report(self, source):
+        from . import errors
+
+        self.status = errors.report(*exc_info(), source, self.excepthook)
+
+    def describe(self):
+        """Lists the variables; if it is interrupted, those that it has come to."""
+        self.channel.send("started")
+        fields = []
+        try:
+            self.list_variables(fields)
+        except BaseException:
+            pass
+        self.channel.send("variables", *fields)
+        self.channel.send("done")
+
+    def list_variables(self, fields):
+        from .describe import describe
+
+        if self.main is not None:
+            describe(vars(self.main), fields)
 
     def enter(self, request):
         """Makes the process look as if Python had been started with this code."""
@@ -111,7 +141,7 @@ class Session:
             value = eval(code, scope)
         return value
 
-    def finish(self):
+    def finish(self, source):
         """Brings out what an execution has shown, drawn and printed."""
         for function in before_done:
             function()

@@ -14,10 +14,16 @@ def is_coroutine(code):
 class Source:
     def __init__(self, code, name):
         self.code, self.name = code, name
+        self.is_parsed = False
 
     def compile(self):
         """Code objects to evaluate in turn. The last one is an expression's if the
         code ends in one that no semicolon silences, as in Jupyter."""
+        codes = self._compile()
+        self.is_parsed = True
+        return codes
+
+    def _compile(self):
         tree = compile(self.code, self.name, "exec", TOP_LEVEL_AWAIT | ONLY_AST, True)
         last = tree.body[-1] if tree.body else None
         if type(last).__name__ != "Expr" or self._semicolon_follows(last):
