@@ -12,7 +12,7 @@ _cellblock_execution=1
 _cellblock_is_running=
 _cellblock_is_pending=
 _cellblock_status=0
-_cellblock_trap='trap - INT'
+_cellblock_trap='trap _cellblock_interrupt INT'
 _cellblock_code=
 
 # Reads that many bytes into a variable; NUL, which no variable can hold, is left out.
@@ -75,13 +75,21 @@ _cellblock_say() {
     printf "$size$fields" "${values[@]}" 2>/dev/null >&201
 }
 
+# Returns to the top level. By itself, Bash forgets an interrupt that comes while a
+# command ends well.
+_cellblock_interrupt() {
+    trap - INT
+    kill -INT $$
+    : # before this one, the signal takes effect
+}
+
 # Ends an execution: the program's handler rests.
 _cellblock_end() {
     _cellblock_status=$?
     { trap -p INT; printf '\0'; } >&203
     trap '' INT
     IFS= read -r -d '' -u 203 _cellblock_trap
-    : "${_cellblock_trap:=trap - INT}"
+    : "${_cellblock_trap:=trap - INT}" # what the program has made of it
     _cellblock_is_running=
     _cellblock_say done status "$_cellblock_status"
 }
