@@ -232,3 +232,37 @@ declare -n ref='arr[$(touch ran)]'; printf -v long %01000d 5; f() { :; }";
     );
     assert!(!bash.workspace().join("ran").exists());
 }
+
+#[test]
+fn r_values_have_previews() {
+    let Some(r) = other("r") else { return };
+    let code = "
+df <- data.frame(a = 1:3, b = letters[1:3]); li <- list(a = 1, b = list('x'), 3)
+v <- 1:100; fa <- factor(c('u', 'v')); m <- matrix(1:4, 2); s <- 'a\\nb'; nul <- NULL
+h <- structure(list(), class = 'evil')
+length.evil <- print.evil <- format.evil <- function(x, ...) repeat NULL
+makeActiveBinding('ab', function() repeat NULL, globalenv()); assign('odd\\033[2J', 1)";
+    check(
+        &r,
+        code,
+        &[
+            ("df", "data.frame", "3 × 2: a, b"),
+            ("li", "list", "list(a = 1, b = list(\"x\"), 3)"),
+            (
+                "v",
+                "integer",
+                "integer[100] 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, …",
+            ),
+            ("fa", "factor", "factor: character[2] \"u\", \"v\""),
+            ("m", "matrix", "integer[2 × 2] 1, 2, 3, 4"),
+            ("s", "character", "\"a\\nb\""),
+            ("nul", "NULL", "NULL"),
+            ("h", "evil", "evil: list()"),
+            ("length.evil", "function", "function(x, ...)"),
+            ("print.evil", "function", "function(x, ...)"),
+            ("format.evil", "function", "function(x, ...)"),
+            ("ab", "active binding", ""),
+            ("odd\u{1b}[2J", "double", "1"),
+        ],
+    );
+}

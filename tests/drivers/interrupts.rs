@@ -3,7 +3,7 @@
 use crate::harness::{Bench, lasting_bash, other, python};
 use crate::live::Live;
 
-/// What a language's code is, and what its interrupt is called.
+/// The code of a language.
 struct Language<'a> {
     /// Gives 7 a name.
     set: &'a str,
@@ -11,6 +11,9 @@ struct Language<'a> {
     get: &'a str,
     /// Codes that never end, each after it has made the file `sign`.
     endless: &'a [&'a str],
+    /// How the value is shown.
+    shown: &'a str,
+    /// What an interrupt is called.
     error: &'a str,
 }
 
@@ -22,7 +25,11 @@ fn check(bench: &Bench, language: &Language<'_>) {
         assert_eq!(ended.outcome(), Err(language.error), "{code}");
         // Between executions it has no effect.
         live.interrupt();
-        assert_eq!(live.ok(language.get).outcome(), Ok(Some("7")), "{code}");
+        assert_eq!(
+            live.ok(language.get).outcome(),
+            Ok(Some(language.shown)),
+            "{code}"
+        );
     }
 }
 
@@ -43,13 +50,13 @@ fn check_edges(bench: &Bench, language: &Language<'_>, rounds: usize) {
         let ended = live.ended();
         let outcome = ended.outcome();
         assert!(
-            outcome == Ok(Some("7")) || outcome == Err(language.error),
+            outcome == Ok(Some(language.shown)) || outcome == Err(language.error),
             "{ended:?}"
         );
         if round % 2 == 0 {
             live.interrupt(); // after it ended
         }
-        assert_eq!(live.ok(language.get).outcome(), Ok(Some("7")));
+        assert_eq!(live.ok(language.get).outcome(), Ok(Some(language.shown)));
     }
     assert_eq!(live.end().0.code(), Some(0));
 }
@@ -70,6 +77,7 @@ const PYTHON: Language<'_> = Language {
         "open('sign', 'w')\nwhile True: display(1)",
         "open('sign', 'w')\nwhile True: print(1)",
     ],
+    shown: "7",
     error: "KeyboardInterrupt",
 };
 
@@ -112,6 +120,7 @@ const JAVASCRIPT: Language<'_> = Language {
         "({ [Symbol.for('nodejs.util.inspect.custom')]() { require('fs').writeFileSync('sign', ''); for (;;); } })",
         "throw { get name() { require('fs').writeFileSync('sign', ''); for (;;); }, __proto__: Error.prototype }",
     ],
+    shown: "7",
     error: "Interrupted",
 };
 
@@ -180,4 +189,29 @@ fn bash_is_interrupted_or_ends() {
     let (status, output) = live.end();
     assert_eq!(status.code(), Some(0));
     assert_eq!(output[0].matches("next").count(), 100);
+}
+
+const R: Language<'_> = Language {
+    set: "x <- 7",
+    get: "x",
+    endless: &[
+        "invisible(file.create('sign')); repeat {}",
+        "invisible(file.create('sign')); Sys.sleep(1000)",
+        "print.endless <- function(x, ...) { file.create('sign'); repeat NULL }; structure(1, class = 'endless')",
+        "f <- function(n) if (n > 0) f(n - 1) else { file.create('sign'); repeat NULL }; f(10)",
+    ],
+    shown: "[1] 7",
+    error: "interrupt",
+};
+
+#[test]
+fn r_is_interrupted_wherever_it_is() {
+    let Some(r) = other("r") else { return };
+    check(&r, &R);
+}
+
+#[test]
+fn r_is_interrupted_or_ends() {
+    let Some(r) = other("r") else { return };
+    check_edges(&r, &R, 30);
 }

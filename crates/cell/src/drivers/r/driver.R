@@ -7,7 +7,7 @@ local({
   level <- compile(0L)
   driver <- list2env(list(compile = compile, level = level), parent = baseenv())
   directory <- dirname(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1]))
-  for (name in c("protocol.R", "results.R", "plots.R", "errors.R", "session.R")) {
+  for (name in c("protocol.R", "interrupts.R", "describe.R", "results.R", "plots.R", "errors.R", "session.R")) {
     eval(parse(file.path(directory, name), keep.source = FALSE), driver)
   }
   driver$serve()

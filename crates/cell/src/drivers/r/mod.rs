@@ -17,6 +17,12 @@
 //!   exit status 1. `quit(status =)` is plain R's, and so is `.Last`.
 //! * `commandArgs()` has the caller's arguments.
 //!
+//! # Interrupts and variables
+//!
+//! R itself holds SIGINT back outside of the code; there it raises R's condition
+//! `interrupt`. Variables are described by their internal values: no method of a class is
+//! called. Only the value of a promise (`delayedAssign`) is computed.
+//!
 //! # The channel
 //!
 //! R reads and writes files by name, and `/proc/self/fd` names the channel's two
@@ -51,7 +57,9 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &["--vanilla", MAIN.path],
     files: &[
         MAIN,
+        file!("describe.R"),
         file!("errors.R"),
+        file!("interrupts.R"),
         file!("plots.R"),
         file!("protocol.R"),
         file!("results.R"),

@@ -52,7 +52,8 @@ on_warning <- function(w) {
 run <- function(steps) {
   step <- 0
   calls <- list()
-  tryCatch({
+  ended_well <- FALSE
+  interrupt <- interruptible(ended_well <- tryCatch({
     withCallingHandlers(
       for (step in seq_along(steps)) {
         value <- evaluate(steps[[step]])
@@ -67,7 +68,13 @@ run <- function(steps) {
     close_devices()
     fail(e, calls, attr(steps, "srcref")[[step]])
     FALSE
-  })
+  }))
+  if (is.null(interrupt)) return(ended_well)
+  compile(0L)
+  close_devices()
+  line <- if (step > 0) attr(steps, "srcref")[[step]][1]
+  report("interrupt", "the execution was interrupted", "Interrupted", line)
+  FALSE
 }
 
 # Makes the process look as if R had been started with the user's file.
@@ -89,7 +96,6 @@ arguments <- character(0)
 # Whether it ended without an error.
 execute <- function(request) {
   first <- is.null(name)
-  if (!is.null(request$execution)) execution <<- text_of(request$execution[[1]])
   name <<- text_of(request$name[[1]])
   arguments <<- vapply(request$argument, text_of, "")
   if (first) disguise() else name <<- sprintf("%s[%s]", name, execution)
@@ -98,6 +104,7 @@ execute <- function(request) {
     limit <- as.numeric(text_of(request$memory[[1]])) / 2^20
     mem.maxVSize(max(64, limit - 80))
   }
+  forget_interrupts()
   say("started")
   steps <- parsed(text_of(request$code[[1]]))
   ended_well <- !is.null(steps) && run(steps)
@@ -109,6 +116,12 @@ execute <- function(request) {
 
 serve <- function() {
   ended_well <- TRUE
-  while (!is.null(request <- receive())) ended_well <- execute(request)
+  hold(TRUE)
+  while (!is.null(request <- receive())) {
+    if (!is.null(request$execution)) execution <<- text_of(request$execution[[1]])
+    if (identical(request$work, list(charToRaw("describe")))) describe()
+    else ended_well <- execute(request)
+  }
+  hold(FALSE)
   if (!ended_well) quit("no", 1, runLast = TRUE)
 }
