@@ -10,6 +10,7 @@ mod bare;
 pub mod beneath;
 pub mod cgroup;
 pub mod clone;
+pub mod destination;
 pub mod inherited;
 pub mod landlock;
 mod lock;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::{load, load_for};
 pub use partial::Partial;
-pub use request::{RemoteRequest, Trust};
+pub use request::{RemoteFile, RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
 pub use units::Bytes;
 

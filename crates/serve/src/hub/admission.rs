@@ -1,0 +1,273 @@
+//! Which call gets a cell: clients take turns, and a call waits or is refused when all
+//! cells are in use.
+
+use std::time::{Duration, Instant};
+
+use cell::server::{Execute, Open};
+
+use super::Hub;
+use super::client::Caller;
+use super::contexts::Creation;
+use super::requests::Request;
+use super::session::{Kind, Session, Work};
+use crate::protocol::{Code, Failure, Run, Start};
+
+/// A call that waits for a cell.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) caller: Caller,
+    pub(super) since: Instant,
+    memory: u64,
+    request: Request,
+    what: What,
+}
+
+/// What a cell is needed for.
+#[derive(Debug)]
+enum What {
+    Run { events: bool },
+    Context(Creation),
+}
+
+impl Hub {
+    /// `run`
+    pub(super) fn run(&mut self, caller: &Caller, params: Run) -> Result<(), Failure> {
+        let request = Request::read(params.request)?;
+        let events = params.events;
+        self.enqueue(caller, request, What::Run { events })
+    }
+
+    /// The second half of `context.create`.
+    pub(super) fn enqueue_context(
+        &mut self,
+        caller: &Caller,
+        request: Request,
+        creation: Creation,
+    ) -> Result<(), Failure> {
+        self.enqueue(caller, request, What::Context(creation))
+    }
+
+    fn enqueue(&mut self, caller: &Caller, request: Request, what: What) -> Result<(), Failure> {
+        self.refuse_while_draining()?;
+        // A pooled cell gets them one by one.
+        request.file_orders()?;
+        let memory = request.memory(self.settings.cell_memory);
+        if let Some(most) = self.settings.max_memory.filter(|most| memory > *most) {
+            let message =
+                format!("the memory limit of {memory} bytes is more than the server's {most}");
+            return Err(Failure::new(Code::BadParams, message).hint("set limits.memory"));
+        }
+        let pending = Pending {
+            caller: caller.clone(),
+            since: self.now,
+            memory,
+            request,
+            what,
+        };
+        if let Some(client) = self.clients.get_mut(&caller.client) {
+            client.waiting.push_back(pending);
+            if !self.turns.contains(&caller.client) {
+                self.turns.push_back(caller.client);
+            }
+        }
+        self.admit();
+        self.shorten_queue();
+        Ok(())
+    }
+
+    pub(super) fn refuse_while_draining(&self) -> Result<(), Failure> {
+        match self.draining {
+            Some(_) => Err(Failure::new(Code::ShuttingDown, "the server is ending")),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls that wait for a cell.
+    pub(super) fn queued(&self) -> usize {
+        self.clients
+            .values()
+            .map(|client| client.waiting.len())
+            .sum()
+    }
+
+    /// Cells that are in use, and their memory limits.
+    pub(super) fn used(&self) -> (usize, u64) {
+        let used = self.sessions.values().filter(|session| !session.is_warm());
+        used.fold((0, 0), |(cells, memory), session| {
+            (cells + 1, memory.saturating_add(session.memory))
+        })
+    }
+
+    /// Gives cells to calls while there are both. The call whose turn it is waits for
+    /// its memory and is not overtaken: else small ones could starve it.
+    pub(super) fn admit(&mut self) {
+        while let Some(&client) = self.turns.front() {
+            let waiting = self
+                .clients
+                .get_mut(&client)
+                .map(|client| &mut client.waiting);
+            let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
+                self.turns.pop_front();
+                continue;
+            };
+            let needed = waiting.front().map_or(0, |pending| pending.memory);
+            if !self.has_room_for(needed) {
+                return;
+            }
+            self.turns.rotate_left(1);
+            let waiting = self
+                .clients
+                .get_mut(&client)
+                .map(|client| &mut client.waiting);
+            if let Some(pending) = waiting.and_then(|waiting| waiting.pop_front()) {
+                self.start(pending);
+            }
+        }
+    }
+
+    fn has_room_for(&self, needed: u64) -> bool {
+        let (cells, memory) = self.used();
+        let fits = |most: u64| memory.saturating_add(needed) <= most;
+        cells < self.settings.max_cells && self.settings.max_memory.is_none_or(fits)
+    }
+
+    /// Refuses what is too much. The client with the most waiting calls loses its last
+    /// one, so a flood of one client's calls does not keep others out.
+    fn shorten_queue(&mut self) {
+        while self.queued() > self.settings.max_queue {
+            let longest = self
+                .clients
+                .iter_mut()
+                .max_by_key(|(_, client)| client.waiting.len());
+            let last = longest.and_then(|(_, client)| client.waiting.pop_back());
+            let Some(pending) = last else { return };
+            let failure = self.busy();
+            self.fail(&pending.caller, failure);
+        }
+    }
+
+    /// Refuses what has waited for too long.
+    pub(super) fn expire_queue(&mut self) {
+        let (now, most) = (self.now, self.settings.queue_wait);
+        let is_late = |pending: &Pending| now.saturating_duration_since(pending.since) >= most;
+        let mut late = Vec::new();
+        for client in self.clients.values_mut() {
+            while client.waiting.front().is_some_and(is_late) {
+                late.extend(client.waiting.pop_front().map(|pending| pending.caller));
+            }
+        }
+        for caller in late {
+            let failure = self.busy();
+            self.fail(&caller, failure);
+        }
+    }
+
+    /// When the oldest waiting call has waited for too long.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        let oldest = self
+            .clients
+            .values()
+            .filter_map(|client| client.waiting.front());
+        oldest
+            .map(|pending| pending.since + self.settings.queue_wait)
+            .min()
+    }
+
+    fn busy(&self) -> Failure {
+        let (cells, _) = self.used();
+        let waiting = self.queued();
+        let message = format!("{cells} cells are in use, and {waiting} calls wait for one");
+        // As long as the calls before it would take, by the average of those so far.
+        let each = self
+            .metrics
+            .average("run")
+            .unwrap_or(Duration::from_millis(100));
+        let before =
+            u32::try_from(waiting / self.settings.max_cells.max(1) + 1).unwrap_or(u32::MAX);
+        let wait = each.saturating_mul(before);
+        let wait = wait.clamp(Duration::from_millis(50), Duration::from_secs(10));
+        Failure::new(Code::Busy, message).retry_after(wait)
+    }
+
+    /// Serves a call by a cell of the pool, or by a new one.
+    fn start(&mut self, pending: Pending) {
+        let Pending {
+            caller,
+            memory,
+            request,
+            what,
+            ..
+        } = pending;
+        let kind = match &what {
+            What::Run { .. } => Kind::Run,
+            What::Context(creation) if self.contexts.contains_key(&creation.name) => {
+                return self.fail(&caller, super::contexts::exists(&creation.name));
+            }
+            What::Context(creation) => Kind::Context(creation.name.clone()),
+        };
+        let pooled = match &what {
+            What::Run { .. } if request.parsed.code.is_none() => None,
+            _ => self.take_warm(&request),
+        };
+        let (link, start) = match pooled {
+            Some(link) => (link, Start::Ready),
+            None => (
+                self.begin(cold(kind.clone(), memory, &request)),
+                Start::Cold,
+            ),
+        };
+        self.place(&caller, link);
+        if let What::Context(creation) = &what {
+            self.note_context(link, caller.client, creation);
+        }
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        (session.kind, session.start, session.memory) = (kind, start, memory);
+        if start == Start::Ready {
+            for what in request.file_orders().unwrap_or_default() {
+                let id = session.next_file();
+                session.push(None, Work::File { id, what });
+            }
+        }
+        let work = match what {
+            What::Run { events } => Work::Execute(execution(request, start, events)),
+            What::Context(_) => Work::Greet,
+        };
+        session.push(Some(caller), work);
+        self.pump(link);
+    }
+}
+
+fn cold(kind: Kind, memory: u64, request: &Request) -> Session {
+    let lasts = kind != Kind::Run;
+    let open = Open {
+        request: request.raw.clone(),
+        lasting: lasts,
+        ready: lasts,
+    };
+    Session::new(kind, memory, open)
+}
+
+/// The execution of `run`. A cell that was made for it has its code and arguments.
+fn execution(request: Request, start: Start, events: bool) -> Execute {
+    let (wall_ms, grace_ms) = match start {
+        Start::Cold => (None, None),
+        Start::Ready => request.times(),
+    };
+    let own = request.parsed;
+    let (code, name, args) = match start {
+        Start::Cold => (None, None, Vec::new()),
+        Start::Ready => (own.code, own.name, own.args.unwrap_or_default()),
+    };
+    Execute {
+        execution: 0,
+        code,
+        name,
+        args,
+        wall_ms,
+        grace_ms,
+        events,
+        last: true,
+    }
+}

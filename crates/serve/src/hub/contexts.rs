@@ -1,0 +1,406 @@
+//! Contexts: cells whose interpreter stays.
+
+use std::hash::BuildHasher as _;
+use std::time::{Duration, Instant};
+
+use cell::server::{Execute, Order};
+use cell::spec::quantity::Bound;
+
+use super::client::{Caller, json_of};
+use super::requests::{Request, millis};
+use super::session::{Doing, Kind, Work};
+use super::{ClientId, Hub, LinkId};
+use crate::protocol::{
+    Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList, ContextListing,
+    ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice, State,
+};
+
+/// The time that interrupted code gets when the client says nothing.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+/// The most that a client may say.
+const LONGEST_GRACE: Duration = Duration::from_secs(60);
+/// Longer labels are refused.
+const LONGEST_LABEL: usize = 128;
+/// The most calls that wait in one context.
+const MOST_WAITING: usize = 64;
+
+/// A context.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) link: LinkId,
+    /// The client that created it.
+    pub(super) owner: ClientId,
+    pub(super) uid: u32,
+    pub(super) keep: bool,
+    label: Option<String>,
+    idle_limit: Duration,
+    created: Instant,
+    /// When it last had something to do.
+    pub(super) used: Instant,
+}
+
+/// What a context is created with.
+#[derive(Debug)]
+pub(super) struct Creation {
+    pub(super) name: String,
+    label: Option<String>,
+    idle: Duration,
+    keep: bool,
+}
+
+impl Hub {
+    /// `context.create`
+    pub(super) fn create(&mut self, caller: &Caller, params: ContextCreate) -> Result<(), Failure> {
+        let request = Request::read(params.request)?;
+        let parsed = &request.parsed;
+        let given = [
+            ("code", parsed.code.is_some()),
+            ("name", parsed.name.is_some()),
+            ("args", parsed.args.is_some()),
+            ("argv", parsed.argv.is_some()),
+            ("stdin", parsed.stdin.is_some()),
+        ];
+        if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            let message = format!("request: `{field}` belongs to an execution, not to a context");
+            return Err(Failure::new(Code::BadParams, message).hint("give it to context.run"));
+        }
+        if parsed.language.is_none() {
+            let message = "request: `language` is missing, and a context needs one";
+            return Err(Failure::new(Code::BadParams, message));
+        }
+        check_label(params.label.as_deref())?;
+        let most = self.settings.idle;
+        let idle = match params.idle {
+            None => most,
+            Some(Bound(Some(asked))) if asked <= most => asked,
+            Some(_) => {
+                let message = format!("idle: wants at most {}s", most.as_secs_f64());
+                return Err(Failure::new(Code::BadParams, message));
+            }
+        };
+        let name = match params.context {
+            None => self.new_name(),
+            Some(name) => self.check_name(name)?,
+        };
+        let creation = Creation {
+            name,
+            label: params.label,
+            idle,
+            keep: params.keep,
+        };
+        self.enqueue_context(caller, request, creation)
+    }
+
+    fn check_name(&self, name: String) -> Result<String, Failure> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
+            let message = "context: wants 1 to 64 letters, digits, - and _";
+            return Err(Failure::new(Code::BadParams, message));
+        }
+        match self.contexts.contains_key(&name) {
+            true => Err(exists(&name)),
+            false => Ok(name),
+        }
+    }
+
+    fn new_name(&self) -> String {
+        (0u64..)
+            .map(|salt| {
+                let hash = self.secret.hash_one((self.next_link, self.now, salt));
+                format!("{:010x}", hash & 0xff_ffff_ffff)
+            })
+            .find(|name| !self.contexts.contains_key(name))
+            .unwrap_or_default()
+    }
+
+    /// A context gets its cell.
+    pub(super) fn note_context(&mut self, link: LinkId, owner: ClientId, creation: &Creation) {
+        let uid = self
+            .clients
+            .get(&owner)
+            .map_or(self.uid, |client| client.uid);
+        let context = Context {
+            link,
+            owner,
+            uid,
+            keep: creation.keep,
+            label: creation.label.clone(),
+            idle_limit: creation.idle,
+            created: self.now,
+            used: self.now,
+        };
+        self.contexts.insert(creation.name.clone(), context);
+    }
+
+    /// Answers the call that created a context.
+    pub(super) fn greet(&mut self, link: LinkId, caller: &Caller) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let (Kind::Context(context), Some((language, rootfs))) = (&session.kind, &session.opened)
+        else {
+            return;
+        };
+        let created = Created {
+            context: context.clone(),
+            language: language.clone(),
+            rootfs: rootfs.clone(),
+            start: session.start,
+        };
+        self.answer(caller, &created);
+    }
+
+    /// The context with this name, if this client may know of it.
+    pub(super) fn find(&mut self, caller: &Caller, name: &str) -> Result<&mut Context, Failure> {
+        let uid = self.clients.get(&caller.client).map(|client| client.uid);
+        let context = self.contexts.get_mut(name);
+        context.filter(|context| Some(context.uid) == uid).ok_or_else(|| {
+            let shown: String = name.chars().take(64).collect();
+            let message = format!("no context is called {shown:?}: it never existed, was deleted, or had nothing to do for too long");
+            Failure::new(Code::NotFound, message).hint("context.list shows those that exist")
+        })
+    }
+
+    /// Adds work to a context.
+    pub(super) fn assign(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        work: impl FnOnce(&mut super::Session) -> Work,
+    ) -> Result<(), Failure> {
+        let now = self.now;
+        let context = self.find(caller, name)?;
+        context.used = now;
+        let link = context.link;
+        self.refuse_while_draining()?;
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return Err(Failure::new(Code::Lost, "the context's cell is gone"));
+        };
+        if session.waiting.len() >= MOST_WAITING {
+            let message = format!("{MOST_WAITING} calls wait in this context");
+            let failure = Failure::new(Code::Busy, message);
+            return Err(failure.retry_after(Duration::from_millis(100)));
+        }
+        let work = work(session);
+        session.push(Some(caller.clone()), work);
+        self.place(caller, link);
+        self.pump(link);
+        Ok(())
+    }
+
+    /// `context.run`
+    pub(super) fn run_in_context(
+        &mut self,
+        caller: &Caller,
+        params: ContextRun,
+    ) -> Result<(), Failure> {
+        let execute = Execute {
+            execution: 0,
+            code: Some(params.code),
+            name: params.name,
+            args: params.args,
+            wall_ms: params.wall.and_then(millis),
+            grace_ms: params.grace.and_then(millis),
+            events: params.events,
+            last: false,
+        };
+        self.assign(caller, &params.context, |_| Work::Execute(execute))
+    }
+
+    /// `context.interrupt`
+    pub(super) fn interrupt(
+        &mut self,
+        caller: &Caller,
+        params: &ContextInterrupt,
+    ) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        let grace = match params.grace {
+            None => GRACE,
+            Some(Bound(Some(grace))) if grace <= LONGEST_GRACE => grace,
+            Some(_) => return Err(Failure::new(Code::BadParams, "grace: wants at most 60s")),
+        };
+        let running = self.sessions.get(&link).and_then(super::Session::execution);
+        let wanted = running.filter(|running| params.execution.is_none_or(|own| own == *running));
+        if let Some(execution) = wanted {
+            let grace_ms = millis(Bound(Some(grace))).unwrap_or(1);
+            let order = Order::Interrupt {
+                execution,
+                grace_ms,
+            };
+            self.urge(link, json_of(&order), grace);
+        }
+        let interrupted = Interrupted {
+            interrupted: wanted.is_some(),
+            execution: wanted,
+        };
+        self.answer(caller, &interrupted);
+        Ok(())
+    }
+
+    /// `context.restart`: what goes on ends first, since it might never do so by itself.
+    pub(super) fn restart(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        let running = self.sessions.get(&link).and_then(super::Session::execution);
+        self.assign(caller, &params.context, |_| Work::Restart)?;
+        if let Some(execution) = running {
+            self.cancel_execution(link, execution);
+        }
+        Ok(())
+    }
+
+    /// `context.describe`
+    pub(super) fn describe(
+        &mut self,
+        caller: &Caller,
+        params: &ContextName,
+    ) -> Result<(), Failure> {
+        self.assign(caller, &params.context, |_| Work::Describe)
+    }
+
+    /// `context.label`
+    pub(super) fn label(&mut self, caller: &Caller, params: ContextLabel) -> Result<(), Failure> {
+        check_label(params.label.as_deref())?;
+        self.find(caller, &params.context)?.label = params.label;
+        self.answer(caller, &Done { done: true });
+        Ok(())
+    }
+
+    /// `context.list`
+    pub(super) fn list(&mut self, caller: &Caller, params: &ContextListing) -> Result<(), Failure> {
+        let uid = self.clients.get(&caller.client).map(|client| client.uid);
+        let is_seen = |context: &Context| {
+            let own = context.owner == caller.client;
+            let kept = context.keep && Some(context.uid) == uid;
+            let labelled = params.label.is_none() || context.label == params.label;
+            (own || kept) && labelled
+        };
+        let seen = self.contexts.iter().filter(|(_, context)| is_seen(context));
+        let contexts = seen
+            .map(|(name, context)| self.info(name, context))
+            .collect();
+        self.answer(caller, &ContextList { contexts });
+        Ok(())
+    }
+
+    fn info(&self, name: &str, context: &Context) -> ContextInfo {
+        let session = self.sessions.get(&context.link);
+        let current = session.and_then(|session| session.current.as_ref());
+        let doing = match current.map(|current| current.doing) {
+            Some(Doing::Open) => "starting",
+            Some(_) => "busy",
+            None => "idle",
+        };
+        let opened = session.and_then(|session| session.opened.as_ref());
+        let since = |then: Instant| {
+            let passed = self.now.saturating_duration_since(then);
+            u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+        };
+        ContextInfo {
+            context: name.to_owned(),
+            label: context.label.clone(),
+            language: opened.and_then(|(language, _)| language.clone()),
+            doing: doing.to_owned(),
+            waiting: session.map_or(0, |session| session.waiting.len()),
+            executions: session.map_or(0, |session| session.executions),
+            age_ms: since(context.created),
+            idle_ms: match current {
+                Some(_) => 0,
+                None => since(context.used),
+            },
+            idle_limit_ms: millis(Bound(Some(context.idle_limit))).unwrap_or(0),
+            keep: context.keep,
+        }
+    }
+
+    /// `context.delete`: the answer comes when everything is gone.
+    pub(super) fn delete(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
+        self.find(caller, &params.context)?;
+        self.end_context(&params.context, "the context was deleted", Some(caller));
+        Ok(())
+    }
+
+    /// Ends a context; what waits in it fails.
+    pub(super) fn end_context(&mut self, name: &str, why: &str, deleted_by: Option<&Caller>) {
+        let Some(context) = self.contexts.remove(name) else {
+            return;
+        };
+        match (self.sessions.get_mut(&context.link), deleted_by) {
+            (Some(session), Some(caller)) => {
+                session.deleted_by.push((caller.clone(), name.to_owned()));
+            }
+            (None, Some(caller)) => {
+                let deleted = name.to_owned();
+                self.answer(caller, &Deleted { deleted });
+            }
+            _ => {}
+        }
+        self.end_whole(context.link, Code::Lost, why);
+    }
+
+    /// Contexts that have had nothing to do for too long.
+    pub(super) fn end_idle_contexts(&mut self) {
+        let late: Vec<_> = self
+            .contexts
+            .iter()
+            .filter(|(_, context)| self.idle_end(context).is_some_and(|end| end <= self.now))
+            .map(|(name, context)| (name.clone(), context.owner))
+            .collect();
+        for (name, owner) in late {
+            let why = "it had nothing to do for too long";
+            self.end_context(&name, why, None);
+            self.tell_end(owner, &name, why);
+        }
+    }
+
+    /// When the first context will have had nothing to do for too long.
+    pub(super) fn next_idle_end(&self) -> Option<Instant> {
+        let ends = self
+            .contexts
+            .values()
+            .filter_map(|context| self.idle_end(context));
+        ends.min()
+    }
+
+    /// `None` while it has something to do.
+    fn idle_end(&self, context: &Context) -> Option<Instant> {
+        let session = self.sessions.get(&context.link)?;
+        let is_idle = session.current.is_none() && session.waiting.is_empty();
+        is_idle.then(|| context.used + context.idle_limit)
+    }
+
+    /// Tells a client that its context is gone.
+    pub(super) fn tell_end(&mut self, client: ClientId, context: &str, why: &str) {
+        let notice = Notice::ContextEnded {
+            context: context.to_owned(),
+            why: why.to_owned(),
+        };
+        self.tell(client, None, &json_of(&notice));
+    }
+
+    /// A context has nothing more to do for now.
+    pub(super) fn touch(&mut self, name: &str) {
+        let now = self.now;
+        if let Some(context) = self.contexts.get_mut(name) {
+            context.used = now;
+        }
+    }
+}
+
+fn check_label(label: Option<&str>) -> Result<(), Failure> {
+    match label.is_some_and(|label| label.len() > LONGEST_LABEL) {
+        true => {
+            let message = format!("label: wants at most {LONGEST_LABEL} bytes");
+            Err(Failure::new(Code::BadParams, message))
+        }
+        false => Ok(()),
+    }
+}
+
+/// A name that is in use.
+pub(super) fn exists(name: &str) -> Failure {
+    let message = format!("context: {name} exists already");
+    Failure::new(Code::BadParams, message).hint("name another, or leave it out")
+}
+
+/// The state of a context after a restart.
+pub(super) const RESTARTED: (State, &str) = (State::Lost, "the interpreter was restarted");

@@ -1,0 +1,137 @@
+//! Files of a context's workspace.
+
+use cell::server::FileOrder;
+
+use super::client::Caller;
+use super::session::Work;
+use super::{ClientId, Hub};
+use crate::protocol::{
+    Code, Failure, FileList, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite,
+};
+
+/// The most bytes that one call reads.
+const LONGEST_READ: u64 = 4 << 20;
+/// The most watches of a context.
+const MOST_WATCHES: usize = 64;
+
+impl Hub {
+    fn file(&mut self, caller: &Caller, context: &str, what: FileOrder) -> Result<(), Failure> {
+        self.assign(caller, context, |session| {
+            let id = session.next_file();
+            Work::File { id, what }
+        })
+    }
+
+    /// `file.write`
+    pub(super) fn write_file(&mut self, caller: &Caller, params: FileWrite) -> Result<(), Failure> {
+        let what = FileOrder::Write {
+            path: params.path,
+            content: params.content,
+            executable: params.executable,
+        };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.read`
+    pub(super) fn read_file(&mut self, caller: &Caller, params: FileRead) -> Result<(), Failure> {
+        let limit = params.limit.unwrap_or(LONGEST_READ);
+        if limit > LONGEST_READ {
+            let message = format!("limit: is {limit}, but wants at most {LONGEST_READ}");
+            return Err(Failure::new(Code::BadParams, message).hint("read the rest with offset"));
+        }
+        let what = FileOrder::Read {
+            path: params.path,
+            offset: params.offset,
+            limit,
+        };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.list`
+    pub(super) fn list_files(&mut self, caller: &Caller, params: FileList) -> Result<(), Failure> {
+        let what = FileOrder::List {
+            path: params.path,
+            recursive: params.recursive,
+        };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.remove`
+    pub(super) fn remove_file(
+        &mut self,
+        caller: &Caller,
+        params: FileRemove,
+    ) -> Result<(), Failure> {
+        let what = FileOrder::Remove { path: params.path };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.watch`: changes are events of this call.
+    pub(super) fn watch_files(
+        &mut self,
+        caller: &Caller,
+        params: FileWatch,
+    ) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        let watches = self
+            .sessions
+            .get(&link)
+            .map_or(0, |session| session.watches.len());
+        if watches >= MOST_WATCHES {
+            let message = format!("this context has {MOST_WATCHES} watches already");
+            return Err(Failure::new(Code::Failed, message).hint("end one with file.unwatch"));
+        }
+        self.file(
+            caller,
+            &params.context,
+            FileOrder::Watch { path: params.path },
+        )
+    }
+
+    /// `file.unwatch`
+    pub(super) fn unwatch_files(
+        &mut self,
+        caller: &Caller,
+        params: &FileUnwatch,
+    ) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        let watches = self
+            .sessions
+            .get_mut(&link)
+            .map(|session| &mut session.watches);
+        let removed = watches.and_then(|watches| {
+            let own = watches.get(&params.watch)?.0 == caller.client;
+            own.then(|| watches.remove(&params.watch))
+        });
+        if removed.is_none() {
+            let message = format!("this client has no watch {} in this context", params.watch);
+            return Err(Failure::new(Code::NotFound, message));
+        }
+        let watch = params.watch;
+        self.file(caller, &params.context, FileOrder::Unwatch { watch })
+    }
+
+    /// Ends the watches of a client that has gone.
+    pub(super) fn end_watches_of(&mut self, client: ClientId) {
+        let links: Vec<_> = self.sessions.keys().copied().collect();
+        for link in links {
+            let Some(session) = self.sessions.get_mut(&link) else {
+                continue;
+            };
+            let is_own = |(_, (watcher, _)): &(&u64, &(ClientId, _))| *watcher == client;
+            let own: Vec<u64> = session
+                .watches
+                .iter()
+                .filter(is_own)
+                .map(|(id, _)| *id)
+                .collect();
+            for watch in own {
+                session.watches.remove(&watch);
+                let id = session.next_file();
+                let what = FileOrder::Unwatch { watch };
+                session.push(None, Work::File { id, what });
+            }
+            self.pump(link);
+        }
+    }
+}

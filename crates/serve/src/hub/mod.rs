@@ -1,0 +1,191 @@
+//! Decides what happens: which call gets a cell, what a supervisor is ordered to do, and
+//! who gets an answer. It does no input or output and reads no clock.
+
+mod admission;
+mod client;
+mod clock;
+mod contexts;
+mod files;
+mod metrics;
+mod pool;
+mod reports;
+mod requests;
+mod session;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use crate::Settings;
+use crate::protocol::{self, Call, Code, Failure, Refused};
+
+use client::{Caller, Client};
+use contexts::Context;
+pub use metrics::Metrics;
+use pool::Pool;
+use session::Session;
+
+/// The number of a client's connection.
+pub type ClientId = u64;
+/// The number of the connection to a supervisor.
+pub type LinkId = u64;
+
+/// What the loop around a [`Hub`] does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write a line to a client.
+    Say(ClientId, String),
+    /// Close a client's connection once all has been written.
+    HangUp(ClientId),
+    /// Have a supervisor made.
+    Spawn(LinkId),
+    /// Write a line to a supervisor.
+    Order(LinkId, String),
+    /// Tell a supervisor that no order follows. Its cell ends, then its connection.
+    End(LinkId),
+    /// Close the connection to a supervisor that does not end by itself.
+    Forget(LinkId),
+    /// End the server.
+    Exit,
+}
+
+/// The state of a server.
+#[derive(Debug)]
+pub struct Hub {
+    settings: Settings,
+    /// The uid of the server itself.
+    uid: u32,
+    began: Instant,
+    now: Instant,
+    clients: BTreeMap<ClientId, Client>,
+    /// Clients whose calls wait for a cell, the next one first.
+    turns: VecDeque<ClientId>,
+    sessions: BTreeMap<LinkId, Session>,
+    contexts: BTreeMap<String, Context>,
+    pools: Vec<Pool>,
+    metrics: Metrics,
+    next_link: LinkId,
+    /// When executions may go on no longer, once the server is ending.
+    draining: Option<Instant>,
+    /// Since when there has been neither client nor context.
+    unused_since: Option<Instant>,
+    /// Makes ids of contexts hard to guess.
+    secret: std::hash::RandomState,
+    actions: VecDeque<Action>,
+}
+
+impl Hub {
+    /// A server without clients, whose own uid is `uid`.
+    pub fn new(settings: Settings, uid: u32, now: Instant) -> Self {
+        let pools = settings.warm.iter().map(Pool::new).collect();
+        Self {
+            settings,
+            uid,
+            began: now,
+            now,
+            clients: BTreeMap::new(),
+            turns: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            pools,
+            metrics: Metrics::default(),
+            next_link: 0,
+            draining: None,
+            unused_since: Some(now),
+            secret: std::hash::RandomState::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What to do next, in order.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// A client connected. The server ends with its `owner`, which it has on standard
+    /// input and output.
+    pub fn connect(&mut self, id: ClientId, uid: u32, owner: bool) {
+        self.clients.insert(id, Client::new(uid, owner));
+        self.unused_since = None;
+    }
+
+    /// Whether another client may connect.
+    pub fn has_room_for_clients(&self) -> bool {
+        self.clients.len() < self.settings.max_clients && self.draining.is_none()
+    }
+
+    /// A client's line.
+    pub fn line(&mut self, client: ClientId, line: &[u8]) {
+        if !self
+            .clients
+            .get(&client)
+            .is_some_and(|client| client.reads())
+        {
+            return;
+        }
+        let parsed = match std::str::from_utf8(line) {
+            Ok(text) if text.trim().is_empty() => return,
+            Ok(text) => protocol::parse(text),
+            Err(_) => Err(Refused {
+                id: None,
+                failure: Failure::new(Code::BadRequest, "the line is not UTF-8 text"),
+            }),
+        };
+        match parsed {
+            Ok((id, call)) => {
+                let caller = Caller { client, id };
+                match self.register(&caller, call.method()) {
+                    Ok(()) => self.call(caller, call),
+                    Err(failure) => self.refuse(client, Some(caller.id), failure),
+                }
+            }
+            Err(Refused { id, failure }) => self.refuse(client, id, failure),
+        }
+    }
+
+    /// A client's line is too long: its connection ends.
+    pub fn too_long(&mut self, client: ClientId) {
+        let message = format!(
+            "a line has more than {} bytes, and the connection ends",
+            protocol::LONGEST_LINE
+        );
+        self.refuse(client, None, Failure::new(Code::TooLong, message));
+        self.hang_up(client);
+    }
+
+    fn call(&mut self, caller: Caller, call: Call) {
+        let done = match call {
+            Call::Run(params) => self.run(&caller, params),
+            Call::ContextCreate(params) => self.create(&caller, params),
+            Call::ContextRun(params) => self.run_in_context(&caller, params),
+            Call::ContextInterrupt(params) => self.interrupt(&caller, &params),
+            Call::ContextRestart(params) => self.restart(&caller, &params),
+            Call::ContextDescribe(params) => self.describe(&caller, &params),
+            Call::ContextList(params) => self.list(&caller, &params),
+            Call::ContextLabel(params) => self.label(&caller, params),
+            Call::ContextDelete(params) => self.delete(&caller, &params),
+            Call::FileWrite(params) => self.write_file(&caller, params),
+            Call::FileRead(params) => self.read_file(&caller, params),
+            Call::FileList(params) => self.list_files(&caller, params),
+            Call::FileRemove(params) => self.remove_file(&caller, params),
+            Call::FileWatch(params) => self.watch_files(&caller, params),
+            Call::FileUnwatch(params) => self.unwatch_files(&caller, &params),
+            Call::Cancel(params) => self.cancel(&caller, &params),
+            Call::Status(_) => self.status(&caller),
+            Call::Metrics(_) => self.show_metrics(&caller),
+            Call::Shutdown(params) => self.shut_down(&caller, &params),
+        };
+        if let Err(failure) = done {
+            self.fail(&caller, failure);
+        }
+    }
+
+    /// The client that what this supervisor says next is for, if its turn to be read
+    /// depends on a client.
+    pub fn listener(&self, link: LinkId) -> Option<ClientId> {
+        let current = self.sessions.get(&link)?.current.as_ref()?;
+        current.caller.as_ref().map(|caller| caller.client)
+    }
+}

@@ -1,0 +1,162 @@
+//! Cells that wait for calls. One that ran code never returns to the pool.
+
+use std::time::{Duration, Instant};
+
+use cell::server::Open;
+use serde_json::value::RawValue;
+
+use super::requests::{Request, plain_key};
+use super::session::{Kind, Session};
+use super::{Hub, LinkId};
+use crate::Warm;
+use crate::protocol::{PoolStatus, Start};
+
+/// The first and the longest wait after a cell that could not be opened.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Cells of one kind.
+#[derive(Debug)]
+pub(super) struct Pool {
+    warm: Warm,
+    /// The request that they are opened with, which is also what tells which calls they
+    /// can serve.
+    key: String,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    error: Option<String>,
+    back_off: Duration,
+    not_before: Option<Instant>,
+}
+
+impl Pool {
+    pub(super) fn new(warm: &Warm) -> Self {
+        Self {
+            warm: warm.clone(),
+            key: plain_key(&warm.language),
+            hits: 0,
+            misses: 0,
+            error: None,
+            back_off: BACK_OFF.0,
+            not_before: None,
+        }
+    }
+}
+
+impl Hub {
+    /// A waiting cell that can serve a request, if there is one.
+    pub(super) fn take_warm(&mut self, request: &Request) -> Option<LinkId> {
+        let key = request.key()?;
+        let index = self.pools.iter().position(|pool| pool.key == key)?;
+        let found = self
+            .waiting_in(index)
+            .find(|(_, session)| session.opened.is_some());
+        let link = found.map(|(link, _)| link);
+        let pool = self.pools.get_mut(index)?;
+        match link {
+            Some(_) => pool.hits += 1,
+            None => pool.misses += 1,
+        }
+        link
+    }
+
+    fn waiting_in(&self, index: usize) -> impl Iterator<Item = (LinkId, &Session)> {
+        let is_in = move |session: &Session| session.kind == Kind::Warm(index) && !session.ending;
+        let sessions = self
+            .sessions
+            .iter()
+            .filter(move |(_, session)| is_in(session));
+        sessions.map(|(link, session)| (*link, session))
+    }
+
+    /// Opens cells for the pools, one at a time in each, while no call waits.
+    pub(super) fn refill(&mut self) {
+        if self.draining.is_some() || self.queued() > 0 {
+            return;
+        }
+        for index in 0..self.pools.len() {
+            if self.lacks(index) {
+                self.open_warm(index);
+            }
+        }
+    }
+
+    fn lacks(&self, index: usize) -> bool {
+        let Some(pool) = self.pools.get(index) else {
+            return false;
+        };
+        let is_opening = self
+            .waiting_in(index)
+            .any(|(_, session)| session.opened.is_none());
+        let is_late = pool.not_before.is_none_or(|when| when <= self.now);
+        let memory = self.settings.cell_memory.unwrap_or(0);
+        let warm = self.sessions.values().filter(|session| session.is_warm());
+        let committed = warm.fold(memory, |sum, session| sum.saturating_add(session.memory));
+        let fits = self
+            .settings
+            .warm_memory
+            .is_none_or(|most| committed <= most);
+        !is_opening && is_late && fits && self.waiting_in(index).count() < pool.warm.count
+    }
+
+    fn open_warm(&mut self, index: usize) {
+        let Some(pool) = self.pools.get(index) else {
+            return;
+        };
+        let Ok(request) = RawValue::from_string(pool.key.clone()) else {
+            return;
+        };
+        let open = Open {
+            request,
+            lasting: true,
+            ready: true,
+        };
+        let memory = self.settings.cell_memory.unwrap_or(0);
+        let mut session = Session::new(Kind::Warm(index), memory, open);
+        session.start = Start::Ready;
+        let link = self.begin(session);
+        self.pump(link);
+    }
+
+    /// A cell for a pool could not be opened, or ended before it was used.
+    pub(super) fn warm_failed(&mut self, index: usize, why: &str) {
+        let now = self.now;
+        if let Some(pool) = self.pools.get_mut(index) {
+            pool.error = Some(why.to_owned());
+            pool.not_before = Some(now + pool.back_off);
+            pool.back_off = (pool.back_off * 2).min(BACK_OFF.1);
+        }
+    }
+
+    /// A cell for a pool waits.
+    pub(super) fn warm_opened(&mut self, index: usize) {
+        if let Some(pool) = self.pools.get_mut(index) {
+            (pool.error, pool.not_before, pool.back_off) = (None, None, BACK_OFF.0);
+        }
+    }
+
+    /// When a pool may try again.
+    pub(super) fn next_refill(&self) -> Option<Instant> {
+        let later = self.pools.iter().filter_map(|pool| pool.not_before);
+        later.filter(|when| *when > self.now).min()
+    }
+
+    /// All pools.
+    pub(super) fn pool_status(&self) -> Vec<PoolStatus> {
+        let status = |(index, pool): (usize, &Pool)| {
+            let ready = self
+                .waiting_in(index)
+                .filter(|(_, session)| session.opened.is_some());
+            let ready = ready.count();
+            PoolStatus {
+                name: pool.warm.language.clone(),
+                wanted: pool.warm.count,
+                ready,
+                opening: self.waiting_in(index).count() - ready,
+                hits: pool.hits,
+                misses: pool.misses,
+                error: pool.error.clone(),
+            }
+        };
+        self.pools.iter().enumerate().map(status).collect()
+    }
+}

@@ -1,0 +1,238 @@
+//! What supervisors say. It can hold what came out of a cell, and is passed on as it is.
+
+use cell::server::{Report, State};
+use record::error::SetupError;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::client::Caller;
+use super::contexts::RESTARTED;
+use super::session::{Current, Doing, Kind};
+use super::{Hub, LinkId};
+use crate::protocol::{Code, Executed, Failure, Ran, Restarted, Watching};
+
+impl Hub {
+    /// A supervisor's report. One that does not fit what was ordered is dropped.
+    pub fn report(&mut self, link: LinkId, report: Report) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        let doing = session.current.as_ref().map(|current| current.doing);
+        match report {
+            Report::Opened {
+                language, rootfs, ..
+            } if doing == Some(Doing::Open) => {
+                session.opened = Some((language, rootfs));
+                if let Kind::Warm(index) = session.kind {
+                    self.warm_opened(index);
+                }
+                self.done(link);
+                self.settle();
+            }
+            Report::Failed { order, id, error } => self.failed(link, &order, id, &error),
+            Report::Event { execution, event } => self.event(link, execution, &event),
+            Report::Answer {
+                execution,
+                state,
+                why,
+                record,
+            } if session.execution() == Some(execution) => {
+                self.executed(link, execution, state, why, record);
+            }
+            Report::Described { description } if doing == Some(Doing::Describe) => {
+                self.answer_current(link, |hub, caller| hub.answer_raw(caller, &description));
+            }
+            Report::File { id, answer } => self.file_report(link, id, &answer),
+            Report::Restarted { .. } if doing == Some(Doing::Restart) => {
+                let Kind::Context(context) = session.kind.clone() else {
+                    return;
+                };
+                let (state, why) = RESTARTED;
+                let why = Some(why.to_owned());
+                let restarted = Restarted {
+                    context,
+                    state,
+                    why,
+                };
+                self.answer_current(link, |hub, caller| hub.answer(caller, &restarted));
+            }
+            Report::Ended { why } => session.why = why.or(session.why.take()),
+            _ => {}
+        }
+    }
+
+    /// Ends what a session does; returns it.
+    fn done(&mut self, link: LinkId) -> Option<Current> {
+        let session = self.sessions.get_mut(&link)?;
+        let current = session.current.take();
+        if !session.ending {
+            session.deadline = None;
+        }
+        if let Kind::Context(name) = session.kind.clone() {
+            self.touch(&name);
+        }
+        self.pump(link);
+        current
+    }
+
+    /// Answers the call that a session works for, and goes on.
+    fn answer_current(&mut self, link: LinkId, answer: impl FnOnce(&mut Self, &Caller)) {
+        let session = self.sessions.get(&link);
+        let current = session.and_then(|session| session.current.as_ref());
+        let caller = current.and_then(|current| current.caller.clone());
+        if let Some(caller) = caller {
+            answer(self, &caller);
+        }
+        self.done(link);
+    }
+
+    fn event(&mut self, link: LinkId, number: u64, event: &RawValue) {
+        let session = self.sessions.get(&link);
+        let Some(current) = session.and_then(|session| session.current.as_ref()) else {
+            return;
+        };
+        let Doing::Execute { execution, events } = current.doing else {
+            return;
+        };
+        if let (true, true, Some(caller)) = (events, execution == number, current.caller.clone()) {
+            self.tell(caller.client, Some(&caller.id), event.get());
+        }
+    }
+
+    fn executed(
+        &mut self,
+        link: LinkId,
+        execution: u64,
+        state: State,
+        why: Option<String>,
+        record: Box<RawValue>,
+    ) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let start = session.start;
+        match session.kind.clone() {
+            Kind::Context(context) => self.answer_current(link, |hub, caller| {
+                let executed = Executed {
+                    context,
+                    execution,
+                    state,
+                    why,
+                    record,
+                };
+                hub.answer(caller, &executed);
+            }),
+            _ => self.answer_current(link, |hub, caller| {
+                let start = Some(start);
+                hub.answer(caller, &Ran { start, record });
+            }),
+        }
+    }
+
+    fn failed(&mut self, link: LinkId, order: &str, id: Option<u64>, error: &SetupError) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let Some(doing) = session.current.as_ref().map(|current| current.doing) else {
+            return;
+        };
+        match (doing, order) {
+            (Doing::Open, "open") => self.not_opened(link, error),
+            (Doing::Execute { execution, .. }, "execute")
+                if id.is_none_or(|id| id == execution) =>
+            {
+                self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
+            }
+            (Doing::File { id: own, .. }, "file") if id.is_none_or(|id| id == own) => {
+                self.file_failed(link, error);
+            }
+            (Doing::Restart, "restart") | (Doing::Describe, "describe") => {
+                self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
+            }
+            _ => {}
+        }
+    }
+
+    /// A file of a request could not be written: what needs it does not begin.
+    fn file_failed(&mut self, link: LinkId, error: &SetupError) {
+        let session = self.sessions.get(&link);
+        let current = session.and_then(|session| session.current.as_ref());
+        match current.is_some_and(|current| current.caller.is_some()) {
+            true => self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error))),
+            false => self.end_whole(link, Code::Failed, &Failure::of(error).message),
+        }
+    }
+
+    /// The cell could not be made. A run's answer is the record that says so.
+    fn not_opened(&mut self, link: LinkId, error: &SetupError) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        match session.kind {
+            Kind::Warm(index) => {
+                self.warm_failed(index, &error.to_string());
+                self.end_session(link);
+            }
+            Kind::Run => {
+                let record = to_raw_value(&cell::run::refused(error.clone()));
+                let callers = session.take_callers();
+                self.end_session(link);
+                for caller in callers {
+                    match &record {
+                        Ok(record) => {
+                            let (start, record) = (None, record.clone());
+                            self.answer(&caller, &Ran { start, record });
+                        }
+                        Err(_) => self.fail(&caller, Failure::of(error)),
+                    }
+                }
+            }
+            Kind::Context(_) => {
+                let failure = Failure::of(error);
+                let callers = session.take_callers();
+                self.end_whole(link, Code::Failed, "");
+                for caller in callers {
+                    self.fail(&caller, failure.clone());
+                }
+            }
+        }
+    }
+
+    fn file_report(&mut self, link: LinkId, id: u64, answer: &RawValue) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if let Some((client, call)) = session.watches.get(&id).cloned() {
+            return self.tell(client, Some(&call), answer.get());
+        }
+        let Some(current) = &session.current else {
+            return;
+        };
+        match current.doing {
+            Doing::File { id: own, is_watch } if own == id => {
+                let caller = current.caller.clone();
+                if let (true, Some(caller)) = (is_watch, caller) {
+                    session.watches.insert(id, (caller.client, caller.id));
+                    let watching = Watching { watch: id };
+                    self.answer_current(link, |hub, caller| hub.answer(caller, &watching));
+                } else {
+                    self.answer_current(link, |hub, caller| hub.answer_raw(caller, answer));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A session has nothing more to do for now.
+    pub(super) fn rest(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        match session.is_run() {
+            true => self.end_session(link),
+            false if self.draining.is_some() => {
+                self.end_whole(link, Code::ShuttingDown, "the server is ending")
+            }
+            false => {}
+        }
+    }
+}

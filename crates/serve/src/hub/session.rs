@@ -1,0 +1,336 @@
+//! A cell as the front end sees it: what it serves, and the work that waits for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use cell::server::{Execute, FileOrder, Open, Order};
+
+use super::client::{Caller, json_of};
+use super::{Action, ClientId, Hub, LinkId};
+use crate::protocol::{CallId, Code, Deleted, Failure, Start, State};
+
+/// How long a supervisor may take to make a cell.
+const OPENING: Duration = Duration::from_secs(120);
+/// How long it may take for an order that executes nothing.
+const ERRAND: Duration = Duration::from_secs(60);
+/// How long it may take to end a cell.
+pub(super) const ENDING: Duration = Duration::from_secs(15);
+
+/// One cell and its supervisor.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) kind: Kind,
+    /// Its memory limit in bytes; 0 when it has none.
+    pub(super) memory: u64,
+    pub(super) start: Start,
+    /// The language and rootfs, once the cell exists.
+    pub(super) opened: Option<(Option<String>, String)>,
+    /// Work to do, in order.
+    pub(super) waiting: VecDeque<Job>,
+    /// What the supervisor does now.
+    pub(super) current: Option<Current>,
+    /// The number of the last execution.
+    pub(super) executions: u64,
+    /// The number of the last order about files.
+    pub(super) files: u64,
+    /// Who gets the changes that a watch sees.
+    pub(super) watches: BTreeMap<u64, (ClientId, CallId)>,
+    /// When the supervisor has taken too long.
+    pub(super) deadline: Option<Instant>,
+    /// Whether the cell is ending.
+    pub(super) ending: bool,
+    /// Why it ended, as the supervisor says.
+    pub(super) why: Option<String>,
+    /// Calls that are answered when it is gone, with the context's id.
+    pub(super) deleted_by: Vec<(Caller, String)>,
+}
+
+/// What a cell serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It waits in the pool with this index.
+    Warm(usize),
+    /// One call.
+    Run,
+    /// The context with this id.
+    Context(String),
+}
+
+/// A piece of work.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Who gets the answer.
+    pub(super) caller: Option<Caller>,
+    pub(super) work: Work,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(super) enum Work {
+    Open(Open),
+    /// Nothing: the answer to the call that created the context.
+    Greet,
+    Execute(Execute),
+    Restart,
+    Describe,
+    File {
+        id: u64,
+        what: FileOrder,
+    },
+}
+
+/// The piece of work that the supervisor has been ordered to do.
+#[derive(Debug)]
+pub(super) struct Current {
+    /// Who gets the answer.
+    pub(super) caller: Option<Caller>,
+    pub(super) doing: Doing,
+}
+
+/// What a supervisor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    Open,
+    Execute { execution: u64, events: bool },
+    Restart,
+    Describe,
+    File { id: u64, is_watch: bool },
+}
+
+impl Session {
+    pub(super) fn new(kind: Kind, memory: u64, open: Open) -> Self {
+        Self {
+            kind,
+            memory,
+            start: Start::Cold,
+            opened: None,
+            waiting: VecDeque::from([Job {
+                caller: None,
+                work: Work::Open(open),
+            }]),
+            current: None,
+            executions: 0,
+            files: 0,
+            watches: BTreeMap::new(),
+            deadline: None,
+            ending: false,
+            why: None,
+            deleted_by: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_run(&self) -> bool {
+        self.kind == Kind::Run
+    }
+
+    pub(super) fn is_warm(&self) -> bool {
+        matches!(self.kind, Kind::Warm(_))
+    }
+
+    pub(super) fn push(&mut self, caller: Option<Caller>, work: Work) {
+        self.waiting.push_back(Job { caller, work });
+    }
+
+    pub(super) fn next_file(&mut self) -> u64 {
+        self.files += 1;
+        self.files
+    }
+
+    /// Whether a call is among its work.
+    pub(super) fn has(&self, target: &Caller) -> bool {
+        let current = self.current.iter().filter_map(|job| job.caller.as_ref());
+        let waiting = self.waiting.iter().filter_map(|job| job.caller.as_ref());
+        current.chain(waiting).any(|caller| caller == target)
+    }
+
+    /// The number of the execution that goes on.
+    pub(super) fn execution(&self) -> Option<u64> {
+        match self.current.as_ref()?.doing {
+            Doing::Execute { execution, .. } => Some(execution),
+            _ => None,
+        }
+    }
+
+    /// The number of the execution that goes on for this call.
+    pub(super) fn executing(&self, target: &Caller) -> Option<u64> {
+        let caller = self.current.as_ref()?.caller.as_ref();
+        self.execution().filter(|_| caller == Some(target))
+    }
+
+    /// Drops all work; returns the calls that wait for it.
+    pub(super) fn take_callers(&mut self) -> Vec<Caller> {
+        let current = self.current.take().and_then(|current| current.caller);
+        let waiting = self.waiting.drain(..).filter_map(|job| job.caller);
+        current.into_iter().chain(waiting).collect()
+    }
+}
+
+impl Hub {
+    /// Makes a supervisor for a session.
+    pub(super) fn begin(&mut self, session: Session) -> LinkId {
+        self.next_link += 1;
+        let link = self.next_link;
+        self.actions.push_back(Action::Spawn(link));
+        self.sessions.insert(link, session);
+        link
+    }
+
+    /// Has a session do its next piece of work, unless it is busy.
+    pub(super) fn pump(&mut self, link: LinkId) {
+        loop {
+            let Some(session) = self.sessions.get_mut(&link) else {
+                return;
+            };
+            if session.current.is_some() || session.ending {
+                return;
+            }
+            let Some(Job { caller, work }) = session.waiting.pop_front() else {
+                return self.rest(link);
+            };
+            let (order, doing, patience) = match work {
+                Work::Greet => {
+                    if let Some(caller) = caller {
+                        self.greet(link, &caller);
+                    }
+                    continue;
+                }
+                Work::Open(open) => (Order::Open(open), Doing::Open, Some(OPENING)),
+                Work::Execute(mut execute) => {
+                    session.executions += 1;
+                    execute.execution = session.executions;
+                    let doing = Doing::Execute {
+                        execution: execute.execution,
+                        events: execute.events,
+                    };
+                    (Order::Execute(execute), doing, None)
+                }
+                Work::Restart => (Order::Restart, Doing::Restart, Some(ERRAND)),
+                Work::Describe => (Order::Describe, Doing::Describe, Some(ERRAND)),
+                Work::File { id, what } => {
+                    let is_watch = matches!(what, FileOrder::Watch { .. });
+                    let doing = Doing::File { id, is_watch };
+                    (Order::File { id, what }, doing, Some(ERRAND))
+                }
+            };
+            session.deadline = patience.map(|patience| self.now + patience);
+            session.current = Some(Current { caller, doing });
+            self.actions.push_back(Action::Order(link, json_of(&order)));
+            return;
+        }
+    }
+
+    /// Cancels an execution: its cell ends.
+    pub(super) fn cancel_execution(&mut self, link: LinkId, execution: u64) {
+        let order = json_of(&Order::Cancel { execution });
+        self.urge(link, order, Duration::ZERO);
+    }
+
+    /// Sends an order that takes effect at once, and expects the answer of what goes on
+    /// within `grace` and a little.
+    pub(super) fn urge(&mut self, link: LinkId, order: String, grace: Duration) {
+        if let Some(session) = self.sessions.get_mut(&link) {
+            session.deadline = Some(self.now + grace + ENDING);
+            self.actions.push_back(Action::Order(link, order));
+        }
+    }
+
+    /// The client of this call has gone.
+    pub(super) fn abandon(&mut self, link: LinkId, caller: &Caller) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if session.is_run() {
+            return self.end_session(link);
+        }
+        if let Some(execution) = session.executing(caller) {
+            let grace = super::contexts::GRACE;
+            let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+            let order = Order::Interrupt {
+                execution,
+                grace_ms,
+            };
+            return self.urge(link, json_of(&order), grace);
+        }
+        // The answer to a creation stays: without a client it has no effect.
+        let is_other = |job: &Job| job.caller.as_ref() != Some(caller);
+        session
+            .waiting
+            .retain(|job| is_other(job) || matches!(job.work, Work::Greet));
+    }
+
+    /// Ends a cell whose work is done or has nobody to be done for.
+    pub(super) fn end_session(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if session.ending {
+            return;
+        }
+        session.ending = true;
+        session.deadline = Some(self.now + ENDING);
+        self.actions
+            .push_back(Action::Order(link, json_of(&Order::End)));
+        self.actions.push_back(Action::End(link));
+    }
+
+    /// Ends a cell whose work is not done; its calls fail.
+    pub(super) fn end_whole(&mut self, link: LinkId, code: Code, why: &str) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        let callers = session.take_callers();
+        let in_context = matches!(session.kind, Kind::Context(_));
+        if let Kind::Context(name) = &session.kind
+            && self
+                .contexts
+                .get(name)
+                .is_some_and(|context| context.link == link)
+        {
+            self.contexts.remove(name);
+        }
+        self.end_session(link);
+        for caller in callers {
+            let failure = Failure::new(code, why);
+            let failure = match in_context {
+                true => failure.with_state(State::Lost, why),
+                false => failure,
+            };
+            self.fail(&caller, failure);
+        }
+    }
+
+    /// The connection to a supervisor has ended, and its cell with it.
+    pub fn link_gone(&mut self, link: LinkId, why: &str) {
+        let Some(mut session) = self.sessions.remove(&link) else {
+            return;
+        };
+        let why = session.why.take().unwrap_or_else(|| why.to_owned());
+        let callers = session.take_callers();
+        if let Kind::Warm(index) = session.kind
+            && !session.ending
+        {
+            self.warm_failed(index, &why);
+        }
+        if let Kind::Context(name) = &session.kind
+            && let Some(context) = self.contexts.get(name)
+            && context.link == link
+        {
+            let owner = context.owner;
+            self.contexts.remove(name);
+            self.tell_end(owner, name, &why);
+        }
+        let in_context = matches!(session.kind, Kind::Context(_));
+        for caller in callers {
+            let failure = Failure::new(Code::Lost, format!("the cell is gone: {why}"));
+            let failure = match in_context {
+                true => failure.with_state(State::Lost, why.clone()),
+                false => failure,
+            };
+            self.fail(&caller, failure);
+        }
+        for (caller, deleted) in session.deleted_by {
+            self.answer(&caller, &Deleted { deleted });
+        }
+        self.settle();
+    }
+}

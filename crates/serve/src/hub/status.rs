@@ -1,0 +1,69 @@
+//! What the server shows of itself.
+
+use super::Hub;
+use super::client::Caller;
+use crate::protocol::{Failure, MetricsText, Status, Usage};
+
+impl Hub {
+    /// `status`
+    pub(super) fn status(&mut self, caller: &Caller) -> Result<(), Failure> {
+        let (cells, memory) = self.used();
+        let uptime = self.now.saturating_duration_since(self.began);
+        let status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+            draining: self.draining.is_some(),
+            clients: self.clients.len(),
+            contexts: self.contexts.len(),
+            cells: usage(cells, Some(self.settings.max_cells)),
+            memory: Usage {
+                used: memory,
+                limit: self.settings.max_memory,
+            },
+            queue: usage(self.queued(), Some(self.settings.max_queue)),
+            pools: self.pool_status(),
+        };
+        self.answer(caller, &status);
+        Ok(())
+    }
+
+    /// `metrics`
+    pub(super) fn show_metrics(&mut self, caller: &Caller) -> Result<(), Failure> {
+        let text = self.metrics_text();
+        self.answer(caller, &MetricsText { text });
+        Ok(())
+    }
+
+    /// Counters in Prometheus's text format.
+    pub fn metrics_text(&self) -> String {
+        let (cells, memory) = self.used();
+        let number = |count: usize| count as f64;
+        let gauges = [
+            (
+                "clients",
+                "Clients that are connected",
+                number(self.clients.len()),
+            ),
+            (
+                "contexts",
+                "Contexts that exist",
+                number(self.contexts.len()),
+            ),
+            ("cells", "Cells of runs and contexts", number(cells)),
+            (
+                "memory_bytes",
+                "Their memory limits together",
+                memory as f64,
+            ),
+            ("queue", "Calls that wait for a cell", number(self.queued())),
+        ];
+        self.metrics.text(&gauges, &self.pool_status())
+    }
+}
+
+fn usage(used: usize, limit: Option<usize>) -> Usage {
+    Usage {
+        used: used as u64,
+        limit: limit.map(|limit| limit as u64),
+    }
+}

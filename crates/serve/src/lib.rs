@@ -1,0 +1,24 @@
+//! Protocols in front of cells.
+//!
+//! A server's front end is one process with one thread. It speaks with clients
+//! ([`protocol`]) and with the supervisors of its cells ([`cell::server`]), and launches
+//! nothing itself:
+//!
+//! ```text
+//!   client ──JSON Lines──► net ──calls──► hub ──orders──► net ──JSON Lines──► supervisor
+//!          ◄─────────────      ◄─answers─     ◄─reports──     ◄─────────────
+//! ```
+//!
+//! [`Hub`] decides and does no input or output, so that tests drive it without a process;
+//! [`net`] is the loop that reads and writes.
+#![forbid(unsafe_code)]
+// Nothing that input, the kernel or a cell can influence may end in a panic.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod hub;
+pub mod net;
+pub mod protocol;
+mod settings;
+
+pub use hub::{Action, ClientId, Hub, LinkId, Metrics};
+pub use settings::{Settings, Warm};

@@ -1,0 +1,194 @@
+//! Reading from clients and supervisors.
+
+use std::time::{Duration, Instant};
+
+use cell::server::Report;
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::unistd::read;
+
+use super::Server;
+use super::lines::TooLong;
+use super::peer::Peer;
+use crate::protocol::{Code, Failure};
+use crate::{ClientId, LinkId};
+
+/// The most that is read from one descriptor before others get their turn.
+const TURN: usize = 64 << 10;
+/// The most lines of one client before others get their turn.
+const LINES: usize = 64;
+/// The most clients that connect before others get their turn.
+const CONNECTIONS: usize = 16;
+/// How long no client is accepted when there is no descriptor for it.
+const BREATH: Duration = Duration::from_millis(100);
+
+impl Server<'_> {
+    /// Takes whole lines that have arrived; says whether there are more.
+    pub(super) fn take_lines(&mut self, now: Instant) -> bool {
+        let mut more = false;
+        let ids: Vec<_> = self.peers.keys().copied().collect();
+        for id in ids {
+            for _ in 0..LINES {
+                let Some(peer) = self.peers.get_mut(&id) else {
+                    break;
+                };
+                if peer.closing || peer.is_full() {
+                    break;
+                }
+                match peer.lines.next() {
+                    Ok(Some(line)) => self.hub.line(id, &line),
+                    Ok(None) => break,
+                    Err(TooLong) => self.hub.too_long(id),
+                }
+                self.act(now);
+            }
+            let peer = self.peers.get_mut(&id);
+            more |=
+                peer.is_some_and(|peer| !peer.closing && !peer.is_full() && peer.lines.has_next());
+        }
+        let ids: Vec<_> = self.links.keys().copied().collect();
+        for id in ids {
+            more |= self.take_reports(id, now);
+        }
+        more
+    }
+
+    /// Takes whole reports that have arrived, while their client can take more.
+    fn take_reports(&mut self, id: LinkId, now: Instant) -> bool {
+        for _ in 0..LINES {
+            if self.is_paused(id) {
+                return false;
+            }
+            let Some(link) = self.links.get_mut(&id) else {
+                return false;
+            };
+            let report = match link.lines.next() {
+                Ok(Some(line)) => serde_json::from_slice::<Report>(&line).ok(),
+                Ok(None) => return false,
+                Err(TooLong) => None,
+            };
+            match report {
+                Some(report) => self.hub.report(id, report),
+                None => {
+                    self.links.remove(&id);
+                    self.hub
+                        .link_gone(id, "its supervisor sent what is not a report");
+                }
+            }
+            self.act(now);
+        }
+        true
+    }
+
+    pub(super) fn read_peer(&mut self, id: ClientId, found: PollFlags, now: Instant) {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        let Some(input) = &peer.input else {
+            return;
+        };
+        let mut buffer = [0; TURN];
+        match read(input, &mut buffer) {
+            Ok(0) if found.contains(PollFlags::POLLHUP) && peer.is_socket => self.lose(id, now),
+            Ok(0) => {
+                peer.input = None;
+                while let Some(peer) = self.peers.get_mut(&id)
+                    && !peer.closing
+                    && let Ok(Some(line)) = peer.lines.next()
+                {
+                    self.hub.line(id, &line);
+                    self.act(now);
+                }
+                self.hub.input_over(id);
+                self.act(now);
+            }
+            Ok(count) => peer.lines.push(&buffer[..count]),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(_) => self.lose(id, now),
+        }
+    }
+
+    /// Notices a client that reads no more.
+    pub(super) fn check_peer(&mut self, id: ClientId, found: PollFlags, now: Instant) {
+        let Some(peer) = self.peers.get(&id) else {
+            return;
+        };
+        let is_gone = found.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
+        // What it said before it went is read first.
+        if is_gone && !peer.is_read() {
+            self.lose(id, now);
+        } else if found.contains(PollFlags::POLLERR) {
+            self.lose(id, now);
+        }
+    }
+
+    pub(super) fn read_link(&mut self, id: LinkId) {
+        if self.is_paused(id) {
+            return;
+        }
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let mut buffer = [0; TURN];
+        let why = match read(&link.socket, &mut buffer) {
+            Ok(count) if count > 0 => return link.lines.push(&buffer[..count]),
+            Err(Errno::EAGAIN | Errno::EINTR) => return,
+            Ok(_) => "its supervisor ended".to_owned(),
+            Err(errno) => format!("its supervisor is gone: {errno}"),
+        };
+        let now = Instant::now();
+        while self
+            .links
+            .get_mut(&id)
+            .is_some_and(|link| link.lines.has_next())
+        {
+            if self.is_paused(id) {
+                // It comes back: the end of the connection stays.
+                return;
+            }
+            self.take_reports(id, now);
+        }
+        self.links.remove(&id);
+        self.hub.link_gone(id, &why);
+        self.act(now);
+    }
+
+    pub(super) fn accept(&mut self, index: usize, now: Instant) {
+        for _ in 0..CONNECTIONS {
+            let Some(listener) = self.doors.listeners.get(index) else {
+                return;
+            };
+            let (socket, uid) = match listener.accept() {
+                Ok(Some(client)) => client,
+                Ok(None) => return,
+                Err(_) => {
+                    self.accepting_after = Some(now + BREATH);
+                    return;
+                }
+            };
+            let Ok(mut peer) = Peer::socket(socket, now) else {
+                continue;
+            };
+            let is_allowed = uid == self.uid || uid == 0 || self.doors.allowed.contains(&uid);
+            let refusal = match (is_allowed, self.hub.has_room_for_clients()) {
+                (false, _) => Failure::new(Code::NotAllowed, format!("uid {uid} may not connect"))
+                    .hint("start the server with --allow-uid"),
+                (true, false) => Failure::new(
+                    Code::Busy,
+                    "there are too many clients, or the server is ending",
+                )
+                .retry_after(Duration::from_secs(1)),
+                (true, true) => {
+                    self.admit(peer, uid, false);
+                    continue;
+                }
+            };
+            // A connection that was just made has room for a line.
+            if let Ok(error) = serde_json::to_string(&refusal) {
+                let line = format!("{{\"id\":null,\"error\":{error}}}");
+                peer.outbox.push_line(&line, now);
+                let _ = peer.flush(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What a client says.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::answer::{Code, Failure};
+use super::params;
+
+/// Longer ids are refused.
+const LONGEST_ID: usize = 256;
+
+/// The id of a call, of the client's choosing: a whole number, or text of at most 256
+/// bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum CallId {
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(String),
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+macro_rules! methods {
+    ($($(#[$doc:meta])+ $variant:ident($params:ident) = $name:literal,)+) => {
+        /// A call: a method and its parameters.
+        #[derive(Debug, JsonSchema)]
+        #[schemars(tag = "method", content = "params")]
+        pub enum Call {
+            $($(#[$doc])+ #[schemars(rename = $name)] $variant(params::$params),)+
+        }
+
+        /// The name of every method.
+        pub const METHODS: &[&str] = &[$($name),+];
+
+        impl Call {
+            /// The name of its method.
+            pub const fn method(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                }
+            }
+
+            fn read(method: &str, params: Option<&RawValue>) -> Result<Self, Failure> {
+                match method {
+                    $($name => read_params($name, params).map(Self::$variant),)+
+                    _ => Err(unknown(method)),
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    /// Runs code or a program in a cell of its own.
+    Run(Run) = "run",
+    /// Creates a context.
+    ContextCreate(ContextCreate) = "context.create",
+    /// Executes code in a context, after what was asked of it before.
+    ContextRun(ContextRun) = "context.run",
+    /// Interrupts an execution: SIGINT, the grace, then a kill.
+    ContextInterrupt(ContextInterrupt) = "context.interrupt",
+    /// Ends a context's interpreter and begins with a new one; the workspace is kept.
+    ContextRestart(ContextName) = "context.restart",
+    /// Lists a context's variables and what it uses.
+    ContextDescribe(ContextName) = "context.describe",
+    /// Lists contexts.
+    ContextList(ContextListing) = "context.list",
+    /// Changes a context's label.
+    ContextLabel(ContextLabel) = "context.label",
+    /// Ends a context at once.
+    ContextDelete(ContextDelete) = "context.delete",
+    /// Writes a file in a context's workspace.
+    FileWrite(FileWrite) = "file.write",
+    /// Reads a part of a file in a context's workspace.
+    FileRead(FileRead) = "file.read",
+    /// Lists a directory of a context's workspace.
+    FileList(FileList) = "file.list",
+    /// Removes a file or directory of a context's workspace.
+    FileRemove(FileRemove) = "file.remove",
+    /// Reports changes below a directory of a context's workspace, as events.
+    FileWatch(FileWatch) = "file.watch",
+    /// Ends a watch.
+    FileUnwatch(FileUnwatch) = "file.unwatch",
+    /// Cancels a call of this client.
+    Cancel(Cancel) = "cancel",
+    /// Shows what the server does.
+    Status(None) = "status",
+    /// Shows the server's counters.
+    Metrics(None) = "metrics",
+    /// Ends the server.
+    Shutdown(Shutdown) = "shutdown",
+}
+
+/// A line that is not a call.
+#[derive(Debug)]
+pub struct Refused {
+    /// The call's id, when the line has one.
+    pub id: Option<CallId>,
+    /// Why.
+    pub failure: Failure,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+/// Reads a line.
+///
+/// # Errors
+/// It is not JSON or not a call; names what is allowed.
+pub fn parse(line: &str) -> Result<(CallId, Call), Refused> {
+    let without_id = |failure| Refused { id: None, failure };
+    let envelope: Envelope<'_> = serde_json::from_str(line)
+        .map_err(|error| without_id(Failure::new(Code::BadRequest, words(&error))))?;
+    let id = envelope.id.ok_or_else(|| {
+        without_id(Failure::new(
+            Code::BadRequest,
+            "`id` is missing: a number or a text",
+        ))
+    })?;
+    let id = read_id(id).map_err(without_id)?;
+    match Call::read(&envelope.method, envelope.params) {
+        Ok(call) => Ok((id, call)),
+        Err(failure) => Err(Refused {
+            id: Some(id),
+            failure,
+        }),
+    }
+}
+
+fn read_id(text: &RawValue) -> Result<CallId, Failure> {
+    let wrong = || {
+        let message = format!("`id` is not a whole number or a text of at most {LONGEST_ID} bytes");
+        Failure::new(Code::BadRequest, message)
+    };
+    if text.get().len() > 6 * LONGEST_ID {
+        return Err(wrong());
+    }
+    match serde_json::from_str(text.get()) {
+        Ok(CallId::Text(text)) if text.len() > LONGEST_ID => Err(wrong()),
+        Ok(id) => Ok(id),
+        Err(_) => Err(wrong()),
+    }
+}
+
+fn read_params<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Failure> {
+    let text = params.map_or("{}", RawValue::get);
+    serde_json::from_str(text).map_err(|error| {
+        Failure::new(
+            Code::BadParams,
+            format!("params of {method}: {}", words(&error)),
+        )
+    })
+}
+
+fn unknown(method: &str) -> Failure {
+    let shown: String = method.chars().take(64).collect();
+    let message = format!(
+        "{shown:?} is not a method, but wants one of {}",
+        METHODS.join(", ")
+    );
+    Failure::new(Code::UnknownMethod, message)
+}
+
+/// An error's words, of which input can be part, at a bounded length.
+pub(crate) fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(1000) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> (Option<CallId>, String) {
+        let Refused { id, failure } = parse(line).unwrap_err();
+        (id, failure.to_string())
+    }
+
+    #[test]
+    fn calls_are_read() {
+        let (id, call) = parse(r#"{"id":"a","method":"status"}"#).unwrap();
+        assert_eq!((id, call.method()), (CallId::Text("a".into()), "status"));
+        let line = r#"{"params":{"request":{"code":"1"},"events":true},"method":"run","id":7}"#;
+        let (id, call) = parse(line).unwrap();
+        assert_eq!(id, CallId::Number(7));
+        let Call::Run(run) = call else {
+            panic!("{call:?}")
+        };
+        assert_eq!((run.request.get(), run.events), (r#"{"code":"1"}"#, true));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_allowed() {
+        let (id, why) = refused(r#"{"id":1,"method":"rum"}"#);
+        assert_eq!(id, Some(CallId::Number(1)));
+        assert!(why.starts_with("unknown_method: \"rum\""), "{why}");
+        assert!(why.contains("run, context.create"), "{why}");
+        let (_, why) = refused(r#"{"id":1,"method":"cancel","params":{"cal":2}}"#);
+        assert!(
+            why.contains("unknown field `cal`, expected `call`"),
+            "{why}"
+        );
+        let (_, why) = refused(r#"{"id":1,"method":"status","extra":2}"#);
+        assert!(
+            why.contains("expected one of `id`, `method`, `params`"),
+            "{why}"
+        );
+        for line in [
+            "",
+            "{",
+            "[]",
+            "1",
+            r#"{"method":"status"}"#,
+            r#"{"id":[],"method":"status"}"#,
+            r#"{"id":1.5,"method":"status"}"#,
+        ] {
+            let (id, why) = refused(line);
+            assert!(
+                id.is_none() && why.starts_with("bad_request: "),
+                "{line}: {why}"
+            );
+        }
+        let long = format!(r#"{{"id":"{}","method":"status"}}"#, "x".repeat(257));
+        assert!(refused(&long).1.contains("256 bytes"));
+    }
+
+    #[test]
+    fn an_error_has_a_bounded_length() {
+        let line = format!(r#"{{"id":1,"{}":2}}"#, "y".repeat(1 << 20));
+        assert!(refused(&line).1.len() < 2000);
+    }
+}

@@ -1,0 +1,221 @@
+//! What methods take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cell::spec::RemoteRequest;
+use cell::spec::quantity::Bound;
+use record::bytes::RawText;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::CallId;
+
+/// A duration above zero: text such as `500ms` or `1m 30s`, or a number of seconds.
+pub type Span = Bound<Duration>;
+
+/// No parameters.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct None {}
+
+/// What `run` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// What to run: see cellblock-request(5).
+    #[schemars(with = "RemoteRequest")]
+    pub request: Box<RawValue>,
+    /// Whether events are sent while it goes on.
+    #[serde(default)]
+    pub events: bool,
+}
+
+/// What `context.create` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextCreate {
+    /// The language, environment, files and limits: see cellblock-request(5). It has no
+    /// code, name, arguments or standard input, and it names the language.
+    #[schemars(with = "RemoteRequest")]
+    pub request: Box<RawValue>,
+    /// Its id, of 1 to 64 letters, digits, `-` and `_`; without it, the server chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// A text of the client's choosing, of at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// How long it may have nothing to do before it is deleted, at most what the server
+    /// allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Span>,
+    /// Whether it goes on existing when its client has gone, until it is idle for too
+    /// long. Clients of the same user reach it by its id.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// What `context.run` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextRun {
+    /// The context.
+    pub context: String,
+    /// The code.
+    pub code: RawText,
+    /// Its file name in tracebacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Arguments that the code sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<RawText>,
+    /// The most wall time, at most what the context's limits allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Span>,
+    /// The time between the interrupt at the end of the wall time and the kill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
+    /// Whether events are sent while it goes on.
+    #[serde(default)]
+    pub events: bool,
+}
+
+/// What methods take that need a context and nothing else.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextName {
+    /// The context.
+    pub context: String,
+}
+
+/// What `context.delete` takes.
+pub type ContextDelete = ContextName;
+
+/// What `context.interrupt` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextInterrupt {
+    /// The context.
+    pub context: String,
+    /// The number of the execution to interrupt; without it, the one that goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<u64>,
+    /// The time that the code gets to end by itself before the interpreter is killed;
+    /// 2s when it is left out, at most 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
+}
+
+/// What `context.label` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextLabel {
+    /// The context.
+    pub context: String,
+    /// The new label, of at most 128 bytes; null removes it.
+    pub label: Option<String>,
+}
+
+/// What `context.list` takes.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextListing {
+    /// Only contexts with this label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// What `file.write` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileWrite {
+    /// The context.
+    pub context: String,
+    /// Relative to `/workspace`. Directories above it are made.
+    pub path: PathBuf,
+    /// The file's whole content.
+    pub content: RawText,
+    /// Whether it may be executed.
+    #[serde(default)]
+    pub executable: bool,
+}
+
+/// What `file.read` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileRead {
+    /// The context.
+    pub context: String,
+    /// Relative to `/workspace`.
+    pub path: PathBuf,
+    /// The first byte.
+    #[serde(default)]
+    pub offset: u64,
+    /// The most bytes, at most 4 MiB, which is also what it is without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// What `file.list` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileList {
+    /// The context.
+    pub context: String,
+    /// Relative to `/workspace`; without it, `/workspace` itself.
+    #[serde(default)]
+    pub path: PathBuf,
+    /// Whether to list the directories below as well.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// What `file.remove` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileRemove {
+    /// The context.
+    pub context: String,
+    /// Relative to `/workspace`. A directory goes with everything in it.
+    pub path: PathBuf,
+}
+
+/// What `file.watch` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileWatch {
+    /// The context.
+    pub context: String,
+    /// Relative to `/workspace`; without it, `/workspace` itself.
+    #[serde(default)]
+    pub path: PathBuf,
+}
+
+/// What `file.unwatch` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileUnwatch {
+    /// The context.
+    pub context: String,
+    /// The `watch` of the answer to `file.watch`.
+    pub watch: u64,
+}
+
+/// What `cancel` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    /// The id of the call to cancel.
+    pub call: CallId,
+}
+
+/// What `shutdown` takes.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shutdown {
+    /// How long executions may go on, at most what the server was started with, which is
+    /// also what it is without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Span>,
+}

@@ -1,0 +1,57 @@
+//! What a server was started with.
+
+use std::time::Duration;
+
+/// The limits of a server and what it keeps ready.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most cells of runs and contexts at once.
+    pub max_cells: usize,
+    /// The most bytes of their memory limits together.
+    pub max_memory: Option<u64>,
+    /// The most calls that wait for a cell.
+    pub max_queue: usize,
+    /// How long a call waits for a cell before the answer is `busy`.
+    pub queue_wait: Duration,
+    /// The memory limit of a cell in bytes, when its request has no lower one.
+    pub cell_memory: Option<u64>,
+    /// How long a context may have nothing to do: the default, and the most.
+    pub idle: Duration,
+    /// How long executions may go on when the server ends.
+    pub drain: Duration,
+    /// End once there has been no client and no context for so long.
+    pub idle_exit: Option<Duration>,
+    /// The most clients at once.
+    pub max_clients: usize,
+    /// Cells that wait for calls.
+    pub warm: Vec<Warm>,
+    /// The most bytes of their memory limits together.
+    pub warm_memory: Option<u64>,
+}
+
+/// Cells of one kind that wait for calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warm {
+    /// The name of its language, as requests have it.
+    pub language: String,
+    /// How many wait.
+    pub count: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_cells: 64,
+            max_memory: None,
+            max_queue: 256,
+            queue_wait: Duration::from_secs(60),
+            cell_memory: None,
+            idle: Duration::from_secs(600),
+            drain: Duration::from_secs(10),
+            idle_exit: None,
+            max_clients: 256,
+            warm: Vec::new(),
+            warm_memory: None,
+        }
+    }
+}
