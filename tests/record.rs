@@ -51,6 +51,10 @@ fn the_published_schemas_are_current() {
     assert_is_current("docs/event.schema.json", &(schema + "\n")).unwrap();
     let schema = serde_json::to_string_pretty(&RemoteRequest::json_schema_document()).unwrap();
     assert_is_current("docs/request.schema.json", &(schema + "\n")).unwrap();
+    let schema = serde_json::to_string_pretty(&serve::protocol::call_schema()).unwrap();
+    assert_is_current("docs/protocol-call.schema.json", &(schema + "\n")).unwrap();
+    let schema = serde_json::to_string_pretty(&serve::protocol::answer_schema()).unwrap();
+    assert_is_current("docs/protocol-answer.schema.json", &(schema + "\n")).unwrap();
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use outputs::Outputs;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
+pub use serve::{Serve, Server, Warm};
 pub use values::{OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
@@ -24,6 +25,7 @@ mod groups;
 mod options;
 mod outputs;
 mod rootfs;
+mod serve;
 mod values;
 
 /// One call of cellblock.
@@ -33,6 +35,8 @@ pub enum Invocation {
     Launch(Box<Launch>),
     /// `cellblock plan`
     Plan(Box<Launch>),
+    /// `cellblock serve`
+    Serve(Box<Server>),
     /// `cellblock doctor`
     Doctor(Doctor),
     /// `cellblock show`
@@ -221,13 +225,14 @@ impl From<Program> for Partial {
 /// A command's name, and what declares the rest of it.
 type Entry = (&'static str, fn(Command) -> Command);
 
-const COMMANDS: [Entry; 8] = [
+const COMMANDS: [Entry; 9] = [
     ("run", |command| {
         Options::declare(Code::augment_args(command), Needed::ALL)
     }),
     ("exec", |command| {
         Options::declare(Program::augment_args(command), Needed::ALL)
     }),
+    ("serve", Server::declare),
     ("plan", plan),
     ("doctor", Doctor::augment_args),
     ("show", Show::augment_args),
@@ -318,6 +323,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
             let (name, m) = take(&mut m);
             Invocation::Plan(launch(name, m)?)
         }
+        "serve" => Invocation::Serve(Box::new(Server::read(&mut m)?)),
         "doctor" => Invocation::Doctor(read(&mut m)?),
         "show" => Invocation::Show(read(&mut m)?),
         "policy" => Invocation::Policy(read(&mut m)?),

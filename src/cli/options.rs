@@ -78,6 +78,28 @@ impl Needed {
 }
 
 impl Options {
+    /// Declares the options of a cell, for commands that start many.
+    pub(super) fn declare_cell(command: Command) -> Command {
+        let about = command.get_about().cloned();
+        let long_about = command.get_long_about().cloned();
+        super::serve::declare_groups(command)
+            .next_help_heading(None)
+            .about(Resettable::from(about))
+            .long_about(Resettable::from(long_about))
+    }
+
+    /// Reads the options that [`Options::declare_cell`] declared.
+    pub(super) fn read_cell(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self {
+            files: given(matches, "Files")?,
+            environment: given(matches, "Environment")?,
+            network: given(matches, "Networking")?,
+            limits: given(matches, "Limits")?,
+            security: given(matches, "Security")?,
+            ..Self::default()
+        })
+    }
+
     /// Declares the options of the groups that are needed.
     pub(super) fn declare(command: Command, needed: Needed) -> Command {
         // The groups bring descriptions along, which are not the command's.

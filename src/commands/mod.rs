@@ -19,6 +19,7 @@ mod plan;
 mod policy;
 mod rootfs;
 mod run;
+mod serve;
 mod show;
 
 /// Exit status when cellblock failed, or the command line is wrong.
@@ -40,7 +41,9 @@ pub fn dispatch_starting(
     let environment = |name: &str| std::env::var_os(name);
     // Before anything is opened: see `Inherited`.
     let outputs = Outputs::wanted(&words);
-    let mut inherited = Inherited::copy(outputs.descriptors());
+    let mut numbers = outputs.descriptors();
+    numbers.extend(serve::activation(&words, environment));
+    let mut inherited = Inherited::copy(numbers);
     match cli::parse(&words) {
         Ok(Invocation::Launch(call)) => {
             let flags = call.partial(environment);
@@ -50,6 +53,11 @@ pub fn dispatch_starting(
         Ok(Invocation::Plan(call)) => {
             let flags = call.partial(environment);
             finish(plan::print_plan(call.mode, &call.options, flags))
+        }
+        Ok(Invocation::Serve(server)) => {
+            let flags = server.partial(environment);
+            let numbers = serve::activation(&words, environment);
+            finish(serve::serve(&server, flags, numbers, &mut inherited))
         }
         Ok(Invocation::Doctor(doctor)) => finish(cell::doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),

@@ -109,6 +109,7 @@ impl Hub {
             request,
             lasting: true,
             ready: true,
+            idle_ms: None,
         };
         let memory = self.settings.cell_memory.unwrap_or(0);
         let mut session = Session::new(Kind::Warm(index), memory, open);

@@ -1,0 +1,213 @@
+//! A hub with supervisors that do what a test says.
+
+mod calls;
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use cell::server::{Order, Report, State};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use super::{Action, ClientId, Hub, LinkId};
+use crate::Settings;
+
+/// A hub, its clients' lines, and what its supervisors were ordered to do.
+pub(super) struct World {
+    pub(super) hub: Hub,
+    pub(super) now: Instant,
+    /// Lines that each client got.
+    pub(super) said: BTreeMap<ClientId, Vec<Value>>,
+    pub(super) hung_up: BTreeSet<ClientId>,
+    pub(super) alive: BTreeSet<LinkId>,
+    /// Executions that have not been answered.
+    pub(super) running: BTreeMap<LinkId, u64>,
+    /// Orders that took effect, by name.
+    pub(super) ordered: Vec<(LinkId, &'static str)>,
+    pub(super) is_over: bool,
+    /// Whether supervisors end at once when they are told to.
+    pub(super) ends: bool,
+}
+
+impl World {
+    pub(super) fn new(settings: Settings) -> Self {
+        let now = Instant::now();
+        let mut world = Self {
+            hub: Hub::new(settings, 1000, now),
+            now,
+            said: BTreeMap::new(),
+            hung_up: BTreeSet::new(),
+            alive: BTreeSet::new(),
+            running: BTreeMap::new(),
+            ordered: Vec::new(),
+            is_over: false,
+            ends: true,
+        };
+        world.pass(Duration::ZERO);
+        world
+    }
+
+    pub(super) fn with(max_cells: usize, max_queue: usize) -> Self {
+        Self::new(Settings {
+            max_cells,
+            max_queue,
+            ..Settings::default()
+        })
+    }
+
+    pub(super) fn connect(&mut self, client: ClientId) {
+        self.hub.connect(client, 1000, false);
+    }
+
+    /// Sends a call and lets the supervisors do what does not take time.
+    pub(super) fn call(&mut self, client: ClientId, id: u64, method: &str, params: Value) {
+        let line = json!({"id": id, "method": method, "params": params}).to_string();
+        self.hub.line(client, line.as_bytes());
+        self.act();
+    }
+
+    pub(super) fn run(&mut self, client: ClientId, id: u64) {
+        let request = json!({"language": "python", "code": "1"});
+        self.call(client, id, "run", json!({"request": request}));
+    }
+
+    pub(super) fn create(&mut self, client: ClientId, id: u64, name: &str) {
+        let request = json!({"language": "python"});
+        let params = json!({"request": request, "context": name});
+        self.call(client, id, "context.create", params);
+    }
+
+    pub(super) fn run_in(&mut self, client: ClientId, id: u64, name: &str) {
+        self.call(
+            client,
+            id,
+            "context.run",
+            json!({"context": name, "code": "1"}),
+        );
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.hub.tick(self.now);
+        self.act();
+    }
+
+    pub(super) fn leave(&mut self, client: ClientId) {
+        self.hub.gone(client);
+        self.act();
+    }
+
+    /// The answer to a call, if there is one.
+    pub(super) fn answer(&self, client: ClientId, id: u64) -> Option<&Value> {
+        let lines = self.said.get(&client)?;
+        let is_answer = |line: &&Value| line["id"] == id && line.get("event").is_none();
+        lines.iter().find(is_answer)
+    }
+
+    pub(super) fn code(&self, client: ClientId, id: u64) -> &str {
+        match self.answer(client, id) {
+            None => "none",
+            Some(line) => line["error"]["code"].as_str().unwrap_or("ok"),
+        }
+    }
+
+    /// Ends an execution with an answer.
+    pub(super) fn finish(&mut self, link: LinkId, state: State) {
+        let Some(execution) = self.running.remove(&link) else {
+            return;
+        };
+        let record = to_raw_value(&json!({"number": execution})).unwrap();
+        let report = Report::Answer {
+            execution,
+            state,
+            why: (state != State::Kept).then(|| "test".to_owned()),
+            record,
+        };
+        self.hub.report(link, report);
+        self.act();
+    }
+
+    pub(super) fn finish_all(&mut self) {
+        while let Some(link) = self.running.keys().next().copied() {
+            self.finish(link, State::Kept);
+        }
+    }
+
+    /// The supervisor of a cell is killed.
+    pub(super) fn kill(&mut self, link: LinkId) {
+        if self.alive.remove(&link) {
+            self.running.remove(&link);
+            self.hub.link_gone(link, "killed");
+            self.act();
+        }
+    }
+
+    pub(super) fn act(&mut self) {
+        while let Some(action) = self.hub.next_action() {
+            match action {
+                Action::Say(client, line) => {
+                    assert!(!line.contains('\n'));
+                    let line = serde_json::from_str(&line).unwrap();
+                    self.said.entry(client).or_default().push(line);
+                }
+                Action::HangUp(client) => drop(self.hung_up.insert(client)),
+                Action::Spawn(link) => assert!(self.alive.insert(link)),
+                Action::Order(link, order) if self.alive.contains(&link) => {
+                    self.obey(link, serde_json::from_str(&order).unwrap());
+                }
+                Action::Order(..) => {}
+                Action::End(link) if self.ends => self.kill(link),
+                Action::End(_) => {}
+                Action::Forget(link) => drop(self.alive.remove(&link)),
+                Action::Exit => self.is_over = true,
+            }
+        }
+    }
+
+    fn obey(&mut self, link: LinkId, order: Order) {
+        let (name, report) = match order {
+            Order::Open(_) => {
+                let report = Report::Opened {
+                    id: link.to_string(),
+                    language: Some("python".to_owned()),
+                    rootfs: "test".to_owned(),
+                };
+                ("open", Some(report))
+            }
+            Order::Execute(execute) => {
+                assert!(self.running.insert(link, execute.execution).is_none());
+                ("execute", None)
+            }
+            Order::Interrupt { execution, .. } => {
+                if self.running.get(&link) == Some(&execution) {
+                    self.finish(link, State::Kept);
+                }
+                ("interrupt", None)
+            }
+            Order::Cancel { execution } => {
+                if self.running.get(&link) == Some(&execution) {
+                    self.finish(link, State::Lost);
+                }
+                ("cancel", None)
+            }
+            Order::Restart => {
+                let id = link.to_string();
+                ("restart", Some(Report::Restarted { id }))
+            }
+            Order::Describe => {
+                let description = to_raw_value(&json!({"variables": []})).unwrap();
+                ("describe", Some(Report::Described { description }))
+            }
+            Order::File { id, .. } => {
+                let answer = to_raw_value(&json!({"file": id})).unwrap();
+                ("file", Some(Report::File { id, answer }))
+            }
+            Order::End => ("end", None),
+        };
+        self.ordered.push((link, name));
+        if let Some(report) = report {
+            self.hub.report(link, report);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Random interleavings against a model. `SERVE_CASES` sets how many.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// One thing that happens. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Connect,
+    Run(u8),
+    Create(u8, u8, bool),
+    RunIn(u8, u8),
+    Interrupt(u8, u8),
+    Restart(u8, u8),
+    Describe(u8, u8),
+    Delete(u8, u8),
+    Cancel(u8, u8),
+    Finish(u8, bool),
+    Kill(u8),
+    Vanish(u8),
+    Wait(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let byte = any::<u8>;
+    prop_oneof![
+        2 => Just(Step::Connect),
+        6 => byte().prop_map(Step::Run),
+        5 => (byte(), byte(), any::<bool>()).prop_map(|(a, b, c)| Step::Create(a, b, c)),
+        8 => (byte(), byte()).prop_map(|(a, b)| Step::RunIn(a, b)),
+        3 => (byte(), byte()).prop_map(|(a, b)| Step::Interrupt(a, b)),
+        2 => (byte(), byte()).prop_map(|(a, b)| Step::Restart(a, b)),
+        2 => (byte(), byte()).prop_map(|(a, b)| Step::Describe(a, b)),
+        2 => (byte(), byte()).prop_map(|(a, b)| Step::Delete(a, b)),
+        3 => (byte(), byte()).prop_map(|(a, b)| Step::Cancel(a, b)),
+        8 => (byte(), any::<bool>()).prop_map(|(a, b)| Step::Finish(a, b)),
+        2 => byte().prop_map(Step::Kill),
+        1 => byte().prop_map(Step::Vanish),
+        2 => any::<u16>().prop_map(Step::Wait),
+    ]
+}
+
+/// What must be so: each call is answered once, nothing runs for clients that are gone,
+/// and limits hold.
+struct Model {
+    world: World,
+    clients: Vec<ClientId>,
+    next_client: ClientId,
+    next_id: u64,
+    /// Ids of each client's calls, and the method.
+    calls: BTreeMap<ClientId, Vec<(u64, &'static str)>>,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const CELLS: usize = 3;
+const QUEUE: usize = 4;
+
+impl Model {
+    fn call(&mut self, client: u8, method: &'static str, params: Value) {
+        let Some(client) = choose(&self.clients, client) else {
+            return;
+        };
+        self.next_id += 1;
+        self.calls
+            .entry(client)
+            .or_default()
+            .push((self.next_id, method));
+        self.world.call(client, self.next_id, method, params);
+    }
+
+    fn step(&mut self, step: Step) {
+        let name = |number: u8| NAMES[usize::from(number) % NAMES.len()];
+        match step {
+            Step::Connect if self.clients.len() < 4 => {
+                self.next_client += 1;
+                self.clients.push(self.next_client);
+                self.world.connect(self.next_client);
+            }
+            Step::Connect => {}
+            Step::Run(client) => {
+                let request = json!({"language": "python", "code": "1"});
+                self.call(client, "run", json!({"request": request}));
+            }
+            Step::Create(client, context, keep) => {
+                let request = json!({"language": "python"});
+                let params = json!({"request": request, "context": name(context), "keep": keep});
+                self.call(client, "context.create", params);
+            }
+            Step::RunIn(client, context) => {
+                let params = json!({"context": name(context), "code": "1"});
+                self.call(client, "context.run", params);
+            }
+            Step::Interrupt(client, context) => {
+                self.call(
+                    client,
+                    "context.interrupt",
+                    json!({"context": name(context)}),
+                );
+            }
+            Step::Restart(client, context) => {
+                self.call(client, "context.restart", json!({"context": name(context)}));
+            }
+            Step::Describe(client, context) => {
+                self.call(
+                    client,
+                    "context.describe",
+                    json!({"context": name(context)}),
+                );
+            }
+            Step::Delete(client, context) => {
+                self.call(client, "context.delete", json!({"context": name(context)}));
+            }
+            Step::Cancel(client, which) => {
+                let own = choose(&self.clients, client).and_then(|client| self.calls.get(&client));
+                if let Some((id, _)) = own.and_then(|own| choose(own, which)) {
+                    self.call(client, "cancel", json!({"call": id}));
+                }
+            }
+            Step::Finish(which, kept) => {
+                let running: Vec<_> = self.world.running.keys().copied().collect();
+                if let Some(link) = choose(&running, which) {
+                    let state = if kept { State::Kept } else { State::Lost };
+                    self.world.finish(link, state);
+                }
+            }
+            Step::Kill(which) => {
+                let alive: Vec<_> = self.world.alive.iter().copied().collect();
+                if let Some(link) = choose(&alive, which) {
+                    self.world.kill(link);
+                }
+            }
+            Step::Vanish(which) => {
+                if let Some(client) = choose(&self.clients, which) {
+                    self.clients.retain(|other| *other != client);
+                    self.world.leave(client);
+                }
+            }
+            Step::Wait(millis) => self.world.pass(Duration::from_millis(millis.into())),
+        }
+    }
+
+    fn check(&mut self) {
+        assert!(self.world.alive.len() <= CELLS, "too many cells");
+        let mut unanswered = 0;
+        for (client, calls) in &self.calls {
+            let lines = self.world.said.get(client).map_or(&[][..], Vec::as_slice);
+            for (id, method) in calls {
+                let answers = lines.iter().filter(|line| line["id"] == *id).count();
+                assert!(answers <= 1, "{method} {id} was answered {answers} times");
+                if answers == 0 && self.clients.contains(client) {
+                    assert!(
+                        matches!(
+                            *method,
+                            "run"
+                                | "context.create"
+                                | "context.run"
+                                | "context.restart"
+                                | "context.describe"
+                        ),
+                        "{method} {id} has no answer"
+                    );
+                    unanswered += 1;
+                }
+            }
+            for line in lines
+                .iter()
+                .filter(|line| line["result"].get("execution").is_some())
+            {
+                let result = &line["result"];
+                let is_interrupt = result.get("interrupted").is_some();
+                assert!(is_interrupt || result["state"].is_string(), "{line}");
+            }
+        }
+        // Whatever waits does so for something.
+        let busy = !self.world.running.is_empty();
+        assert!(unanswered == 0 || busy || self.world.alive.len() == CELLS);
+        assert!(
+            self.world
+                .running
+                .keys()
+                .all(|link| self.world.alive.contains(link))
+        );
+    }
+}
+
+fn choose<T: Copy>(from: &[T], which: u8) -> Option<T> {
+    let index = usize::from(which).checked_rem(from.len())?;
+    from.get(index).copied()
+}
+
+fn cases() -> u32 {
+    let asked = std::env::var("SERVE_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(256)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_interleaving_answers_every_call_once(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut model = Model {
+            world: World::with(CELLS, QUEUE),
+            clients: Vec::new(),
+            next_client: 0,
+            next_id: 0,
+            calls: BTreeMap::new(),
+        };
+        for step in steps {
+            model.step(step);
+            model.check();
+        }
+        // In the end nothing is left.
+        for client in std::mem::take(&mut model.clients) {
+            model.world.leave(client);
+        }
+        model.world.finish_all();
+        model.world.pass(Duration::from_secs(3600));
+        prop_assert!(model.world.alive.is_empty() && model.world.running.is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! `cellblock serve`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::groups::{Environment, Files, Limits, Networking, Security};
+use super::options::Options;
+use cell::spec::quantity::Bound;
+use cell::spec::{Bytes, Partial};
+use record::error::Result;
+
+/// Keep a server that runs code for its clients, in contexts and in single runs
+///
+/// Clients write one JSON object per line, and read one per line: on standard input and
+/// output, or with --listen on a socket that only the server's own user and root may
+/// use. docs/PROTOCOL.md describes the protocol; `cellblock run --server` and
+/// `cellblock context` speak it. Requests can choose the code, its input and lower
+/// limits; everything else is as the options say. All cells end with the server.
+#[derive(Args, Clone, Debug)]
+pub struct Serve {
+    /// Accept clients on a Unix socket, which is created with mode 0600, instead of
+    /// standard input and output
+    #[arg(
+        long, value_name = "unix:PATH", help_heading = "Server",
+        value_parser = OsStringValueParser::new().try_map(socket)
+    )]
+    pub listen: Option<PathBuf>,
+    /// Accept clients of this user as well (repeatable)
+    #[arg(long, value_name = "UID", help_heading = "Server")]
+    pub allow_uid: Vec<u32>,
+    /// Cells of runs and contexts at once
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
+    pub max_cells: usize,
+    /// Their memory limits together [default: not counted]
+    #[arg(long, value_name = "SIZE", help_heading = "Server")]
+    pub max_memory: Option<Bytes>,
+    /// Calls that wait for a cell; more are answered with `busy`
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Server")]
+    pub max_queue: usize,
+    /// Clients at once
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Server")]
+    pub max_clients: usize,
+    /// How long a call waits for a cell before it is answered with `busy`
+    #[arg(
+        long,
+        value_name = "DUR",
+        default_value = "60s",
+        help_heading = "Server"
+    )]
+    pub queue_wait: Bound<Duration>,
+    /// How long a context may have nothing to do; a client can only ask for less
+    #[arg(
+        long,
+        value_name = "DUR",
+        default_value = "10m",
+        help_heading = "Server"
+    )]
+    pub idle: Bound<Duration>,
+    /// How long executions may go on after SIGTERM
+    #[arg(
+        long,
+        value_name = "DUR",
+        default_value = "10s",
+        help_heading = "Server"
+    )]
+    pub drain: Bound<Duration>,
+    /// End when there has been no client and no context for so long [default: never]
+    #[arg(long, value_name = "DUR", help_heading = "Server")]
+    pub idle_exit: Option<Bound<Duration>>,
+    /// Keep N cells in which the interpreter of a language waits, for calls that name
+    /// this language and ask for nothing but code, arguments, files and less time
+    /// (repeatable)
+    #[arg(
+        long, value_name = "LANG:N", help_heading = "Server",
+        value_parser = OsStringValueParser::new().try_map(warm)
+    )]
+    pub warm: Vec<Warm>,
+    /// The memory limits of these cells together [default: not counted]
+    #[arg(long, value_name = "SIZE", help_heading = "Server")]
+    pub warm_memory: Option<Bytes>,
+    /// Write counters to this file in Prometheus's text format, every ten seconds
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    pub metrics: Option<PathBuf>,
+    /// Begin a session of its own, away from the terminal
+    #[arg(long, hide = true)]
+    pub detach: bool,
+    /// Read settings of all cells from a TOML or JSON file; flags win over it
+    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    pub spec: Option<PathBuf>,
+    /// Profile that all requests build on: the name of a built-in one (see
+    /// `cellblock policy list`), or a path with a `/` or ending in .toml
+    /// [default: the one of each request's language, otherwise default]
+    #[arg(long, value_name = "NAME|PATH", help_heading = "Request")]
+    pub policy: Option<String>,
+}
+
+/// `LANG:N`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warm {
+    /// The language's own name.
+    pub language: &'static str,
+    /// How many cells wait.
+    pub count: usize,
+}
+
+/// One call of `cellblock serve`.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// How it serves.
+    pub serve: Serve,
+    /// How its cells are.
+    pub options: Options,
+}
+
+impl Server {
+    pub(super) fn declare(command: Command) -> Command {
+        let command = Serve::augment_args(command);
+        Options::declare_cell(command)
+    }
+
+    pub(super) fn read(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+        let serve = Serve::from_arg_matches_mut(matches)?;
+        let mut options = Options::read_cell(matches)?;
+        options.policy.clone_from(&serve.policy);
+        options.spec.clone_from(&serve.spec);
+        Ok(Self { serve, options })
+    }
+
+    /// The options of its cells as a layer of a spec.
+    ///
+    /// # Errors
+    /// `--env NAME` of a variable that the caller does not have.
+    pub fn partial(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Partial> {
+        self.options.partial(Partial::default(), environment)
+    }
+}
+
+/// Options of a cell that belong to one run: a server has no use for them.
+pub(super) const OF_ONE_RUN: &[&str] = &[
+    "files_from",
+    "out",
+    "workspace",
+    "keep_tmp",
+    "workspace_wait",
+];
+
+/// Declares the groups of a cell's options, without those of one run.
+pub(super) fn declare_groups(command: Command) -> Command {
+    let mut command = command;
+    for augment in [
+        Files::augment_args as fn(Command) -> Command,
+        Environment::augment_args,
+        Networking::augment_args,
+        Limits::augment_args,
+        Security::augment_args,
+    ] {
+        command = augment(command);
+    }
+    command.mut_args(
+        |arg: Arg| match OF_ONE_RUN.contains(&arg.get_id().as_str()) {
+            true => arg.hide(true),
+            false => arg,
+        },
+    )
+}
+
+/// `unix:PATH`
+pub(super) fn socket(text: OsString) -> Result<PathBuf, String> {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    match text.as_bytes().strip_prefix(b"unix:") {
+        Some(path) if !path.is_empty() => Ok(OsString::from_vec(path.to_vec()).into()),
+        _ => Err("wants unix:PATH".to_owned()),
+    }
+}
+
+fn warm(text: OsString) -> Result<Warm, String> {
+    let wanted = || "wants LANG:N, such as python:2".to_owned();
+    let text = text.to_str().ok_or_else(wanted)?;
+    let (language, count) = text.split_once(':').ok_or_else(wanted)?;
+    let driver = cell::drivers::find(language).ok_or_else(|| {
+        let names = cell::drivers::TABLE.iter().map(|driver| driver.name);
+        let names: Vec<&str> = names.collect();
+        format!(
+            "{language:?} is not a language, but wants one of {}",
+            names.join(", ")
+        )
+    })?;
+    let count = count
+        .parse()
+        .ok()
+        .filter(|count| (1..=1024).contains(count));
+    Ok(Warm {
+        language: driver.name,
+        count: count.ok_or_else(|| "wants 1 to 1024 cells".to_owned())?,
+    })
+}

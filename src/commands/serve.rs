@@ -1,0 +1,161 @@
+//! `cellblock serve`.
+
+use std::ffi::OsString;
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::cli::{self, Server};
+use cell::server::{Base, Spawner};
+use cell::spec::quantity::Bound;
+use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Uid, getpid, setsid};
+use record::error::{Result, SetupError, Step};
+use serve::net::{Doors, Listener};
+use serve::{Hub, Settings, Warm};
+use sys::inherited::Inherited;
+
+/// The first descriptor that a service manager passes (sd_listen_fds(3)).
+const FIRST_PASSED: RawFd = 3;
+/// More are a mistake.
+const MOST_PASSED: RawFd = 64;
+
+/// The numbers of the sockets that a service manager passed to `cellblock serve`.
+pub(super) fn activation(
+    words: &[OsString],
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Vec<RawFd> {
+    let number = |name: &str| environment(name)?.to_str()?.parse::<i32>().ok();
+    let is_server = words.get(1).is_some_and(|word| word == "serve");
+    if !is_server || number("LISTEN_PID") != Some(getpid().as_raw()) {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST_PASSED);
+    (FIRST_PASSED..FIRST_PASSED + count).collect()
+}
+
+/// Serves until the server is ended.
+///
+/// # Errors
+/// What it was started with is wrong, or the kernel refuses something.
+pub(super) fn serve(
+    server: &Server,
+    flags: Result<Partial>,
+    passed: Vec<RawFd>,
+    inherited: &mut Inherited,
+) -> Result<u8> {
+    let wanted = &server.serve;
+    if wanted.detach {
+        // Fails for the leader of a session, which is away from the terminal's already.
+        let _ = setsid();
+    }
+    let flags = flags?;
+    refuse_what_is_of_one_run(&flags)?;
+    let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
+    let usual = usual(server, &flags, &cwd)?;
+    let settings = settings(wanted, &usual);
+    let drain = settings.drain;
+    // Before anything is opened that a supervisor need not have.
+    let spawner = Spawner::fork(Base {
+        spec: server.options.spec.clone(),
+        flags,
+        cwd,
+    })?;
+    let mut listeners = Vec::new();
+    for number in passed {
+        let socket = inherited.take(number).map_err(|errno| {
+            SetupError::os(Step::Inputs, "fcntl", errno).on(format!("LISTEN_FDS: {number}"))
+        })?;
+        listeners.push(Listener::inherited(socket.into())?);
+    }
+    if let Some(path) = &wanted.listen {
+        listeners.push(Listener::bind(path)?);
+    }
+    let stdio = match listeners.is_empty() {
+        true => Some(standard_streams()?),
+        false => None,
+    };
+    allow_many_descriptors();
+    let uid = Uid::effective().as_raw();
+    let doors = Doors {
+        stdio,
+        listeners,
+        allowed: wanted.allow_uid.clone(),
+        supervisor: &|| spawner.supervisor().map(|(socket, _)| socket),
+        metrics: wanted.metrics.clone(),
+        drain,
+    };
+    serve::net::serve(Hub::new(settings, uid, Instant::now()), doors, uid)?;
+    Ok(0)
+}
+
+fn refuse_what_is_of_one_run(flags: &Partial) -> Result<()> {
+    let given = [
+        ("--files-from", flags.files_from.is_some()),
+        ("--out", flags.out.is_some()),
+        ("--workspace", flags.workspace.is_some()),
+        ("--keep-tmp", flags.keep_tmp.is_some()),
+        ("--workspace-wait", flags.workspace_wait.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => {
+            let message = "belongs to one run, and a server has many";
+            Err(SetupError::new(Step::Spec, message)
+                .on(option)
+                .hint("leave it out; clients move files with file.write and file.read"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What a cell is like when a request asks for nothing: shows early what is wrong with
+/// the options.
+fn usual(server: &Server, flags: &Partial, cwd: &std::path::Path) -> Result<Spec> {
+    let ask = Ask {
+        mode: Mode::Exec,
+        cwd,
+        stdio: Stdio::Capture,
+    };
+    let flags = Partial {
+        argv: Some(vec!["true".into()]),
+        ..flags.clone()
+    };
+    spec::load(&ask, server.options.spec.as_deref(), None, flags)
+}
+
+fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
+    let long = |Bound(span): Bound<Duration>| span.unwrap_or(Duration::from_secs(365 * 86400));
+    let warm = |warm: &cli::Warm| Warm {
+        language: warm.language.to_owned(),
+        count: warm.count,
+    };
+    Settings {
+        max_cells: wanted.max_cells.max(1),
+        max_memory: wanted.max_memory.map(|bytes| bytes.0),
+        max_queue: wanted.max_queue,
+        queue_wait: long(wanted.queue_wait),
+        cell_memory: usual.limits.memory.map(|bytes| bytes.0),
+        idle: long(wanted.idle),
+        drain: long(wanted.drain),
+        idle_exit: wanted.idle_exit.map(long),
+        max_clients: wanted.max_clients.max(1),
+        warm: wanted.warm.iter().map(warm).collect(),
+        warm_memory: wanted.warm_memory.map(|bytes| bytes.0),
+    }
+}
+
+fn standard_streams() -> Result<(OwnedFd, OwnedFd)> {
+    let [input, output, _] = sys::process::standard_streams();
+    let copy = |fd: std::os::fd::BorrowedFd<'_>| {
+        fd.try_clone_to_owned()
+            .map_err(|error| SetupError::io(Step::Inputs, "dup", &error))
+    };
+    Ok((copy(input)?, copy(output)?))
+}
+
+/// Each client and each cell has one.
+fn allow_many_descriptors() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
