@@ -43,6 +43,11 @@ pub(super) struct Call {
     /// [default: for run, the one of its language; otherwise default]
     #[arg(long, value_name = "NAME|PATH", help_heading = "Request")]
     pub policy: Option<String>,
+    /// Have a server make the cell, which listens on this socket (run only): code,
+    /// arguments, environment, files and lower limits are sent to it, and everything else
+    /// is as it was started (cellblock-serve(1))
+    #[arg(long, value_name = "SOCKET", help_heading = "Request")]
+    pub server: Option<PathBuf>,
     /// End the cell, as if cancelled, when the process that started cellblock
     /// ends
     #[arg(long, help_heading = "Request")]
@@ -74,6 +79,7 @@ impl Group for Call {
         "spec",
         "request",
         "policy",
+        "server",
         "die-with-parent",
         "record",
         "json",

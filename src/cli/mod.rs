@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
+pub use context::{Context, ContextAction, Create, OF_CREATE, Of, RunIn};
 pub use format::Show;
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
@@ -20,6 +21,7 @@ use cell::spec::{Mode, Partial};
 use record::bytes::RawText;
 use record::error::Result;
 
+mod context;
 mod format;
 mod groups;
 mod options;
@@ -37,6 +39,8 @@ pub enum Invocation {
     Plan(Box<Launch>),
     /// `cellblock serve`
     Serve(Box<Server>),
+    /// `cellblock context`
+    Context(Context),
     /// `cellblock doctor`
     Doctor(Doctor),
     /// `cellblock show`
@@ -225,7 +229,7 @@ impl From<Program> for Partial {
 /// A command's name, and what declares the rest of it.
 type Entry = (&'static str, fn(Command) -> Command);
 
-const COMMANDS: [Entry; 9] = [
+const COMMANDS: [Entry; 10] = [
     ("run", |command| {
         Options::declare(Code::augment_args(command), Needed::ALL)
     }),
@@ -233,6 +237,7 @@ const COMMANDS: [Entry; 9] = [
         Options::declare(Program::augment_args(command), Needed::ALL)
     }),
     ("serve", Server::declare),
+    ("context", Context::augment_args),
     ("plan", plan),
     ("doctor", Doctor::augment_args),
     ("show", Show::augment_args),
@@ -324,6 +329,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
             Invocation::Plan(launch(name, m)?)
         }
         "serve" => Invocation::Serve(Box::new(Server::read(&mut m)?)),
+        "context" => Invocation::Context(read(&mut m)?),
         "doctor" => Invocation::Doctor(read(&mut m)?),
         "show" => Invocation::Show(read(&mut m)?),
         "policy" => Invocation::Policy(read(&mut m)?),

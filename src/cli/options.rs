@@ -24,6 +24,8 @@ pub struct Options {
     pub request: Option<PathBuf>,
     /// The profile to build on.
     pub policy: Option<String>,
+    /// The socket of the server that makes the cell.
+    pub server: Option<PathBuf>,
     /// Where record and events go.
     pub outputs: Outputs,
     /// Whether the cell ends when the process that started this one does.
@@ -129,6 +131,7 @@ impl Options {
             spec,
             request,
             policy,
+            server,
             record,
             json,
             events,
@@ -140,6 +143,7 @@ impl Options {
             spec,
             request,
             policy,
+            server,
             outputs,
             die_with_parent,
             files: given(matches, "Files")?,

@@ -13,10 +13,12 @@ use record::error::{Result, SetupError, Step};
 use record::terminal;
 use sys::inherited::Inherited;
 
+mod context;
 mod destination;
 mod outlet;
 mod plan;
 mod policy;
+mod remote;
 mod rootfs;
 mod run;
 mod serve;
@@ -59,6 +61,7 @@ pub fn dispatch_starting(
             let numbers = serve::activation(&words, environment);
             finish(serve::serve(&server, flags, numbers, &mut inherited))
         }
+        Ok(Invocation::Context(wanted)) => finish(context::run(&wanted, &words, environment)),
         Ok(Invocation::Doctor(doctor)) => finish(cell::doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::Instant;
 
 use super::outlet::Outlet;
-use super::{FAILED, complain, destination};
+use super::{FAILED, complain, destination, remote};
 use crate::cli::{Options, OutputTo};
 use cell::run::CellStart;
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
@@ -22,6 +23,9 @@ pub(super) fn execute(
     inherited: &mut Inherited,
     (start, began): (CellStart, Instant),
 ) -> u8 {
+    if let Some(socket) = &options.server {
+        return by_server(mode, socket, options, flags, inherited, began);
+    }
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
     let spec = flags.and_then(|flags| load(mode, options, flags));
@@ -43,6 +47,31 @@ pub(super) fn execute(
         complain(error);
     } else if stdio(mode, options) == Stdio::Inherit {
         say_which_limit(&record);
+    }
+    match &*outlet.deliver(&record) {
+        [] => u8::try_from(record.exit_code).unwrap_or(FAILED),
+        _ => FAILED,
+    }
+}
+
+/// Has a server run code, and delivers its record.
+fn by_server(
+    mode: Mode,
+    socket: &Path,
+    options: &Options,
+    flags: Result<Partial>,
+    inherited: &mut Inherited,
+    began: Instant,
+) -> u8 {
+    let (outlet, opened) = Outlet::open(mode, &options.outputs, &[], inherited, began);
+    let record = match (mode, opened.and(flags)) {
+        (Mode::Exec, _) => Err(SetupError::new(Step::Spec, "only `run` takes --server")
+            .hint("name the program in the `argv` of a request to the server")),
+        (Mode::Run, flags) => flags.and_then(|flags| remote::run(socket, options, flags)),
+    };
+    let record = record.unwrap_or_else(run::refused);
+    if let Some(error) = &record.setup_error {
+        complain(error);
     }
     match &*outlet.deliver(&record) {
         [] => u8::try_from(record.exit_code).unwrap_or(FAILED),

@@ -15,6 +15,7 @@
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod client;
 mod hub;
 pub mod net;
 pub mod protocol;

@@ -1,0 +1,166 @@
+//! `cellblock context`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+
+use super::options::Options;
+use super::serve::declare_groups;
+use cell::spec::quantity::Bound;
+
+/// Keep an interpreter between calls: variables, imports, open files and workspace
+///
+/// Each context is kept by a server process of its own, which ends with the context:
+/// when it is deleted, or has had nothing to do for too long. It listens in
+/// $XDG_RUNTIME_DIR/cellblock/contexts, or in /tmp/cellblock-UID/contexts without a
+/// runtime directory, for its own user only.
+#[derive(Args, Debug)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Context {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ContextAction,
+}
+
+/// What `cellblock context` does.
+#[derive(Subcommand, Debug)]
+pub enum ContextAction {
+    /// Create a context and print its id
+    Create(Box<Create>),
+    /// Execute code in a context
+    ///
+    /// On a terminal the result is shown for people; otherwise, or with --json, it is
+    /// printed as JSON: `state` says whether variables and imports are still there, and
+    /// `record` is that of `cellblock run`. The exit status is the code's own, as for
+    /// `cellblock run`.
+    Run(RunIn),
+    /// Interrupt what a context executes: SIGINT, then the grace, then the
+    /// interpreter's end
+    Interrupt {
+        /// The context and the form of the answer.
+        #[command(flatten)]
+        of: Of,
+        /// The time that the code gets to end by itself [default: 2s]
+        #[arg(long, value_name = "DUR")]
+        grace: Option<Bound<Duration>>,
+    },
+    /// Begin with a new interpreter in the same workspace
+    Restart(Of),
+    /// List a context's variables and what it uses
+    Describe(Of),
+    /// End a context and remove all that it has
+    Delete(Of),
+    /// List contexts
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A context, and the form of the answer.
+#[derive(Args, Clone, Debug)]
+pub struct Of {
+    /// The context's id
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `cellblock context create`
+#[derive(Clone, Debug)]
+pub struct Create {
+    /// What it creates.
+    pub own: CreateOwn,
+    /// How its cell is.
+    pub options: Options,
+}
+
+/// What a context is created with, besides its cell's options.
+#[derive(Args, Clone, Debug)]
+pub struct CreateOwn {
+    /// Language of the context
+    #[arg(long, value_name = "LANG", help_heading = "Context")]
+    pub lang: String,
+    /// A text that `cellblock context list` shows
+    #[arg(long, value_name = "TEXT", help_heading = "Context")]
+    pub label: Option<String>,
+    /// How long it may have nothing to do before it is deleted
+    #[arg(
+        long,
+        value_name = "DUR",
+        default_value = "30m",
+        help_heading = "Context"
+    )]
+    pub idle: Bound<Duration>,
+    /// Print the answer as JSON
+    #[arg(long, help_heading = "Context")]
+    pub json: bool,
+}
+
+/// The options of [`CreateOwn`] that its server does not have, and whether they have a
+/// value.
+pub const OF_CREATE: [(&str, bool); 3] = [("--lang", true), ("--label", true), ("--json", false)];
+
+/// `cellblock context run`
+#[derive(Args, Clone, Debug)]
+#[command(override_usage = "cellblock context run [OPTIONS] ID [FILE | -c CODE | -] [ARGS]...")]
+pub struct RunIn {
+    /// The context's id
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Code to execute
+    #[arg(short = 'c', value_name = "CODE")]
+    pub code: Option<OsString>,
+    /// File that holds the code, or - for standard input; with -c, the first argument
+    #[arg(value_name = "FILE")]
+    pub source: Option<OsString>,
+    /// Arguments that the code sees
+    #[arg(
+        value_name = "ARGS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub args: Vec<OsString>,
+    /// The most real time, at most what the context's limits allow
+    #[arg(long, visible_alias = "timeout", value_name = "DUR")]
+    pub wall: Option<Bound<Duration>>,
+    /// The time between the interrupt at the end of --wall and the interpreter's end
+    #[arg(long, value_name = "DUR")]
+    pub grace: Option<Bound<Duration>>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args for Create {
+    fn augment_args(command: Command) -> Command {
+        let about = command.get_about().cloned();
+        let long_about = command.get_long_about().cloned();
+        declare_groups(CreateOwn::augment_args(command))
+            .next_help_heading(None)
+            .about(clap::builder::Resettable::from(about))
+            .long_about(clap::builder::Resettable::from(long_about))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Create {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut matches = matches.clone();
+        let own = CreateOwn::from_arg_matches_mut(&mut matches)?;
+        let options = Options::read_cell(&mut matches)?;
+        Ok(Self { own, options })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! `cellblock context`: contexts for a shell, each with a server of its own.
+
+mod create;
+mod place;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+
+use super::{FAILED, complain, print};
+use crate::cli::{self, ContextAction, Of, RunIn};
+use crate::show::{self, Style};
+use place::Place;
+use record::Record;
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
+use record::terminal;
+use serde_json::{Value, json};
+use serve::protocol::{
+    ContextInfo, ContextInterrupt, ContextList, ContextName, ContextRun, Executed, State,
+};
+
+/// Longer code is refused: a line of the protocol has less than 17M.
+const LONGEST_CODE: u64 = 16 << 20;
+
+/// Does what the command line says.
+///
+/// # Errors
+/// The context does not exist, or its server refuses.
+pub(super) fn run(
+    context: &cli::Context,
+    words: &[OsString],
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<u8> {
+    let place = Place::find(environment)?;
+    match &context.action {
+        ContextAction::Create(wanted) => {
+            let created = create::create(&place, wanted, words)?;
+            match wanted.own.json {
+                true => print_json(&created)?,
+                false => print(format!("{}\n", created.context).as_bytes())?,
+            }
+            Ok(0)
+        }
+        ContextAction::Run(wanted) => execute(&place, wanted),
+        ContextAction::Interrupt { of, grace } => {
+            let params = ContextInterrupt {
+                context: of.id.clone(),
+                execution: None,
+                grace: *grace,
+            };
+            let answer: Value = place.connect(&of.id)?.ask("context.interrupt", &params)?;
+            let words = match answer["interrupted"].as_bool() {
+                Some(true) => "interrupted",
+                _ => "it executes nothing",
+            };
+            show(of, &answer, words)
+        }
+        ContextAction::Restart(of) => ask(&place, of, "context.restart", "restarted"),
+        ContextAction::Delete(of) => ask(&place, of, "context.delete", "deleted"),
+        ContextAction::Describe(of) => {
+            let answer: Value = place.connect(&of.id)?.ask("context.describe", &name(of))?;
+            print_json(&answer)?;
+            Ok(0)
+        }
+        ContextAction::List { json } => list(&place, *json),
+    }
+}
+
+fn name(of: &Of) -> ContextName {
+    ContextName {
+        context: of.id.clone(),
+    }
+}
+
+fn ask(place: &Place, of: &Of, method: &str, words: &str) -> Result<u8> {
+    let answer: Value = place.connect(&of.id)?.ask(method, &name(of))?;
+    show(of, &answer, words)
+}
+
+fn show(of: &Of, answer: &Value, words: &str) -> Result<u8> {
+    match of.json {
+        true => print_json(answer)?,
+        false => print(format!("{}: {words}\n", of.id).as_bytes())?,
+    }
+    Ok(0)
+}
+
+/// `context run`
+fn execute(place: &Place, wanted: &RunIn) -> Result<u8> {
+    let mut words = wanted.source.iter().chain(&wanted.args);
+    let (code, name) = match &wanted.code {
+        Some(code) => (code.clone().into(), None),
+        None => read_code(words.next())?,
+    };
+    let params = ContextRun {
+        context: wanted.id.clone(),
+        code,
+        name,
+        args: words.map(|word| word.clone().into()).collect(),
+        wall: wanted.wall,
+        grace: wanted.grace,
+        events: false,
+    };
+    let executed: Executed = place.connect(&wanted.id)?.ask("context.run", &params)?;
+    let record: Record = serde_json::from_str(executed.record.get()).map_err(|error| {
+        SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
+    })?;
+    if wanted.json || !io::stdout().is_terminal() {
+        print_json(&executed)?;
+    } else {
+        print(show::render_run(&record, Style::of_stdout()).as_bytes())?;
+        if executed.state == State::Lost {
+            let why = executed.why.as_deref().unwrap_or("the interpreter ended");
+            let lost = SetupError::new(Step::Supervise, format!("its state is lost: {why}"));
+            complain(&lost.on(&wanted.id));
+        }
+    }
+    Ok(u8::try_from(record.exit_code).unwrap_or(FAILED))
+}
+
+/// Code in a file or on standard input, and what it is called.
+fn read_code(source: Option<&OsString>) -> Result<(RawText, Option<String>)> {
+    let failed = |call, name: &str| {
+        let name = name.to_owned();
+        move |error| SetupError::io(Step::Spec, call, &error).on(name)
+    };
+    let mut code = Vec::new();
+    let (name, read) = match source {
+        None => {
+            let message = "no code is given";
+            return Err(SetupError::new(Step::Spec, message)
+                .hint("give FILE, -c CODE, or - for standard input"));
+        }
+        Some(source) if source == "-" => (
+            None,
+            io::stdin()
+                .lock()
+                .take(LONGEST_CODE + 1)
+                .read_to_end(&mut code),
+        ),
+        Some(source) => {
+            let shown = source.to_string_lossy();
+            let file = std::fs::File::open(source).map_err(failed("open", &shown))?;
+            let name = Path::new(source).file_name();
+            let name = name.map(|name| name.to_string_lossy().into_owned());
+            (name, file.take(LONGEST_CODE + 1).read_to_end(&mut code))
+        }
+    };
+    read.map_err(failed("read", "the code"))?;
+    if code.len() as u64 > LONGEST_CODE {
+        return Err(SetupError::new(Step::Spec, "is larger than 16M").on("the code"));
+    }
+    Ok((code.into(), name))
+}
+
+/// `context list`
+fn list(place: &Place, json: bool) -> Result<u8> {
+    let mut all = Vec::new();
+    for id in place.ids()? {
+        // One that ends just now is not there.
+        let listed = place
+            .connect(&id)
+            .and_then(|mut client| client.ask::<ContextList>("context.list", &json!({})));
+        all.extend(listed.into_iter().flat_map(|list| list.contexts));
+    }
+    match json {
+        true => print_json(&all)?,
+        false => print(terminal::lines(&table(&all)).as_bytes())?,
+    }
+    Ok(0)
+}
+
+fn table(contexts: &[ContextInfo]) -> String {
+    let mut text = String::new();
+    for info in contexts {
+        text.push_str(&format!(
+            "{}  {:<10}  {:<8}  {} executions, idle {}s of {}s{}\n",
+            info.context,
+            info.language.as_deref().unwrap_or("-"),
+            info.doing,
+            info.executions,
+            info.idle_ms / 1000,
+            info.idle_limit_ms / 1000,
+            info.label
+                .as_ref()
+                .map_or(String::new(), |label| format!("  {label}")),
+        ));
+    }
+    text
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let mut text = serde_json::to_string(value)
+        .map_err(|error| SetupError::new(Step::Outputs, error.to_string()))?;
+    text.push('\n');
+    let mut stdout = io::stdout();
+    let is_terminal = stdout.is_terminal();
+    let mut to = terminal::Json::new(&mut stdout, is_terminal);
+    to.write_all(text.as_bytes())
+        .and_then(|()| to.flush())
+        .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on("standard output"))
+}
