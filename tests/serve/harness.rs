@@ -1,0 +1,182 @@
+//! A server, and clients that do not wait for ever.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn cellblock() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_cellblock"))
+}
+
+/// Waits until `done`, or fails.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A server on a socket; it is killed in the end.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Server {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let listen = format!("unix:{}", directory.path().join("s").display());
+        let child = cellblock()
+            .args(["serve", "--rootfs", "host", "--listen", &listen])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { child, directory };
+        until("listening", || UnixStream::connect(server.socket()).is_ok());
+        server
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("s")
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(&self.socket())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        let mut status = None;
+        until("the server's end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client of a server's socket.
+pub(crate) struct Client {
+    pub(crate) socket: BufReader<UnixStream>,
+    next: u64,
+}
+
+impl Client {
+    pub(crate) fn connect(path: &Path) -> Self {
+        let socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            socket: BufReader::new(socket),
+            next: 1000,
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.socket.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, id: u64, method: &str, params: Value) {
+        let line = json!({"id": id, "method": method, "params": params});
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    /// The next line; null at the connection's end.
+    pub(crate) fn line(&mut self) -> Value {
+        let mut line = String::new();
+        match self.socket.read_line(&mut line) {
+            Ok(0) => Value::Null,
+            Ok(_) => serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}")),
+            Err(error) if error.raw_os_error() == Some(nix::libc::ECONNRESET) => Value::Null,
+            Err(error) => panic!("no line: {error}"),
+        }
+    }
+
+    /// The next line with this id that is not an event.
+    pub(crate) fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let line = self.line();
+            assert!(!line.is_null(), "no answer to {id}");
+            if line["id"] == id && line.get("event").is_none() {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        self.next += 1;
+        let id = self.next;
+        self.send(id, method, params);
+        self.answer(id)
+    }
+
+    /// The result of a call that has one.
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let line = self.call(method, params);
+        assert!(line.get("result").is_some(), "{method}: {line}");
+        line["result"].clone()
+    }
+
+    pub(crate) fn status(&mut self) -> Value {
+        self.ask("status", json!({}))
+    }
+
+    pub(crate) fn create(&mut self, name: &str) -> Value {
+        let request = json!({"language": "python"});
+        self.ask("context.create", json!({"request": request, "context": name}))
+    }
+
+    pub(crate) fn run_in(&mut self, name: &str, code: &str) -> Value {
+        self.ask("context.run", json!({"context": name, "code": code}))
+    }
+}
+
+/// Processes whose parent chain starts at `pid`.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut todo = vec![pid];
+    while let Some(parent) = todo.pop() {
+        for child in children(parent) {
+            found.push(child);
+            todo.push(child);
+        }
+    }
+    found
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    drop(read);
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn lives(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = text.rsplit(')').next().unwrap_or("").trim_start().to_owned();
+    !state.is_empty() && !state.starts_with('Z')
+}

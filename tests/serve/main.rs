@@ -1,0 +1,8 @@
+//! `cellblock serve` and `cellblock context`, as clients see them.
+
+mod cells;
+mod connections;
+mod example;
+mod harness;
+mod shell;
+mod signals;

@@ -1,0 +1,81 @@
+//! `cellblock context`, by shells that know nothing of each other.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::harness::{cellblock, until};
+
+struct Shell(tempfile::TempDir);
+
+impl Shell {
+    fn new() -> Self {
+        // Mode 0700, as a runtime directory has.
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn context(&self, words: &[&str]) -> Output {
+        cellblock()
+            .arg("context")
+            .args(words)
+            .env("XDG_RUNTIME_DIR", self.0.path())
+            .output()
+            .unwrap()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.context(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{words:?}: {e}: {said}"))
+    }
+
+    fn sockets(&self) -> usize {
+        let entries = std::fs::read_dir(self.0.path().join("cellblock/contexts"));
+        entries.map_or(0, Iterator::count)
+    }
+}
+
+#[test]
+fn a_context_goes_on_from_call_to_call() {
+    let shell = Shell::new();
+    let words = ["create", "--lang", "python", "--rootfs", "host", "--label", "mine", "--json"];
+    let created = shell.json(&words);
+    let id = created["context"].as_str().unwrap();
+    let first = shell.context(&["run", id, "-c", "x = 20"]);
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    let second = shell.json(&["run", id, "--json", "-c", "x + 1"]);
+    assert_eq!(second["record"]["results"][0]["text"], "21", "{second}");
+    let list = shell.json(&["list", "--json"]);
+    assert_eq!((&list[0]["context"], &list[0]["label"]), (&json!(id), &json!("mine")));
+    let restarted = shell.json(&["restart", id, "--json"]);
+    assert_eq!(restarted["state"], "lost");
+    let third = shell.context(&["run", id, "-c", "x"]);
+    assert_eq!(third.status.code(), Some(1), "{third:?}");
+    shell.json(&["describe", id]);
+    let deleted = shell.context(&["delete", id]);
+    assert_eq!(deleted.status.code(), Some(0));
+    let gone = shell.context(&["run", id, "-c", "x"]);
+    assert_eq!(gone.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    // Its server takes a moment to end.
+    assert!(said.contains("no context"), "{said}");
+    until("the server's end", || shell.sockets() == 0);
+}
+
+#[test]
+fn a_context_that_cannot_be_made_leaves_no_server() {
+    let shell = Shell::new();
+    let output = shell.context(&["create", "--lang", "cobol"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(!output.stderr.is_empty());
+    until("the server's end", || shell.sockets() == 0);
+}
+
+#[test]
+fn an_idle_context_ends_with_its_server() {
+    let shell = Shell::new();
+    let words = ["create", "--lang", "python", "--rootfs", "host", "--idle", "1s"];
+    let output = shell.context(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    until("the server's end", || shell.sockets() == 0);
+}
