@@ -245,6 +245,7 @@ fn cold(kind: Kind, memory: u64, request: &Request) -> Session {
         request: request.raw.clone(),
         lasting: lasts,
         ready: lasts,
+        blank: false,
         idle_ms: None,
     };
     Session::new(kind, memory, open)

@@ -109,6 +109,7 @@ impl Hub {
             request,
             lasting: true,
             ready: true,
+            blank: false,
             idle_ms: None,
         };
         let memory = self.settings.cell_memory.unwrap_or(0);
