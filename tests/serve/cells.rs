@@ -45,21 +45,33 @@ fn contexts_keep_their_state_apart() {
     let mut client = server.connect();
     client.create("a");
     client.create("b");
-    client.run_in("a", "token = 'a'; open('f', 'w').write('a'); import threading");
+    client.run_in(
+        "a",
+        "token = 'a'; open('f', 'w').write('a'); import threading",
+    );
     let code = "import os; print('token' in globals(), os.path.exists('f'))";
     let b = client.run_in("b", code);
     assert_eq!(b["record"]["stdout"], "False False\n", "{b}");
     let a = client.run_in("a", code);
-    assert_eq!((&a["record"]["stdout"], &a["state"]), (&json!("True True\n"), &json!("kept")));
+    assert_eq!(
+        (&a["record"]["stdout"], &a["state"]),
+        (&json!("True True\n"), &json!("kept"))
+    );
     let failed = client.run_in("a", "1 / 0");
-    assert_eq!((&failed["record"]["outcome"], &failed["state"]), (&json!("error"), &json!("kept")));
+    assert_eq!(
+        (&failed["record"]["outcome"], &failed["state"]),
+        (&json!("error"), &json!("kept"))
+    );
     let ended = client.run_in("a", "import os; os._exit(3)");
     assert_eq!(ended["state"], "lost", "{ended}");
     assert!(ended["why"].is_string());
     let again = client.run_in("a", code);
     assert_eq!(again["record"]["stdout"], "False True\n", "{again}");
     client.ask("context.delete", json!({"context": "a"}));
-    assert_eq!(client.call("context.describe", json!({"context": "a"}))["error"]["code"], "not_found");
+    assert_eq!(
+        client.call("context.describe", json!({"context": "a"}))["error"]["code"],
+        "not_found"
+    );
     assert_eq!(client.status()["cells"]["used"], 1);
 }
 
@@ -69,7 +81,11 @@ fn an_interrupt_keeps_the_state() {
     let mut client = server.connect();
     client.create("a");
     client.run_in("a", "kept = 5");
-    client.send(1, "context.run", json!({"context": "a", "code": "while True: pass"}));
+    client.send(
+        1,
+        "context.run",
+        json!({"context": "a", "code": "while True: pass"}),
+    );
     // The interpreter may not have begun; an early interrupt still ends it.
     until("the interrupt", || {
         let answer = client.ask("context.interrupt", json!({"context": "a", "grace": "20s"}));
@@ -88,7 +104,10 @@ fn files_go_in_and_out() {
     client.create("a");
     let params = json!({"context": "a", "path": "d/in.txt", "content": "hello"});
     client.ask("file.write", params);
-    let run = client.run_in("a", "open('d/out.txt', 'w').write(open('d/in.txt').read().upper())");
+    let run = client.run_in(
+        "a",
+        "open('d/out.txt', 'w').write(open('d/in.txt').read().upper())",
+    );
     assert_eq!(run["record"]["outcome"], "ok", "{run}");
     let read = client.ask("file.read", json!({"context": "a", "path": "d/out.txt"}));
     assert!(read.to_string().contains("HELLO"), "{read}");
@@ -97,7 +116,10 @@ fn files_go_in_and_out() {
     client.ask("file.remove", json!({"context": "a", "path": "d"}));
     let gone = client.call("file.read", json!({"context": "a", "path": "d/out.txt"}));
     assert_eq!(gone["error"]["code"], "failed", "{gone}");
-    let outside = client.call("file.read", json!({"context": "a", "path": "../etc/passwd"}));
+    let outside = client.call(
+        "file.read",
+        json!({"context": "a", "path": "../etc/passwd"}),
+    );
     assert_eq!(outside["error"]["code"], "failed", "{outside}");
 }
 
@@ -106,7 +128,9 @@ fn a_pool_is_hit_missed_and_refilled() {
     let server = Server::start(&["--warm", "python:1"]);
     let mut client = server.connect();
     let ready = |client: &mut crate::harness::Client| {
-        until("a waiting cell", || client.status()["pools"][0]["ready"] == 1);
+        until("a waiting cell", || {
+            client.status()["pools"][0]["ready"] == 1
+        });
     };
     ready(&mut client);
     let request = json!({"language": "python", "code": "import sys; print(sys.argv[1:]); sys.exit(3)", "args": ["x"]});
@@ -116,13 +140,22 @@ fn a_pool_is_hit_missed_and_refilled() {
     assert_eq!(result["record"]["exit_code"], 3, "{result}");
     ready(&mut client);
     let request = json!({"language": "python", "code": "1", "env": {"A": "b"}});
-    assert_eq!(client.ask("run", json!({"request": request}))["start"], "cold");
+    assert_eq!(
+        client.ask("run", json!({"request": request}))["start"],
+        "cold"
+    );
     assert_eq!(client.create("a")["start"], "ready");
     let run = client.run_in("a", "x = 1");
     assert_eq!(run["state"], "kept");
     ready(&mut client);
-    let text = client.ask("metrics", json!({}))["text"].as_str().unwrap().to_owned();
-    assert!(text.contains("cellblock_pool_hits_total{pool=\"python\"} 2\n"), "{text}");
+    let text = client.ask("metrics", json!({}))["text"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        text.contains("cellblock_pool_hits_total{pool=\"python\"} 2\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -131,11 +164,22 @@ fn a_run_by_a_server_prints_the_same_record() {
     let output = crate::harness::cellblock()
         .args(["run", "--server"])
         .arg(server.socket())
-        .args(["--lang", "python", "--env", "A=b", "-c", "import os; print(os.environ['A'])"])
+        .args([
+            "--lang",
+            "python",
+            "--env",
+            "A=b",
+            "-c",
+            "import os; print(os.environ['A'])",
+        ])
         .output()
         .unwrap();
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&record["stdout"], output.status.code()), (&json!("b\n"), Some(0)), "{record}");
+    assert_eq!(
+        (&record["stdout"], output.status.code()),
+        (&json!("b\n"), Some(0)),
+        "{record}"
+    );
     let refused = crate::harness::cellblock()
         .args(["run", "--server"])
         .arg(server.socket())

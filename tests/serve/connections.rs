@@ -19,9 +19,18 @@ fn a_wrong_line_is_explained_and_the_connection_goes_on() {
         ("nonsense", "bad_request"),
         ("[]", "bad_request"),
         ("{\"id\":1,\"method\":\"frob\"}", "unknown_method"),
-        ("{\"id\":1,\"method\":\"cancel\",\"params\":{}}", "bad_params"),
-        ("{\"id\":1,\"method\":\"run\",\"params\":{\"request\":{\"rootfs\":\"/\"}}}", "bad_params"),
-        ("{\"id\":1,\"method\":\"context.run\",\"params\":{\"context\":\"x\",\"code\":\"\"}}", "not_found"),
+        (
+            "{\"id\":1,\"method\":\"cancel\",\"params\":{}}",
+            "bad_params",
+        ),
+        (
+            "{\"id\":1,\"method\":\"run\",\"params\":{\"request\":{\"rootfs\":\"/\"}}}",
+            "bad_params",
+        ),
+        (
+            "{\"id\":1,\"method\":\"context.run\",\"params\":{\"context\":\"x\",\"code\":\"\"}}",
+            "not_found",
+        ),
     ] {
         client.write(format!("{line}\n").as_bytes());
         let answer = client.line();
@@ -91,7 +100,10 @@ fn a_client_that_does_not_read_is_not_read_from() {
     }
     assert!(written > 0);
     let memory = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
-    let resident = memory.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
     let resident: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(resident < 200 << 10, "{resident} kB");
 }
@@ -99,7 +111,10 @@ fn a_client_that_does_not_read_is_not_read_from() {
 #[test]
 fn only_the_servers_user_may_connect() {
     let server = Server::start(&[]);
-    let mode = std::fs::metadata(server.socket()).unwrap().permissions().mode();
+    let mode = std::fs::metadata(server.socket())
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     if !nix::unistd::Uid::effective().is_root() {
         println!("skip: another uid: only root can become one");
@@ -142,8 +157,14 @@ fn a_socket_file_is_replaced_only_if_nobody_listens() {
     let mut server = Server::start(&[]);
     let listen = format!("unix:{}", server.socket().display());
     let second = |listen: &str| {
-        let output = cellblock().args(["serve", "--listen", listen]).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        let output = cellblock()
+            .args(["serve", "--listen", listen])
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
     };
     let (status, said) = second(&listen);
     assert_eq!(status, Some(125));
@@ -156,8 +177,16 @@ fn a_socket_file_is_replaced_only_if_nobody_listens() {
     // A killed server leaves its file, which the next one replaces.
     server.signal(Signal::SIGKILL);
     server.wait();
-    assert!(std::fs::metadata(server.socket()).unwrap().file_type().is_socket());
-    let mut next = cellblock().args(["serve", "--listen", &listen]).spawn().unwrap();
+    assert!(
+        std::fs::metadata(server.socket())
+            .unwrap()
+            .file_type()
+            .is_socket()
+    );
+    let mut next = cellblock()
+        .args(["serve", "--listen", &listen])
+        .spawn()
+        .unwrap();
     until("listening", || UnixStream::connect(server.socket()).is_ok());
     let mut client = Client::connect(&server.socket());
     client.ask("shutdown", json!({}));

@@ -45,7 +45,9 @@ fn the_documented_example_works() {
         let shown = documented.replace("{…}", "{}");
         let shown: Value = serde_json::from_str(&shown).unwrap();
         let keys = |value: &Value| -> Vec<String> {
-            let fields = value["result"].as_object().unwrap_or_else(|| panic!("{value}"));
+            let fields = value["result"]
+                .as_object()
+                .unwrap_or_else(|| panic!("{value}"));
             fields.keys().cloned().collect()
         };
         assert_eq!(keys(line), keys(&shown));

@@ -145,7 +145,10 @@ impl Client {
 
     pub(crate) fn create(&mut self, name: &str) -> Value {
         let request = json!({"language": "python"});
-        self.ask("context.create", json!({"request": request, "context": name}))
+        self.ask(
+            "context.create",
+            json!({"request": request, "context": name}),
+        )
     }
 
     pub(crate) fn run_in(&mut self, name: &str, code: &str) -> Value {
@@ -171,12 +174,19 @@ fn children(pid: u32) -> Vec<u32> {
     let mut text = String::new();
     let read = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
     drop(read);
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 /// Whether a process is there and has not ended.
 pub(crate) fn lives(pid: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = text.rsplit(')').next().unwrap_or("").trim_start().to_owned();
+    let state = text
+        .rsplit(')')
+        .next()
+        .unwrap_or("")
+        .trim_start()
+        .to_owned();
     !state.is_empty() && !state.starts_with('Z')
 }

@@ -38,7 +38,9 @@ impl Shell {
 #[test]
 fn a_context_goes_on_from_call_to_call() {
     let shell = Shell::new();
-    let words = ["create", "--lang", "python", "--rootfs", "host", "--label", "mine", "--json"];
+    let words = [
+        "create", "--lang", "python", "--rootfs", "host", "--label", "mine", "--json",
+    ];
     let created = shell.json(&words);
     let id = created["context"].as_str().unwrap();
     let first = shell.context(&["run", id, "-c", "x = 20"]);
@@ -46,7 +48,10 @@ fn a_context_goes_on_from_call_to_call() {
     let second = shell.json(&["run", id, "--json", "-c", "x + 1"]);
     assert_eq!(second["record"]["results"][0]["text"], "21", "{second}");
     let list = shell.json(&["list", "--json"]);
-    assert_eq!((&list[0]["context"], &list[0]["label"]), (&json!(id), &json!("mine")));
+    assert_eq!(
+        (&list[0]["context"], &list[0]["label"]),
+        (&json!(id), &json!("mine"))
+    );
     let restarted = shell.json(&["restart", id, "--json"]);
     assert_eq!(restarted["state"], "lost");
     let third = shell.context(&["run", id, "-c", "x"]);
@@ -74,7 +79,9 @@ fn a_context_that_cannot_be_made_leaves_no_server() {
 #[test]
 fn an_idle_context_ends_with_its_server() {
     let shell = Shell::new();
-    let words = ["create", "--lang", "python", "--rootfs", "host", "--idle", "1s"];
+    let words = [
+        "create", "--lang", "python", "--rootfs", "host", "--idle", "1s",
+    ];
     let output = shell.context(&words);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     until("the server's end", || shell.sockets() == 0);
