@@ -131,6 +131,11 @@ impl Case {
         self.context.is_some() || self.steps.iter().any(|step| step.context.is_some())
     }
 
+    /// The context that a step is executed in.
+    pub(crate) fn context_of<'a>(&'a self, step: &'a Step) -> Option<&'a str> {
+        step.context.as_deref().or(self.context.as_deref())
+    }
+
     /// The rootfs of the language when the case names none.
     pub(crate) fn default_rootfs(&self) -> &'static str {
         match self.language.as_str() {

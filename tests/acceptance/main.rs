@@ -11,11 +11,13 @@
 
 mod case;
 mod check;
+mod context;
 mod golden;
 
 use std::process::ExitCode;
 
 use case::{Case, Step};
+use context::Contexts;
 use golden::Golden;
 
 /// What to run.
@@ -82,10 +84,7 @@ fn main() -> ExitCode {
         if !wanted.includes(&case.language, &case.id) {
             continue;
         }
-        match case.needs_a_context() {
-            true => tally.skip(&case.id, "contexts are not built yet"),
-            false => tally.count(&case.id, run(&case, wanted.on_host)),
-        }
+        tally.count(&case.id, run(&case, wanted.on_host));
     }
     for golden in golden::all().filter(|golden| wanted.includes(golden.language, &golden.id)) {
         match wanted.on_host {
@@ -109,8 +108,15 @@ fn compare(golden: &Golden) -> Result<(), String> {
 }
 
 fn run(case: &Case, on_host: bool) -> Result<(), String> {
+    let mut contexts = match case.needs_a_context() {
+        true => Some(Contexts::start(case, rootfs(case, on_host))?),
+        false => None,
+    };
     for (number, step) in case.steps().into_iter().enumerate() {
-        let record = execute(case, &step, on_host)?;
+        let record = match (&mut contexts, case.context_of(&step)) {
+            (Some(contexts), Some(name)) => contexts.execute(name, &step)?,
+            _ => execute(case, &step, on_host)?,
+        };
         if let Some(expect) = &step.expect {
             check::record(expect, &record).map_err(|why| {
                 let shown = serde_json::to_string_pretty(&record.json).unwrap_or_default();
@@ -122,15 +128,19 @@ fn run(case: &Case, on_host: bool) -> Result<(), String> {
     Ok(())
 }
 
+fn rootfs(case: &Case, on_host: bool) -> &str {
+    match &case.rootfs {
+        Some(rootfs) => rootfs,
+        None if on_host => "host",
+        None => case.default_rootfs(),
+    }
+}
+
 fn execute(case: &Case, step: &Step, on_host: bool) -> Result<check::Ran, String> {
     let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cellblock"));
     command.args(["run", "--json", "--lang", &case.language]);
-    match &case.rootfs {
-        Some(rootfs) => drop(command.args(["--rootfs", rootfs])),
-        None if on_host => drop(command.args(["--rootfs", "host"])),
-        None => drop(command.args(["--rootfs", case.default_rootfs()])),
-    }
+    command.args(["--rootfs", rootfs(case, on_host)]);
     if let Some(wall) = step.timeout.as_ref().or(case.timeout.as_ref()) {
         command.args(["--wall", wall]);
     }
