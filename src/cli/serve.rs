@@ -72,10 +72,10 @@ pub struct Serve {
     #[arg(long, value_name = "DUR", help_heading = "Server")]
     pub idle_exit: Option<Bound<Duration>>,
     /// Keep N cells in which the interpreter of a language waits, for calls that name
-    /// this language and ask for nothing but code, arguments, files and less time
-    /// (repeatable)
+    /// this language and ask for nothing but code, arguments, files and less time; or N
+    /// blank cells, for any program and code without limits of its own (repeatable)
     #[arg(
-        long, value_name = "LANG:N", help_heading = "Server",
+        long, value_name = "LANG:N|blank:N", help_heading = "Server",
         value_parser = OsStringValueParser::new().try_map(warm)
     )]
     pub warm: Vec<Warm>,
@@ -98,11 +98,11 @@ pub struct Serve {
     pub policy: Option<String>,
 }
 
-/// `LANG:N`.
+/// `LANG:N` or `blank:N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warm {
-    /// The language's own name.
-    pub language: &'static str,
+    /// The language's own name; `None` for blank cells.
+    pub language: Option<&'static str>,
     /// How many cells wait.
     pub count: usize,
 }
@@ -181,20 +181,21 @@ fn warm(text: OsString) -> Result<Warm, String> {
     let wanted = || "wants LANG:N, such as python:2".to_owned();
     let text = text.to_str().ok_or_else(wanted)?;
     let (language, count) = text.split_once(':').ok_or_else(wanted)?;
-    let driver = cell::drivers::find(language).ok_or_else(|| {
+    let driver = cell::drivers::find(language);
+    if driver.is_none() && language != "blank" {
         let names = cell::drivers::TABLE.iter().map(|driver| driver.name);
         let names: Vec<&str> = names.collect();
-        format!(
-            "{language:?} is not a language, but wants one of {}",
+        return Err(format!(
+            "{language:?} is not a language, but wants blank or one of {}",
             names.join(", ")
-        )
-    })?;
+        ));
+    }
     let count = count
         .parse()
         .ok()
         .filter(|count| (1..=1024).contains(count));
     Ok(Warm {
-        language: driver.name,
+        language: driver.map(|driver| driver.name),
         count: count.ok_or_else(|| "wants 1 to 1024 cells".to_owned())?,
     })
 }

@@ -126,7 +126,7 @@ fn usual(server: &Server, flags: &Partial, cwd: &std::path::Path) -> Result<Spec
 fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
     let long = |Bound(span): Bound<Duration>| span.unwrap_or(Duration::from_secs(365 * 86400));
     let warm = |warm: &cli::Warm| Warm {
-        language: warm.language.to_owned(),
+        language: warm.language.map(str::to_owned),
         count: warm.count,
     };
     Settings {

@@ -159,6 +159,39 @@ fn a_pool_is_hit_missed_and_refilled() {
 }
 
 #[test]
+fn a_blank_cell_serves_any_program() {
+    let server = Server::start(&["--warm", "blank:1"]);
+    let mut client = server.connect();
+    for request in [
+        json!({"argv": ["sh", "-c", "echo $A; cat f; exit 3"], "env": {"A": "b"}, "files": [{"path": "f", "text": "x"}]}),
+        json!({"language": "python", "code": "import os, sys; print(os.environ['A'] + '\\n' + open('f').read(), end=''); sys.exit(3)", "env": {"A": "b"}, "files": [{"path": "f", "text": "x"}]}),
+    ] {
+        until("a waiting cell", || {
+            client.status()["pools"][0]["ready"] == 1
+        });
+        let result = client.ask("run", json!({"request": request}));
+        assert_eq!(result["start"], "blank");
+        assert_eq!(result["record"]["stdout"], "b\nx", "{result}");
+        assert_eq!(result["record"]["exit_code"], 3, "{result}");
+    }
+    until("a waiting cell", || {
+        client.status()["pools"][0]["ready"] == 1
+    });
+    let request = json!({"argv": ["true"], "limits": {"memory": "64M"}});
+    assert_eq!(
+        client.ask("run", json!({"request": request}))["start"],
+        "cold"
+    );
+    assert_eq!(client.create("a")["start"], "blank");
+    client.run_in("a", "x = 1");
+    let run = client.run_in("a", "x");
+    assert_eq!(
+        (&run["state"], &run["record"]["results"][0]["text"]),
+        (&json!("kept"), &json!("1"))
+    );
+}
+
+#[test]
 fn a_run_by_a_server_prints_the_same_record() {
     let server = Server::start(&[]);
     let output = crate::harness::cellblock()

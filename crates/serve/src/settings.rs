@@ -32,8 +32,9 @@ pub struct Settings {
 /// Cells of one kind that wait for calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warm {
-    /// The name of its language, as requests have it.
-    pub language: String,
+    /// The name of the language whose interpreter waits, as requests have it; `None` for
+    /// cells that wait for any program.
+    pub language: Option<String>,
     /// How many wait.
     pub count: usize,
 }

@@ -42,7 +42,7 @@ pub(crate) use carry::Checkpoint;
 const GRACE: Duration = Duration::from_millis(500);
 
 /// What became of the state of an interpreter: its variables, imports and open files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// All of it is still there.

@@ -205,12 +205,9 @@ impl Hub {
             }
             What::Context(creation) => Kind::Context(creation.name.clone()),
         };
-        let pooled = match &what {
-            What::Run { .. } if request.parsed.code.is_none() => None,
-            _ => self.take_warm(&request),
-        };
-        let (link, start) = match pooled {
-            Some(link) => (link, Start::Ready),
+        let has_code = kind != Kind::Run || request.parsed.code.is_some();
+        let (link, start) = match self.take_warm(&request, has_code) {
+            Some(pooled) => pooled,
             None => (
                 self.begin(cold(kind.clone(), memory, &request)),
                 Start::Cold,
@@ -224,6 +221,10 @@ impl Hub {
             return;
         };
         (session.kind, session.start, session.memory) = (kind, start, memory);
+        if start == Start::Blank {
+            let open = opening(session.kind != Kind::Run, &request);
+            session.push(None, Work::Open(open));
+        }
         if start == Start::Ready {
             for what in request.file_orders().unwrap_or_default() {
                 let id = session.next_file();
@@ -240,26 +241,29 @@ impl Hub {
 }
 
 fn cold(kind: Kind, memory: u64, request: &Request) -> Session {
-    let lasts = kind != Kind::Run;
-    let open = Open {
+    let open = opening(kind != Kind::Run, request);
+    Session::new(kind, memory, open)
+}
+
+fn opening(lasts: bool, request: &Request) -> Open {
+    Open {
         request: request.raw.clone(),
         lasting: lasts,
         ready: lasts,
         blank: false,
         idle_ms: None,
-    };
-    Session::new(kind, memory, open)
+    }
 }
 
 /// The execution of `run`. A cell that was made for it has its code and arguments.
 fn execution(request: Request, start: Start, events: bool) -> Execute {
     let (wall_ms, grace_ms) = match start {
-        Start::Cold => (None, None),
+        Start::Cold | Start::Blank => (None, None),
         Start::Ready => request.times(),
     };
     let own = request.parsed;
     let (code, name, args) = match start {
-        Start::Cold => (None, None, Vec::new()),
+        Start::Cold | Start::Blank => (None, None, Vec::new()),
         Start::Ready => (own.code, own.name, own.args.unwrap_or_default()),
     };
     Execute {

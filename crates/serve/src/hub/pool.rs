@@ -14,12 +14,15 @@ use crate::protocol::{PoolStatus, Start};
 /// The first and the longest wait after a cell that could not be opened.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// The request of a cell that waits for any program.
+const ANY_PROGRAM: &str = r#"{"argv":["true"]}"#;
+
 /// Cells of one kind.
 #[derive(Debug)]
 pub(super) struct Pool {
     warm: Warm,
-    /// The request that they are opened with, which is also what tells which calls they
-    /// can serve.
+    /// The request that they are opened with. Where an interpreter waits, it also tells
+    /// which calls they can serve.
     key: String,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -32,7 +35,10 @@ impl Pool {
     pub(super) fn new(warm: &Warm) -> Self {
         Self {
             warm: warm.clone(),
-            key: plain_key(&warm.language),
+            key: match &warm.language {
+                Some(language) => plain_key(language),
+                None => ANY_PROGRAM.to_owned(),
+            },
             hits: 0,
             misses: 0,
             error: None,
@@ -43,10 +49,25 @@ impl Pool {
 }
 
 impl Hub {
-    /// A waiting cell that can serve a request, if there is one.
-    pub(super) fn take_warm(&mut self, request: &Request) -> Option<LinkId> {
-        let key = request.key()?;
-        let index = self.pools.iter().position(|pool| pool.key == key)?;
+    /// A waiting cell that can serve a request, if there is one: rather one with an
+    /// interpreter than a blank one. An interpreter needs code, now or later.
+    pub(super) fn take_warm(
+        &mut self,
+        request: &Request,
+        has_code: bool,
+    ) -> Option<(LinkId, Start)> {
+        let key = request.key().filter(|_| has_code);
+        let is_ready =
+            |pool: &Pool| pool.warm.language.is_some() && Some(&pool.key) == key.as_ref();
+        let ready = self.pools.iter().position(is_ready);
+        let is_blank = |pool: &Pool| pool.warm.language.is_none() && request.fits_blank();
+        let blank = self.pools.iter().position(is_blank);
+        let from = |index, start| move |hub: &mut Self| Some((hub.take_from(index)?, start));
+        let ready = ready.and_then(|index| from(index, Start::Ready)(self));
+        ready.or_else(|| blank.and_then(|index| from(index, Start::Blank)(self)))
+    }
+
+    fn take_from(&mut self, index: usize) -> Option<LinkId> {
         let found = self
             .waiting_in(index)
             .find(|(_, session)| session.opened.is_some());
@@ -107,14 +128,13 @@ impl Hub {
         };
         let open = Open {
             request,
-            lasting: true,
-            ready: true,
-            blank: false,
+            lasting: pool.warm.language.is_some(),
+            ready: pool.warm.language.is_some(),
+            blank: pool.warm.language.is_none(),
             idle_ms: None,
         };
         let memory = self.settings.cell_memory.unwrap_or(0);
-        let mut session = Session::new(Kind::Warm(index), memory, open);
-        session.start = Start::Ready;
+        let session = Session::new(Kind::Warm(index), memory, open);
         let link = self.begin(session);
         self.pump(link);
     }
@@ -150,7 +170,11 @@ impl Hub {
                 .filter(|(_, session)| session.opened.is_some());
             let ready = ready.count();
             PoolStatus {
-                name: pool.warm.language.clone(),
+                name: pool
+                    .warm
+                    .language
+                    .clone()
+                    .unwrap_or_else(|| "blank".to_owned()),
                 wanted: pool.warm.count,
                 ready,
                 opening: self.waiting_in(index).count() - ready,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use cell::drivers;
 use cell::server::FileOrder;
-use cell::spec::RemoteRequest;
 use cell::spec::quantity::Bound;
+use cell::spec::{PartialLimits, RemoteRequest};
 use record::bytes::{RawText, decode_base64};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -66,6 +66,20 @@ impl Request {
         fields.retain(|_, value| !is_empty(value));
         fields.insert("language".to_owned(), own_name(language).into());
         serde_json::to_string(&fields).ok()
+    }
+
+    /// Whether it leaves alone what a blank cell is set up with: the limits, but those
+    /// that only the supervisor counts.
+    pub(super) fn fits_blank(&self) -> bool {
+        let own = PartialLimits {
+            wall: None,
+            grace: None,
+            output: None,
+            on_output: None,
+            results: None,
+            ..self.parsed.limits.clone()
+        };
+        own == PartialLimits::default()
     }
 
     /// Its wall time and grace in milliseconds.

@@ -51,7 +51,6 @@ pub struct Failure {
     pub retry_after_ms: Option<u64>,
     /// For a call to a context: what became of its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
     pub state: Option<State>,
     /// For a call to a context: why its state is not what it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,6 +159,8 @@ pub enum Start {
     Cold,
     /// Its interpreter waited in the pool.
     Ready,
+    /// It waited in the pool, without a program.
+    Blank,
 }
 
 /// The result of `run`.
@@ -193,7 +194,6 @@ pub struct Executed {
     /// The number of the execution.
     pub execution: u64,
     /// What became of the context's state.
-    #[schemars(with = "String")]
     pub state: State,
     /// Why, unless the state was kept after a normal end.
     pub why: Option<String>,
@@ -217,7 +217,6 @@ pub struct Restarted {
     /// The context.
     pub context: String,
     /// What became of the context's state.
-    #[schemars(with = "String")]
     pub state: State,
     /// Why.
     pub why: Option<String>,

@@ -289,7 +289,7 @@ fn deleting_is_answered_when_all_is_gone() {
 fn a_pool_serves_what_matches_and_is_refilled() {
     let mut world = World::new(Settings {
         warm: vec![Warm {
-            language: "python".to_owned(),
+            language: Some("python".to_owned()),
             count: 2,
         }],
         ..Settings::default()
@@ -350,7 +350,7 @@ fn a_pool_serves_what_matches_and_is_refilled() {
 fn a_cell_that_waits_and_ends_is_replaced_after_a_while() {
     let mut world = World::new(Settings {
         warm: vec![Warm {
-            language: "python".to_owned(),
+            language: Some("python".to_owned()),
             count: 1,
         }],
         ..Settings::default()
