@@ -115,9 +115,8 @@ impl Server<'_> {
         };
         let is_gone = found.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
         // What it said before it went is read first.
-        if is_gone && !peer.is_read() {
-            self.lose(id, now);
-        } else if found.contains(PollFlags::POLLERR) {
+        let speaks = peer.is_read() && !found.contains(PollFlags::POLLERR);
+        if is_gone && !speaks {
             self.lose(id, now);
         }
     }
