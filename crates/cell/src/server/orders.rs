@@ -111,7 +111,7 @@ impl Order {
 }
 
 /// What cell to make.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Open {
     /// The request, as request(5) has it, laid over what the server was started with.
     pub request: Box<RawValue>,

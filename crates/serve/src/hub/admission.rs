@@ -250,8 +250,7 @@ fn opening(lasts: bool, request: &Request) -> Open {
         request: request.raw.clone(),
         lasting: lasts,
         ready: lasts,
-        blank: false,
-        idle_ms: None,
+        ..Open::default()
     }
 }
 

@@ -131,7 +131,7 @@ impl Hub {
             lasting: pool.warm.language.is_some(),
             ready: pool.warm.language.is_some(),
             blank: pool.warm.language.is_none(),
-            idle_ms: None,
+            ..Open::default()
         };
         let memory = self.settings.cell_memory.unwrap_or(0);
         let session = Session::new(Kind::Warm(index), memory, open);
