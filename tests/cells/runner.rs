@@ -28,7 +28,7 @@ const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [--s
   --list         show the names, run nothing
   --require N    fail when fewer than N tests pass
   --must PREFIX  fail when a test whose name starts so is skipped
-  --start WAY    how cells are started: cold (the default) or blank
+  --start WAY    how cells are started: cold (the default), blank or forked
   --slowest N    list the N tests that took longest
   FILTER         run the tests whose names contain one of these
 

@@ -4,8 +4,14 @@
 //! the ways other than the usual one this executable plays cellblock. It has the same
 //! command line and the same code, and only asks the library for another start.
 
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Instant;
+
+use nix::sys::stat::{fstat, stat};
+use nix::unistd::dup2_stdin;
 
 use cellblock::commands::{CellStart, dispatch_starting};
 
@@ -17,16 +23,19 @@ pub(crate) enum Start {
     Cold,
     /// In blank cells, which are complete but for their program.
     Blank,
+    /// By forking a template of Python, which executes the program where there is one.
+    Forked,
 }
 
 impl Start {
-    const ALL: [Self; 2] = [Self::Cold, Self::Blank];
+    const ALL: [Self; 3] = [Self::Cold, Self::Blank, Self::Forked];
 
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
             Self::Blank => "blank",
+            Self::Forked => "forked",
         }
     }
 
@@ -40,6 +49,7 @@ impl Start {
         match self {
             Self::Cold => None,
             Self::Blank => Some("cellblock-blank"),
+            Self::Forked => Some("cellblock-forked"),
         }
     }
 
@@ -56,7 +66,59 @@ impl Start {
         let start = match self {
             Self::Cold => CellStart::Cold,
             Self::Blank => CellStart::Blank,
+            Self::Forked => CellStart::Forked,
         };
-        dispatch_starting(std::env::args_os(), Instant::now(), start).into()
+        let words: Vec<OsString> = std::env::args_os().collect();
+        let words = match self {
+            Self::Forked => through_python(words),
+            Self::Cold | Self::Blank => Ok(words),
+        };
+        let words = match words {
+            Ok(words) => words,
+            Err(error) => {
+                eprintln!("cells: {error}");
+                return 125;
+            }
+        };
+        dispatch_starting(words.into_iter(), Instant::now(), start).into()
     }
+}
+
+/// Has code in Python execute the program of an `exec` whose record is asked for: what a
+/// copy has, and what it has lost, it passes on. The code comes on standard input, so a
+/// program with an input of its own is left as it is.
+fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
+    let place = |wanted: &str| words.iter().position(|word| word == wanted);
+    let (Some(verb), Some(_), Some(end)) = (place("exec"), place("--json"), place("--")) else {
+        return Ok(words);
+    };
+    // Another rootfs may have no Python, and another request its own command.
+    if place("--rootfs").or_else(|| place("--spec")).is_some() {
+        return Ok(words);
+    }
+    let null = stat("/dev/null")?;
+    if fstat(io::stdin())?.st_rdev != null.st_rdev {
+        return Ok(words);
+    }
+    let literal = |word: &OsString| {
+        let bytes = word.as_bytes().iter();
+        format!(
+            "b'{}'",
+            bytes
+                .map(|byte| format!("\\x{byte:02x}"))
+                .collect::<String>()
+        )
+    };
+    let argv: Vec<String> = words[end + 1..].iter().map(literal).collect();
+    let code = format!(
+        "import os; argv = [{}]; os.execvp(argv[0], argv)",
+        argv.join(", ")
+    );
+    let (read, mut write) = io::pipe()?;
+    write.write_all(code.as_bytes())?;
+    dup2_stdin(read)?;
+    words.truncate(end);
+    words[verb] = "run".into();
+    words.extend(["--lang", "python", "-"].map(OsString::from));
+    Ok(words)
 }

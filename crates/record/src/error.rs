@@ -93,6 +93,8 @@ steps! {
     Chdir = "enter the working directory",
     /// Executing the program.
     Exec = "execute",
+    /// Forking the program from a template.
+    Fork = "fork the program from its template",
     /// Watching over the cell.
     Supervise = "watch the cell",
     /// Copying results out.

@@ -9,7 +9,7 @@ use nix::sched::CloneFlags;
 use nix::unistd::Pid;
 
 /// `CLONE_INTO_CGROUP`, which libc declares as a `c_int`, where it becomes 0.
-const INTO_CGROUP: u64 = 0x2_0000_0000;
+pub(super) const INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A `struct clone_args` of zeroes.
 pub(super) fn clone_args() -> clone_args {

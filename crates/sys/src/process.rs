@@ -459,3 +459,38 @@ pub fn empty_capability_sets() -> Result<(), Errno> {
     // triples of 32-bit masks.
     unsafe { super::syscall(libc::SYS_capset, args) }.map(drop)
 }
+
+/// The highest number of a capability that this kernel knows.
+pub fn last_capability() -> u32 {
+    // SAFETY: no pointers.
+    let knows = |number: &u32| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *number, 0, 0, 0) } >= 0;
+    (0..64).take_while(knows).last().unwrap_or(0)
+}
+
+/// Keeps one capability and drops all others, for this thread and for programs that it
+/// executes without more privileges (capabilities(7), ambient set).
+///
+/// # Errors
+/// The error number of prctl(2) or capset(2); EPERM where this thread lacks it.
+pub fn keep_only_capability(kept: u32) -> Result<(), Errno> {
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    for capability in (0..64).filter(|capability| *capability != kept) {
+        // SAFETY: no pointers.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match Errno::result(dropped) {
+            Ok(_) => {}
+            // The one behind the last.
+            Err(Errno::EINVAL) if capability > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    let mut sets = [[0_u32; 3]; 2];
+    sets[kept as usize / 32] = [1 << (kept % 32); 3];
+    let args = [HEADER.as_ptr() as usize, sets.as_ptr() as usize];
+    // SAFETY: header and sets have the layout of that version, which reads two
+    // triples of 32-bit masks.
+    unsafe { super::syscall(libc::SYS_capset, args) }?;
+    let raise = libc::PR_CAP_AMBIENT_RAISE;
+    // SAFETY: no pointers.
+    Errno::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, kept, 0, 0) }).map(drop)
+}

@@ -13,6 +13,8 @@ use super::report::{receive_with_fds, send_with_fds};
 pub(crate) enum Command {
     /// Go on with the set-up: the ids are mapped.
     Go,
+    /// The program has been forked into the cell, with this pid there.
+    Adopt(u8),
     /// Send this signal to the program's process group.
     Signal(Signal),
     /// Stop all processes, and say so.
@@ -31,6 +33,7 @@ impl Command {
     pub(crate) fn send(self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let bytes = match self {
             Self::Go => [b'g', 0],
+            Self::Adopt(pid) => [b'a', pid],
             Self::Signal(signal) => [b's', signal as u8],
             Self::Freeze => [b'f', 0],
             Self::Thaw => [b't', 0],
@@ -50,6 +53,7 @@ impl Command {
         match (length, bytes) {
             (0, _) => Ok(None),
             (2, [b'g', _]) => Ok(Some(Self::Go)),
+            (2, [b'a', pid]) => Ok(Some(Self::Adopt(pid))),
             (2, [b's', number]) => {
                 Signal::try_from(i32::from(number)).map(|s| Some(Self::Signal(s)))
             }
@@ -126,6 +130,7 @@ mod tests {
         let signal = Command::Signal(Signal::SIGINT);
         for command in [
             Command::Go,
+            Command::Adopt(3),
             signal,
             Command::Freeze,
             Command::Thaw,

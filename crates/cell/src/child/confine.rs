@@ -111,6 +111,15 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
     }
 }
 
+/// Leaves a template's program what it takes to enter the namespaces of its copies, in
+/// its own user namespace, and nothing else.
+pub(super) fn keep_forking(report: &Reporter<'_>) -> Result<(), Fail> {
+    /// CAP_SYS_ADMIN (capabilities(7)).
+    const SYS_ADMIN: u32 = 21;
+    let site = report.enter(Step::Capabilities);
+    sys::process::keep_only_capability(SYS_ADMIN).at(site, Call::Capset)
+}
+
 /// No program that is executed gains privileges (prctl(2)).
 pub(super) fn set_no_new_privs(report: &Reporter<'_>) -> Result<(), Fail> {
     let site = report.enter(Step::NoNewPrivs);

@@ -1,8 +1,11 @@
 //! The cell's own network, names and ids.
 
+use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
+use super::Role;
 use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
@@ -54,17 +57,43 @@ pub(super) fn set_host_name(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fa
     sys::process::set_domain_name("(none)").at(site, Call::Setdomainname)
 }
 
+/// Maps the ids of a cell below a template's: the kernel takes a map only from a process
+/// in the namespace itself, or in the one above.
+pub(super) fn map_own_ids(
+    plan: &Plan,
+    (uid, gid): (u32, u32),
+    report: &Reporter<'_>,
+) -> Result<(), Fail> {
+    let site = report.enter(Step::IdMap);
+    let write = |name: &str, content: String| {
+        let path = format!("/proc/self/{name}");
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let file = open(path.as_str(), flags, Mode::empty()).at(site, Call::Open)?;
+        nix::unistd::write(&file, content.as_bytes())
+            .map(drop)
+            .at(site, Call::Write)
+    };
+    let ids = &plan.ids;
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("{} {uid} 1", ids.inner_uid))?;
+    write("gid_map", format!("{} {gid} 1", ids.inner_gid))
+}
+
 /// Takes the inner ids. Capabilities stay for now: no id of this user namespace
 /// is 0, and only leaving 0 drops them (capabilities(7)).
-pub(super) fn become_inner_user(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+pub(super) fn become_inner_user(
+    plan: &Plan,
+    role: Role,
+    report: &Reporter<'_>,
+) -> Result<(), Fail> {
     if !plan.has(Namespace::User) {
         return Ok(());
     }
     let site = report.enter(Step::Ids);
     let ids = &plan.ids;
     // An unprivileged process must keep its groups, since a group may also deny
-    // access (user_namespaces(7)).
-    if ids.privileged {
+    // access (user_namespaces(7)). A copy's init has dropped them on its way.
+    if ids.privileged && !matches!(role, Role::Copy { .. }) {
         setgroups(&[]).at(site, Call::Setgroups)?;
     }
     let gid = Gid::from_raw(ids.inner_gid);

@@ -27,6 +27,9 @@ pub(super) struct Init {
     pub(super) program: Pid,
     /// Whether nothing else counts processes.
     pub(super) counts: bool,
+    /// Whether the program's end is not the cell's: the copies of a template are in
+    /// namespaces below this one's, and go on.
+    pub(super) stays: bool,
 }
 
 /// Blocks the signals that init waits for, before there is a child.
@@ -58,7 +61,9 @@ impl Init {
     fn serve(&self, report: &Reporter<'_>) -> Option<i32> {
         let signals = SignalFd::with_flags(&self.signals, SfdFlags::SFD_NONBLOCK).ok()?;
         loop {
-            if let Some(status) = self.reap_dead() {
+            if let Some(status) = self.reap_dead()
+                && !self.stays
+            {
                 return Some(status);
             }
             let mut ready = [
@@ -92,7 +97,7 @@ impl Init {
                 Ok(Some(Command::Thaw)) => {
                     let _ = kill(ALL, Signal::SIGCONT);
                 }
-                Ok(Some(Command::Go)) | Err(Errno::EINTR) => {}
+                Ok(Some(Command::Go | Command::Adopt(_))) | Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return true,
                 Ok(Some(Command::End) | None) | Err(_) => return false,
             }

@@ -25,10 +25,38 @@ pub(super) fn restrict(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
         return Ok(());
     };
     let site = report.enter(Step::Landlock);
-    let ruleset = create(rules).map_err(|e| site.failed(Call::Landlock, errno_of(&e)))?;
+    enforce(build(rules, site)?, site)
+}
+
+/// Confines the init of a copy, and returns the ruleset that its program is to apply to
+/// itself: being no child of init's, it gets a domain of its own. Signals do not leave a
+/// domain that is scoped, so init's is not.
+pub(super) fn restrict_apart(plan: &Plan, report: &Reporter<'_>) -> Result<Option<OwnedFd>, Fail> {
+    let Some(rules) = &plan.landlock else {
+        return Ok(None);
+    };
+    let site = report.enter(Step::Landlock);
+    let theirs: Option<OwnedFd> = build(rules, site)?.into();
+    let theirs = theirs.ok_or_else(|| site.failed(Call::Landlock, Errno::EOPNOTSUPP))?;
+    let own = LandlockPlan {
+        scoped: false,
+        ..rules.clone()
+    };
+    enforce(build(&own, site)?, site)?;
+    Ok(Some(theirs))
+}
+
+fn build(rules: &LandlockPlan, site: Site) -> Result<RulesetCreated, Fail> {
+    let failed = |e: RulesetError| site.failed(Call::Landlock, errno_of(&e));
+    let ruleset = create(rules).map_err(failed)?;
     let ruleset = add_paths(ruleset, rules, site)?;
-    let status = add_ports(ruleset, rules)
-        .and_then(|ruleset| ruleset.no_new_privs(false).restrict_self())
+    add_ports(ruleset, rules).map_err(failed)
+}
+
+fn enforce(ruleset: RulesetCreated, site: Site) -> Result<(), Fail> {
+    let status = ruleset
+        .no_new_privs(false)
+        .restrict_self()
         .map_err(|e| site.failed(Call::Landlock, errno_of(&e)))?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),

@@ -15,6 +15,7 @@ use sys::shared::Progress;
 
 pub(crate) mod command;
 mod confine;
+mod copy;
 mod fail;
 mod files;
 mod hold;
@@ -33,11 +34,27 @@ use fail::Fail;
 use record::error::Step;
 use report::Reporter;
 
+/// What a cell is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It executes a program.
+    Program,
+    /// Its program is a template, from which the programs of copies are forked.
+    Template,
+    /// Its program is forked from a template.
+    Copy {
+        /// The cell's uid and gid in the template's user namespace.
+        ids_above: (u32, u32),
+    },
+}
+
 /// What init needs besides the plan: descriptors and prepared memory.
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
     /// What to do.
     pub plan: &'a Plan,
+    /// What the cell is for.
+    pub role: Role,
     /// The last step to take: [`Step::Exec`] for a program; an earlier one to try
     /// the steps up to it, which then have to prove that they work.
     pub until: Step,
@@ -139,7 +156,10 @@ fn set_up(
     let sources = mounts::open_sources(plan, content.mapped, report)?;
     let streams = stdio::shield(&cell.shields, report)?;
     tether::wait_for_id_maps(plan, report)?;
-    identity::become_inner_user(plan, report)?;
+    if let Role::Copy { ids_above } = cell.role {
+        identity::map_own_ids(plan, ids_above, report)?;
+    }
+    identity::become_inner_user(plan, cell.role, report)?;
     stdio::reopen(streams, report)?;
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
@@ -164,13 +184,19 @@ fn set_up(
     if until < Step::Capabilities {
         return Ok(None);
     }
-    confine::drop_capabilities(plan, report)?;
+    match cell.role {
+        Role::Template => confine::keep_forking(report)?,
+        Role::Program | Role::Copy { .. } => confine::drop_capabilities(plan, report)?,
+    }
     if until < Step::NoNewPrivs {
         return Ok(None);
     }
     confine::set_no_new_privs(report)?;
     if until < Step::Landlock {
         return Ok(None);
+    }
+    if let Role::Copy { .. } = cell.role {
+        return copy::await_program(cell, &scratch, report).map(Some);
     }
     landlock::restrict(plan, report)?;
     match until {
@@ -190,11 +216,13 @@ fn set_up(
             };
             let stdin = stdin.as_ref().or(cell.stdio[0].as_ref());
             let started = program::start(cell, &begin, stdin, report)?;
-            report.started(&scratch, started.listener.as_ref())?;
+            let above = copy::namespaces_for_copies(cell)?;
+            report.started(&scratch, started.listener.as_ref(), &above)?;
             Ok(Some(init::Init {
                 signals,
                 program: started.pid,
                 counts: cell.fallback.processes.is_some(),
+                stays: cell.role == Role::Template,
             }))
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::Pid;
 
@@ -15,7 +15,7 @@ use super::Prepared;
 use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::drivers::CHANNEL_FD;
-use crate::plan::{Plan, Program, Rlimit};
+use crate::plan::{Plan, Program};
 use record::bytes::RawText;
 use record::error::Step;
 
@@ -111,13 +111,7 @@ fn arrange_descriptors(cell: &Prepared<'_>, stdin: Option<&OwnedFd>) -> Result<(
 }
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
-    let (memory, processes) = (cell.fallback.memory, cell.fallback.processes);
-    let fallback = [
-        memory.map(|memory| Rlimit::fixed(Resource::RLIMIT_DATA, memory.0)),
-        // Init counts as well.
-        processes.map(|count| Rlimit::fixed(Resource::RLIMIT_NPROC, count + 1)),
-    ];
-    let limits = cell.plan.rlimits.iter().chain(fallback.iter().flatten());
+    let limits = (cell.plan.rlimits.iter().copied()).chain(cell.fallback.rlimits());
     for (index, limit) in limits.enumerate() {
         let resource = limit.resource;
         let set = || {
@@ -135,7 +129,7 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
 pub(super) fn try_filter(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::Seccomp);
     let listener = load_filter(cell)?;
-    report.started(&[], listener.as_ref())?;
+    report.started(&[], listener.as_ref(), &[])?;
     report.enter(Step::Seccomp);
     match sys::process::try_nested_userns() {
         Err(Errno::EPERM) => Ok(()),

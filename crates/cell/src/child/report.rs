@@ -9,6 +9,9 @@
 //!                                           vfork and exec of the program
 //!      … or, in a blank cell,     ◄────── WAITING {role of each descriptor} + descriptors
 //!   PROGRAM + parcel, stdin         ──────► files, vfork and exec of the program
+//!      … or, in a copy's cell,     ◄────── PREPARED {role of each descriptor} + descriptors
+//!   has a template fork the program
+//!   ADOPT {pid}                     ──────► goes on as its parent
 //!   watches the descriptors         ◄────── STARTED {role of each descriptor} + descriptors
 //!      … or puts it into words      ◄────── FAILED  {step, call, errno, item}
 //!   …
@@ -39,12 +42,13 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 use super::fail::{At, Call, Fail, Site};
+use crate::plan::Namespace;
 use record::error::Step;
 use sys::process::{ChildUsage, ProcessCount};
 use sys::shared::Progress;
 
 /// A message from init is this many numbers: a magic one, the kind, its fields.
-const WORDS: usize = 8;
+const WORDS: usize = 16;
 const SIZE: usize = WORDS * size_of::<i64>();
 const MAGIC: i64 = 0xce11_b10c;
 const STARTED: i64 = 1;
@@ -52,8 +56,9 @@ const FAILED: i64 = 2;
 const ENDED: i64 = 3;
 const FROZEN: i64 = 4;
 const WAITING: i64 = 5;
+const PREPARED: i64 = 6;
 /// The most descriptors that one message carries.
-const MAX_FDS: usize = 4;
+const MAX_FDS: usize = WORDS - 2;
 
 /// What a descriptor from init is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,21 +68,45 @@ pub(crate) enum Role {
     /// The directory of one of the plan's own scratch places, by its index
     /// ([`crate::plan::Plan::own_scratch`]).
     Scratch(usize),
+    /// The Landlock rules that a copy's program is to apply to itself.
+    Ruleset,
+    /// One of the cell's namespaces.
+    Namespace(Namespace),
 }
+
+/// Namespaces by the numbers of their roles.
+const NAMESPACES: [Namespace; 7] = [
+    Namespace::User,
+    Namespace::Pid,
+    Namespace::Mount,
+    Namespace::Net,
+    Namespace::Ipc,
+    Namespace::Uts,
+    Namespace::Cgroup,
+];
+/// The first number of a scratch place.
+const SCRATCH: i64 = 16;
 
 impl Role {
     /// Its number in a message; 0 stands for no descriptor.
     const fn number(self) -> i64 {
         match self {
             Self::Listener => 1,
-            Self::Scratch(index) => 2 + index as i64,
+            Self::Ruleset => 2,
+            Self::Namespace(namespace) => 3 + namespace as i64,
+            Self::Scratch(index) => SCRATCH + index as i64,
         }
     }
 
     fn from_number(number: i64) -> Option<Self> {
         match number {
             1 => Some(Self::Listener),
-            number => usize::try_from(number - 2).ok().map(Self::Scratch),
+            2 => Some(Self::Ruleset),
+            SCRATCH.. => usize::try_from(number - SCRATCH).ok().map(Self::Scratch),
+            number => {
+                let namespace = NAMESPACES.get(usize::try_from(number - 3).ok()?)?;
+                Some(Self::Namespace(*namespace))
+            }
         }
     }
 }
@@ -93,6 +122,11 @@ pub(crate) enum Message {
     /// The cell is complete but for its program, which init waits for.
     Waiting {
         /// The descriptors that the supervisor needs.
+        fds: Vec<(Role, OwnedFd)>,
+    },
+    /// A copy's cell is set up, and its program is to be forked into it.
+    Prepared {
+        /// The descriptors that the supervisor and the template need.
         fds: Vec<(Role, OwnedFd)>,
     },
     /// A step failed.
@@ -127,12 +161,13 @@ impl Message {
         let [MAGIC, kind, fields @ ..] = words.as_slice() else {
             return None;
         };
-        let [a, b, c, d, e, f] = *fields else {
+        let [a, b, c, d, e, f, ..] = *fields else {
             return None;
         };
         match *kind {
             STARTED => with_roles(fields, fds).map(|fds| Self::Started { fds }),
             WAITING => with_roles(fields, fds).map(|fds| Self::Waiting { fds }),
+            PREPARED => with_roles(fields, fds).map(|fds| Self::Prepared { fds }),
             FAILED => Some(Self::Failed {
                 step: Step::from_number(u16::try_from(a).ok()?)?,
                 syscall: Call::from_number(u16::try_from(b).ok()?)?.name(),
@@ -275,31 +310,43 @@ impl<'a> Reporter<'a> {
     }
 
     /// The program runs. The supervisor gets the directories of the scratch places,
-    /// to look into once all processes are dead, and the filter's listener.
+    /// to look into once all processes are dead, the filter's listener, and of a template
+    /// the namespaces above its copies.
     pub(super) fn started(
         &self,
         scratch: &[OwnedFd],
         listener: Option<&OwnedFd>,
+        namespaces: &[(Namespace, OwnedFd)],
     ) -> Result<(), Fail> {
-        self.hand_over(STARTED, scratch, listener)
+        let listener = listener.map(|fd| (Role::Listener, fd));
+        let namespaces = (namespaces.iter()).map(|(kind, fd)| (Role::Namespace(*kind), fd));
+        self.pass(STARTED, scratch, listener.into_iter().chain(namespaces))
     }
 
     /// The cell waits for its program. The supervisor gets the directories of the
     /// scratch places.
     pub(super) fn waiting(&self, scratch: &[OwnedFd]) -> Result<(), Fail> {
-        self.hand_over(WAITING, scratch, None)
+        self.pass(WAITING, scratch, [])
     }
 
-    fn hand_over(
+    /// The cell of a copy is set up.
+    pub(super) fn prepared<'f>(
+        &self,
+        scratch: &'f [OwnedFd],
+        others: impl IntoIterator<Item = (Role, &'f OwnedFd)>,
+    ) -> Result<(), Fail> {
+        self.pass(PREPARED, scratch, others)
+    }
+
+    fn pass<'f>(
         &self,
         kind: i64,
-        scratch: &[OwnedFd],
-        listener: Option<&OwnedFd>,
+        scratch: &'f [OwnedFd],
+        others: impl IntoIterator<Item = (Role, &'f OwnedFd)>,
     ) -> Result<(), Fail> {
         let site = self.enter(Step::Report);
         let scratch = (scratch.iter().enumerate()).map(|(index, fd)| (Role::Scratch(index), fd));
-        let listener = listener.map(|fd| (Role::Listener, fd));
-        let (roles, fds): (Vec<i64>, Vec<RawFd>) = (scratch.chain(listener))
+        let (roles, fds): (Vec<i64>, Vec<RawFd>) = (scratch.chain(others))
             .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
             .unzip();
         self.send(kind, &roles, &fds).at(site, Call::Send)
@@ -372,6 +419,10 @@ mod tests {
 
     #[test]
     fn each_descriptor_has_its_role() {
+        let every = NAMESPACES.map(Role::Namespace);
+        for role in every.into_iter().chain([Role::Ruleset, Role::Scratch(0)]) {
+            assert_eq!(Role::from_number(role.number()), Some(role));
+        }
         let roles = [Role::Scratch(2), Role::Listener, Role::Scratch(0)];
         let bytes = encode(STARTED, &roles.map(Role::number));
         let Some(Message::Started { fds }) = Message::decode(&bytes, pipes(3)) else {

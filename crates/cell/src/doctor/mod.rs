@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::child::{Content, Filter};
 use crate::hints::Facts;
-use crate::launch::Launch;
+use crate::launch::{Launch, Role};
 use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::run::{self, Resolved};
@@ -116,6 +116,7 @@ fn bare(resolved: &Resolved) -> Plan {
 /// thrown away.
 fn try_until(plan: &Plan, filter: Option<&Filter>, until: Step) -> Result<()> {
     let launch = Launch {
+        role: Role::Program,
         plan: Rc::new(plan.clone()),
         filter,
         content: Content::default(),

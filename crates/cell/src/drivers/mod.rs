@@ -23,6 +23,7 @@ mod javascript;
 mod python;
 mod r;
 mod shell;
+pub mod template;
 
 /// Every language.
 pub static TABLE: &[&Driver] = &[
@@ -76,6 +77,8 @@ pub struct Driver {
     pub(crate) probes: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
     pub(crate) compiled: Option<Compiled>,
+    /// Whether the shim can be a template, from which others are forked ([`template`]).
+    pub(crate) is_template: bool,
     /// The policy profile for the language, unless the caller names one; without it,
     /// `default`.
     pub profile: Option<Profile>,
@@ -110,6 +113,7 @@ const SCRIPT: Driver = Driver {
     heap: None,
     probes: &[],
     compiled: None,
+    is_template: false,
     profile: None,
     rootfs: "shell",
     exceptions: Exceptions::NONE,

@@ -7,6 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use nix::fcntl::OFlag;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::pipe2;
 
@@ -20,6 +21,15 @@ pub(crate) struct ChannelEnd {
     pub(crate) from: OwnedFd,
     /// Requests go there; `None` once the driver is to see their end.
     pub(crate) to: Option<OwnedFd>,
+}
+
+/// A template's: a socket, since a request for a copy carries descriptors. What reads
+/// from it is trusted, and never runs a caller's code.
+pub(super) fn open_control() -> Result<(OwnedFd, Vec<OwnedFd>)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
+        .map_err(|errno| SetupError::os(Step::Clone, "socketpair", errno))?;
+    Ok((ours, vec![theirs]))
 }
 
 /// Both ends; the program's is the descriptors that it gets, in their order.

@@ -137,7 +137,7 @@ fn make_namespace((uid, gid): (u32, u32), ids: &Ids) -> Result<OwnedFd> {
                 inner_gid: gid,
                 ..ids.clone()
             };
-            let opened = map_ids(pid, &table).and_then(|()| open_namespace(pid));
+            let opened = map_ids(pid, &table, false).and_then(|()| open_namespace(pid));
             drop(keep);
             let _ = waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED);
             opened

@@ -19,6 +19,7 @@ use crate::plan::{Fallback, Ids, Namespace, Plan};
 use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::clone::{Fork, fork_into};
+use sys::nested::{Above, fork_below};
 use sys::process::pidfd_send_signal;
 use sys::shared::Progress;
 
@@ -40,11 +41,47 @@ use stdio::Streams;
 pub(crate) use stdio::given as given_stdin;
 pub(crate) use translate::in_words;
 
+/// What a cell is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// It executes a program.
+    Program,
+    /// Its program is a template, from which the programs of copies are forked.
+    Template,
+    /// Its program is forked from the template whose namespaces these are.
+    Copy(&'a Namespaces),
+}
+
+impl Role<'_> {
+    fn inside(self, plan: &Plan) -> child::Role {
+        match self {
+            Role::Program => child::Role::Program,
+            Role::Template => child::Role::Template,
+            Role::Copy(above) => child::Role::Copy {
+                ids_above: plan.ids.within(&above.ids),
+            },
+        }
+    }
+}
+
+/// The namespaces of a template, below which its copies have theirs.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    /// user_namespaces(7)
+    pub(crate) user: OwnedFd,
+    /// pid_namespaces(7)
+    pub(crate) pid: OwnedFd,
+    /// The template's ids.
+    pub(crate) ids: Ids,
+}
+
 /// What to launch.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     /// The cell.
     pub(crate) plan: Rc<Plan>,
+    /// What it is for.
+    pub(crate) role: Role<'a>,
     /// Its system call filter.
     pub(crate) filter: Option<&'a Filter>,
     /// What goes in.
@@ -74,6 +111,12 @@ pub(crate) struct Running {
     pub(crate) channel: Option<ChannelEnd>,
     /// What identifies the program's standard input, where it is not the caller's.
     pub(crate) stdin: Option<Identity>,
+    /// The driver's end, where a template is to give it to the program.
+    pub(crate) program_channel: Vec<OwnedFd>,
+    /// What becomes the program's standard streams, likewise.
+    pub(crate) program_stdio: [Option<OwnedFd>; 3],
+    /// The supervisor's end of a template's socket.
+    pub(crate) control: Option<OwnedFd>,
     /// The cell's cgroup, if there is one.
     pub(crate) cgroup: Option<CellCgroup>,
     /// Limits that no cgroup holds.
@@ -148,6 +191,7 @@ impl Drop for InitProcess {
 pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     let Launch {
         plan,
+        role,
         filter,
         content,
         cgroup,
@@ -164,13 +208,14 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         SockFlag::SOCK_CLOEXEC,
     )
     .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
-    let (channel, program_channel) = plan
-        .program
-        .channel
-        .then(channel::open)
-        .transpose()?
-        .unzip();
-    let program_channel = program_channel.unwrap_or_default();
+    let (mut channel, mut control, mut program_channel) = (None, None, Vec::new());
+    if matches!(role, Role::Template) {
+        let (ours, theirs) = channel::open_control()?;
+        (control, program_channel) = (Some(ours), theirs);
+    } else if plan.program.channel {
+        let (ours, theirs) = channel::open()?;
+        (channel, program_channel) = (Some(ours), theirs);
+    }
     let Streams {
         output,
         program: stdio,
@@ -179,14 +224,13 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     let stdin = stdio[0].as_ref().and_then(|fd| Identity::of(fd).ok());
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
-    // SAFETY: this process has one thread, as just checked.
-    let forked = unsafe { fork_into(clone_flags(plan), cgroup.as_ref().map(CellCgroup::dir)) };
-    let init = match forked.map_err(|e| SetupError::os(Step::Clone, "clone3", e))? {
+    let init = match fork(role, plan, cgroup.as_ref())? {
         Fork::Child => {
             // Init's copies would keep it from seeing that the supervisor is gone.
-            drop((report, output, channel));
+            drop((report, output, channel, control));
             child::main(Prepared {
                 plan,
+                role: role.inside(plan),
                 until,
                 holds,
                 fallback: &fallback,
@@ -206,8 +250,15 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
             is_reaped: false,
         },
     };
-    drop((init_report, stdio, program_channel, content));
+    drop((init_report, content));
+    let (program_channel, program_stdio) = match role {
+        Role::Copy(_) => (program_channel, stdio),
+        Role::Program | Role::Template => Default::default(),
+    };
     let cell = Running {
+        program_channel,
+        program_stdio,
+        control,
         init,
         stdin,
         report,
@@ -220,7 +271,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         start: Start::Cold,
     };
     if until >= Step::IdMap && plan.has(Namespace::User) {
-        let released = map_ids(cell.init.pid, &plan.ids)
+        let released = prepare_ids(role, cell.init.pid, plan, cell.cgroup.as_ref())
             .and_then(|()| prefer_for_oom(cell.init.pid))
             .and_then(|()| release(cell.report.as_fd()));
         // Init may have failed and ended already; then its message, which explains
@@ -232,6 +283,39 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         }
     }
     Ok(cell)
+}
+
+/// Clones init.
+fn fork(role: Role<'_>, plan: &Plan, cgroup: Option<&CellCgroup>) -> Result<Fork> {
+    let failed = |call: &str, errno| SetupError::os(Step::Clone, call, errno);
+    let flags = clone_flags(plan);
+    let Role::Copy(above) = role else {
+        // SAFETY: this process has one thread, as `launch` has checked.
+        let forked = unsafe { fork_into(flags, cgroup.map(CellCgroup::dir)) };
+        return forked.map_err(|errno| failed("clone3", errno));
+    };
+    let above = Above {
+        user: above.user.as_fd(),
+        pid: above.pid.as_fd(),
+        ids: plan.ids.privileged.then(|| plan.ids.within(&above.ids)),
+    };
+    // With other ids than the supervisor's, a process may not clone into its cgroup.
+    let cgroup = cgroup.filter(|_| !plan.ids.privileged);
+    // SAFETY: likewise.
+    let forked = unsafe { fork_below(above, flags, cgroup.map(CellCgroup::dir)) };
+    forked.map_err(|(call, errno)| failed(call, errno))
+}
+
+/// Maps init's ids. A copy's maps its own, and may have to be put into its cgroup.
+fn prepare_ids(role: Role<'_>, pid: Pid, plan: &Plan, cgroup: Option<&CellCgroup>) -> Result<()> {
+    match role {
+        Role::Program => map_ids(pid, &plan.ids, false),
+        Role::Template => map_ids(pid, &plan.ids, true),
+        Role::Copy(_) => match cgroup {
+            Some(cgroup) if plan.ids.privileged => cgroup.take_in(pid),
+            _ => Ok(()),
+        },
+    }
 }
 
 /// In a copy of a process that had more threads, their locks stay locked for ever.
@@ -278,8 +362,14 @@ fn prefer_for_oom(pid: Pid) -> Result<()> {
     std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
 }
 
-/// Writes init's id maps (user_namespaces(7)).
-fn map_ids(pid: Pid, ids: &Ids) -> Result<()> {
+/// Writes init's id maps (user_namespaces(7)). Where the ids of cells differ outside,
+/// those of a template's copies are mapped as they are.
+fn map_ids(pid: Pid, ids: &Ids, has_copies: bool) -> Result<()> {
+    let others = if has_copies {
+        ids.of_others()
+    } else {
+        String::new()
+    };
     let write = |name: &str, content: String| {
         let path = format!("/proc/{pid}/{name}");
         std::fs::write(&path, content)
@@ -288,8 +378,14 @@ fn map_ids(pid: Pid, ids: &Ids) -> Result<()> {
     if !ids.privileged {
         write("setgroups", "deny".to_owned())?;
     }
-    write("uid_map", format!("{} {} 1", ids.inner_uid, ids.outer_uid))?;
-    write("gid_map", format!("{} {} 1", ids.inner_gid, ids.outer_gid))
+    write(
+        "uid_map",
+        format!("{} {} 1\n{others}", ids.inner_uid, ids.outer_uid),
+    )?;
+    write(
+        "gid_map",
+        format!("{} {} 1\n{others}", ids.inner_gid, ids.outer_gid),
+    )
 }
 
 /// Lets init go on: its ids are mapped.

@@ -30,6 +30,33 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
+    /// The uid and gid of this cell's program in the user namespace of `template`.
+    pub(crate) const fn within(&self, template: &Self) -> (u32, u32) {
+        if self.outer_uid == template.outer_uid {
+            (template.inner_uid, template.inner_gid)
+        } else {
+            (self.outer_uid, self.outer_gid)
+        }
+    }
+
+    /// The ids that root's other cells may have, as lines of an id map that has them as
+    /// they are: a template's copies are told apart outside like any cells.
+    pub(crate) fn of_others(&self) -> String {
+        /// The most that `kernel.pid_max` can be.
+        const PIDS: u32 = 1 << 22;
+        let range = |first: u32, end: u32| match end.saturating_sub(first) {
+            0 => String::new(),
+            count => format!("{first} {first} {count}\n"),
+        };
+        match self.outer_uid.checked_sub(OUTER_BASE) {
+            Some(pid) if self.privileged && pid <= PIDS => {
+                let (own, end) = (self.outer_uid, OUTER_BASE + PIDS + 1);
+                range(OUTER_BASE, own) + &range(own + 1, end)
+            }
+            _ => String::new(),
+        }
+    }
+
     pub(super) fn choose(wanted: Option<u32>, host: &HostFacts) -> Result<Self> {
         let (outer_uid, outer_gid, privileged) = match (host.uid, wanted) {
             (0, wanted) => {
@@ -116,6 +143,30 @@ mod tests {
             (1000, 1234, false)
         );
         assert!(Ids::choose(Some(0), &host(1234, &[])).is_err());
+    }
+
+    #[test]
+    fn a_template_maps_the_ids_of_roots_other_cells() {
+        let real_root = host(0, &[(0, 0, u32::MAX)]);
+        let template = Ids::choose(None, &real_root).unwrap();
+        let own = OUTER_BASE + 77;
+        let last = OUTER_BASE + (1 << 22) - 77;
+        assert_eq!(
+            template.of_others(),
+            format!(
+                "{OUTER_BASE} {OUTER_BASE} 77\n{0} {0} {1}\n",
+                own + 1,
+                last - OUTER_BASE
+            )
+        );
+        let other = Ids {
+            outer_uid: own + 5,
+            outer_gid: own + 5,
+            ..template.clone()
+        };
+        assert_eq!(other.within(&template), (own + 5, own + 5));
+        assert_eq!(template.within(&template), (1000, 1000));
+        assert_eq!(Ids::choose(None, &host(1234, &[])).unwrap().of_others(), "");
     }
 
     #[test]

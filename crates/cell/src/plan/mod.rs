@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sys::resource::Resource;
 use serde::Serialize;
 
 use crate::probe::HostFacts;
@@ -21,6 +22,7 @@ mod program;
 mod rlimits;
 mod scratch;
 pub mod seccomp;
+mod template;
 
 pub(crate) use ids::Ids;
 pub use key::PlanKey;
@@ -128,6 +130,15 @@ impl Fallback {
             processes: limits.processes,
             cpus: limits.cpus.map(|cpus| cpus.ceil() as usize),
         }
+    }
+
+    /// As limits of processes (setrlimit(2)).
+    pub(crate) fn rlimits(&self) -> impl Iterator<Item = Rlimit> + use<> {
+        let memory = (self.memory).map(|memory| Rlimit::fixed(Resource::RLIMIT_DATA, memory.0));
+        // Init counts as well.
+        let processes =
+            (self.processes).map(|count| Rlimit::fixed(Resource::RLIMIT_NPROC, count + 1));
+        memory.into_iter().chain(processes)
     }
 
     /// The limits in whose place the seccomp policy refuses calls.

@@ -45,7 +45,7 @@ pub struct Request {
 /// Variables by which libraries choose how many threads to start. Without it, each starts as
 /// many as the host has CPUs: importing numpy alone then takes twice as long on
 /// one of them, and each thread counts as a process.
-const THREADS: [&str; 5] = [
+pub(super) const THREADS: [&str; 5] = [
     "BLIS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{FilterPolicy, Resolved, hold_limits, instructions};
 use crate::child::{Content, Filter};
 use crate::launch::cgroup::CellCgroup;
-use crate::launch::{Launch, idmap};
+use crate::launch::{Launch, Role, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::rootfs::Lease;
 use crate::supervise::{Blank, Cancel, Cell, Denials, Program};
@@ -60,6 +60,7 @@ impl Frame {
         stages: Vec<Stage>,
     ) -> Launch<'_> {
         Launch {
+            role: Role::Program,
             plan: Rc::clone(&self.plan),
             filter: self.program.as_ref(),
             content: Content {

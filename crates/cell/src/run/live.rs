@@ -22,6 +22,7 @@ use crate::launch::{Launch, Running};
 use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::spec::{Command, Scratch, Spec};
+use crate::supervise::copy::TemplateCell;
 use crate::supervise::{
     Blank, Cancel, Cell, Control, Denials, Ended, Execution, Observed, Observer, Program, Request,
 };
@@ -29,7 +30,7 @@ use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
 use record::bytes::RawText;
-use record::error::Result;
+use record::error::{Result, SetupError, Step};
 use record::{FileChange, Record};
 
 /// A cell that was started for a spec. Dropping it ends the cell.
@@ -44,6 +45,8 @@ pub(crate) struct Live<'a> {
     kept: Vec<KeptDir>,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
+    /// What the cell's program was forked from, and ends with.
+    template: Option<TemplateCell<'a>>,
 }
 
 /// What a cell was made of.
@@ -134,6 +137,7 @@ impl<'a> Live<'a> {
         let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
         let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
         outputs::refuse_same(out.as_ref(), &kept)?;
+        let mut template = None;
         let (cell, frame) = match from {
             From::Ahead(ahead) => {
                 let denials = denials(ahead.frame.filter.as_ref(), driver);
@@ -144,6 +148,17 @@ impl<'a> Live<'a> {
                 let denials = denials(frame.filter.as_ref(), driver);
                 let started = match start {
                     CellStart::Cold => Cell::start(frame.launch(inputs, stages), denials, cancel),
+                    CellStart::Forked => {
+                        let of = TemplateCell::start(template_plan(&frame.plan, driver)?, cancel)?;
+                        let forked = Cell::fork(
+                            frame.launch(inputs, stages),
+                            of.template(),
+                            denials,
+                            cancel,
+                        );
+                        template = Some(of);
+                        forked
+                    }
                     CellStart::Blank => {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel)
@@ -176,6 +191,7 @@ impl<'a> Live<'a> {
             out,
             kept,
             lease,
+            template,
         })
     }
 
@@ -197,6 +213,7 @@ impl<'a> Live<'a> {
             out,
             kept,
             lease,
+            template,
         } = self;
         let emitter = events.map(|events| {
             let start = cell.parts().0.start;
@@ -258,6 +275,7 @@ impl<'a> Live<'a> {
                 out,
                 kept,
                 lease,
+                template,
             };
             return Ok(Executed {
                 record,
@@ -302,6 +320,14 @@ impl<'a> Live<'a> {
     pub(crate) fn end(self) -> Result<Remains> {
         let Ended { observed, .. } = self.cell.end()?;
         Ok(Remains::of(&self.facts.plan, observed))
+    }
+}
+
+/// The plan of a template for this cell alone.
+fn template_plan(plan: &Plan, driver: Option<&Driver>) -> Result<Rc<Plan>> {
+    match driver {
+        Some(driver) if driver.is_template => Ok(Rc::new(plan.for_template(&[]))),
+        _ => Err(SetupError::new(Step::Fork, "only Python has templates")),
     }
 }
 

@@ -58,6 +58,9 @@ pub enum CellStart {
     /// As a blank cell, which is looked at from outside before its program starts. That
     /// gains nothing for one call: a server does so ahead of it.
     Blank,
+    /// As a copy of a template of its own, which gains nothing for one call either. Where
+    /// that fails, the cell is started in one go, and the record says why.
+    Forked,
 }
 
 /// Executes `spec` and returns the record. `began` is when the call began.
@@ -68,7 +71,19 @@ pub fn execute(spec: &Spec, began: Instant) -> Record {
 /// The same as [`execute`], for a caller that stays in touch.
 pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    match resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns)) {
+    let run_as = |caller| resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns));
+    let ran = match run_as(caller) {
+        Err(error) if caller.start == CellStart::Forked => {
+            let start = CellStart::Cold;
+            run_as(Caller { start, ..caller }).map(|mut record| {
+                let warning = format!("the cell was started without a template: {error}");
+                record.warnings.push(warning);
+                record
+            })
+        }
+        ran => ran,
+    };
+    match ran {
         Ok(record) => record,
         Err(error) => not_set_up(spec, error),
     }

@@ -19,10 +19,11 @@ use super::{
 };
 use crate::carry::Identity;
 use crate::child::command::Command;
+use crate::child::report::Role;
 use crate::drivers::frames::FrameReader;
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Running, launch, wait_for};
-use crate::plan::Plan;
+use crate::plan::{Namespace, Plan};
 use crate::spec::Bytes;
 use record::error::{Result, SetupError, Step};
 use sys::process::monotonic_ns;
@@ -92,6 +93,10 @@ pub struct Cell<'a> {
     pub(super) paces: Paces,
     pub(super) meter: Meter,
     pub(super) listener: Option<OwnedFd>,
+    /// What a copy's init has made for its program, until that is there.
+    pub(super) prepared: Option<Vec<(Role, OwnedFd)>>,
+    /// The namespaces of a template, below which its copies have theirs.
+    pub(super) namespaces: Vec<(Namespace, OwnedFd)>,
     pub(super) phase: Phase,
     pub(super) deadline: Option<Instant>,
     pub(super) next_check: Option<Instant>,
@@ -121,6 +126,8 @@ impl<'a> Cell<'a> {
             output_open: [running.output[0].is_some(), running.output[1].is_some()],
             paces: Paces::default(),
             listener: None,
+            prepared: None,
+            namespaces: Vec::new(),
             phase: Phase::SetUp,
             deadline: Some(Instant::now() + SETUP_DEADLINE),
             next_check: None,
@@ -354,6 +361,20 @@ impl<'a> Cell<'a> {
             owes_interrupt: false,
             is_cut_off: false,
             until: None,
+        }
+    }
+
+    /// Takes the next message of init's.
+    pub(super) fn receive_message(&mut self) {
+        self.idle().on_message();
+    }
+
+    /// Notes that the program runs, and waits for a request.
+    pub(super) fn park(&mut self, fds: Vec<(Role, OwnedFd)>) {
+        self.idle().on_started(fds);
+        if self.lives() {
+            // Between executions no time is counted.
+            self.deadline = None;
         }
     }
 

@@ -18,6 +18,7 @@ pub mod capture;
 mod category;
 mod cell;
 mod control;
+pub(crate) mod copy;
 mod denials;
 pub(crate) mod disks;
 mod driver;

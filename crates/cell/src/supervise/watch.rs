@@ -164,6 +164,7 @@ impl Watch<'_, '_> {
                 self.cell.phase = Phase::Waiting;
                 self.cell.deadline = None;
             }
+            Message::Prepared { fds } => self.cell.prepared = Some(fds),
             Message::Failed {
                 step,
                 syscall,
@@ -184,7 +185,7 @@ impl Watch<'_, '_> {
         }
     }
 
-    fn on_started(&mut self, fds: Vec<(Role, OwnedFd)>) {
+    pub(super) fn on_started(&mut self, fds: Vec<(Role, OwnedFd)>) {
         // It needs no more descriptors. Older kernels do not know the option.
         let _ = sys::process::refuse_descriptors(self.cell.running.report.as_fd());
         self.take_descriptors(fds);
@@ -213,8 +214,9 @@ impl Watch<'_, '_> {
                 Role::Scratch(index) if index == self.cell.seen.scratch.len() => {
                     self.cell.seen.scratch.push(fd);
                 }
-                // Out of order: not from an init of this version.
-                Role::Scratch(_) => {}
+                Role::Namespace(kind) => self.cell.namespaces.push((kind, fd)),
+                // Out of order or place: not from an init of this version.
+                Role::Scratch(_) | Role::Ruleset => {}
             }
         }
     }

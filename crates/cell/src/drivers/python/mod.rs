@@ -77,6 +77,7 @@
 //! | `describe` | the variables are to be described |
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
+//! | `template` | it is to serve forks of itself |
 //!
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
@@ -103,7 +104,7 @@ const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
     content: modules!(
         "describe" "display" "errors" "eventloop" "figures" "hooks" "interrupts" "ipython"
-        "protocol" "results" "rich" "session" "source" "tables" "tracebacks"
+        "protocol" "results" "rich" "session" "source" "tables" "template" "tracebacks"
     ),
 };
 
@@ -120,6 +121,7 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &["-B", "-X", "utf8", MAIN.path],
     files: &[MAIN, MODULES],
     delivery: Delivery::Channel,
+    is_template: true,
     profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",
     exceptions: EXCEPTIONS,

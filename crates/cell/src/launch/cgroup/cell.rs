@@ -161,6 +161,14 @@ impl CellCgroup {
         self.dir.path()
     }
 
+    /// Moves a process in. What it had allocated stays charged to where it was.
+    ///
+    /// # Errors
+    /// Writing `cgroup.procs` fails.
+    pub(crate) fn take_in(&self, pid: Pid) -> Result<()> {
+        self.dir.write("cgroup.procs", &pid.to_string())
+    }
+
     /// Begins to limit the CPUs. With a hundredth of a CPU, setting a cell up would
     /// miss its deadline, so this limit begins with the program. The program may run
     /// already: the limit is a rate, which a moment without it changes little.

@@ -38,6 +38,7 @@ fn plan(script: &str) -> Done<Plan> {
 
 fn launch(plan: &Plan) -> Launch<'static> {
     Launch {
+        role: crate::launch::Role::Program,
         plan: Rc::new(plan.clone()),
         filter: None,
         content: Content::default(),

@@ -1,6 +1,7 @@
 //! Cells with several executions, which no command has yet, and warnings.
 
 mod blank;
+mod copy;
 
 use std::error::Error;
 use std::path::Path;
@@ -14,8 +15,8 @@ use nix::sys::stat::{Mode, fstat};
 use super::{fallback_warning, hold_limits, resolve_on};
 use crate::child::Content;
 use crate::drivers::frames::{Code, Request as DriverRequest, Work};
-use crate::launch::Launch;
 use crate::launch::tests::alone;
+use crate::launch::{Launch, Role};
 use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::spec::{self, Ask, Bytes, Mode as SpecMode, Partial, Stdin, Stdio};
@@ -76,6 +77,7 @@ fn plan() -> Result<Rc<Plan>, Box<dyn Error>> {
 
 fn start(plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
     let launch = Launch {
+        role: Role::Program,
         plan: Rc::clone(plan),
         filter: None,
         content: Content::default(),
@@ -229,6 +231,7 @@ fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
         let (cgroup, fallback) = hold_limits(&plan, &mut Vec::new())?;
         let directory = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
         let launch = Launch {
+            role: Role::Program,
             plan: Rc::clone(&plan),
             filter: None,
             content: Content::default(),

@@ -1,5 +1,6 @@
 """Starts the driver: `python3 cellblock_driver/__main__.py 3` serves the requests
-that come from descriptor 3, and writes frames to descriptor 4."""
+that come from descriptor 3, and writes frames to descriptor 4. With the word
+`template` behind the number, and names of modules, it is a template (template.py)."""
 
 import builtins
 import gc
@@ -70,6 +71,10 @@ class Finder:
 __builtins__["__import__"] = driver_import
 sources = read_sources()
 sys.meta_path.insert(0, Finder)
+if sys.argv[2:3] == ["template"]:
+    sys.path = list(standard_path)
+    # Returns in a copy that is to execute code.
+    load("template").serve(int(sys.argv[1]), sys.argv[3:], load)
 session = load("session").Session(int(sys.argv[1]), standard_path)
 # Garbage collection need not look at what Python and the driver consist of, above
 # all not at the end of the process.

@@ -15,18 +15,24 @@ def text(value, limit):
     return str.encode(str.__getitem__(value, slice(0, limit)), "utf-8", "surrogatepass")
 
 
+def fields(body):
+    """The fields of a message by their keys."""
+    found = {}
+    at = 0
+    while at < len(body):
+        middle = at + 6 + body[at + 1]
+        end = middle + int.from_bytes(body[at + 2 : at + 6], "big")
+        key = str(body[at + 6 : middle], "ascii")
+        found.setdefault(key, []).append(bytes(body[middle:end]))
+        at = end
+    return found
+
+
 class Request:
     """Code to execute, and what goes with it."""
 
     def __init__(self, body):
-        self.fields = {}
-        at = 0
-        while at < len(body):
-            middle = at + 6 + body[at + 1]
-            end = middle + int.from_bytes(body[at + 2 : at + 6], "big")
-            key = str(body[at + 6 : middle], "ascii")
-            self.fields.setdefault(key, []).append(bytes(body[middle:end]))
-            at = end
+        self.fields = fields(body)
         self.work = self.fields.get("work", [b"execute"])[0]
         self.code = self.fields.get("code", [b""])[0]
         self.name = "".join(self._strings("name"))

@@ -1,0 +1,203 @@
+"""Serves forks of this interpreter, which has loaded modules that take long to load.
+
+The template never sees a program: it reads requests of the supervisor's, each a message
+with descriptors, and answers none of them. Each fork is made in the pid namespace of a
+cell that is otherwise set up, where the cell's init adopts it. It then makes the system
+calls that the supervisor asks for, by which it enters the cell's other namespaces and
+confines itself; the last one loads the filter. Copy and supervisor take turns:
+
+    copy                                    supervisor
+    hello                           ──────► limits, cgroup
+                                    ◄────── go
+    calls
+    locked: result of the last call ──────► takes the filter's listener
+                                    ◄────── park
+    closes all but its own descriptors; the end of the socket says so
+"""
+
+import ctypes
+import gc
+import importlib
+import os
+import sys
+import time
+
+import _socket
+
+from . import protocol
+
+CLONE_NEWPID = 0x20000000
+FREE = 16  # descriptors below this number are a copy's own
+STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
+LONGEST = 1 << 20  # bytes of a request
+MOST = 64  # descriptors of a request
+PATIENCE = 20  # seconds
+CONTROL = 256  # the supervisor's socket, above all of them
+# What a program mostly needs of the driver; the rest comes with the packages.
+MODULES = "display errors results rich session source tables tracebacks"
+
+
+class Failure(Exception):
+    """A system call of a copy that failed: which one, by its place, and why."""
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog of linux/filter.h."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+
+class Calls:
+    """System calls that a request asks for, as lines of text: the call's number, then
+    its arguments. A letter before each says what it is: a number, the number of a
+    descriptor in the request, of a buffer, or of a buffer that is a filter."""
+
+    def __init__(self, fields, descriptors):
+        self.lines = fields.get("call", [])
+        self.buffers = [ctypes.create_string_buffer(b, len(b)) for b in fields.get("buffer", [])]
+        self.descriptors = descriptors
+        self.programs = []
+        self.syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self.syscall.restype = ctypes.c_long
+
+    def make(self, first, last):
+        """Makes those of these places; the result of the last one."""
+        result = 0
+        for index in range(first, last):
+            number, *words = self.lines[index].split()
+            arguments = [ctypes.c_long(int(number)), *map(self.argument, words)]
+            result = self.syscall(*arguments)
+            if result == -1:
+                raise Failure(index, ctypes.get_errno())
+        return result
+
+    def argument(self, word):
+        kind, number = word[:1], int(word[1:])
+        if kind == b"n":
+            return ctypes.c_long(number)
+        if kind == b"d":
+            return ctypes.c_long(self.descriptors[number])
+        buffer = self.buffers[number]
+        if kind == b"b":
+            return ctypes.c_void_p(ctypes.addressof(buffer))
+        program = Program(len(buffer) // 8, ctypes.addressof(buffer))
+        self.programs.append(program)
+        return ctypes.c_void_p(ctypes.addressof(program))
+
+
+def serve(number, names, load):
+    """Loads the modules, then forks copies until the supervisor is gone. Returns in
+    each copy, once it is confined."""
+    for name in MODULES.split():
+        load(name)
+    # The modules of packages are imported as a program would import them.
+    for name in names:
+        importlib.import_module(name)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise SystemExit("cellblock: these modules start threads, which no fork has")
+    control = _socket.socket(fileno=_high(number))
+    while os.open(os.devnull, os.O_RDWR) < FREE - 1:
+        pass  # so that no descriptor of a request has a number of a copy's own
+    gc.collect()
+    gc.freeze()
+    control.send(b"ready")
+    while True:
+        fields, descriptors = receive(control)
+        if fork(fields, descriptors):
+            control.detach()
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _high(number):
+    """Moves a descriptor out of the way."""
+    import fcntl
+
+    high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, CONTROL)
+    os.close(number)
+    return high
+
+
+def receive(control):
+    """The next request."""
+    space = _socket.CMSG_SPACE(MOST * 4)
+    body, control_data, _flags, _address = control.recvmsg(LONGEST, space)
+    if not body:
+        os._exit(0)
+    descriptors = []
+    for _level, _kind, data in control_data:
+        numbers = memoryview(data)[: len(data) // 4 * 4].cast("i")
+        descriptors.extend(numbers)
+    return protocol.fields(body), descriptors
+
+
+def fork(fields, descriptors):
+    """Forks a copy; true in it. The process in between leaves it to the cell's init."""
+    talk = descriptors[STREAMS]
+    calls = Calls(fields, descriptors)
+    pid_namespace = ctypes.c_long(descriptors[STREAMS + 1])
+    setns = ctypes.c_long(int(fields["setns"][0]))
+    if calls.syscall(setns, pid_namespace, ctypes.c_long(CLONE_NEWPID)) == -1:
+        os.write(talk, b"failed -1 %d" % ctypes.get_errno())
+        return False
+    try:
+        between = os.fork()
+        if between == 0:
+            copy = -1
+            try:
+                copy = os.fork()
+            finally:
+                if copy != 0:
+                    os._exit(0 if copy > 0 else 1)
+            return become(fields, calls, talk)
+    except OSError as error:
+        os.write(talk, b"failed -1 %d" % error.errno)
+        return False
+    os.waitpid(between, 0)
+    return False
+
+
+def become(fields, calls, talk):
+    """The life of a copy until it is confined."""
+    try:
+        until = time.monotonic() + PATIENCE
+        while os.getppid() != 1:
+            if time.monotonic() > until:
+                os._exit(1)
+            time.sleep(0.0002)
+        os.write(talk, b"hello %d" % os.getpid())
+        if os.read(talk, 16) != b"go":
+            os._exit(1)
+        entered = int(fields["entered"][0])
+        calls.make(0, entered)
+        renew(fields)
+        result = calls.make(entered, len(calls.lines))
+        os.write(talk, b"locked %d" % result)
+        if os.read(talk, 16) != b"park":
+            os._exit(1)
+    except Failure as failure:
+        os.write(talk, b"failed %d %d" % failure.args)
+        os._exit(1)
+    except BaseException:
+        os._exit(1)
+    # All that is open by now is the copy's own, or one of these.
+    os.closerange(STREAMS, talk)
+    os.closerange(talk + 1, CONTROL + 1)
+    os.close(talk)
+    return True
+
+
+def renew(fields):
+    """Gives the copy what is not to be the same in all of them."""
+    environment = dict(entry.split(b"=", 1) for entry in fields.get("environment", ()))
+    for name in set(os.environb) - set(environment):
+        del os.environb[name]
+    for name, value in environment.items():
+        if os.environb.get(name) != value:
+            os.environb[name] = value
+    # Python's own `random` has a new seed after each fork.
+    for module in "numpy.random", "torch":
+        seed = getattr(sys.modules.get(module), "seed", None)
+        if seed:
+            seed()

@@ -1,0 +1,105 @@
+//! A request to a template for a copy of itself.
+
+/// The argument behind which a shim finds the modules to load as a template.
+pub const TEMPLATE: &str = "template";
+
+/// A system call that a copy is to make, and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its number on this machine.
+    pub number: i64,
+    /// Its arguments.
+    pub arguments: Vec<Argument>,
+}
+
+/// An argument of a [`Call`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A number.
+    Number(i64),
+    /// A descriptor that comes with the request, by its place there.
+    Descriptor(usize),
+    /// The address of these bytes.
+    Bytes(Vec<u8>),
+    /// The address of a `struct sock_fprog` for these instructions.
+    Filter(Vec<u8>),
+}
+
+/// What a template is asked for; the first descriptors that come with it are the copy's
+/// own, the next is the socket on which it talks to its supervisor, and the next its pid
+/// namespace (`python/cellblock_driver/template.py`).
+#[derive(Clone, Debug, Default)]
+pub struct CopyRequest {
+    /// What the copy does, in this order.
+    pub calls: Vec<Call>,
+    /// How many of the calls come before it touches what it is to have for itself.
+    pub entered: usize,
+    /// Its environment.
+    pub environment: Vec<Vec<u8>>,
+}
+
+impl CopyRequest {
+    /// The message, in the form that [`super::frames`] describes, without its length.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        let mut add = |key: &str, value: &[u8]| {
+            message.extend([b'b', key.len() as u8]);
+            message.extend((value.len() as u32).to_be_bytes());
+            message.extend(key.as_bytes());
+            message.extend(value);
+        };
+        add("setns", libc::SYS_setns.to_string().as_bytes());
+        add("entered", self.entered.to_string().as_bytes());
+        for entry in &self.environment {
+            add("environment", entry);
+        }
+        let mut buffers = 0;
+        for call in &self.calls {
+            let mut line = call.number.to_string();
+            for argument in &call.arguments {
+                let (kind, number) = match argument {
+                    Argument::Number(number) => ('n', *number),
+                    Argument::Descriptor(place) => ('d', *place as i64),
+                    Argument::Bytes(bytes) | Argument::Filter(bytes) => {
+                        add("buffer", bytes);
+                        buffers += 1;
+                        let is_filter = matches!(argument, Argument::Filter(_));
+                        (if is_filter { 'f' } else { 'b' }, buffers - 1)
+                    }
+                };
+                line.push_str(&format!(" {kind}{number}"));
+            }
+            add("call", line.as_bytes());
+        }
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_name_their_buffers_by_place() {
+        let call = |arguments| Call {
+            number: 7,
+            arguments,
+        };
+        let request = CopyRequest {
+            calls: vec![
+                call(vec![Argument::Number(-1), Argument::Descriptor(2)]),
+                call(vec![
+                    Argument::Bytes(b"/".to_vec()),
+                    Argument::Filter(b"12345678".to_vec()),
+                ]),
+            ],
+            entered: 1,
+            environment: vec![b"A=1".to_vec()],
+        };
+        let message = request.encode();
+        let text = String::from_utf8_lossy(&message);
+        for part in ["7 n-1 d2", "7 b0 f1", "A=1", "12345678"] {
+            assert!(text.contains(part), "{part} in {text:?}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The plan of a template from that of the cells that it is for.
+
+use super::program::THREADS;
+use super::{Fallback, MountKind, Plan};
+use crate::drivers::template::TEMPLATE;
+use crate::spec::{Stdin, Stdio};
+use record::bytes::RawText;
+
+impl Plan {
+    /// The plan of a template that loads `modules`. It has the same file system, without
+    /// anything of the caller's that can be written; and neither limits nor filters of
+    /// its own, since its copies would inherit them. It never runs code of a caller's.
+    #[must_use]
+    pub(crate) fn for_template(&self, modules: &[String]) -> Self {
+        let mut plan = self.clone();
+        plan.id.push_str("-template");
+        plan.mounts.retain(|mount| {
+            !matches!(
+                mount.kind,
+                MountKind::Bind {
+                    writable: true,
+                    device: false,
+                    ..
+                }
+            )
+        });
+        plan.scratch.retain(super::ScratchDir::is_own);
+        plan.files = Vec::new();
+        plan.files_from = None;
+        plan.rlimits = Vec::new();
+        plan.fallback = Fallback::default();
+        plan.userns_limit = false;
+        plan.landlock = None;
+        plan.seccomp = None;
+        plan.watch.stdio = Stdio::Capture;
+        plan.watch.out = None;
+        let program = &mut plan.program;
+        program.stdin = Stdin::Null;
+        program.cwd = "/".into();
+        program.argv.push(TEMPLATE.into());
+        (program.argv).extend(modules.iter().map(|name| RawText::from(name.as_str())));
+        for name in THREADS {
+            // No thread is copied by fork(2).
+            program.env.insert(name.to_owned(), "1".into());
+        }
+        plan
+    }
+}

@@ -1,0 +1,270 @@
+//! Cells whose program is forked from a template: what they can do, and that no layer is
+//! missing that a cold cell has.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::rc::Rc;
+
+use nix::sys::socket::{Shutdown, shutdown};
+
+use crate::child::{Content, Filter};
+use crate::drivers::find;
+use crate::drivers::frames::Request as DriverRequest;
+use crate::launch::tests::alone;
+use crate::launch::{Launch, Role};
+use crate::plan::Plan;
+use crate::probe::HostFacts;
+use crate::run::{FilterPolicy, hold_limits, instructions, resolve_on};
+use crate::spec::{self, Ask, Bytes, Mode as SpecMode, Partial, Stdin, Stdio};
+use crate::supervise::copy::{Template, TemplateCell};
+use crate::supervise::{Cancel, Cell, Denials, Execution, Request};
+use record::error::Step;
+
+type Tested<T = ()> = Result<T, Box<dyn Error>>;
+
+/// A cell for Python, as `run` has it.
+struct Bench {
+    plan: Rc<Plan>,
+    policy: Option<FilterPolicy>,
+    filter: Option<Filter>,
+}
+
+impl Bench {
+    fn new() -> Tested<Self> {
+        let ask = Ask {
+            mode: SpecMode::Run,
+            cwd: Path::new("/"),
+            stdio: Stdio::Capture,
+        };
+        let partial = Partial {
+            language: Some("python".into()),
+            code: Some("".into()),
+            ..Partial::default()
+        };
+        let mut spec = spec::load(&ask, None, None, partial)?;
+        spec.stdin = Stdin::Null;
+        let resolved = resolve_on(&spec, HostFacts::gather()?)?;
+        let (_, fallback) = hold_limits(&resolved.plan, &mut Vec::new())?;
+        let policy = resolved
+            .filter
+            .map(|policy| policy.without(fallback.unheld()));
+        let policy = policy.transpose()?;
+        let filter = policy.as_ref().map(|policy| Filter {
+            program: instructions(policy.compiled()),
+            notify: true,
+        });
+        Ok(Self {
+            plan: Rc::new(resolved.plan),
+            policy,
+            filter,
+        })
+    }
+
+    fn launch(&self) -> Tested<Launch<'_>> {
+        let (cgroup, fallback) = hold_limits(&self.plan, &mut Vec::new())?;
+        Ok(Launch {
+            role: Role::Program,
+            plan: Rc::clone(&self.plan),
+            filter: self.filter.as_ref(),
+            content: Content::default(),
+            cgroup,
+            fallback,
+            until: Step::Exec,
+            holds: false,
+        })
+    }
+
+    fn denials(&self) -> Denials {
+        let denials = self.policy.as_ref().map(|policy| policy.denials(&[]));
+        denials.unwrap_or_default()
+    }
+
+    fn cold(&self) -> Tested<Cell<'static>> {
+        Ok(Cell::start(
+            self.launch()?,
+            self.denials(),
+            Cancel::default(),
+        )?)
+    }
+
+    fn copy(&self, template: &Template) -> Tested<Cell<'static>> {
+        Ok(Cell::fork(
+            self.launch()?,
+            template,
+            self.denials(),
+            Cancel::default(),
+        )?)
+    }
+}
+
+fn template(plan: Plan) -> Tested<TemplateCell<'static>> {
+    Ok(TemplateCell::start(Rc::new(plan), Cancel::default())?)
+}
+
+fn request(execution: u64, code: &str) -> Tested<Request<'static>> {
+    let message = DriverRequest {
+        execution,
+        code: &code.into(),
+        name: "main.py",
+        directory: Path::new("/workspace"),
+        args: &[],
+        memory: None,
+    };
+    Ok(Request {
+        execution,
+        message: message.encode()?,
+        is_last: false,
+        results: Bytes(1 << 20),
+        ..Request::default()
+    })
+}
+
+fn output(execution: Execution) -> String {
+    let error = execution
+        .report
+        .error
+        .as_ref()
+        .map(|error| format!("{error:?}"));
+    let [stdout, stderr] = execution.output;
+    let text = |capture: Option<crate::supervise::capture::Capture>| {
+        capture.map_or_else(String::new, |capture| capture.finish().text.to_string())
+    };
+    text(stdout) + &text(stderr) + &error.unwrap_or_default()
+}
+
+fn run(cell: &mut Cell<'_>, execution: u64, code: &str) -> Tested<String> {
+    Ok(output(cell.execute(request(execution, code)?)?))
+}
+
+/// Whether the host has what these tests need.
+fn is_possible(name: &str) -> bool {
+    let python = find("python").map_or(&[][..], |driver| driver.interpreters);
+    let found = python.iter().any(|path| Path::new(path).exists());
+    if !found {
+        eprintln!("skip: {name}: no Python on this host");
+    }
+    found
+}
+
+#[test]
+fn copies_run_code_and_keep_state_apart() {
+    if !is_possible("copies_run_code_and_keep_state_apart") {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let plan = bench.plan.for_template(&["json".to_owned()]);
+        let template = template(plan)?;
+        let mut one = bench.copy(template.template())?;
+        let mut other = bench.copy(template.template())?;
+        assert_eq!(
+            run(&mut one, 1, "import json, os; x = 20; print(os.getppid())")?,
+            "1\n"
+        );
+        assert_eq!(
+            run(
+                &mut one,
+                2,
+                "print(x + 1, 'json' in __import__('sys').modules)"
+            )?,
+            "21 True\n"
+        );
+        assert!(run(&mut other, 1, "print(x)")?.contains("NameError"));
+        let ended = one.end()?;
+        assert_eq!(ended.observed.failure, None);
+        assert!(ended.observed.reaped.is_some());
+        // The copies of a template that ends go on.
+        shutdown(template.template().control.as_raw_fd(), Shutdown::Both)?;
+        assert_eq!(run(&mut other, 2, "print(7)")?, "7\n");
+        Ok(())
+    });
+}
+
+/// What the kernel shows a program of itself, one fact in a line. Pids, times and
+/// memory differ between any two processes.
+const SELF: &str = r#"
+import fcntl, os, re, resource, signal, sys
+facts = {}
+CHANGING = ("Pid|Ngid|PPid|Tgid|NStgid|NSpid|NSpgid|NSsid|Vm.*|Rss.*|HugetlbPages|FDSize"
+            "|.*ctxt_switches|Cpus_allowed.*|Mems_allowed.*")
+for line in open("/proc/self/status"):
+    name, _, value = line.partition(":")
+    if not re.fullmatch(CHANGING, name):
+        facts["status " + name] = value.strip()
+for line in open("/proc/self/limits"):
+    facts["limit " + line[:26].strip()] = line[26:].strip()
+for line in open("/proc/self/mountinfo"):
+    fields = line.split()
+    # Ids and device numbers are the kernel's next ones.
+    facts["mount " + fields[4]] = " ".join(fields[3:4] + fields[5:])
+for name in ("cgroup", "oom_score_adj", "comm", "personality", "timerslack_ns"):
+    try:
+        facts["proc " + name] = open("/proc/self/" + name).read().strip()
+    except OSError as error:
+        facts["proc " + name] = error.strerror
+for name in sorted(os.listdir("/proc/self/fd")):
+    try:
+        target = re.sub(r"\d+", "N", os.readlink("/proc/self/fd/" + name))
+        flags = fcntl.fcntl(int(name), fcntl.F_GETFL), fcntl.fcntl(int(name), fcntl.F_GETFD)
+        facts["fd " + name] = f"{target} {flags}"
+    except OSError:
+        pass
+for number in range(1, 65):
+    try:
+        facts[f"signal {number}"] = str(signal.getsignal(number))
+    except ValueError:
+        pass
+mask = os.umask(0); os.umask(mask)
+facts.update({
+    "umask": oct(mask), "cwd": os.getcwd(), "ids": str((os.getresuid(), os.getresgid(), os.getgroups())),
+    "leads": str((os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid(), os.getppid())),
+    "environ": str(sorted(os.environ.items())), "hostname": str(os.uname()),
+    "argv": str(sys.argv), "path": str(sys.path), "nice": str(os.nice(0)),
+    "scheduler": str(os.sched_getscheduler(0)), "cpus": str(len(os.sched_getaffinity(0))),
+    "files": str(sorted(os.listdir("/"))) + str(sorted(os.listdir("/dev"))) + str(os.listdir("/tmp")),
+    "pids": str(sorted(name for name in os.listdir("/proc") if name.isdigit() and name not in ("1", str(os.getpid())))),
+    "interfaces": open("/proc/net/dev").read().count(":") if os.path.exists("/proc/net/dev") else "none",
+})
+for name, value in sorted(facts.items()):
+    print(name, "=", value)
+"#;
+
+fn facts(text: &str) -> BTreeMap<&str, &str> {
+    text.lines()
+        .filter_map(|line| line.split_once(" = "))
+        .collect()
+}
+
+#[test]
+fn a_copy_has_every_layer_of_a_cold_cell() {
+    if !is_possible("a_copy_has_every_layer_of_a_cold_cell") {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let plan = bench.plan.for_template(&[]);
+        let template = template(plan)?;
+        let cold = run(&mut bench.cold()?, 1, SELF)?;
+        let copy = run(&mut bench.copy(template.template())?, 1, SELF)?;
+        let (cold, copy) = (facts(&cold), facts(&copy));
+        assert!(
+            cold.len() > 80 && cold["status NoNewPrivs"] == "1",
+            "{cold:?}"
+        );
+        let names: std::collections::BTreeSet<_> = cold.keys().chain(copy.keys()).collect();
+        let differ: Vec<_> = (names.into_iter())
+            .filter(|name| cold.get(*name) != copy.get(*name))
+            .map(|name| {
+                format!(
+                    "{name}: cold {:?}, copy {:?}",
+                    cold.get(name),
+                    copy.get(name)
+                )
+            })
+            .collect();
+        assert!(differ.is_empty(), "{}", differ.join("\n"));
+        Ok(())
+    });
+}
