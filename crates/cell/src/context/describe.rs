@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Context;
+use crate::supervise::Control;
+use record::Variables;
 use record::error::Result;
 
 /// A context, described.
@@ -22,6 +24,9 @@ pub(crate) struct Description {
     pub(crate) age_ms: u64,
     /// What its cell uses.
     pub(crate) usage: Use,
+    /// Its variables; null when no interpreter runs, or it does not answer.
+    #[serde(flatten)]
+    pub(crate) variables: Option<Variables>,
 }
 
 /// What a cell uses, as measured from outside.
@@ -36,15 +41,24 @@ pub(crate) struct Use {
 }
 
 impl Context<'_> {
-    /// Describes the context.
+    /// Describes the context. An interpreter that does not stop listing is ended.
     ///
     /// # Errors
     /// Watching is impossible.
-    pub(crate) fn describe(&mut self) -> Result<Description> {
+    pub(crate) fn describe(&mut self, control: &dyn Control) -> Result<Description> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.note_end();
+        self.descriptions += 1;
+        // Executions are counted from below.
+        let number = u64::MAX - self.descriptions;
+        let variables = match &mut self.live {
+            Some(live) => live.variables(number, control)?,
+            None => None,
+        };
         self.note_end();
         let usage = self.live.as_mut().map(|live| live.cell.in_use());
         Ok(Description {
+            variables,
             id: self.id.clone(),
             language: self.language().map(str::to_owned),
             is_running: self.live.is_some(),

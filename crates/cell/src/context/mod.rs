@@ -99,6 +99,7 @@ pub(crate) struct Context<'a> {
     id: String,
     rootfs: String,
     executions: u64,
+    descriptions: u64,
     began: Instant,
 }
 
@@ -124,6 +125,7 @@ impl<'a> Context<'a> {
             restored: None,
             fixed_layout: false,
             executions: 0,
+            descriptions: 0,
             began: Instant::now(),
         })
     }

@@ -55,7 +55,11 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     let denied_to_interpreter = self::denied(&execution.denials.interpreters, filter);
     let end = match lives {
         // As one would have ended that ran the code alone.
-        true => End::Exited(u8::from(execution.report.error.is_some())),
+        true => {
+            let report = &execution.report;
+            let raised = u8::from(report.error.is_some());
+            End::Exited(report.status.unwrap_or(raised))
+        }
         false => end(observed),
     };
     let usage = usage(&execution, observed, lives, cgroup.as_ref(), &cell.fallback);

@@ -22,6 +22,7 @@ use crate::launch::{Launch, Running};
 use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::spec::{Command, Scratch, Spec};
+use crate::supervise::capture::Capture;
 use crate::supervise::copy::TemplateCell;
 use crate::supervise::{
     Blank, Cancel, Cell, Control, Denials, Ended, Execution, Observed, Observer, Program, Request,
@@ -31,7 +32,10 @@ use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use record::{FileChange, Record};
+use record::{FileChange, Record, Variables};
+
+/// How long an interpreter may take to list its variables, and then to stop.
+const DESCRIBING: Duration = Duration::from_secs(1);
 
 /// A cell that was started for a spec. Dropping it ends the cell.
 pub(crate) struct Live<'a> {
@@ -43,6 +47,9 @@ pub(crate) struct Live<'a> {
     baseline: Baseline,
     out: Option<OutDir>,
     kept: Vec<KeptDir>,
+    /// Bytes that were written to the captured streams since the last execution, and were
+    /// read with a description.
+    late: [u64; 2],
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
     /// What the cell's program was forked from, and ends with.
@@ -190,6 +197,7 @@ impl<'a> Live<'a> {
             baseline,
             out,
             kept,
+            late: [0; 2],
             lease,
             template,
         })
@@ -212,6 +220,7 @@ impl<'a> Live<'a> {
             mut baseline,
             out,
             kept,
+            late,
             lease,
             template,
         } = self;
@@ -225,7 +234,7 @@ impl<'a> Live<'a> {
                 start,
             )
         });
-        let execution = cell.execute(Request {
+        let mut execution = cell.execute(Request {
             execution: work.execution,
             message: work.message,
             is_last: work.is_last,
@@ -235,6 +244,9 @@ impl<'a> Live<'a> {
             observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
             control,
         })?;
+        for (late, before) in execution.late.iter_mut().zip(late) {
+            *late += before;
+        }
         let on_file = |file: &FileChange| {
             if let Some(emitter) = &emitter {
                 emitter.file(file);
@@ -274,6 +286,7 @@ impl<'a> Live<'a> {
                 baseline,
                 out,
                 kept,
+                late: [0; 2],
                 lease,
                 template,
             };
@@ -313,6 +326,34 @@ impl<'a> Live<'a> {
         self.baseline = baseline;
     }
 
+    /// Lists the variables, as the execution of this number; `None` where the interpreter
+    /// does not. It may take as long as an interrupt with its grace: then the cell is
+    /// over.
+    ///
+    /// # Errors
+    /// Watching is impossible.
+    pub(crate) fn variables(
+        &mut self,
+        execution: u64,
+        control: &dyn Control,
+    ) -> Result<Option<Variables>> {
+        let execution = self.cell.execute(Request {
+            execution,
+            message: self.facts.description(execution)?,
+            wall: Some(DESCRIBING),
+            grace: Some(DESCRIBING),
+            control: Some(control),
+            ..Request::default()
+        })?;
+        for ((late, before), written) in (self.late.iter_mut())
+            .zip(execution.late)
+            .zip(&execution.output)
+        {
+            *late += before + written.as_ref().map_or(0, Capture::total);
+        }
+        Ok(execution.report.variables)
+    }
+
     /// Ends the cell.
     ///
     /// # Errors
@@ -341,6 +382,18 @@ impl Facts<'_> {
     /// The uid and gid that the program has outside.
     pub(crate) fn owner(&self) -> (u32, u32) {
         (self.plan.ids.outer_uid, self.plan.ids.outer_gid)
+    }
+
+    /// The request to list the variables.
+    ///
+    /// # Errors
+    /// None that a caller can cause.
+    fn description(&self, execution: u64) -> Result<Vec<u8>> {
+        DriverRequest {
+            execution,
+            work: frames::Work::Describe,
+        }
+        .encode()
     }
 
     /// What is sent to the driver; empty where the program itself is the work.

@@ -280,7 +280,7 @@ impl<'s> Supervisor<'s> {
 
     fn describe(&mut self) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
-        let description = raw(&opened.context.describe()?)?;
+        let description = raw(&opened.context.describe(&self.mailbox)?)?;
         self.mailbox.report(&Report::Described { description });
         Ok(())
     }

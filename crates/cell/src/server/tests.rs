@@ -325,6 +325,9 @@ fn orders_are_carried_out_in_their_sequence_and_queued_ones_can_be_cancelled() {
             (&described["language"], &described["is_running"]),
             (&json!("python"), &json!(true))
         );
+        let variables = described["variables"].as_array().ok_or("no variables")?;
+        let order = variables.iter().find(|found| found["name"] == "order");
+        assert_eq!(order.map(|found| &found["type"]), Some(&json!("list")));
         assert!(
             described["usage"]["memory_bytes"].as_u64() > Some(1 << 20),
             "{described}"
