@@ -204,6 +204,8 @@ impl World {
                 ("file", Some(Report::File { id, answer }))
             }
             Order::End => ("end", None),
+            // The hub gives no other.
+            other => panic!("{other:?}"),
         };
         self.ordered.push((link, name));
         if let Some(report) = report {
