@@ -11,7 +11,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 
 use crate::child::{Content, Filter};
 use crate::drivers::find;
-use crate::drivers::frames::Request as DriverRequest;
+use crate::drivers::frames::{Code, Request as DriverRequest, Work};
 use crate::launch::tests::alone;
 use crate::launch::{Launch, Role};
 use crate::plan::Plan;
@@ -106,11 +106,13 @@ fn template(plan: Plan) -> Tested<TemplateCell<'static>> {
 fn request(execution: u64, code: &str) -> Tested<Request<'static>> {
     let message = DriverRequest {
         execution,
-        code: &code.into(),
-        name: "main.py",
-        directory: Path::new("/workspace"),
-        args: &[],
-        memory: None,
+        work: Work::Execute(Code {
+            code: &code.into(),
+            name: "main.py",
+            directory: Path::new("/workspace"),
+            args: &[],
+            memory: None,
+        }),
     };
     Ok(Request {
         execution,
