@@ -143,7 +143,7 @@ impl<'s> Supervisor<'s> {
         self.mailbox.report(&Report::Failed {
             order: order.to_owned(),
             id,
-            error: crate::explain(error),
+            error: crate::hints::explain(error),
         });
     }
 
