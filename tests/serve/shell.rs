@@ -10,8 +10,12 @@ struct Shell(tempfile::TempDir);
 
 impl Shell {
     fn new() -> Self {
-        // Mode 0700, as a runtime directory has.
-        Self(tempfile::tempdir().unwrap())
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        // As a runtime directory has it; any other is not used.
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(directory.path(), mode).unwrap();
+        Self(directory)
     }
 
     fn context(&self, words: &[&str]) -> Output {
@@ -43,6 +47,7 @@ fn a_context_goes_on_from_call_to_call() {
     ];
     let created = shell.json(&words);
     let id = created["context"].as_str().unwrap();
+    assert_eq!(shell.sockets(), 1);
     let first = shell.context(&["run", id, "-c", "x = 20"]);
     assert_eq!(first.status.code(), Some(0), "{first:?}");
     let second = shell.json(&["run", id, "--json", "-c", "x + 1"]);
