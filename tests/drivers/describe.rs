@@ -266,3 +266,29 @@ makeActiveBinding('ab', function() repeat NULL, globalenv()); assign('odd\\033[2
         ],
     );
 }
+
+#[test]
+fn java_values_have_previews() {
+    let Some(java) = other("java") else { return };
+    let code = "
+var list = new ArrayList<Object>(List.of(1, \"a\", 'c')); var m = Map.of(1, List.of(2));
+String s = \"a\\u0007b\"; int[] arr = new int[1000]; Object nul = null; double d = 1.5;
+class K { static boolean bad; public String toString() { while (bad) {} return \"k\"; } }
+K[] wrapped = { new K() }; K k = wrapped[0]; int twice(int n) { return 2 * n; } K.bad = true;";
+    let list = described(&java, code);
+    for (name, kind, preview) in [
+        ("list", "ArrayList<Object>", "[1, \"a\", 'c']"),
+        ("m", "Map<Integer, List<Integer>>", "{1=[2]}"),
+        ("s", "String", "\"a b\""),
+        ("nul", "Object", "null"),
+        ("d", "double", "1.5"),
+        ("wrapped", "K[]", "K[1] [<K>]"),
+        ("k", "K", "<K>"),
+        ("twice", "method", "(int)int"),
+        ("K", "class", "class K"),
+    ] {
+        let found = named(&list, name);
+        assert_eq!((&*found.kind, &*found.preview), (kind, preview), "{name}");
+    }
+    assert_eq!(named(&list, "arr").size_bytes, Some(4000));
+}

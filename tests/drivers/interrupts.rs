@@ -215,3 +215,30 @@ fn r_is_interrupted_or_ends() {
     let Some(r) = other("r") else { return };
     check_edges(&r, &R, 30);
 }
+
+const JAVA: Language<'_> = Language {
+    set: "int x = 7;",
+    get: "x",
+    endless: &[
+        "Files.createFile(Path.of(\"sign\")); while (true) {}",
+        "Files.createFile(Path.of(\"sign\")); Thread.sleep(1000000);",
+    ],
+    shown: "7",
+    error: "Interrupted",
+};
+
+/// Up to Java 19; nothing stops a busy thread of a later one.
+#[test]
+fn java_is_interrupted_wherever_it_is() {
+    let Some(java) = other("java") else { return };
+    let version = Live::new(&java).ok("Runtime.version().feature()");
+    let is_new = version.texts[0].parse::<u32>().unwrap() > 19;
+    let endless = &JAVA.endless[usize::from(is_new)..];
+    check(&java, &Language { endless, ..JAVA });
+}
+
+#[test]
+fn java_is_interrupted_or_ends() {
+    let Some(java) = other("java") else { return };
+    check_edges(&java, &JAVA, 20);
+}

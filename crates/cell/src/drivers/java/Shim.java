@@ -7,15 +7,22 @@ import java.io.EOFException;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.lang.reflect.Array;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import jdk.jshell.Diag;
@@ -141,7 +148,9 @@ final class Session {
     };
 
     private final Channel channel;
-    private final JShell shell = JShell.builder().executionEngine(new Here(), Map.of()).build();
+    private final Interrupts interrupts = new Interrupts();
+    private final Here here = new Here(interrupts);
+    private final JShell shell = JShell.builder().executionEngine(new Provider(here), Map.of()).build();
     private final Map<String, Place> places = new ConcurrentHashMap<>();
     private Code code;
     private boolean hasFailed;
@@ -156,7 +165,11 @@ final class Session {
     void serve() throws IOException {
         for (String packages : IMPORTS) shell.eval("import " + packages + ";");
         Thread.setDefaultUncaughtExceptionHandler((thread, exception) -> failedInThread(exception));
-        for (var request = channel.receive(); request != null; request = channel.receive()) execute(request);
+        interrupts.listen();
+        for (var request = channel.receive(); request != null; request = channel.receive()) {
+            if (request.containsKey("work")) describe();
+            else execute(request);
+        }
         // Without an error, the program's threads may go on.
         if (isOver()) System.exit(1);
     }
@@ -180,6 +193,7 @@ final class Session {
         setFailed(false);
         var arguments = request.getOrDefault("argument", List.of());
         if (code.source().contains("args")) shell.eval("String[] args = {" + literals(arguments) + "};");
+        interrupts.begin();
         channel.frame("started").send();
         if (!evaluate()) setFailed(true);
         System.out.flush();
@@ -191,9 +205,77 @@ final class Session {
         hasFailed = value;
     }
 
+    /** Lists variables, methods and classes. */
+    private void describe() {
+        channel.frame("started").send();
+        var frame = channel.frame("variables");
+        long total = shell.variables().count() + shell.methods().count() + shell.types().count();
+        frame.add("total", String.valueOf(total));
+        shell.variables().limit(VARIABLES).forEach(variable -> {
+            here.described = null;
+            String preview = "";
+            try {
+                preview = shell.varValue(variable);
+            } catch (RuntimeException invalid) {
+                // It is declared, but its type is not.
+            }
+            frame.add("name", Preview.cut(variable.name())).add("type", Preview.cut(variable.typeName()));
+            long size = Preview.sizeOf(here.described);
+            if (size >= 0) frame.add("size", String.valueOf(size));
+            frame.add("preview", preview);
+        });
+        long left = Math.max(0, VARIABLES - shell.variables().count());
+        Stream.concat(
+            shell.methods().map(method -> List.of(method.name(), "method", method.signature())),
+            shell.types().map(type -> List.of(type.name(), "class", "class " + type.name()))
+        ).limit(left).forEach(each -> frame.add("name", Preview.cut(each.get(0)))
+            .add("type", each.get(1)).add("preview", Preview.inLine(each.get(2))));
+        frame.send();
+        channel.frame("done").send();
+    }
+
+    private static final int VARIABLES = 1000;
+
     /** Runs snippets on this very thread: no other JVM to start, and threads of
      * theirs end as anywhere else. */
-    private static final class Here implements ExecutionControlProvider {
+    private static final class Here extends DirectExecutionControl {
+        private final Interrupts interrupts;
+        /** The variable's value that was asked for last. */
+        Object described;
+
+        Here(Interrupts interrupts) {
+            this.interrupts = interrupts;
+        }
+
+        @Override
+        protected String invoke(Method method) throws Exception {
+            if (!interrupts.enter()) return "";
+            boolean isStopped = false;
+            try {
+                return super.invoke(method);
+            } catch (InvocationTargetException e) {
+                isStopped = e.getCause() instanceof ThreadDeath;
+                throw e;
+            } finally {
+                interrupts.leave(isStopped);
+            }
+        }
+
+        /** As JShell shows it, it would call methods of the value. */
+        @Override
+        public String varValue(String type, String name) {
+            try {
+                var field = findClass(type).getDeclaredField(name);
+                field.setAccessible(true);
+                described = field.get(null);
+                return Preview.of(described);
+            } catch (ReflectiveOperationException | RuntimeException missing) {
+                return "";
+            }
+        }
+    }
+
+    private record Provider(Here here) implements ExecutionControlProvider {
         @Override
         public String name() {
             return "here";
@@ -201,7 +283,7 @@ final class Session {
 
         @Override
         public ExecutionControl generate(ExecutionEnv env, Map<String, String> parameters) {
-            return new DirectExecutionControl();
+            return here;
         }
     }
 
@@ -247,6 +329,13 @@ final class Session {
 
     /** Whether it ended without an error. */
     private boolean evaluate() {
+        boolean hasEndedWell = evaluatePieces();
+        if (!interrupts.end()) return hasEndedWell;
+        errors().interrupted();
+        return false;
+    }
+
+    private boolean evaluatePieces() {
         List<Piece> pieces = pieces();
         for (int i = 0; i < pieces.size(); i++) {
             Piece piece = pieces.get(i);
@@ -254,7 +343,9 @@ final class Session {
             // By the next number, for exceptions of threads that come early.
             var place = new Place(code, piece.start());
             places.put(String.valueOf(shell.snippets().count() + 1), place);
-            for (SnippetEvent event : shell.eval(piece.text())) {
+            List<SnippetEvent> events = shell.eval(piece.text());
+            if (interrupts.hasCome()) return false;
+            for (SnippetEvent event : events) {
                 Snippet snippet = event.snippet();
                 if (event.causeSnippet() != null) continue;
                 places.put(snippet.id(), place);
@@ -297,9 +388,197 @@ final class Session {
     }
 }
 
+/** SIGINT: it stops the code of an execution, and nothing of the shim's own. */
+final class Interrupts {
+    private final Thread thread = Thread.currentThread();
+    private boolean isRunning;
+    private boolean isInvoking;
+    private boolean hasCome;
+    private boolean isStopped;
+
+    private final Semaphore settled = new Semaphore(0);
+    private Runnable askToSettle = () -> {};
+
+    /** Listens to the signal, by the class that all virtual machines have for that and
+     * the compiler warns of. */
+    void listen() {
+        try {
+            handle("INT", this::interrupt);
+            Object mark = handle("WINCH", settled::release);
+            Method raise = mark.getClass().getMethod("raise", mark.getClass());
+            askToSettle = () -> {
+                try {
+                    raise.invoke(null, mark);
+                } catch (ReflectiveOperationException impossible) {
+                    settled.release();
+                }
+            };
+        } catch (ReflectiveOperationException | IllegalArgumentException unknown) {
+            // Another kind of virtual machine: an interrupt ends it.
+            askToSettle = settled::release;
+        }
+    }
+
+    private static Object handle(String name, Runnable action) throws ReflectiveOperationException {
+        Class<?> signal = Class.forName("sun.misc.Signal");
+        Class<?> handler = Class.forName("sun.misc.SignalHandler");
+        Object own = Proxy.newProxyInstance(handler.getClassLoader(), new Class<?>[] {handler}, (proxy, method, arguments) -> {
+            if (method.getName().equals("handle")) action.run();
+            return null;
+        });
+        Object number = signal.getConstructor(String.class).newInstance(name);
+        signal.getMethod("handle", signal, handler).invoke(null, number, own);
+        return number;
+    }
+
+    /** Waits until the virtual machine has handled the signals that have come: it does so in
+     * threads of their own, in the order of their numbers. */
+    private void settle() {
+        ThreadGroup all = thread.getThreadGroup();
+        while (all.getParent() != null) all = all.getParent();
+        try {
+            askToSettle.run();
+            settled.tryAcquire(1, TimeUnit.SECONDS);
+            for (int tries = 0; tries < 1000; tries++) {
+                var threads = new Thread[all.activeCount() + 16];
+                int count = all.enumerate(threads);
+                if (Arrays.stream(threads, 0, count).noneMatch(each -> each.getName().equals("SIGINT handler"))) return;
+                Thread.sleep(1);
+            }
+        } catch (InterruptedException none) {
+            // Nothing but the signal interrupts, and it is not for now.
+        }
+    }
+
+    /** An execution begins; what has come before is forgotten. */
+    void begin() {
+        settle();
+        synchronized (this) {
+            isRunning = true;
+            hasCome = false;
+        }
+    }
+
+    /** An execution has ended; whether it was interrupted. */
+    synchronized boolean end() {
+        isRunning = false;
+        return hasCome;
+    }
+
+    synchronized boolean hasCome() {
+        return hasCome;
+    }
+
+    private synchronized void interrupt() {
+        if (!isRunning || hasCome) return;
+        hasCome = true;
+        if (!isInvoking) return;
+        try {
+            // From Java 20 on, nothing stops a thread that goes on without waiting.
+            Thread.class.getMethod("stop").invoke(thread);
+            isStopped = true;
+        } catch (ReflectiveOperationException gone) {
+            thread.interrupt();
+        }
+    }
+
+    /** Code begins; false if it must not. */
+    synchronized boolean enter() {
+        isInvoking = !hasCome;
+        isStopped = false;
+        return isInvoking;
+    }
+
+    /** Code has ended. If it was to be stopped and does not know it yet, that comes now. */
+    void leave(boolean knows) {
+        try {
+            synchronized (this) {
+                isInvoking = false;
+                if (!isStopped || knows) return;
+            }
+            Thread.sleep(500);
+        } catch (ThreadDeath | InterruptedException stopped) {
+            // As meant.
+        } finally {
+            Thread.interrupted();
+        }
+    }
+}
+
+/** Previews of values, without calling methods of the program's classes. */
+final class Preview {
+    private static final int WIDTH = 100;
+    private static final int ITEMS = 20;
+    /** Collections of which reading calls nothing else. */
+    private static final Set<String> KNOWN = Set.of("ArrayList", "LinkedList", "ArrayDeque", "Vector", "HashMap",
+        "LinkedHashMap", "TreeMap", "HashSet", "LinkedHashSet", "TreeSet", "ListN", "List12", "MapN", "Map1", "SetN", "Set12");
+
+    private Preview() {}
+
+    static String of(Object value) {
+        try {
+            return inLine(shown(value, 2));
+        } catch (RuntimeException changed) {
+            return "…"; // by another thread, meanwhile
+        }
+    }
+
+    static String cut(String text) {
+        return text.length() > 200 ? text.substring(0, 200) : text;
+    }
+
+    static String inLine(String text) {
+        String line = text.substring(0, Math.min(text.length(), 4 * WIDTH)).replaceAll("[\\p{Cntrl}\\s]", " ");
+        return line.length() > WIDTH ? line.substring(0, WIDTH - 1) + "…" : line;
+    }
+
+    /** The bytes of an array's or a string's data; -1 for all else. */
+    static long sizeOf(Object value) {
+        if (value instanceof String text) return 2L * text.length();
+        if (value == null || !value.getClass().isArray()) return -1;
+        Class<?> part = value.getClass().getComponentType();
+        int each = part == long.class || part == double.class ? 8 : part == short.class || part == char.class ? 2
+            : part == byte.class || part == boolean.class ? 1 : 4;
+        return (long) each * Array.getLength(value);
+    }
+
+    private static String shown(Object value, int depth) {
+        if (value == null) return "null";
+        Class<?> kind = value.getClass();
+        if (value instanceof String text) {
+            return '"' + text.substring(0, Math.min(text.length(), WIDTH)) + (text.length() > WIDTH ? "…" : "\"");
+        }
+        if (value instanceof Character) return "'" + value + "'";
+        boolean isJavas = kind.getClassLoader() == null;
+        if (isJavas && (kind.getPackageName().equals("java.lang") && value instanceof Number || value instanceof Boolean)) {
+            return value.toString();
+        }
+        if (kind.isArray()) {
+            int length = Array.getLength(value);
+            String name = kind.getComponentType().getSimpleName() + "[" + length + "] ";
+            return name + joined(Stream.iterate(0, i -> i < length, i -> i + 1).map(i -> Array.get(value, i)), length, depth);
+        }
+        if (isJavas && KNOWN.contains(kind.getSimpleName())) {
+            if (value instanceof Collection<?> all) return joined(all.stream(), all.size(), depth);
+            if (value instanceof Map<?, ?> map && depth > 0) {
+                return map.entrySet().stream().limit(ITEMS)
+                    .map(entry -> shown(entry.getKey(), depth - 1) + "=" + shown(entry.getValue(), depth - 1))
+                    .collect(Collectors.joining(", ", "{", map.size() > ITEMS ? ", …}" : "}"));
+            }
+        }
+        return "<" + (kind.getSimpleName().isEmpty() ? kind.getName() : kind.getSimpleName()) + ">";
+    }
+
+    private static String joined(Stream<?> values, int length, int depth) {
+        if (depth == 0) return "[…]";
+        return values.limit(ITEMS).map(each -> shown(each, depth - 1))
+            .collect(Collectors.joining(", ", "[", length > ITEMS ? ", …]" : "]"));
+    }
+}
+
 /** Reports errors with the frames that are the code's own or Java's. */
 final class ErrorReport {
-    private static final Set<String> OURS = Set.of("Shim", "Session", "ErrorReport", "Channel");
+    private static final Set<String> OURS = Set.of("Shim", "Session", "Session$Here", "ErrorReport", "Channel");
 
     private final Channel channel;
     private final JShell shell;
@@ -341,6 +620,10 @@ final class ErrorReport {
             traceback.add(code.textOf(firstLine));
         }
         error("CompileError", first, traceback, firstLine, true);
+    }
+
+    void interrupted() {
+        error("Interrupted", "the execution was interrupted", List.of("Interrupted: the execution was interrupted"), 0, false);
     }
 
     void raised(Throwable exception) {

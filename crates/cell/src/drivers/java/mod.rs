@@ -33,6 +33,12 @@
 //! `JDK_JAVA_OPTIONS` in the cell's environment can say otherwise
 //! (`-XX:TieredStopAtLevel=4` for long computations).
 //!
+//! # Interrupts and variables
+//!
+//! SIGINT stops the code of an execution, up to Java 19; a later one can only interrupt
+//! what waits, and code that goes on without waiting has to be killed. Variables are described
+//! without calling methods of the program's classes.
+//!
 //! # The channel
 //!
 //! Java opens files by name only, so the channel is two pipes, as for R; child
