@@ -278,7 +278,7 @@ K[] wrapped = { new K() }; K k = wrapped[0]; int twice(int n) { return 2 * n; } 
     let list = described(&java, code);
     for (name, kind, preview) in [
         ("list", "ArrayList<Object>", "[1, \"a\", 'c']"),
-        ("m", "Map<Integer, List<Integer>>", "{1=[2]}"),
+        ("m", "Map<Integer,List<Integer>>", "{1=[2]}"),
         ("s", "String", "\"a b\""),
         ("nul", "Object", "null"),
         ("d", "double", "1.5"),

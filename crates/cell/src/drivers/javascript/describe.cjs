@@ -39,7 +39,7 @@ const quoted = (text) => JSON.stringify(text.slice(0, WIDTH));
 
 function shownPart({ type, value, subtype, valuePreview }) {
   if (valuePreview) return shown(valuePreview);
-  return type === 'string' && subtype === undefined ? quoted(value) : value ?? type;
+  return type === 'string' && subtype === undefined ? quoted(value) : value || type;
 }
 
 /** The text of a preview of V8's. */

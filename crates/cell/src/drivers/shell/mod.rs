@@ -17,6 +17,9 @@
 //! * Descriptors 200 to 203 are the driver's while no code runs; children have none of
 //!   them.
 //!
+//! Bash leaves an interrupt to the command that it waits for, and forgets it if that ends
+//! well: a signal that meets a child between fork and exec is lost. It may be sent again.
+//!
 //! The status of the last command goes with the frame `done`, and `$?` has it at the
 //! beginning of the next code. A handler that the code sets for INT is in force while its code
 //! runs. Variables are described as `declare -p` has them, which evaluates nothing.
