@@ -283,8 +283,17 @@ pub const fn spans_at_once() -> usize {
     SPANS_AT_ONCE
 }
 
+/// What each C library takes for the number of a request.
+#[cfg(target_env = "musl")]
+type RequestNumber = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type RequestNumber = libc::c_uint;
+/// From linux/ptrace.h: libc gives them another type than musl's ptrace(2) takes.
+const GET_SIGNAL_MASK: RequestNumber = 0x420a;
+const SET_SIGNAL_MASK: RequestNumber = 0x420b;
+
 /// A request that takes numbers.
-fn order(what: libc::c_uint, pid: Pid, number: usize) -> Result<(), Errno> {
+fn order(what: RequestNumber, pid: Pid, number: usize) -> Result<(), Errno> {
     // SAFETY: none of the requests that this module makes by this function has a pointer.
     unsafe { request(what, pid, 0, number) }.map(drop)
 }
@@ -295,7 +304,7 @@ fn order(what: libc::c_uint, pid: Pid, number: usize) -> Result<(), Errno> {
 /// `address` and `data` must be what ptrace(2) expects of this request, and any pointer
 /// among them valid.
 unsafe fn request(
-    what: libc::c_uint,
+    what: RequestNumber,
     pid: Pid,
     address: usize,
     data: usize,
@@ -308,12 +317,12 @@ fn blocked_signals(pid: Pid) -> Result<u64, Errno> {
     let mut mask = 0_u64;
     let address = &raw mut mask as usize;
     // SAFETY: the kernel writes a mask of this size.
-    unsafe { request(libc::PTRACE_GETSIGMASK, pid, size_of::<u64>(), address) }?;
+    unsafe { request(GET_SIGNAL_MASK, pid, size_of::<u64>(), address) }?;
     Ok(mask)
 }
 
 fn block_signals(pid: Pid, mask: u64) -> Result<(), Errno> {
     let address = &raw const mask as usize;
     // SAFETY: the kernel reads a mask of this size.
-    unsafe { request(libc::PTRACE_SETSIGMASK, pid, size_of::<u64>(), address) }.map(drop)
+    unsafe { request(SET_SIGNAL_MASK, pid, size_of::<u64>(), address) }.map(drop)
 }
