@@ -82,6 +82,17 @@ pub struct Serve {
     /// The memory limits of these cells together [default: not counted]
     #[arg(long, value_name = "SIZE", help_heading = "Server")]
     pub warm_memory: Option<Bytes>,
+    /// Checkpoints of contexts at once, with those that forks are made of
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
+    pub max_checkpoints: usize,
+    /// Their memory and files together, below $TMPDIR or /tmp
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "4G",
+        help_heading = "Server"
+    )]
+    pub checkpoint_space: Bytes,
     /// Write counters to this file in Prometheus's text format, every ten seconds
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     pub metrics: Option<PathBuf>,

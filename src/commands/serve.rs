@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
 use record::error::{Result, SetupError, Step};
 use serve::net::{Doors, Listener};
-use serve::{Hub, Settings, Warm};
+use serve::{Hub, Settings, Store, Warm};
 use sys::inherited::Inherited;
 
 /// The first descriptor that a service manager passes (sd_listen_fds(3)).
@@ -53,7 +53,7 @@ pub(super) fn serve(
     refuse_what_is_of_one_run(&flags)?;
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let usual = usual(server, &flags, &cwd)?;
-    let settings = settings(wanted, &usual);
+    let mut settings = settings(wanted, &usual);
     let drain = settings.drain;
     // Before anything is opened that a supervisor need not have.
     let spawner = Spawner::fork(Base {
@@ -77,11 +77,15 @@ pub(super) fn serve(
     };
     allow_many_descriptors();
     let uid = Uid::effective().as_raw();
+    // Without it there are no checkpoints; calls for one say so.
+    let store = Store::create(&std::env::temp_dir()).ok();
+    settings.checkpoints = store.as_ref().map(|store| store.path().to_owned());
     let doors = Doors {
         stdio,
         listeners,
         allowed: wanted.allow_uid.clone(),
         supervisor: &|| spawner.supervisor().map(|(socket, _)| socket),
+        store,
         metrics: wanted.metrics.clone(),
         drain,
     };
@@ -141,6 +145,9 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
         max_clients: wanted.max_clients.max(1),
         warm: wanted.warm.iter().map(warm).collect(),
         warm_memory: wanted.warm_memory.map(|bytes| bytes.0),
+        checkpoints: None,
+        max_checkpoints: wanted.max_checkpoints,
+        checkpoint_bytes: wanted.checkpoint_space.0,
     }
 }
 

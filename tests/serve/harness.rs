@@ -37,6 +37,7 @@ impl Server {
         let child = cellblock()
             .args(["serve", "--rootfs", "host", "--listen", &listen])
             .args(options)
+            .env("TMPDIR", directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -48,6 +49,18 @@ impl Server {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("s")
+    }
+
+    /// Checkpoints on the disk.
+    pub(crate) fn checkpoints(&self) -> usize {
+        let is_store = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("cellblock-checkpoints-")
+        };
+        let inside = std::fs::read_dir(self.directory.path()).unwrap();
+        let mut inside = inside.map(|entry| entry.unwrap().path());
+        let store = inside.find(is_store).expect("a directory for checkpoints");
+        std::fs::read_dir(store).unwrap().count()
     }
 
     pub(crate) fn connect(&self) -> Client {

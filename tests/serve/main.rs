@@ -1,5 +1,6 @@
 //! `cellblock serve` and `cellblock context`, as clients see them.
 
+mod branches;
 mod cells;
 mod connections;
 mod example;

@@ -1,6 +1,6 @@
 //! Protocols in front of cells.
 //!
-//! A server's front end is one process with one thread. It speaks with clients
+//! A server's front end is one process, whose one thread that decides waits for nothing. It speaks with clients
 //! ([`protocol`]) and with the supervisors of its cells ([`cell::server`]), and launches
 //! nothing itself:
 //!
@@ -20,6 +20,8 @@ mod hub;
 pub mod net;
 pub mod protocol;
 mod settings;
+mod store;
 
 pub use hub::{Action, ClientId, Hub, LinkId, Metrics};
 pub use settings::{Settings, Warm};
+pub use store::Store;

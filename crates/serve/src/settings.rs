@@ -1,5 +1,6 @@
 //! What a server was started with.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The limits of a server and what it keeps ready.
@@ -27,6 +28,12 @@ pub struct Settings {
     pub warm: Vec<Warm>,
     /// The most bytes of their memory limits together.
     pub warm_memory: Option<u64>,
+    /// The directory that checkpoints are written to; `None` when there is none.
+    pub checkpoints: Option<PathBuf>,
+    /// The most checkpoints at once.
+    pub max_checkpoints: usize,
+    /// The most bytes of all checkpoints together.
+    pub checkpoint_bytes: u64,
 }
 
 /// Cells of one kind that wait for calls.
@@ -53,6 +60,9 @@ impl Default for Settings {
             max_clients: 256,
             warm: Vec::new(),
             warm_memory: None,
+            checkpoints: None,
+            max_checkpoints: 64,
+            checkpoint_bytes: 4 << 30,
         }
     }
 }

@@ -35,7 +35,7 @@ const WORKSPACE: &str = "workspace";
 /// A checkpoint that was made.
 #[derive(Debug, Serialize)]
 pub(crate) struct Checkpoint {
-    /// Bytes of memory in it.
+    /// Bytes of memory and files in it.
     pub(crate) bytes: u64,
     /// What it has not of the workspace, and why.
     pub(crate) left_out: BTreeMap<String, String>,
@@ -185,10 +185,10 @@ fn write(live: &mut Live<'_>, to: &Path) -> Result<Checkpoint> {
     let (place, caps) = workspace(live)?;
     let frozen = live.cell.freeze()?;
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    let left_out = copy::copy(tree_of(dir), &tree, &caps, own_ids())?;
+    let copied = copy::copy(tree_of(dir), &tree, &caps, own_ids())?;
     Ok(Checkpoint {
-        bytes: image.size(),
-        left_out: (left_out.into_iter())
+        bytes: image.size().saturating_add(copied.bytes),
+        left_out: (copied.left_out.into_iter())
             .map(|(path, reason): (RawText, String)| (path.to_string(), reason))
             .collect(),
     })

@@ -266,7 +266,7 @@ pub enum Report {
     Checkpointed {
         /// The number of the order.
         id: u64,
-        /// Bytes of memory in it.
+        /// Bytes of memory and files in it.
         bytes: u64,
         /// What it has not of the workspace, and why: things that are neither files,
         /// directories nor links.

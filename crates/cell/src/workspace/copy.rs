@@ -18,28 +18,29 @@ use record::error::{Result, SetupError, Step};
 use sys::beneath::{Beneath, names};
 use sys::tree::{erase, set_mode, set_mtime};
 
-/// What was left out of a copy, and why: things that are neither files, directories nor
-/// links.
-pub(crate) type LeftOut = Vec<(RawText, String)>;
+/// What a copy has.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    /// Bytes of its files.
+    pub(crate) bytes: u64,
+    /// What it has not, and why: things that are neither files, directories nor links.
+    pub(crate) left_out: Vec<(RawText, String)>,
+}
 
 /// Copies `from` into the empty directory `to`, where all belongs to `owner`. The kernel copies the content of files
 /// by itself, and shares it where the file system can.
 ///
 /// # Errors
 /// Reading or writing failed, or the tree is larger than `caps` allow.
-pub(crate) fn copy(
-    from: Tree<'_>,
-    to: &OwnedFd,
-    caps: &Caps,
-    owner: (u32, u32),
-) -> Result<LeftOut> {
+pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)) -> Result<Copied> {
     let failed = |call, errno, path: &RawText| {
         SetupError::os(Step::Outputs, call, errno).on(format!("workspace/{path}"))
     };
     let walk = Walk::new(from, caps).map_err(|errno| failed("openat2", errno, &".".into()))?;
-    let mut left_out = LeftOut::new();
+    let mut left_out = Vec::new();
     let mut modes = Vec::new();
     let mut room = caps.total_bytes.0;
+    let mut bytes = 0_u64;
     for Found { path, what } in walk {
         match what {
             What::Directory(mode) => {
@@ -59,6 +60,7 @@ pub(crate) fn copy(
                 let is_large =
                     || SetupError::new(Step::Outputs, "the workspace is too large to copy");
                 room = room.checked_sub(size).ok_or_else(is_large)?;
+                bytes = bytes.saturating_add(size);
                 copy_file(file, &stat, to, &path, owner).map_err(|error| {
                     SetupError::io(Step::Outputs, "copy_file_range", &error)
                         .on(format!("workspace/{path}"))
@@ -74,7 +76,7 @@ pub(crate) fn copy(
             .and_then(|directory| set_mode(&directory, Mode::from_bits_truncate(*mode)))
             .map_err(|errno| failed("fchmodat", errno, path))?;
     }
-    Ok(left_out)
+    Ok(Copied { bytes, left_out })
 }
 
 /// Acts with the ids that the cell's program has outside: a tmpfs of the cell takes only
@@ -208,8 +210,12 @@ mod tests {
         fs::set_permissions(at("from/a"), fs::Permissions::from_mode(0o555)).unwrap();
 
         let (from, to) = (open(&at("from")), open(&at("to")));
-        let left_out = copy(tree(&from), &to, &caps(), own()).unwrap();
-        assert_eq!(left_out, [("pipe".into(), "it is a named pipe".to_owned())]);
+        let copied = copy(tree(&from), &to, &caps(), own()).unwrap();
+        assert_eq!(copied.bytes, 9);
+        assert_eq!(
+            copied.left_out,
+            [("pipe".into(), "it is a named pipe".to_owned())]
+        );
         assert_eq!(fs::read_to_string(at("to/a/b/file")).unwrap(), "content");
         assert_eq!(
             fs::read_link(at("to/a/link")).unwrap(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use cell::server::{Execute, Open};
 
 use super::Hub;
+use super::branches::Carry;
 use super::client::Caller;
 use super::contexts::Creation;
 use super::requests::Request;
@@ -57,6 +58,14 @@ impl Hub {
                 format!("the memory limit of {memory} bytes is more than the server's {most}");
             return Err(Failure::new(Code::BadParams, message).hint("set limits.memory"));
         }
+        self.line_up(caller, request, memory, what);
+        self.admit();
+        self.shorten_queue();
+        Ok(())
+    }
+
+    /// Has a call, or a part of it, wait for a cell.
+    fn line_up(&mut self, caller: &Caller, request: Request, memory: u64, what: What) {
         let pending = Pending {
             caller: caller.clone(),
             since: self.now,
@@ -70,9 +79,19 @@ impl Hub {
                 self.turns.push_back(caller.client);
             }
         }
+    }
+
+    /// Has the branches of a fork wait for their cells.
+    pub(super) fn enqueue_branches(
+        &mut self,
+        branches: Vec<(Caller, Request, Creation)>,
+        memory: u64,
+    ) {
+        for (caller, request, creation) in branches {
+            self.line_up(&caller, request, memory, What::Context(creation));
+        }
         self.admit();
         self.shorten_queue();
-        Ok(())
     }
 
     pub(super) fn refuse_while_draining(&self) -> Result<(), Failure> {
@@ -195,9 +214,15 @@ impl Hub {
             caller,
             memory,
             request,
-            what,
+            mut what,
             ..
         } = pending;
+        if let What::Context(creation) = &mut what
+            && creation.from.is_some()
+        {
+            creation.name = self.new_name();
+        }
+        let fixed_layout = matches!(&what, What::Context(own) if own.branching.is_some());
         let kind = match &what {
             What::Run { .. } => Kind::Run,
             What::Context(creation) if self.contexts.contains_key(&creation.name) => {
@@ -206,10 +231,14 @@ impl Hub {
             What::Context(creation) => Kind::Context(creation.name.clone()),
         };
         let has_code = kind != Kind::Run || request.parsed.code.is_some();
-        let (link, start) = match self.take_warm(&request, has_code) {
+        let warm = match fixed_layout {
+            true => None,
+            false => self.take_warm(&request, has_code),
+        };
+        let (link, start) = match warm {
             Some(pooled) => pooled,
             None => (
-                self.begin(cold(kind.clone(), memory, &request)),
+                self.begin(cold(kind.clone(), memory, &request, fixed_layout)),
                 Start::Cold,
             ),
         };
@@ -233,15 +262,23 @@ impl Hub {
         }
         let work = match what {
             What::Run { events } => Work::Execute(execution(request, start, events)),
-            What::Context(_) => Work::Greet,
+            What::Context(creation) => {
+                if let Some(from) = creation.from {
+                    session.push(Some(caller.clone()), Work::Carry(Carry::Begin(from)));
+                }
+                Work::Greet
+            }
         };
         session.push(Some(caller), work);
         self.pump(link);
     }
 }
 
-fn cold(kind: Kind, memory: u64, request: &Request) -> Session {
-    let open = opening(kind != Kind::Run, request);
+fn cold(kind: Kind, memory: u64, request: &Request, fixed_layout: bool) -> Session {
+    let open = Open {
+        fixed_layout,
+        ..opening(kind != Kind::Run, request)
+    };
     Session::new(kind, memory, open)
 }
 

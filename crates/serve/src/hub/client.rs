@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::admission::Pending;
 use super::session::Work;
 use super::{Action, ClientId, Hub, LinkId};
-use crate::protocol::{CallId, Cancel, Code, Done, Failure};
+use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
 
 /// The most unanswered calls of a client.
 const MOST_CALLS: usize = 1024;
@@ -19,6 +19,18 @@ const MOST_CALLS: usize = 1024;
 pub(super) struct Caller {
     pub(super) client: ClientId,
     pub(super) id: CallId,
+    /// For a part of a `context.fork`: the fork's number, and which of its branches.
+    pub(super) branch: Option<(u64, usize)>,
+}
+
+impl Caller {
+    pub(super) fn new(client: ClientId, id: CallId) -> Self {
+        Self {
+            client,
+            id,
+            branch: None,
+        }
+    }
 }
 
 /// A client.
@@ -95,6 +107,9 @@ impl Hub {
 
     /// Notes where a call is carried out.
     pub(super) fn place(&mut self, caller: &Caller, link: LinkId) {
+        if caller.branch.is_some() {
+            return;
+        }
         let client = self.clients.get_mut(&caller.client);
         if let Some(call) = client.and_then(|client| client.calls.get_mut(&caller.id)) {
             call.link = Some(link);
@@ -127,6 +142,9 @@ impl Hub {
 
     /// Answers a call with an error.
     pub(super) fn fail(&mut self, caller: &Caller, failure: Failure) {
+        if let Some(branch) = caller.branch {
+            return self.branch_over(branch, Branch::of(failure));
+        }
         if self.close_call(caller, &failure.code.name()) {
             self.say_error(caller.client, Some(&caller.id), &failure);
             self.leave_if_over(caller.client);
@@ -208,15 +226,17 @@ impl Hub {
         for name in own {
             self.end_context(&name, "its client has gone", None);
         }
+        for pending in client.waiting {
+            if pending.caller.branch.is_some() {
+                self.fail(
+                    &pending.caller,
+                    Failure::new(Code::Lost, "its client has gone"),
+                );
+            }
+        }
         for (call, state) in client.calls {
             if let Some(link) = state.link {
-                self.abandon(
-                    link,
-                    &Caller {
-                        client: id,
-                        id: call,
-                    },
-                );
+                self.abandon(link, &Caller::new(id, call));
             }
         }
         self.end_watches_of(id);
@@ -228,10 +248,7 @@ impl Hub {
 
     /// `cancel`
     pub(super) fn cancel(&mut self, caller: &Caller, params: &Cancel) -> Result<(), Failure> {
-        let target = Caller {
-            client: caller.client,
-            id: params.call.clone(),
-        };
+        let target = Caller::new(caller.client, params.call.clone());
         let unknown = || {
             let message = format!("call {} is not waiting for an answer", params.call);
             Failure::new(Code::NotFound, message)

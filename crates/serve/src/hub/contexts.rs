@@ -1,18 +1,21 @@
 //! Contexts: cells whose interpreter stays.
 
 use std::hash::BuildHasher as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cell::server::{Execute, Order};
 use cell::spec::quantity::Bound;
+use serde_json::value::RawValue;
 
 use super::client::{Caller, json_of};
 use super::requests::{Request, millis};
 use super::session::{Doing, Kind, Work};
 use super::{ClientId, Hub, LinkId};
 use crate::protocol::{
-    Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList, ContextListing,
-    ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice, State,
+    Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
+    ContextListing, ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice,
+    State,
 };
 
 /// The time that interrupted code gets when the client says nothing.
@@ -32,8 +35,10 @@ pub(super) struct Context {
     pub(super) owner: ClientId,
     pub(super) uid: u32,
     pub(super) keep: bool,
-    label: Option<String>,
-    idle_limit: Duration,
+    pub(super) label: Option<String>,
+    pub(super) idle_limit: Duration,
+    /// What contexts that branch from it are opened with, if it was created for that.
+    pub(super) branching: Option<Box<RawValue>>,
     created: Instant,
     /// When it last had something to do.
     pub(super) used: Instant,
@@ -43,9 +48,12 @@ pub(super) struct Context {
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) name: String,
-    label: Option<String>,
-    idle: Duration,
-    keep: bool,
+    pub(super) label: Option<String>,
+    pub(super) idle: Duration,
+    pub(super) keep: bool,
+    pub(super) branching: Option<Box<RawValue>>,
+    /// The checkpoint that it begins with; its name is then chosen when it begins.
+    pub(super) from: Option<PathBuf>,
 }
 
 impl Hub {
@@ -68,6 +76,10 @@ impl Hub {
             let message = "request: `language` is missing, and a context needs one";
             return Err(Failure::new(Code::BadParams, message));
         }
+        let branching = match params.branches {
+            true => Some(request.branching()?),
+            false => None,
+        };
         check_label(params.label.as_deref())?;
         let most = self.settings.idle;
         let idle = match params.idle {
@@ -87,6 +99,8 @@ impl Hub {
             label: params.label,
             idle,
             keep: params.keep,
+            branching,
+            from: None,
         };
         self.enqueue_context(caller, request, creation)
     }
@@ -103,7 +117,7 @@ impl Hub {
         }
     }
 
-    fn new_name(&self) -> String {
+    pub(super) fn new_name(&self) -> String {
         (0u64..)
             .map(|salt| {
                 let hash = self.secret.hash_one((self.next_link, self.now, salt));
@@ -124,6 +138,7 @@ impl Hub {
             owner,
             uid,
             keep: creation.keep,
+            branching: creation.branching.clone(),
             label: creation.label.clone(),
             idle_limit: creation.idle,
             created: self.now,
@@ -141,6 +156,10 @@ impl Hub {
         else {
             return;
         };
+        if let Some(branch) = caller.branch {
+            let context = context.clone();
+            return self.branch_over(branch, Branch::restored(context));
+        }
         let created = Created {
             context: context.clone(),
             language: language.clone(),

@@ -2,6 +2,7 @@
 //! who gets an answer. It does no input or output and reads no clock.
 
 mod admission;
+mod branches;
 mod client;
 mod clock;
 mod contexts;
@@ -16,11 +17,13 @@ mod status;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::Settings;
 use crate::protocol::{self, Call, Code, Failure, Refused};
 
+use branches::Fork;
 use client::{Caller, Client};
 use contexts::Context;
 pub use metrics::Metrics;
@@ -47,6 +50,8 @@ pub enum Action {
     End(LinkId),
     /// Close the connection to a supervisor that does not end by itself.
     Forget(LinkId),
+    /// Remove a checkpoint's directory, if it exists.
+    Remove(PathBuf),
     /// End the server.
     Exit,
 }
@@ -64,6 +69,10 @@ pub struct Hub {
     turns: VecDeque<ClientId>,
     sessions: BTreeMap<LinkId, Session>,
     contexts: BTreeMap<String, Context>,
+    /// Forks that have not been answered, by the number of their checkpoint.
+    forks: BTreeMap<u64, Fork>,
+    /// The number of the last checkpoint, or of the last order about one.
+    checkpoints: u64,
     pools: Vec<Pool>,
     metrics: Metrics,
     next_link: LinkId,
@@ -89,6 +98,8 @@ impl Hub {
             turns: VecDeque::new(),
             sessions: BTreeMap::new(),
             contexts: BTreeMap::new(),
+            forks: BTreeMap::new(),
+            checkpoints: 0,
             pools,
             metrics: Metrics::default(),
             next_link: 0,
@@ -135,7 +146,7 @@ impl Hub {
         };
         match parsed {
             Ok((id, call)) => {
-                let caller = Caller { client, id };
+                let caller = Caller::new(client, id);
                 match self.register(&caller, call.method()) {
                     Ok(()) => self.call(caller, call),
                     Err(failure) => self.refuse(client, Some(caller.id), failure),
@@ -165,6 +176,11 @@ impl Hub {
             Call::ContextDescribe(params) => self.describe(&caller, &params),
             Call::ContextList(params) => self.list(&caller, &params),
             Call::ContextLabel(params) => self.label(&caller, params),
+            Call::ContextFork(params) => self.fork(&caller, &params),
+            Call::ContextCheckpoint(params) => self.checkpoint(&caller, &params),
+            Call::ContextRewind(params) => self.rewind(&caller, &params),
+            Call::ContextDiff(params) => self.diff(&caller, &params),
+            Call::ContextForget(params) => self.forget(&caller, &params),
             Call::ContextDelete(params) => self.delete(&caller, &params),
             Call::FileWrite(params) => self.write_file(&caller, params),
             Call::FileRead(params) => self.read_file(&caller, params),

@@ -42,6 +42,13 @@ impl Hub {
                 self.answer_current(link, |hub, caller| hub.answer_raw(caller, &description));
             }
             Report::File { id, answer } => self.file_report(link, id, &answer),
+            Report::Checkpointed {
+                id,
+                bytes,
+                left_out,
+            } => self.checkpointed(link, id, bytes, left_out),
+            Report::Restored { id } => self.restored(link, id),
+            Report::Compared { id, files } => self.compared(link, id, files),
             Report::Restarted { .. } if doing == Some(Doing::Restart) => {
                 let Kind::Context(context) = session.kind.clone() else {
                     return;
@@ -61,7 +68,7 @@ impl Hub {
     }
 
     /// Ends what a session does; returns it.
-    fn done(&mut self, link: LinkId) -> Option<Current> {
+    pub(super) fn done(&mut self, link: LinkId) -> Option<Current> {
         let session = self.sessions.get_mut(&link)?;
         let current = session.current.take();
         if !session.ending {
@@ -75,7 +82,7 @@ impl Hub {
     }
 
     /// Answers the call that a session works for, and goes on.
-    fn answer_current(&mut self, link: LinkId, answer: impl FnOnce(&mut Self, &Caller)) {
+    pub(super) fn answer_current(&mut self, link: LinkId, answer: impl FnOnce(&mut Self, &Caller)) {
         let session = self.sessions.get(&link);
         let current = session.and_then(|session| session.current.as_ref());
         let caller = current.and_then(|current| current.caller.clone());
@@ -145,6 +152,15 @@ impl Hub {
             (Doing::File { id: own, .. }, "file") if id.is_none_or(|id| id == own) => {
                 self.file_failed(link, error);
             }
+            (Doing::Checkpoint { id: own, .. }, "checkpoint") if id == Some(own) => {
+                self.not_checkpointed(link, own, Failure::of(error));
+            }
+            (Doing::Restore { id: own, .. }, "restore") if id == Some(own) => {
+                self.not_restored(link, Failure::of(error));
+            }
+            (Doing::Compare { id: own, .. }, "compare") if id == Some(own) => {
+                self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
+            }
             (Doing::Restart, "restart") | (Doing::Describe, "describe") => {
                 self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
             }
@@ -186,14 +202,17 @@ impl Hub {
                     }
                 }
             }
-            Kind::Context(_) => {
-                let failure = Failure::of(error);
-                let callers = session.take_callers();
-                self.end_whole(link, Code::Failed, "");
-                for caller in callers {
-                    self.fail(&caller, failure.clone());
-                }
-            }
+            Kind::Context(_) => self.end_failed(link, &Failure::of(error)),
+        }
+    }
+
+    /// Ends a context that did not come about; its calls fail.
+    pub(super) fn end_failed(&mut self, link: LinkId, failure: &Failure) {
+        let session = self.sessions.get_mut(&link);
+        let callers = session.map(super::Session::take_callers);
+        self.end_whole(link, Code::Failed, "");
+        for caller in callers.into_iter().flatten() {
+            self.fail(&caller, failure.clone());
         }
     }
 

@@ -82,6 +82,28 @@ impl Request {
         own == PartialLimits::default()
     }
 
+    /// What contexts that branch from one of this request are opened with: files come
+    /// with the checkpoint.
+    ///
+    /// # Errors
+    /// Contexts of its language cannot be forked.
+    pub(super) fn branching(&self) -> Result<Box<RawValue>, Failure> {
+        let language = self.parsed.language.as_deref().map(own_name);
+        if language != Some("python") {
+            let shown = language.unwrap_or_default();
+            let message = format!("branches: contexts of {shown} cannot be forked");
+            return Err(Failure::new(Code::BadParams, message).hint("only those of python can"));
+        }
+        let unreadable = |error| {
+            let words = crate::protocol::words(&error);
+            Failure::new(Code::BadParams, format!("request: {words}"))
+        };
+        let mut fields: Map<String, Value> =
+            serde_json::from_str(self.raw.get()).map_err(unreadable)?;
+        fields.remove("files");
+        serde_json::value::to_raw_value(&fields).map_err(unreadable)
+    }
+
     /// Its wall time and grace in milliseconds.
     pub(super) fn times(&self) -> (Option<u64>, Option<u64>) {
         let limits = &self.parsed.limits;

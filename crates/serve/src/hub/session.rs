@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use cell::server::{Execute, FileOrder, Open, Order};
 
+use super::branches::Carry;
 use super::client::{Caller, json_of};
 use super::{Action, ClientId, Hub, LinkId};
 use crate::protocol::{CallId, Code, Deleted, Failure, Start, State};
@@ -13,6 +14,8 @@ use crate::protocol::{CallId, Code, Deleted, Failure, Start, State};
 const OPENING: Duration = Duration::from_secs(120);
 /// How long it may take for an order that executes nothing.
 const ERRAND: Duration = Duration::from_secs(60);
+/// How long it may take to carry state and workspace to or from the disk.
+const CARRYING: Duration = Duration::from_secs(180);
 /// How long it may take to end a cell.
 pub(super) const ENDING: Duration = Duration::from_secs(15);
 
@@ -33,6 +36,8 @@ pub(super) struct Session {
     pub(super) executions: u64,
     /// The number of the last order about files.
     pub(super) files: u64,
+    /// Its checkpoints, with their bytes once they are complete.
+    pub(super) checkpoints: BTreeMap<u64, Option<u64>>,
     /// Who gets the changes that a watch sees.
     pub(super) watches: BTreeMap<u64, (ClientId, CallId)>,
     /// When the supervisor has taken too long.
@@ -77,6 +82,9 @@ pub(super) enum Work {
         id: u64,
         what: FileOrder,
     },
+    Carry(Carry),
+    /// Drops the checkpoint with this number.
+    Forget(u64),
 }
 
 /// The piece of work that the supervisor has been ordered to do.
@@ -91,10 +99,30 @@ pub(super) struct Current {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     Open,
-    Execute { execution: u64, events: bool },
+    Execute {
+        execution: u64,
+        events: bool,
+    },
     Restart,
     Describe,
-    File { id: u64, is_watch: bool },
+    File {
+        id: u64,
+        is_watch: bool,
+    },
+    /// For so many branches, or to be kept.
+    Checkpoint {
+        id: u64,
+        branches: Option<usize>,
+    },
+    /// Goes back to this checkpoint of its own, or begins as a branch.
+    Restore {
+        id: u64,
+        checkpoint: Option<u64>,
+    },
+    Compare {
+        id: u64,
+        with: u64,
+    },
 }
 
 impl Session {
@@ -111,6 +139,7 @@ impl Session {
             current: None,
             executions: 0,
             files: 0,
+            checkpoints: BTreeMap::new(),
             watches: BTreeMap::new(),
             deadline: None,
             ending: false,
@@ -211,6 +240,22 @@ impl Hub {
                     let doing = Doing::File { id, is_watch };
                     (Order::File { id, what }, doing, Some(ERRAND))
                 }
+                Work::Carry(carry) => match self.carrying(link, carry) {
+                    Ok((order, doing)) => (order, doing, Some(CARRYING)),
+                    Err(failure) => {
+                        if let Some(caller) = caller {
+                            self.fail(&caller, failure);
+                        }
+                        continue;
+                    }
+                },
+                Work::Forget(checkpoint) => {
+                    self.forget_in(link, caller.as_ref(), checkpoint);
+                    continue;
+                }
+            };
+            let Some(session) = self.sessions.get_mut(&link) else {
+                return;
             };
             session.deadline = patience.map(|patience| self.now + patience);
             session.current = Some(Current { caller, doing });
@@ -304,6 +349,9 @@ impl Hub {
         let Some(mut session) = self.sessions.remove(&link) else {
             return;
         };
+        for number in session.checkpoints.keys() {
+            self.remove_checkpoint(*number);
+        }
         let why = session.why.take().unwrap_or_else(|| why.to_owned());
         let callers = session.take_callers();
         if let Kind::Warm(index) = session.kind

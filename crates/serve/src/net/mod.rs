@@ -19,7 +19,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use record::error::{Result, SetupError, Step};
 
-use crate::{Action, ClientId, Hub, LinkId};
+use crate::{Action, ClientId, Hub, LinkId, Store};
 use link::Link;
 pub use listen::Listener;
 use peer::Peer;
@@ -34,6 +34,8 @@ pub struct Doors<'a> {
     pub allowed: Vec<u32>,
     /// Has a supervisor made; returns a socket to it that does not block.
     pub supervisor: &'a dyn Fn() -> Result<OwnedFd>,
+    /// Where checkpoints are.
+    pub store: Option<Store>,
     /// Where counters are written now and then.
     pub metrics: Option<PathBuf>,
     /// How long executions may go on after SIGTERM.
@@ -249,6 +251,11 @@ impl Server<'_> {
                     }
                 }
                 Action::Forget(link) => drop(self.links.remove(&link)),
+                Action::Remove(directory) => {
+                    if let Some(store) = &mut self.doors.store {
+                        store.remove(directory);
+                    }
+                }
                 Action::Exit => self.is_over = true,
             }
         }

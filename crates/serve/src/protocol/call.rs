@@ -81,6 +81,16 @@ methods! {
     ContextList(ContextListing) = "context.list",
     /// Changes a context's label.
     ContextLabel(ContextLabel) = "context.label",
+    /// Makes contexts that go on from the state and workspace of one.
+    ContextFork(ContextFork) = "context.fork",
+    /// Keeps a context's state and workspace, to go back to.
+    ContextCheckpoint(ContextName) = "context.checkpoint",
+    /// Gives a context the state and workspace of one of its checkpoints.
+    ContextRewind(ContextRewind) = "context.rewind",
+    /// Compares a context's workspace with that of one of its checkpoints.
+    ContextDiff(ContextDiff) = "context.diff",
+    /// Removes a checkpoint.
+    ContextForget(ContextForget) = "context.forget",
     /// Ends a context at once.
     ContextDelete(ContextDelete) = "context.delete",
     /// Writes a file in a context's workspace.

@@ -9,6 +9,7 @@
 
 mod answer;
 mod call;
+mod carried;
 mod params;
 
 pub use answer::{
@@ -18,10 +19,11 @@ pub use answer::{
 };
 pub(crate) use call::words;
 pub use call::{Call, CallId, METHODS, Refused, parse};
+pub use carried::{Branch, Checkpointed, Compared, Forked, Rewound};
 pub use params::{
-    Cancel, ContextCreate, ContextDelete, ContextInterrupt, ContextLabel, ContextListing,
-    ContextName, ContextRun, FileList, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite,
-    None, Run, Shutdown, Span,
+    Cancel, ContextCreate, ContextDelete, ContextDiff, ContextForget, ContextFork,
+    ContextInterrupt, ContextLabel, ContextListing, ContextName, ContextRewind, ContextRun,
+    FileList, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite, None, Run, Shutdown, Span,
 };
 
 /// Longer lines end a connection: a request has at most 16 MiB, and its envelope comes on

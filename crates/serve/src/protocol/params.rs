@@ -54,6 +54,10 @@ pub struct ContextCreate {
     /// long. Clients of the same user reach it by its id.
     #[serde(default)]
     pub keep: bool,
+    /// Whether `context.fork` can make others of it. Its interpreter's memory is then laid
+    /// out without randomisation. Only for `python`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub branches: bool,
 }
 
 /// What `context.run` takes.
@@ -87,6 +91,47 @@ pub struct ContextRun {
 pub struct ContextName {
     /// The context.
     pub context: String,
+}
+
+/// What `context.fork` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextFork {
+    /// The context, which was created with `branches`.
+    pub context: String,
+    /// How many contexts go on from its state, 1 to 32.
+    pub n: usize,
+}
+
+/// What `context.rewind` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextRewind {
+    /// The context.
+    pub context: String,
+    /// Which of its checkpoints; without it, the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u64>,
+}
+
+/// What `context.diff` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextDiff {
+    /// The context.
+    pub context: String,
+    /// Which of its checkpoints the workspace is compared with.
+    pub with: u64,
+}
+
+/// What `context.forget` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextForget {
+    /// The context.
+    pub context: String,
+    /// Which of its checkpoints is removed.
+    pub checkpoint: u64,
 }
 
 /// What `context.delete` takes.

@@ -1,12 +1,15 @@
 //! A hub with supervisors that do what a test says.
 
+mod branches;
 mod calls;
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cell::server::{Order, Report, State};
+use record::error::{SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -25,6 +28,10 @@ pub(super) struct World {
     pub(super) running: BTreeMap<LinkId, u64>,
     /// Orders that took effect, by name.
     pub(super) ordered: Vec<(LinkId, &'static str)>,
+    /// Checkpoints that have not been removed.
+    pub(super) stored: BTreeSet<PathBuf>,
+    /// Orders, by name, that supervisors cannot carry out.
+    pub(super) refused: BTreeSet<&'static str>,
     pub(super) is_over: bool,
     /// Whether supervisors end at once when they are told to.
     pub(super) ends: bool,
@@ -33,6 +40,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(settings: Settings) -> Self {
         let now = Instant::now();
+        let settings = Settings {
+            checkpoints: Some(PathBuf::from("/checkpoints")),
+            ..settings
+        };
         let mut world = Self {
             hub: Hub::new(settings, 1000, now),
             now,
@@ -41,6 +52,8 @@ impl World {
             alive: BTreeSet::new(),
             running: BTreeMap::new(),
             ordered: Vec::new(),
+            stored: BTreeSet::new(),
+            refused: BTreeSet::new(),
             is_over: false,
             ends: true,
         };
@@ -160,6 +173,7 @@ impl World {
                 Action::End(link) if self.ends => self.kill(link),
                 Action::End(_) => {}
                 Action::Forget(link) => drop(self.alive.remove(&link)),
+                Action::Remove(directory) => drop(self.stored.remove(&directory)),
                 Action::Exit => self.is_over = true,
             }
         }
@@ -204,8 +218,39 @@ impl World {
                 ("file", Some(Report::File { id, answer }))
             }
             Order::End => ("end", None),
-            // The hub gives no other.
-            other => panic!("{other:?}"),
+            Order::Checkpoint { id, to } => {
+                let left_out = BTreeMap::new();
+                if !self.refused.contains("checkpoint") {
+                    assert!(self.stored.insert(to));
+                }
+                let report = Report::Checkpointed {
+                    id,
+                    bytes: 100,
+                    left_out,
+                };
+                ("checkpoint", Some(report))
+            }
+            Order::Restore { id, from } => {
+                assert!(self.stored.contains(&from), "{from:?}");
+                ("restore", Some(Report::Restored { id }))
+            }
+            Order::Compare { id, with } => {
+                assert!(self.stored.contains(&with), "{with:?}");
+                let files = to_raw_value(&json!([])).unwrap();
+                ("compare", Some(Report::Compared { id, files }))
+            }
+        };
+        let report = match self.refused.contains(name) {
+            true => Some(Report::Failed {
+                order: name.to_owned(),
+                // Those about checkpoints have numbers of their own.
+                id: report.and_then(|report| match report {
+                    Report::Checkpointed { id, .. } | Report::Restored { id } => Some(id),
+                    _ => None,
+                }),
+                error: SetupError::new(Step::Supervise, "there are threads").hint("end them"),
+            }),
+            false => report,
         };
         self.ordered.push((link, name));
         if let Some(report) = report {

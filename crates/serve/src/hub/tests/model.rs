@@ -16,6 +16,9 @@ enum Step {
     Interrupt(u8, u8),
     Restart(u8, u8),
     Describe(u8, u8),
+    Fork(u8, u8, u8),
+    Checkpoint(u8, u8),
+    Rewind(u8, u8),
     Delete(u8, u8),
     Cancel(u8, u8),
     Finish(u8, bool),
@@ -34,6 +37,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Interrupt(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Restart(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Describe(a, b)),
+        2 => (byte(), byte(), byte()).prop_map(|(a, b, c)| Step::Fork(a, b, c)),
+        2 => (byte(), byte()).prop_map(|(a, b)| Step::Checkpoint(a, b)),
+        2 => (byte(), byte()).prop_map(|(a, b)| Step::Rewind(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Delete(a, b)),
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Cancel(a, b)),
         8 => (byte(), any::<bool>()).prop_map(|(a, b)| Step::Finish(a, b)),
@@ -86,7 +92,9 @@ impl Model {
             }
             Step::Create(client, context, keep) => {
                 let request = json!({"language": "python"});
-                let params = json!({"request": request, "context": name(context), "keep": keep});
+                let params = json!({
+                    "request": request, "context": name(context), "keep": keep, "branches": true,
+                });
                 self.call(client, "context.create", params);
             }
             Step::RunIn(client, context) => {
@@ -109,6 +117,17 @@ impl Model {
                     "context.describe",
                     json!({"context": name(context)}),
                 );
+            }
+            Step::Fork(client, context, n) => {
+                let params = json!({"context": name(context), "n": n % 4});
+                self.call(client, "context.fork", params);
+            }
+            Step::Checkpoint(client, context) => {
+                let params = json!({"context": name(context)});
+                self.call(client, "context.checkpoint", params);
+            }
+            Step::Rewind(client, context) => {
+                self.call(client, "context.rewind", json!({"context": name(context)}));
             }
             Step::Delete(client, context) => {
                 self.call(client, "context.delete", json!({"context": name(context)}));
@@ -159,6 +178,9 @@ impl Model {
                                 | "context.run"
                                 | "context.restart"
                                 | "context.describe"
+                                | "context.fork"
+                                | "context.checkpoint"
+                                | "context.rewind"
                         ),
                         "{method} {id} has no answer"
                     );
@@ -219,5 +241,6 @@ proptest! {
         model.world.finish_all();
         model.world.pass(Duration::from_secs(3600));
         prop_assert!(model.world.alive.is_empty() && model.world.running.is_empty());
+        prop_assert!(model.world.stored.is_empty(), "{:?}", model.world.stored);
     }
 }

@@ -1,0 +1,431 @@
+//! Checkpoints of contexts, and contexts that go on from one.
+//!
+//! A fork is a checkpoint, and for each branch a new context that begins with it. Each
+//! branch waits for its cell like any other call, as a part of the call: its outcome is
+//! kept until all have one.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cell::server::Order;
+use serde_json::value::RawValue;
+
+use super::client::Caller;
+use super::contexts::Creation;
+use super::requests::Request;
+use super::session::{Doing, Kind, Work};
+use super::{Action, Hub, LinkId};
+use crate::protocol::{
+    Branch, Checkpointed, Code, Compared, ContextDiff, ContextForget, ContextFork, ContextName,
+    ContextRewind, Done, Failure, Forked, Rewound,
+};
+
+/// The most contexts that one call makes.
+const MOST_BRANCHES: usize = 32;
+
+/// What to do with state and workspace.
+#[derive(Debug)]
+pub(super) enum Carry {
+    /// Makes a checkpoint, for so many branches or to be kept.
+    Checkpoint { branches: Option<usize> },
+    /// Begins with the checkpoint in this directory.
+    Begin(PathBuf),
+    /// Goes back to a checkpoint of its own, or to the last one.
+    Rewind(Option<u64>),
+    /// Compares with a checkpoint of its own.
+    Compare(u64),
+}
+
+/// A fork whose branches have not all begun.
+#[derive(Debug)]
+pub(super) struct Fork {
+    caller: Caller,
+    /// Bytes of its checkpoint.
+    bytes: u64,
+    branches: Vec<Option<Branch>>,
+}
+
+impl Hub {
+    /// `context.fork`
+    pub(super) fn fork(&mut self, caller: &Caller, params: &ContextFork) -> Result<(), Failure> {
+        let context = self.find(caller, &params.context)?;
+        if context.branching.is_none() {
+            let message = format!("context {} cannot be forked", params.context);
+            let hint = "create contexts that shall be forked with \"branches\": true";
+            return Err(Failure::new(Code::Failed, message).hint(hint));
+        }
+        let count = params.n;
+        if !(1..=MOST_BRANCHES).contains(&count) {
+            let message = format!("n: is {count}, but wants 1 to {MOST_BRANCHES}");
+            return Err(Failure::new(Code::BadParams, message));
+        }
+        let branches = Some(count);
+        let carry = Carry::Checkpoint { branches };
+        self.assign(caller, &params.context, |_| Work::Carry(carry))
+    }
+
+    /// `context.checkpoint`
+    pub(super) fn checkpoint(
+        &mut self,
+        caller: &Caller,
+        params: &ContextName,
+    ) -> Result<(), Failure> {
+        let carry = Carry::Checkpoint { branches: None };
+        self.assign(caller, &params.context, |_| Work::Carry(carry))
+    }
+
+    /// `context.rewind`
+    pub(super) fn rewind(
+        &mut self,
+        caller: &Caller,
+        params: &ContextRewind,
+    ) -> Result<(), Failure> {
+        let carry = Carry::Rewind(params.checkpoint);
+        self.assign(caller, &params.context, |_| Work::Carry(carry))
+    }
+
+    /// `context.diff`
+    pub(super) fn diff(&mut self, caller: &Caller, params: &ContextDiff) -> Result<(), Failure> {
+        let carry = Carry::Compare(params.with);
+        self.assign(caller, &params.context, |_| Work::Carry(carry))
+    }
+
+    /// `context.forget`
+    pub(super) fn forget(
+        &mut self,
+        caller: &Caller,
+        params: &ContextForget,
+    ) -> Result<(), Failure> {
+        let checkpoint = params.checkpoint;
+        self.assign(caller, &params.context, |_| Work::Forget(checkpoint))
+    }
+
+    /// The order for a piece of work whose turn it is.
+    pub(super) fn carrying(
+        &mut self,
+        link: LinkId,
+        carry: Carry,
+    ) -> Result<(Order, Doing), Failure> {
+        if let Carry::Checkpoint { .. } = carry {
+            self.refuse_when_full()?;
+        }
+        let id = self.checkpoints + 1;
+        let done = match carry {
+            Carry::Checkpoint { branches } => {
+                let to = self.directory(id)?;
+                if let Some(session) = self.sessions.get_mut(&link) {
+                    session.checkpoints.insert(id, None);
+                }
+                (
+                    Order::Checkpoint { id, to },
+                    Doing::Checkpoint { id, branches },
+                )
+            }
+            Carry::Begin(from) => {
+                let checkpoint = None;
+                (
+                    Order::Restore { id, from },
+                    Doing::Restore { id, checkpoint },
+                )
+            }
+            Carry::Rewind(wanted) => {
+                let number = self.own(link, wanted)?;
+                let from = self.directory(number)?;
+                let checkpoint = Some(number);
+                (
+                    Order::Restore { id, from },
+                    Doing::Restore { id, checkpoint },
+                )
+            }
+            Carry::Compare(wanted) => {
+                let number = self.own(link, Some(wanted))?;
+                let with = self.directory(number)?;
+                (
+                    Order::Compare { id, with },
+                    Doing::Compare { id, with: number },
+                )
+            }
+        };
+        self.checkpoints = id;
+        Ok(done)
+    }
+
+    /// The directory of the checkpoint with this number.
+    fn directory(&self, number: u64) -> Result<PathBuf, Failure> {
+        let base = self.settings.checkpoints.as_ref();
+        let directory = base.map(|base| base.join(number.to_string()));
+        directory.ok_or_else(|| {
+            let message = "the server has no directory for checkpoints";
+            Failure::new(Code::Failed, message)
+                .hint("start it with TMPDIR set to a directory that it can write to")
+        })
+    }
+
+    /// A complete checkpoint of a context: this one, or the last.
+    fn own(&self, link: LinkId, wanted: Option<u64>) -> Result<u64, Failure> {
+        let session = self.sessions.get(&link);
+        let all = session.into_iter().flat_map(|session| &session.checkpoints);
+        let complete = all.filter(|(_, bytes)| bytes.is_some());
+        let mut numbers = complete.map(|(number, _)| *number);
+        let found = match wanted {
+            Some(wanted) => numbers.find(|number| *number == wanted),
+            None => numbers.next_back(),
+        };
+        found.ok_or_else(|| {
+            let message = match wanted {
+                Some(wanted) => format!("the context has no checkpoint {wanted}"),
+                None => "the context has no checkpoint".to_owned(),
+            };
+            Failure::new(Code::NotFound, message).hint("context.checkpoint makes one")
+        })
+    }
+
+    /// Checkpoints that exist, and their bytes.
+    fn held(&self) -> (usize, u64) {
+        let sessions = self.sessions.values();
+        let kept = sessions.flat_map(|session| session.checkpoints.values());
+        let kept = kept.map(|bytes| bytes.unwrap_or(0));
+        let all = kept.chain(self.forks.values().map(|fork| fork.bytes));
+        all.fold((0, 0), |(count, sum), bytes| {
+            (count + 1, sum.saturating_add(bytes))
+        })
+    }
+
+    fn refuse_when_full(&self) -> Result<(), Failure> {
+        let (count, bytes) = self.held();
+        let (most, most_bytes) = (
+            self.settings.max_checkpoints,
+            self.settings.checkpoint_bytes,
+        );
+        if count < most && bytes < most_bytes {
+            return Ok(());
+        }
+        Err(full(&format!(
+            "the server has {count} checkpoints of {bytes} bytes, and may have {most} of {most_bytes}"
+        )))
+    }
+
+    /// A checkpoint was made.
+    pub(super) fn checkpointed(
+        &mut self,
+        link: LinkId,
+        number: u64,
+        bytes: u64,
+        left_out: BTreeMap<String, String>,
+    ) {
+        let (_, held) = self.held();
+        let most = self.settings.checkpoint_bytes;
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        let Kind::Context(context) = session.kind.clone() else {
+            return;
+        };
+        let doing = session.current.as_ref().map(|current| current.doing);
+        let Some(Doing::Checkpoint { id, branches }) = doing else {
+            return;
+        };
+        if id != number {
+            return;
+        }
+        if held.saturating_add(bytes) > most {
+            let message = format!(
+                "with one of {bytes} bytes, the server's checkpoints would have more than {most} bytes"
+            );
+            return self.not_checkpointed(link, number, full(&message));
+        }
+        match branches {
+            None => {
+                session.checkpoints.insert(number, Some(bytes));
+                let checkpointed = Checkpointed {
+                    context,
+                    checkpoint: number,
+                    bytes,
+                    left_out,
+                };
+                self.answer_current(link, |hub, caller| hub.answer(caller, &checkpointed));
+            }
+            Some(count) => {
+                // It is the fork's from now on, and outlives the context.
+                session.checkpoints.remove(&number);
+                let memory = session.memory;
+                let caller = session.current.as_ref().and_then(|own| own.caller.clone());
+                self.begin_branches(caller, &context, number, bytes, count, memory);
+                self.done(link);
+            }
+        }
+    }
+
+    fn begin_branches(
+        &mut self,
+        caller: Option<Caller>,
+        context: &str,
+        number: u64,
+        bytes: u64,
+        count: usize,
+        memory: u64,
+    ) {
+        let is_there = |caller: &Caller| self.clients.contains_key(&caller.client);
+        let Some(caller) = caller.filter(is_there) else {
+            return self.remove_checkpoint(number);
+        };
+        let branches = self
+            .refuse_while_draining()
+            .and_then(|()| self.branches_of(&caller, context, number, count));
+        match branches {
+            Ok(branches) => {
+                let fork = Fork {
+                    caller,
+                    bytes,
+                    branches: vec![None; count],
+                };
+                self.forks.insert(number, fork);
+                self.enqueue_branches(branches, memory);
+            }
+            Err(failure) => {
+                self.remove_checkpoint(number);
+                self.fail(&caller, failure);
+            }
+        }
+    }
+
+    /// What is needed for each branch.
+    fn branches_of(
+        &self,
+        caller: &Caller,
+        context: &str,
+        number: u64,
+        count: usize,
+    ) -> Result<Vec<(Caller, Request, Creation)>, Failure> {
+        let gone = || Failure::new(Code::Lost, "the context is gone");
+        let context = self.contexts.get(context).ok_or_else(gone)?;
+        let raw = context.branching.as_ref().ok_or_else(gone)?;
+        let branch = |index| {
+            let caller = Caller {
+                branch: Some((number, index)),
+                ..caller.clone()
+            };
+            let creation = Creation {
+                name: String::new(),
+                label: context.label.clone(),
+                idle: context.idle_limit,
+                keep: context.keep,
+                branching: Some(raw.clone()),
+                from: Some(self.directory(number)?),
+            };
+            Ok((caller, Request::read(raw.clone())?, creation))
+        };
+        (0..count).map(branch).collect()
+    }
+
+    /// A branch has begun, or did not come about. The first of several outcomes counts.
+    pub(super) fn branch_over(&mut self, (number, index): (u64, usize), outcome: Branch) {
+        let Some(fork) = self.forks.get_mut(&number) else {
+            return;
+        };
+        if let Some(branch) = fork.branches.get_mut(index) {
+            branch.get_or_insert(outcome);
+        }
+        if fork.branches.iter().any(Option::is_none) {
+            return;
+        }
+        if let Some(Fork {
+            caller, branches, ..
+        }) = self.forks.remove(&number)
+        {
+            self.remove_checkpoint(number);
+            let branches = branches.into_iter().flatten().collect();
+            self.answer(&caller, &Forked { branches });
+        }
+    }
+
+    /// A checkpoint could not be made; the context goes on.
+    pub(super) fn not_checkpointed(&mut self, link: LinkId, number: u64, failure: Failure) {
+        if let Some(session) = self.sessions.get_mut(&link) {
+            session.checkpoints.remove(&number);
+        }
+        self.remove_checkpoint(number);
+        self.answer_current(link, |hub, caller| hub.fail(caller, failure));
+    }
+
+    /// A context has the state of a checkpoint.
+    pub(super) fn restored(&mut self, link: LinkId, number: u64) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let doing = session.current.as_ref().map(|current| current.doing);
+        let (Kind::Context(context), Some(Doing::Restore { id, checkpoint })) =
+            (session.kind.clone(), doing)
+        else {
+            return;
+        };
+        match checkpoint {
+            _ if id != number => {}
+            // The answer comes next.
+            None => drop(self.done(link)),
+            Some(checkpoint) => {
+                let rewound = Rewound::to(context, checkpoint);
+                self.answer_current(link, |hub, caller| hub.answer(caller, &rewound));
+            }
+        }
+    }
+
+    /// A context did not get the state of a checkpoint. A branch ends.
+    pub(super) fn not_restored(&mut self, link: LinkId, failure: Failure) {
+        let session = self.sessions.get(&link);
+        let doing = session.and_then(|session| session.current.as_ref());
+        match doing.map(|current| current.doing) {
+            Some(Doing::Restore {
+                checkpoint: None, ..
+            }) => self.end_failed(link, &failure),
+            _ => self.answer_current(link, |hub, caller| hub.fail(caller, failure)),
+        }
+    }
+
+    /// A workspace was compared with that of a checkpoint.
+    pub(super) fn compared(&mut self, link: LinkId, number: u64, files: Box<RawValue>) {
+        let Some(session) = self.sessions.get(&link) else {
+            return;
+        };
+        let doing = session.current.as_ref().map(|current| current.doing);
+        if let (Kind::Context(context), Some(Doing::Compare { id, with })) =
+            (session.kind.clone(), doing)
+            && id == number
+        {
+            let compared = Compared {
+                context,
+                with,
+                files,
+            };
+            self.answer_current(link, |hub, caller| hub.answer(caller, &compared));
+        }
+    }
+
+    /// Removes a checkpoint of a context.
+    pub(super) fn forget_in(&mut self, link: LinkId, caller: Option<&Caller>, checkpoint: u64) {
+        let found = self.own(link, Some(checkpoint));
+        if found.is_ok() {
+            if let Some(session) = self.sessions.get_mut(&link) {
+                session.checkpoints.remove(&checkpoint);
+            }
+            self.remove_checkpoint(checkpoint);
+        }
+        match (caller, found) {
+            (Some(caller), Ok(_)) => self.answer(caller, &Done { done: true }),
+            (Some(caller), Err(failure)) => self.fail(caller, failure),
+            (None, _) => {}
+        }
+    }
+
+    /// Has a checkpoint's directory removed.
+    pub(super) fn remove_checkpoint(&mut self, number: u64) {
+        if let Ok(directory) = self.directory(number) {
+            self.actions.push_back(Action::Remove(directory));
+        }
+    }
+}
+
+fn full(message: &str) -> Failure {
+    Failure::new(Code::Failed, message)
+        .hint("remove some with context.forget, or raise --max-checkpoints and --checkpoint-space")
+}

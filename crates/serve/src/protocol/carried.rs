@@ -1,0 +1,108 @@
+//! What the server says about checkpoints, and about contexts that go on from one.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::answer::{Failure, State};
+
+/// Why a state is that of an earlier moment.
+const SHARED: &str = "the state is that of a checkpoint; all that go on from it share its seeds of hashes and of random numbers";
+
+/// The result of `context.checkpoint`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Checkpointed {
+    /// The context.
+    pub context: String,
+    /// The checkpoint's number, for `context.rewind`, `context.diff` and `context.forget`.
+    pub checkpoint: u64,
+    /// Bytes of memory and files in it.
+    pub bytes: u64,
+    /// What it has not of the workspace, and why.
+    pub left_out: BTreeMap<String, String>,
+}
+
+/// The result of `context.rewind`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Rewound {
+    /// The context.
+    pub context: String,
+    /// The checkpoint that it goes on from.
+    pub checkpoint: u64,
+    /// What became of the context's state.
+    pub state: State,
+    /// Why.
+    pub why: String,
+}
+
+impl Rewound {
+    /// The state of a context is that of its checkpoint.
+    pub(crate) fn to(context: String, checkpoint: u64) -> Self {
+        Self {
+            context,
+            checkpoint,
+            state: State::Restored,
+            why: SHARED.to_owned(),
+        }
+    }
+}
+
+/// The result of `context.diff`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Compared {
+    /// The context.
+    pub context: String,
+    /// The checkpoint that it was compared with.
+    pub with: u64,
+    /// Files created, modified and deleted since, as in cellblock-record(5).
+    #[schemars(with = "Value")]
+    pub files: Box<RawValue>,
+}
+
+/// The result of `context.fork`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Forked {
+    /// The contexts that go on from the state of the one that was forked. Some may be
+    /// there when others are not.
+    pub branches: Vec<Branch>,
+}
+
+/// One of the contexts that a fork makes: it has an id, or an error.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Branch {
+    /// The new context's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// What its state is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Why there is no such context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+impl Branch {
+    /// A context that goes on from a checkpoint.
+    pub(crate) fn restored(context: String) -> Self {
+        Self {
+            context: Some(context),
+            state: Some(State::Restored),
+            why: Some(SHARED.to_owned()),
+            error: None,
+        }
+    }
+
+    /// A context that did not come about.
+    pub(crate) fn of(failure: Failure) -> Self {
+        Self {
+            error: Some(failure),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Forks of contexts, and checkpoints, in real cells.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Server, until};
+
+/// State of several kinds, and a file.
+const STATE: &str = "
+class K: pass
+x = K(); x.v = 41
+def numbers():
+    i = 0
+    while True:
+        i += 1
+        yield i
+g = numbers(); next(g); next(g)
+_ = open('f', 'w').write('one')
+";
+
+const LOOK: &str = "print(x.v, next(g), open('f').read())";
+
+fn create(client: &mut Client, name: &str) {
+    let params = json!({"request": {"language": "python"}, "context": name, "branches": true});
+    client.ask("context.create", params);
+    client.run_in(name, STATE);
+}
+
+/// The result, unless this host cannot carry state at all.
+fn carried(line: Value) -> Option<Value> {
+    let Some(error) = line.get("error") else {
+        return Some(line["result"].clone());
+    };
+    let text = error["message"].as_str().unwrap_or_default();
+    let skips = text.contains("does not allow the process to be traced")
+        || text.contains("whose registers are known");
+    assert!(skips, "{line}");
+    let thread = std::thread::current();
+    eprintln!("skip: {}: {text}", thread.name().unwrap_or_default());
+    None
+}
+
+fn stdout(executed: &Value) -> &str {
+    executed["record"]["stdout"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn branches_go_on_from_one_state_and_stay_apart() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    create(&mut client, "a");
+    let forked = client.call("context.fork", json!({"context": "a", "n": 3}));
+    let Some(forked) = carried(forked) else {
+        return;
+    };
+    let ids: Vec<String> = (forked["branches"].as_array().unwrap().iter())
+        .map(|branch| {
+            assert_eq!(branch["state"], "restored", "{branch}");
+            branch["context"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(ids.len(), 3);
+    for (number, id) in ids.iter().enumerate() {
+        let look = client.run_in(id, LOOK);
+        assert_eq!(stdout(&look), "41 3 one\n", "{look}");
+        assert_eq!(look["state"], "restored", "{look}");
+        client.run_in(
+            id,
+            &format!("x.v = {number}; open('f', 'w').write('{number}')"),
+        );
+    }
+    for (number, id) in ids.iter().enumerate() {
+        let look = client.run_in(id, "print(x.v, next(g), open('f').read())");
+        assert_eq!(stdout(&look), format!("{number} 4 {number}\n"), "{look}");
+        assert_eq!(look["state"], "kept", "{look}");
+    }
+    let look = client.run_in("a", LOOK);
+    assert_eq!(
+        (stdout(&look), &look["state"]),
+        ("41 3 one\n", &json!("kept")),
+        "{look}"
+    );
+    // A fork's checkpoint is not needed any more, and all of it ends with the client.
+    until("the checkpoint's removal", || server.checkpoints() == 0);
+    assert_eq!(client.status()["cells"]["used"], 4);
+    drop(client);
+    let mut client = server.connect();
+    until("the cells' end", || client.status()["cells"]["used"] == 0);
+}
+
+#[test]
+fn a_context_goes_back_to_its_checkpoint() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    create(&mut client, "a");
+    let made = client.call("context.checkpoint", json!({"context": "a"}));
+    let Some(made) = carried(made) else { return };
+    assert!(made["bytes"].as_u64() > Some(100_000), "{made}");
+    assert_eq!(server.checkpoints(), 1);
+    let with = &made["checkpoint"];
+    // The last one is what an interpreter that ended goes back to.
+    for code in ["del x; open('new', 'w')", "import os; os._exit(3)"] {
+        client.run_in("a", code);
+        let diff = client.ask("context.diff", json!({"context": "a", "with": with}));
+        assert_eq!(diff["files"][0]["path"], "new", "{diff}");
+        if code.starts_with("del") {
+            continue;
+        }
+        let back = client.ask("context.rewind", json!({"context": "a"}));
+        assert_eq!(
+            (&back["state"], &back["checkpoint"]),
+            (&json!("restored"), with)
+        );
+        let look = client.run_in("a", LOOK);
+        assert_eq!(stdout(&look), "41 3 one\n", "{look}");
+        assert_eq!(look["state"], "restored", "{look}");
+    }
+    client.ask("context.delete", json!({"context": "a"}));
+    until("the checkpoint's removal", || server.checkpoints() == 0);
+}
+
+#[test]
+fn a_context_with_a_thread_is_not_forked_and_goes_on() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    create(&mut client, "a");
+    client.run_in(
+        "a",
+        "import threading; e = threading.Event(); t = threading.Thread(target=e.wait); t.start()",
+    );
+    let refused = client.call("context.fork", json!({"context": "a", "n": 2}));
+    let error = &refused["error"];
+    assert_eq!(error["code"], "failed", "{refused}");
+    assert!(error["hint"].is_string(), "{refused}");
+    assert_eq!(
+        (server.checkpoints(), &client.status()["cells"]["used"]),
+        (0, &json!(1))
+    );
+    let ended = client.run_in("a", "e.set(); t.join(); print(x.v)");
+    assert_eq!(
+        (stdout(&ended), &ended["state"]),
+        ("41\n", &json!("kept")),
+        "{ended}"
+    );
+    let forked = client.call("context.fork", json!({"context": "a", "n": 1}));
+    let Some(forked) = carried(forked) else {
+        return;
+    };
+    assert_eq!(forked["branches"][0]["state"], "restored", "{forked}");
+}
