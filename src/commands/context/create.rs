@@ -39,6 +39,8 @@ pub(super) fn create(place: &Place, create: &Create, words: &[OsString]) -> Resu
         label: create.own.label.clone(),
         idle: None,
         keep: true,
+        // A context's server has room for this one only.
+        branches: false,
     };
     let created = client.ask("context.create", &params);
     if created.is_err() {
