@@ -131,7 +131,7 @@ pub(crate) const ALL: &[Row] = &[
         prepare: |scene| {
             run(
                 scene,
-                &["--blank", "4"],
+                &["--warm", "blank:4"],
                 "blank",
                 json!({"argv": ["/bin/true"]}),
             )

@@ -79,6 +79,15 @@ pub struct Serve {
         value_parser = OsStringValueParser::new().try_map(warm)
     )]
     pub warm: Vec<Warm>,
+    /// Fork the interpreters of `--warm python:N` from a template that has loaded these
+    /// modules, so that their import takes no time. They share its hash seed and address
+    /// layout; there is a new template each hour, or after 500 cells. Modules that start
+    /// threads cannot be loaded
+    #[arg(
+        long, value_name = "MODULE,...", help_heading = "Server",
+        value_delimiter = ',', value_parser = module
+    )]
+    pub preload: Vec<String>,
     /// The memory limits of these cells together [default: not counted]
     #[arg(long, value_name = "SIZE", help_heading = "Server")]
     pub warm_memory: Option<Bytes>,
@@ -209,4 +218,16 @@ fn warm(text: OsString) -> Result<Warm, String> {
         language: driver.map(|driver| driver.name),
         count: count.ok_or_else(|| "wants 1 to 1024 cells".to_owned())?,
     })
+}
+
+fn module(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| {
+        let mut chars = part.chars();
+        chars.next().is_some_and(|c| c == '_' || c.is_alphabetic())
+            && chars.all(|c| c == '_' || c.is_alphanumeric())
+    };
+    match text.split('.').all(is_name) {
+        true => Ok(text.to_owned()),
+        false => Err("wants names of Python modules, such as numpy,pandas".to_owned()),
+    }
 }

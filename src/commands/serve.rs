@@ -5,7 +5,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::cli::{self, Server};
-use cell::server::{Base, Spawner};
+use cell::server::{Base, Spawner, Templates};
 use cell::spec::quantity::Bound;
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -51,6 +51,12 @@ pub(super) fn serve(
     }
     let flags = flags?;
     refuse_what_is_of_one_run(&flags)?;
+    if !wanted.preload.is_empty() && !wanted.warm.iter().any(|warm| forks(wanted, warm)) {
+        let message = "says what the cells of --warm python:N have loaded, and there are none";
+        return Err(SetupError::new(Step::Spec, message)
+            .on("--preload")
+            .hint("add --warm python:N"));
+    }
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let usual = usual(server, &flags, &cwd)?;
     let mut settings = settings(wanted, &usual);
@@ -60,7 +66,14 @@ pub(super) fn serve(
         spec: server.options.spec.clone(),
         flags,
         cwd,
+        preload: wanted.preload.clone(),
     })?;
+    // What cannot be loaded is to be known now.
+    let templates = match wanted.preload.is_empty() {
+        true => None,
+        false => Some(Templates::make(&spawner)?),
+    };
+    let supervisor = || spawner.supervisor().map(|(socket, _)| socket);
     let mut listeners = Vec::new();
     for number in passed {
         let socket = inherited.take(number).map_err(|errno| {
@@ -84,7 +97,12 @@ pub(super) fn serve(
         stdio,
         listeners,
         allowed: wanted.allow_uid.clone(),
-        supervisor: &|| spawner.supervisor().map(|(socket, _)| socket),
+        supervisor: &supervisor,
+        forking: &|| {
+            templates
+                .as_ref()
+                .map_or_else(supervisor, Templates::supervisor)
+        },
         store,
         metrics: wanted.metrics.clone(),
         drain,
@@ -112,6 +130,11 @@ fn refuse_what_is_of_one_run(flags: &Partial) -> Result<()> {
     }
 }
 
+/// Whether cells that wait are forked from the template.
+fn forks(wanted: &cli::Serve, warm: &cli::Warm) -> bool {
+    !wanted.preload.is_empty() && warm.language == Some("python")
+}
+
 /// What a cell is like when a request asks for nothing: shows early what is wrong with
 /// the options.
 fn usual(server: &Server, flags: &Partial, cwd: &std::path::Path) -> Result<Spec> {
@@ -132,6 +155,7 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
     let warm = |warm: &cli::Warm| Warm {
         language: warm.language.map(str::to_owned),
         count: warm.count,
+        forked: forks(wanted, warm),
     };
     Settings {
         max_cells: wanted.max_cells.max(1),

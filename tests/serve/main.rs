@@ -3,7 +3,9 @@
 mod branches;
 mod cells;
 mod connections;
+
 mod example;
+mod forked;
 mod harness;
 mod shell;
 mod signals;

@@ -44,6 +44,8 @@ pub struct Warm {
     pub language: Option<String>,
     /// How many wait.
     pub count: usize,
+    /// Whether the interpreter is forked from the server's template.
+    pub forked: bool,
 }
 
 impl Default for Settings {

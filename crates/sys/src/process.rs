@@ -71,27 +71,32 @@ pub fn cloexec_range(first: RawFd, last: u32) -> Result<(), Errno> {
 /// The error number of close_range(2), Linux 5.9.
 pub unsafe fn close_all_but(keep: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the caller's promise is the same.
-    unsafe { close_from(0, keep) }
+    unsafe { close_from(0, &[keep]) }
 }
 
-/// Closes every descriptor from the number `first` on but `keep`.
+/// Closes every descriptor from the number `first` on but those in `keep`.
 ///
 /// # Safety
-/// No value that owns one of these descriptors other than `keep` may be used or
-/// dropped afterwards.
+/// No value that owns one of these descriptors other than those in `keep` may be used
+/// or dropped afterwards.
 ///
 /// # Errors
 /// The error number of close_range(2), Linux 5.9.
-pub unsafe fn close_from(first: RawFd, keep: BorrowedFd<'_>) -> Result<(), Errno> {
-    let (first, keep) = (first as usize, keep.as_raw_fd() as usize);
+pub unsafe fn close_from(first: RawFd, keep: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut first = first as usize;
+    let mut keep: Vec<usize> = keep.iter().map(|fd| fd.as_raw_fd() as usize).collect();
+    keep.sort_unstable();
     let close = |first: usize, last: usize| {
         // SAFETY: the caller gave up all owners of these descriptors.
         unsafe { super::syscall(libc::SYS_close_range, [first, last]) }.map(drop)
     };
-    if keep > first {
-        close(first, keep - 1)?;
+    for kept in keep {
+        if kept > first {
+            close(first, kept - 1)?;
+        }
+        first = first.max(kept + 1);
     }
-    close(first.max(keep + 1), u32::MAX as usize)
+    close(first, u32::MAX as usize)
 }
 
 /// Signals that callers ignore, on purpose (nohup(1)), as shells do for jobs in

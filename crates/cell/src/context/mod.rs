@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::{self, Ahead, CellStart, Code, Events, From, Live, Resolved, Work};
+use crate::run::{self, Ahead, CellStart, Code, Events, From, Live, Resolved, Stock, Work};
 use crate::spec::{Command, Spec};
 use crate::supervise::{Cancel, Control, wait};
 use crate::workspace::inputs::Staged;
@@ -96,6 +96,8 @@ pub(crate) struct Context<'a> {
     restored: Option<String>,
     /// Whether the interpreter's memory is laid out alike in every cell.
     fixed_layout: bool,
+    /// What the first interpreter is to be forked from, or why it cannot be.
+    stock: Option<Result<&'a Stock>>,
     id: String,
     rootfs: String,
     executions: u64,
@@ -124,6 +126,7 @@ impl<'a> Context<'a> {
             lost: None,
             restored: None,
             fixed_layout: false,
+            stock: None,
             executions: 0,
             descriptions: 0,
             began: Instant::now(),
@@ -134,6 +137,18 @@ impl<'a> Context<'a> {
     /// on, so that its state can be put into another cell.
     pub(crate) fn fix_layout(&mut self) {
         self.fixed_layout = true;
+    }
+
+    /// Has the first interpreter forked from a template, if that is possible. Otherwise it
+    /// is started as usual, and its first record says why.
+    pub(crate) fn fork_from(&mut self, stock: Option<&'a Stock>) {
+        let missing = || SetupError::new(Step::Fork, "the server has no template at the moment");
+        self.stock = Some(stock.ok_or_else(missing));
+    }
+
+    /// Whether the interpreter was forked from a template.
+    pub(crate) fn is_forked(&mut self) -> bool {
+        self.live.as_mut().is_some_and(Live::is_forked)
     }
 
     /// The id of the cell.
@@ -185,6 +200,20 @@ impl<'a> Context<'a> {
     }
 
     fn start(&mut self) -> Result<Live<'a>> {
+        let Some(stock) = self.stock.take() else {
+            return self.start_from(None);
+        };
+        match stock.and_then(|stock| self.start_from(Some(stock))) {
+            Err(error) => {
+                let mut live = self.start_from(None)?;
+                live.warn(format!("the cell was started without a template: {error}"));
+                Ok(live)
+            }
+            forked => forked,
+        }
+    }
+
+    fn start_from(&mut self, stock: Option<&'a Stock>) -> Result<Live<'a>> {
         let mut spec = self.spec.clone();
         if self.workspace.is_some() {
             // They are among what the last cell left.
@@ -205,9 +234,10 @@ impl<'a> Context<'a> {
         // An init that waits does not get to know of another layout.
         let is_usual = staged.is_empty() && !self.fixed_layout;
         let fits = |ahead: &Ahead<'_>| is_usual && ahead.serves(&resolved.plan);
-        let from = match self.ahead.take().filter(fits) {
-            Some(ahead) => From::Ahead(Box::new(ahead)),
-            None => From::Nothing(CellStart::Cold),
+        let from = match (stock, self.ahead.take().filter(fits)) {
+            (Some(stock), _) => From::Template(stock.template_for(&resolved.plan)?),
+            (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
+            (None, None) => From::Nothing(CellStart::Cold),
         };
         let live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
         self.owner = live.facts.owner();

@@ -14,19 +14,23 @@ use record::error::{Result, SetupError, Step};
 use sys::process;
 
 /// Forks a process that calls `life` with `socket`, and ends when that returns. It
-/// has no other descriptor but standard error: what else is open here belongs to
-/// others, and `life` must own none of it.
+/// has no other descriptor but standard error and `kept`: what else is open here belongs
+/// to others, and `life` must own none of it.
 ///
 /// # Errors
 /// This process has several threads, or fork(2) fails.
-pub(crate) fn fork_with(socket: OwnedFd, life: impl FnOnce(OwnedFd) -> i32) -> Result<Pid> {
+pub(crate) fn fork_with(
+    socket: OwnedFd,
+    kept: &[BorrowedFd<'_>],
+    life: impl FnOnce(OwnedFd) -> i32,
+) -> Result<Pid> {
     require_one_thread()?;
     // SAFETY: this process has one thread, as just checked, so no lock is held.
     match unsafe { fork() } {
         Err(errno) => Err(SetupError::os(Step::Clone, "fork", errno)),
         Ok(ForkResult::Parent { child }) => Ok(child),
         Ok(ForkResult::Child) => {
-            let status = match leave_all_but(&socket) {
+            let status = match leave_all_but(&socket, kept) {
                 Ok(()) => life(socket),
                 Err(_) => 1,
             };
@@ -38,7 +42,7 @@ pub(crate) fn fork_with(socket: OwnedFd, life: impl FnOnce(OwnedFd) -> i32) -> R
 
 /// Closes what the parent has open. Standard input and output may carry the
 /// parent's own protocol, and their peers must see its end with the parent's.
-fn leave_all_but(socket: &OwnedFd) -> nix::Result<()> {
+fn leave_all_but(socket: &OwnedFd, kept: &[BorrowedFd<'_>]) -> nix::Result<()> {
     let null = File::options()
         .read(true)
         .write(true)
@@ -48,22 +52,27 @@ fn leave_all_but(socket: &OwnedFd) -> nix::Result<()> {
     for number in [0, 1] {
         process::place(&null, number)?;
     }
-    // SAFETY: the copy goes on with `socket` alone and ends by `_exit`, so that no
-    // owner of these descriptors is used or dropped, `null` included.
-    unsafe { process::close_from(3, socket.as_fd()) }?;
+    let keep: Vec<_> = kept.iter().copied().chain([socket.as_fd()]).collect();
+    // SAFETY: the copy goes on with these alone and ends by `_exit`, so that no owner of
+    // the other descriptors is used or dropped, `null` included.
+    unsafe { process::close_from(3, &keep) }?;
     std::mem::forget(null);
     Ok(())
 }
 
-/// Sends a copy of `fd` over a Unix socket.
+/// Sends a copy of `fd` and what it is for over a Unix socket.
 ///
 /// # Errors
 /// The error number of sendmsg(2).
-pub(crate) fn send_descriptor(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> nix::Result<()> {
+pub(crate) fn send_descriptor(
+    socket: BorrowedFd<'_>,
+    purpose: u8,
+    fd: BorrowedFd<'_>,
+) -> nix::Result<()> {
     let rights = [fd.as_raw_fd()];
     sendmsg::<()>(
         socket.as_raw_fd(),
-        &[IoSlice::new(b"d")],
+        &[IoSlice::new(&[purpose])],
         &[ControlMessage::ScmRights(&rights)],
         MsgFlags::MSG_NOSIGNAL,
         None,
@@ -71,11 +80,12 @@ pub(crate) fn send_descriptor(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> nix
     .map(drop)
 }
 
-/// The next descriptor that comes over a Unix socket; `None` at its end.
+/// The next descriptor that comes over a Unix socket, and what it is for; `None` at its
+/// end.
 ///
 /// # Errors
 /// The error number of recvmsg(2), or EBADMSG for anything but one descriptor.
-pub(crate) fn receive_descriptor(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
+pub(crate) fn receive_descriptor(socket: BorrowedFd<'_>) -> nix::Result<Option<(u8, OwnedFd)>> {
     let mut byte = [0];
     let mut space = nix::cmsg_space!(libc::c_int);
     let mut parts = [IoSliceMut::new(&mut byte)];
@@ -94,7 +104,7 @@ pub(crate) fn receive_descriptor(socket: BorrowedFd<'_>) -> nix::Result<Option<O
     }
     match (length, fds.pop(), fds.is_empty()) {
         (0, None, _) => Ok(None),
-        (1, Some(fd), true) => Ok(Some(fd)),
+        (1, Some(fd), true) => Ok(Some((byte[0], fd))),
         _ => Err(Errno::EBADMSG),
     }
 }

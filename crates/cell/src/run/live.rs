@@ -23,7 +23,7 @@ use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::spec::{Command, Scratch, Spec};
 use crate::supervise::capture::Capture;
-use crate::supervise::copy::TemplateCell;
+use crate::supervise::copy::{Template, TemplateCell};
 use crate::supervise::{
     Blank, Cancel, Cell, Control, Denials, Ended, Execution, Observed, Observer, Program, Request,
 };
@@ -32,7 +32,7 @@ use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use record::{FileChange, Record, Variables};
+use record::{FileChange, Record, Start, Variables};
 
 /// How long an interpreter may take to list its variables, and then to stop.
 const DESCRIBING: Duration = Duration::from_secs(1);
@@ -86,6 +86,8 @@ pub(crate) enum From<'a> {
     Nothing(CellStart),
     /// A blank cell of the same plan.
     Ahead(Box<Ahead<'a>>),
+    /// A template that loaded modules before.
+    Template(&'a Template),
 }
 
 /// Code, its name in tracebacks, and its arguments.
@@ -150,12 +152,14 @@ impl<'a> Live<'a> {
                 let denials = denials(ahead.frame.filter.as_ref(), driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
-            From::Nothing(start) => {
+            From::Nothing(_) | From::Template(_) => {
                 let mut frame = Frame::of(plan, filter)?;
                 let denials = denials(frame.filter.as_ref(), driver);
-                let started = match start {
-                    CellStart::Cold => Cell::start(frame.launch(inputs, stages), denials, cancel),
-                    CellStart::Forked => {
+                let started = match from {
+                    From::Template(of) => {
+                        Cell::fork(frame.launch(inputs, stages), of, denials, cancel)
+                    }
+                    From::Nothing(CellStart::Forked) => {
                         let of = TemplateCell::start(template_plan(&frame.plan, driver)?, cancel)?;
                         let forked = Cell::fork(
                             frame.launch(inputs, stages),
@@ -166,9 +170,12 @@ impl<'a> Live<'a> {
                         template = Some(of);
                         forked
                     }
-                    CellStart::Blank => {
+                    From::Nothing(CellStart::Blank) => {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel)
+                    }
+                    From::Nothing(CellStart::Cold) | From::Ahead(_) => {
+                        Cell::start(frame.launch(inputs, stages), denials, cancel)
                     }
                 };
                 let cell = started.map_err(|e| crate::hints::complete(e, &frame.plan))?;
@@ -201,6 +208,16 @@ impl<'a> Live<'a> {
             lease,
             template,
         })
+    }
+
+    /// Whether its program was forked from a template.
+    pub(crate) fn is_forked(&mut self) -> bool {
+        self.cell.parts().0.start == Start::Forked
+    }
+
+    /// Adds to the warnings of the first record.
+    pub(crate) fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
     }
 
     /// Has the cell do one piece of work, and records it.

@@ -23,6 +23,7 @@ mod live;
 mod measures;
 mod resolve;
 mod sockets;
+mod stock;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub(crate) use filter::instructions;
 pub(crate) use live::{Code, From, Live, Work, code_of};
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on};
+pub(crate) use stock::{Stock, StockCell};
 
 /// The number of a call's one execution.
 const ONLY: u64 = 1;

@@ -5,23 +5,29 @@
 //!       └────────── orders, reports ─────┘
 //! ```
 //!
+//! Where interpreters are forked from a template, a process that keeps it is between the
+//! spawner and the supervisor.
+//!
 //! The front end may have threads; the spawner is forked from it before it has any.
 
 #[cfg(test)]
 mod carry_tests;
+mod keeper;
 mod mailbox;
 mod orders;
 mod spawner;
-pub mod supervisor;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 
+pub use keeper::Templates;
 pub use orders::{Execute, FileOrder, Open, Order, Report, State};
 pub use spawner::Spawner;
 
 use std::path::PathBuf;
 
-use crate::spec::Partial;
+use crate::spec::{self, Ask, Mode, Partial, RemoteRequest, Spec, Stdio};
+use record::error::Result;
 
 /// What a server was started with; each request is laid over it.
 #[derive(Clone, Debug, Default)]
@@ -32,4 +38,33 @@ pub struct Base {
     pub flags: Partial,
     /// Where relative host paths start.
     pub cwd: PathBuf,
+    /// The modules that its template of Python loads.
+    pub preload: Vec<String>,
+}
+
+impl Base {
+    /// A request, laid over what the server was started with, and whether it says what
+    /// to execute. Code may come with each execution.
+    ///
+    /// # Errors
+    /// The request is wrong, or asks for what the server does not allow.
+    fn request(&self, request: &str) -> Result<(Spec, bool)> {
+        let mut request = RemoteRequest::parse(request)?;
+        let has_code = request.argv.is_some() || request.code.is_some();
+        let mode = match request.argv {
+            Some(_) => Mode::Exec,
+            None => Mode::Run,
+        };
+        if mode == Mode::Run {
+            request.code.get_or_insert_default();
+        }
+        let ask = Ask {
+            mode,
+            cwd: &self.cwd,
+            stdio: Stdio::Capture,
+        };
+        let flags = self.flags.clone();
+        let spec = spec::load_for(&ask, self.spec.as_deref(), request, flags)?;
+        Ok((spec, has_code))
+    }
 }

@@ -120,6 +120,10 @@ pub struct Open {
     pub lasting: bool,
     /// Whether to start the interpreter now, so that it waits for its first execution.
     pub ready: bool,
+    /// Whether the interpreter that is started now is to be forked from the server's
+    /// template. Where that fails it is started as usual, and its first record says why.
+    #[serde(default)]
+    pub forked: bool,
     /// Whether to make only a blank cell, which waits for any program of the request's
     /// plan: what runs, its environment, its files and the limits that are no part of the
     /// set-up (wall time, grace, output) may differ. A second `open` says what it is for;
@@ -222,6 +226,9 @@ pub enum Report {
         language: Option<String>,
         /// The prepared rootfs, with its digest.
         rootfs: String,
+        /// Whether its interpreter was forked from the server's template.
+        #[serde(default)]
+        forked: bool,
     },
     /// The cell could not be made, or an order could not be carried out. `order` names it.
     Failed {

@@ -4,6 +4,7 @@
 //! copy of a process that never saw a client's data. It ends with the front end; a
 //! supervisor ends with its own socket.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,12 +13,19 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
+};
 use nix::unistd::Pid;
 
-use super::{Base, supervisor};
+use super::{Base, keeper, supervisor};
 use crate::launch::process::{fork_with, receive_descriptor, send_descriptor};
+use crate::run::Stock;
 use record::error::{Result, SetupError, Step};
+
+/// What a spawner is to fork: a supervisor, or a process that keeps a template.
+const SUPERVISOR: u8 = b's';
+const KEEPER: u8 = b'k';
 
 /// The spawner, seen from the front end. It ends when this is dropped; the
 /// supervisors that it forked go on until their sockets end.
@@ -34,7 +42,11 @@ impl Spawner {
     /// This process has several threads, or the kernel refuses.
     pub fn fork(base: Base) -> Result<Self> {
         let (ours, theirs) = pair(SockType::SeqPacket)?;
-        fork_with(theirs, |socket| serve(&socket, &base))?;
+        fork_with(theirs, &[], |socket| {
+            // A terminal's Ctrl-C is for the front end, which ends its cells in order.
+            let _ = nix::unistd::setsid();
+            serve(&socket, &base, None)
+        })?;
         Ok(Self {
             socket: Mutex::new(ours),
         })
@@ -48,8 +60,32 @@ impl Spawner {
     pub fn supervisor(&self) -> Result<(OwnedFd, Pid)> {
         let (ours, theirs) = pair(SockType::Stream)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed("fcntl"))?;
+        let pid = self.spawn(SUPERVISOR, &theirs)?;
+        Ok((ours, pid))
+    }
+
+    /// Has a process forked that makes a template, and then forks supervisors that can
+    /// fork it. What comes first over its socket says whether there is a template.
+    ///
+    /// # Errors
+    /// The spawner is gone, or the kernel refuses.
+    pub(super) fn keeper(&self) -> Result<OwnedFd> {
+        let (ours, theirs) = pair(SockType::SeqPacket)?;
+        self.spawn(KEEPER, &theirs)?;
+        Ok(ours)
+    }
+
+    /// The spawner at the other end of `socket`.
+    pub(super) const fn at(socket: OwnedFd) -> Self {
+        Self {
+            socket: Mutex::new(socket),
+        }
+    }
+
+    /// Has a process forked that gets `theirs`.
+    fn spawn(&self, purpose: u8, theirs: &OwnedFd) -> Result<Pid> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        send_descriptor(socket.as_fd(), theirs.as_fd()).map_err(failed("sendmsg"))?;
+        send_descriptor(socket.as_fd(), purpose, theirs.as_fd()).map_err(failed("sendmsg"))?;
         let mut answer = [0; size_of::<i32>()];
         let length = loop {
             match recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()) {
@@ -58,7 +94,7 @@ impl Spawner {
             }
         };
         match i32::from_ne_bytes(answer) {
-            pid if length == answer.len() && pid > 0 => Ok((ours, Pid::from_raw(pid))),
+            pid if length == answer.len() && pid > 0 => Ok(Pid::from_raw(pid)),
             errno if length == answer.len() => {
                 Err(failed("fork")(Errno::from_raw(errno.saturating_neg())))
             }
@@ -77,52 +113,83 @@ fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, kind, None, flags).map_err(failed("socketpair"))
 }
 
-/// The spawner's life: forks until the front end is gone.
-fn serve(socket: &OwnedFd, base: &Base) -> i32 {
+/// A spawner's life: forks until the front end or its template is gone, and goes on until
+/// none of its supervisors needs the template.
+pub(super) fn serve(socket: &OwnedFd, base: &Base, stock: Option<&Stock>) -> i32 {
     let children = SigSet::from(Signal::SIGCHLD);
     let blocked = children.thread_block();
     let Ok(ended) = blocked.and_then(|()| SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK))
     else {
         return 1;
     };
-    // A terminal's Ctrl-C is for the front end, which ends its cells in order.
-    let _ = nix::unistd::setsid();
+    let mut supervisors = BTreeSet::new();
+    let mut is_over = false;
     loop {
-        let mut ready = [
-            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(ended.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut ready = vec![PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        if !is_over {
+            ready.push(PollFd::new(socket.as_fd(), PollFlags::POLLIN));
+            // Only for its end.
+            let control = stock.map(|stock| PollFd::new(stock.control(), PollFlags::empty()));
+            ready.extend(control);
+        }
         match poll(&mut ready, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return 1,
         }
-        let is_asked = ready[0].any().unwrap_or(true);
-        while let Ok(Some(_)) = ended.read_signal() {}
-        while let Ok(Some(_)) = sys::process::reap(false) {}
-        if !is_asked {
-            continue;
-        }
-        let answer = match receive_descriptor(socket.as_fd()) {
-            Ok(Some(theirs)) => spawn(theirs, base),
-            Ok(None) => return 0,
-            Err(Errno::EINTR) => continue,
-            Err(errno) => -(errno as i32),
+        let has = |place: usize| {
+            let found: Option<&PollFd<'_>> = ready.get(place);
+            found.is_some_and(|found| found.any().unwrap_or(true))
         };
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        if send(socket.as_raw_fd(), &answer.to_ne_bytes(), flags).is_err() {
+        let (is_asked, is_without_template) = (has(1), has(2));
+        while let Ok(Some(_)) = ended.read_signal() {}
+        while let Ok(Some((pid, _))) = sys::process::reap(false) {
+            supervisors.remove(&pid);
+        }
+        if is_without_template {
+            // The front end sees it, and has another template made.
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+            is_over = true;
+        } else if is_asked {
+            let answer = match receive_descriptor(socket.as_fd()) {
+                Ok(Some((purpose, theirs))) => spawn(purpose, theirs, base, stock),
+                Ok(None) => {
+                    is_over = true;
+                    Ok(None)
+                }
+                Err(Errno::EINTR) => continue,
+                Err(errno) => Err(errno),
+            };
+            let number = match answer {
+                Ok(Some(pid)) => pid.as_raw(),
+                Ok(None) => 0,
+                Err(errno) => -(errno as i32),
+            };
+            supervisors.extend(answer.ok().flatten());
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            is_over |= send(socket.as_raw_fd(), &number.to_ne_bytes(), flags).is_err();
+        }
+        if is_over && (stock.is_none() || supervisors.is_empty()) {
             return 0;
         }
     }
 }
 
-/// Forks a supervisor; returns its pid, or the negative error number.
-fn spawn(theirs: OwnedFd, base: &Base) -> i32 {
-    let forked = fork_with(theirs, |socket| {
+/// Forks a process for this purpose.
+fn spawn(
+    purpose: u8,
+    theirs: OwnedFd,
+    base: &Base,
+    stock: Option<&Stock>,
+) -> std::result::Result<Option<Pid>, Errno> {
+    let kept = stock.map(Stock::descriptors);
+    let kept = kept.as_ref().map_or(&[][..], |kept| kept);
+    let forked = fork_with(theirs, kept, |socket| {
         let _ = SigSet::from(Signal::SIGCHLD).thread_unblock();
-        supervisor::serve(socket, base)
+        match purpose {
+            KEEPER => keeper::serve(&socket, base),
+            _ => supervisor::serve(socket, base, stock),
+        }
     });
-    match forked {
-        Ok(pid) => pid.as_raw(),
-        Err(error) => -error.errno.unwrap_or(Errno::EAGAIN as i32),
-    }
+    let errno = |error: SetupError| error.errno.map_or(Errno::EAGAIN, Errno::from_raw);
+    forked.map(Some).map_err(errno)
 }

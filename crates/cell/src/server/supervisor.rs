@@ -11,8 +11,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::mailbox::{Closed, Mailbox, Task};
 use super::{Base, Execute, FileOrder, Open, Order, Report};
 use crate::context::{Answer, Checkpoint, Context, Execution};
-use crate::run::{Ahead, Events};
-use crate::spec::{self, Ask, Mode, RemoteRequest, Spec, Stdio};
+use crate::run::{Ahead, Events, Stock};
+use crate::spec::Spec;
 use crate::supervise::{BlockedSignals, Cancel, Control as _};
 use record::error::{Result, SetupError, Step};
 
@@ -21,13 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The name of code that has none.
 const UNNAMED: &str = "main";
 
-/// The life of a supervisor: orders come from `socket`, whose end ends the cell.
-pub fn serve(socket: OwnedFd, base: &Base) -> ! {
+/// The life of a supervisor: orders come from `socket`, whose end ends the cell. An
+/// interpreter can be forked from the template of `stock`.
+pub(super) fn serve(socket: OwnedFd, base: &Base, stock: Option<&Stock>) -> ! {
     let status = match (Mailbox::new(socket), BlockedSignals::block()) {
         (Ok(mailbox), Ok(signals)) => {
             Supervisor {
                 mailbox,
                 base,
+                stock,
                 signals: &signals,
                 ahead: None,
                 opened: None,
@@ -44,6 +46,7 @@ pub fn serve(socket: OwnedFd, base: &Base) -> ! {
 struct Supervisor<'s> {
     mailbox: Mailbox,
     base: &'s Base,
+    stock: Option<&'s Stock>,
     signals: &'s BlockedSignals,
     /// A blank cell, until it is known what it is for.
     ahead: Option<Ahead<'s>>,
@@ -155,7 +158,7 @@ impl<'s> Supervisor<'s> {
             signals: Some(self.signals),
             parent: None,
         };
-        let (spec, has_code) = self.spec(open)?;
+        let (spec, has_code) = self.base.request(open.request.get())?;
         if open.blank {
             return self.open_blank(&spec, cancel);
         }
@@ -165,6 +168,9 @@ impl<'s> Supervisor<'s> {
         }
         if open.lasting {
             context.require_lasting()?;
+            if open.forked {
+                context.fork_from(self.stock);
+            }
             if open.ready {
                 context.prepare()?;
             }
@@ -173,6 +179,7 @@ impl<'s> Supervisor<'s> {
             id: context.id().to_owned(),
             language: context.language().map(str::to_owned),
             rootfs: context.rootfs().to_owned(),
+            forked: context.is_forked(),
         });
         self.opened = Some(Opened {
             context,
@@ -193,30 +200,9 @@ impl<'s> Supervisor<'s> {
             id,
             language: spec.language().map(str::to_owned),
             rootfs,
+            forked: false,
         });
         Ok(())
-    }
-
-    /// The request, laid over what the server was started with, and whether it says what
-    /// to execute. Code may come with each execution.
-    fn spec(&self, open: &Open) -> Result<(Spec, bool)> {
-        let mut request = RemoteRequest::parse(open.request.get())?;
-        let has_code = request.argv.is_some() || request.code.is_some();
-        let mode = match request.argv {
-            Some(_) => Mode::Exec,
-            None => Mode::Run,
-        };
-        if mode == Mode::Run {
-            request.code.get_or_insert_default();
-        }
-        let ask = Ask {
-            mode,
-            cwd: &self.base.cwd,
-            stdio: Stdio::Capture,
-        };
-        let flags = self.base.flags.clone();
-        let spec = spec::load_for(&ask, self.base.spec.as_deref(), request, flags)?;
-        Ok((spec, has_code))
     }
 
     fn execute(&mut self, execute: &Execute) -> Result<()> {

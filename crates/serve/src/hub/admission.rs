@@ -254,7 +254,7 @@ impl Hub {
             let open = opening(session.kind != Kind::Run, &request);
             session.push(None, Work::Open(open));
         }
-        if start == Start::Ready {
+        if matches!(start, Start::Ready | Start::Forked) {
             for what in request.file_orders().unwrap_or_default() {
                 let id = session.next_file();
                 session.push(None, Work::File { id, what });
@@ -295,12 +295,12 @@ fn opening(lasts: bool, request: &Request) -> Open {
 fn execution(request: Request, start: Start, events: bool) -> Execute {
     let (wall_ms, grace_ms) = match start {
         Start::Cold | Start::Blank => (None, None),
-        Start::Ready => request.times(),
+        Start::Ready | Start::Forked => request.times(),
     };
     let own = request.parsed;
     let (code, name, args) = match start {
         Start::Cold | Start::Blank => (None, None, Vec::new()),
-        Start::Ready => (own.code, own.name, own.args.unwrap_or_default()),
+        Start::Ready | Start::Forked => (own.code, own.name, own.args.unwrap_or_default()),
     };
     Execute {
         execution: 0,

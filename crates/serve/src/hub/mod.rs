@@ -44,6 +44,8 @@ pub enum Action {
     HangUp(ClientId),
     /// Have a supervisor made.
     Spawn(LinkId),
+    /// Have a supervisor made that can fork the server's template.
+    SpawnForking(LinkId),
     /// Write a line to a supervisor.
     Order(LinkId, String),
     /// Tell a supervisor that no order follows. Its cell ends, then its connection.

@@ -62,9 +62,16 @@ impl Hub {
         let ready = self.pools.iter().position(is_ready);
         let is_blank = |pool: &Pool| pool.warm.language.is_none() && request.fits_blank();
         let blank = self.pools.iter().position(is_blank);
-        let from = |index, start| move |hub: &mut Self| Some((hub.take_from(index)?, start));
-        let ready = ready.and_then(|index| from(index, Start::Ready)(self));
-        ready.or_else(|| blank.and_then(|index| from(index, Start::Blank)(self)))
+        if let Some(link) = ready.and_then(|index| self.take_from(index)) {
+            let session = self.sessions.get(&link);
+            let start = match session.is_some_and(|session| session.forked) {
+                true => Start::Forked,
+                false => Start::Ready,
+            };
+            return Some((link, start));
+        }
+        let link = blank.and_then(|index| self.take_from(index))?;
+        Some((link, Start::Blank))
     }
 
     fn take_from(&mut self, index: usize) -> Option<LinkId> {
@@ -130,6 +137,7 @@ impl Hub {
             request,
             lasting: pool.warm.language.is_some(),
             ready: pool.warm.language.is_some(),
+            forked: pool.warm.forked,
             blank: pool.warm.language.is_none(),
             ..Open::default()
         };

@@ -19,9 +19,13 @@ impl Hub {
         let doing = session.current.as_ref().map(|current| current.doing);
         match report {
             Report::Opened {
-                language, rootfs, ..
+                language,
+                rootfs,
+                forked,
+                ..
             } if doing == Some(Doing::Open) => {
                 session.opened = Some((language, rootfs));
+                session.forked = forked;
                 if let Kind::Warm(index) = session.kind {
                     self.warm_opened(index);
                 }

@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) start: Start,
     /// The language and rootfs, once the cell exists.
     pub(super) opened: Option<(Option<String>, String)>,
+    /// Whether its interpreter was forked from the server's template.
+    pub(super) forked: bool,
     /// Work to do, in order.
     pub(super) waiting: VecDeque<Job>,
     /// What the supervisor does now.
@@ -132,6 +134,7 @@ impl Session {
             memory,
             start: Start::Cold,
             opened: None,
+            forked: false,
             waiting: VecDeque::from([Job {
                 caller: None,
                 work: Work::Open(open),
@@ -154,6 +157,12 @@ impl Session {
 
     pub(super) fn is_warm(&self) -> bool {
         matches!(self.kind, Kind::Warm(_))
+    }
+
+    /// Whether its interpreter is to be forked from the server's template.
+    fn forks(&self) -> bool {
+        let is_fork = |job: &Job| matches!(&job.work, Work::Open(open) if open.forked);
+        self.waiting.iter().any(is_fork)
     }
 
     pub(super) fn push(&mut self, caller: Option<Caller>, work: Work) {
@@ -199,7 +208,10 @@ impl Hub {
     pub(super) fn begin(&mut self, session: Session) -> LinkId {
         self.next_link += 1;
         let link = self.next_link;
-        self.actions.push_back(Action::Spawn(link));
+        self.actions.push_back(match session.forks() {
+            true => Action::SpawnForking(link),
+            false => Action::Spawn(link),
+        });
         self.sessions.insert(link, session);
         link
     }

@@ -34,6 +34,8 @@ pub struct Doors<'a> {
     pub allowed: Vec<u32>,
     /// Has a supervisor made; returns a socket to it that does not block.
     pub supervisor: &'a dyn Fn() -> Result<OwnedFd>,
+    /// The same for one that can fork the server's template.
+    pub forking: &'a dyn Fn() -> Result<OwnedFd>,
     /// Where checkpoints are.
     pub store: Option<Store>,
     /// Where counters are written now and then.
@@ -222,6 +224,14 @@ impl Server<'_> {
         }
     }
 
+    /// Goes on with a new supervisor, if there is one.
+    fn link(&mut self, id: LinkId, made: Result<OwnedFd>, now: Instant) {
+        match made {
+            Ok(socket) => drop(self.links.insert(id, Link::new(socket, now))),
+            Err(error) => self.hub.link_gone(id, &error.without_paths().to_string()),
+        }
+    }
+
     /// Does what the hub decided.
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.hub.next_action() {
@@ -236,10 +246,8 @@ impl Server<'_> {
                         peer.closing = true;
                     }
                 }
-                Action::Spawn(link) => match (self.doors.supervisor)() {
-                    Ok(socket) => drop(self.links.insert(link, Link::new(socket, now))),
-                    Err(error) => self.hub.link_gone(link, &error.without_paths().to_string()),
-                },
+                Action::Spawn(link) => self.link(link, (self.doors.supervisor)(), now),
+                Action::SpawnForking(link) => self.link(link, (self.doors.forking)(), now),
                 Action::Order(link, order) => {
                     if let Some(link) = self.links.get_mut(&link) {
                         link.outbox.push_line(&order, now);

@@ -159,6 +159,9 @@ pub enum Start {
     Cold,
     /// Its interpreter waited in the pool.
     Ready,
+    /// Its interpreter was forked from a template that has loaded modules, and waited in
+    /// the pool.
+    Forked,
     /// It waited in the pool, without a program.
     Blank,
 }

@@ -20,7 +20,7 @@
 
 use std::fs;
 use std::io::IoSlice;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -138,6 +138,12 @@ impl<'a> Cell<'a> {
 }
 
 impl Template {
+    /// What a process needs so that it can ask for copies.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        let Namespaces { user, pid, .. } = &*self.namespaces;
+        [self.control.as_fd(), user.as_fd(), pid.as_fd()]
+    }
+
     /// Has a copy forked into a cell that is set up, and confined there.
     fn copy(
         &self,

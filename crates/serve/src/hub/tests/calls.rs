@@ -291,6 +291,7 @@ fn a_pool_serves_what_matches_and_is_refilled() {
         warm: vec![Warm {
             language: Some("python".to_owned()),
             count: 2,
+            forked: false,
         }],
         ..Settings::default()
     });
@@ -352,6 +353,7 @@ fn a_cell_that_waits_and_ends_is_replaced_after_a_while() {
         warm: vec![Warm {
             language: Some("python".to_owned()),
             count: 1,
+            forked: false,
         }],
         ..Settings::default()
     });

@@ -165,7 +165,9 @@ impl World {
                     self.said.entry(client).or_default().push(line);
                 }
                 Action::HangUp(client) => drop(self.hung_up.insert(client)),
-                Action::Spawn(link) => assert!(self.alive.insert(link)),
+                Action::Spawn(link) | Action::SpawnForking(link) => {
+                    assert!(self.alive.insert(link))
+                }
                 Action::Order(link, order) if self.alive.contains(&link) => {
                     self.obey(link, serde_json::from_str(&order).unwrap());
                 }
@@ -181,11 +183,12 @@ impl World {
 
     fn obey(&mut self, link: LinkId, order: Order) {
         let (name, report) = match order {
-            Order::Open(_) => {
+            Order::Open(open) => {
                 let report = Report::Opened {
                     id: link.to_string(),
                     language: Some("python".to_owned()),
                     rootfs: "test".to_owned(),
+                    forked: open.forked,
                 };
                 ("open", Some(report))
             }

@@ -1,0 +1,88 @@
+//! A template that a server keeps for many cells.
+
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Resolved;
+use crate::plan::Plan;
+use crate::rootfs::Lease;
+use crate::supervise::Cancel;
+use crate::supervise::copy::{Template, TemplateCell};
+use record::error::{Result, SetupError, Step};
+
+/// A template, and what the plans of its copies have to agree with.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    template: Template,
+    plan: Plan,
+}
+
+/// Its cell. Dropping it ends the template and all of its copies.
+pub(crate) struct StockCell<'a> {
+    pub(crate) stock: Stock,
+    _cell: TemplateCell<'a>,
+    /// Keeps a tree of the store from being removed.
+    _lease: Option<Arc<Lease>>,
+}
+
+impl StockCell<'_> {
+    /// Makes a template for cells like this one, and returns once it has loaded
+    /// `modules`.
+    ///
+    /// # Errors
+    /// The step that failed; what the template wrote, if its modules cannot be loaded.
+    pub(crate) fn make(resolved: Resolved, modules: &[String]) -> Result<Self> {
+        let Resolved {
+            plan,
+            driver,
+            lease,
+            ..
+        } = resolved;
+        if !driver.is_some_and(|driver| driver.is_template) {
+            return Err(SetupError::new(Step::Fork, "only Python has templates"));
+        }
+        let cell = TemplateCell::start(Rc::new(plan.for_template(modules)), Cancel::default())
+            .map_err(|error| crate::hints::complete(error, &plan))?;
+        Ok(Self {
+            stock: Stock {
+                template: cell.template().clone(),
+                plan,
+            },
+            _cell: cell,
+            _lease: lease,
+        })
+    }
+}
+
+impl Stock {
+    /// Where the template takes requests. Its other end goes with the template.
+    pub(crate) fn control(&self) -> BorrowedFd<'_> {
+        let [control, ..] = self.descriptors();
+        control
+    }
+
+    /// What a process needs so that it can ask for copies.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        self.template.descriptors()
+    }
+
+    /// The template, for a cell of `plan`: one whose program is started in the same way,
+    /// and which is made alike.
+    ///
+    /// # Errors
+    /// The plan is another one.
+    pub(crate) fn template_for(&self, plan: &Plan) -> Result<&Template> {
+        let (own, other) = (&self.plan.program, &plan.program);
+        let is_same_program =
+            (&own.candidates, &own.argv, &own.env) == (&other.candidates, &other.argv, &other.env);
+        let key = self.plan.key();
+        match is_same_program && !other.fixed_layout && key.is_some() && key == plan.key() {
+            true => Ok(&self.template),
+            false => Err(SetupError::new(
+                Step::Fork,
+                "the template is for other cells",
+            )),
+        }
+    }
+}

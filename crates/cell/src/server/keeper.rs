@@ -1,0 +1,159 @@
+//! Templates of a server, each in a process that forks the supervisors of its copies.
+//!
+//! A keeper is a spawner that has made a template: its supervisors inherit what they need
+//! to fork it. Copies of one template share a hash seed and an address layout, so another
+//! template is made after a while. The old one stays until the last of its copies ends.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, send};
+
+use super::Base;
+use super::spawner::{self, Spawner};
+use crate::run::StockCell;
+use record::error::{Result, SetupError, Step};
+
+/// The most supervisors of one template.
+const MOST: usize = 500;
+/// How long a template gets new copies.
+const LIFE: Duration = Duration::from_secs(3600);
+/// The time after a template that could not be made.
+const BACK_OFF: Duration = Duration::from_secs(10);
+/// The most bytes of an error.
+const LONGEST: usize = 64 << 10;
+
+/// The life of a keeper. What it says first is why it has no template, or `null`.
+pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
+    let made = base
+        .request(r#"{"language":"python"}"#)
+        .and_then(|(spec, _)| crate::run::resolve(&spec))
+        .and_then(|resolved| StockCell::make(resolved, &base.preload))
+        .map_err(crate::hints::explain);
+    let Ok(said) = serde_json::to_vec(&made.as_ref().err()) else {
+        return 1;
+    };
+    match (
+        send(socket.as_raw_fd(), &said, MsgFlags::MSG_NOSIGNAL),
+        made,
+    ) {
+        (Ok(_), Ok(of)) => spawner::serve(socket, base, Some(&of.stock)),
+        _ => 1,
+    }
+}
+
+/// Where a server's supervisors come from that can fork a template.
+#[derive(Debug)]
+pub struct Templates<'s> {
+    spawner: &'s Spawner,
+    now: RefCell<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    /// The one that gets new copies.
+    current: Option<Generation>,
+    /// A keeper that makes its template.
+    next: Option<OwnedFd>,
+    not_before: Option<Instant>,
+}
+
+/// A template that is there.
+#[derive(Debug)]
+struct Generation {
+    keeper: Spawner,
+    copies: usize,
+    until: Instant,
+}
+
+impl Generation {
+    fn of(socket: OwnedFd) -> Self {
+        Self {
+            keeper: Spawner::at(socket),
+            copies: 0,
+            until: Instant::now() + LIFE,
+        }
+    }
+}
+
+impl<'s> Templates<'s> {
+    /// Makes the first template, and waits for it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn make(spawner: &'s Spawner) -> Result<Self> {
+        let socket = spawner.keeper()?;
+        hear(&socket, MsgFlags::empty())?;
+        let now = Now {
+            current: Some(Generation::of(socket)),
+            ..Now::default()
+        };
+        Ok(Self {
+            spawner,
+            now: RefCell::new(now),
+        })
+    }
+
+    /// Has a supervisor forked; the front end's end of its socket. While there is no
+    /// template, its interpreter is started as usual.
+    ///
+    /// # Errors
+    /// The spawner is gone, or the kernel refuses.
+    pub fn supervisor(&self) -> Result<OwnedFd> {
+        let mut now = self.now.borrow_mut();
+        now.renew(self.spawner);
+        if let Some(generation) = &mut now.current {
+            if let Ok((socket, _)) = generation.keeper.supervisor() {
+                generation.copies += 1;
+                return Ok(socket);
+            }
+            now.current = None;
+            now.renew(self.spawner);
+        }
+        self.spawner.supervisor().map(|(socket, _)| socket)
+    }
+}
+
+impl Now {
+    /// Goes on to the next template if there is one, or has it made if it is time.
+    fn renew(&mut self, spawner: &Spawner) {
+        if let Some(socket) = self.next.take() {
+            match hear(&socket, MsgFlags::MSG_DONTWAIT) {
+                Ok(true) => self.current = Some(Generation::of(socket)),
+                Ok(false) => self.next = Some(socket),
+                // Records say that there is none.
+                Err(_) => self.not_before = Some(Instant::now() + BACK_OFF),
+            }
+        }
+        let is_old = (self.current.as_ref())
+            .is_none_or(|current| current.copies >= MOST || current.until <= Instant::now());
+        let is_early = self.not_before.is_some_and(|when| Instant::now() < when);
+        if is_old && !is_early && self.next.is_none() {
+            self.next = spawner.keeper().ok();
+        }
+    }
+}
+
+/// Whether the template of a new keeper is there.
+///
+/// # Errors
+/// Why it will not be.
+fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<bool> {
+    let gone = || SetupError::new(Step::Fork, "the process that makes the template is gone");
+    let mut bytes = vec![0; LONGEST];
+    let length = loop {
+        match recv(socket.as_raw_fd(), &mut bytes, flags) {
+            Ok(length) => break length,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return Ok(false),
+            Err(errno) => return Err(SetupError::os(Step::Fork, "recv", errno)),
+        }
+    };
+    match serde_json::from_slice::<Option<SetupError>>(&bytes[..length]) {
+        Ok(None) => Ok(true),
+        Ok(Some(error)) => Err(error),
+        Err(_) => Err(gone()),
+    }
+}

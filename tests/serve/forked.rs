@@ -1,0 +1,156 @@
+//! Cells whose interpreter is forked from a template.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Server, cellblock, descendants, lives, until};
+
+const OPTIONS: &[&str] = &["--warm", "python:2", "--preload", "decimal,json.tool"];
+
+fn full(client: &mut Client) {
+    until("waiting cells", || {
+        client.status()["pools"][0]["ready"] == 2
+    });
+}
+
+fn run(client: &mut Client, code: &str) -> Value {
+    let request = json!({"language": "python", "code": code});
+    client.ask("run", json!({"request": request}))
+}
+
+/// The processes of a server that run the program of its template.
+fn templates(server: &Server) -> Vec<u32> {
+    let is_template = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        words.any(|word| word == b"decimal")
+    };
+    let all = descendants(server.child.id());
+    all.into_iter().filter(is_template).collect()
+}
+
+#[test]
+fn copies_of_a_template_serve_calls() {
+    let server = Server::start(OPTIONS);
+    let mut client = server.connect();
+    full(&mut client);
+    let code = "import sys, random; print('decimal' in sys.modules, 'json.tool' in sys.modules); print(random.random())";
+    let first = run(&mut client, code);
+    assert_eq!(first["start"], "forked", "{first}");
+    assert_eq!(first["record"]["start"], "forked", "{first}");
+    let warnings = first["record"]["warnings"].to_string();
+    assert!(!warnings.contains("template"), "{first}");
+    full(&mut client);
+    let second = run(&mut client, code);
+    assert_eq!(second["start"], "forked", "{second}");
+    let text = |result: &Value| result["record"]["stdout"].as_str().unwrap().to_owned();
+    let (first, second) = (text(&first), text(&second));
+    assert!(first.starts_with("True True\n"), "{first}");
+    assert!(second.starts_with("True True\n"), "{second}");
+    assert_ne!(first, second);
+    // What asks for more has a cell of its own.
+    let request = json!({"language": "python", "code": "1", "env": {"A": "b"}});
+    let other = client.ask("run", json!({"request": request}));
+    assert_eq!(other["start"], "cold");
+}
+
+#[test]
+fn copies_of_a_template_keep_their_state_apart() {
+    let server = Server::start(OPTIONS);
+    let mut client = server.connect();
+    full(&mut client);
+    assert_eq!(client.create("a")["start"], "forked");
+    full(&mut client);
+    assert_eq!(client.create("b")["start"], "forked");
+    let change = "import decimal; decimal.token = 1; open('f', 'w').write('x')";
+    assert_eq!(client.run_in("a", change)["state"], "kept");
+    let look = "import decimal, os; print(hasattr(decimal, 'token'), os.path.exists('f'))";
+    let b = client.run_in("b", look);
+    assert_eq!(b["record"]["stdout"], "False False\n", "{b}");
+    let a = client.run_in("a", look);
+    assert_eq!(a["record"]["stdout"], "True True\n", "{a}");
+    full(&mut client);
+    let next = run(&mut client, look);
+    assert_eq!(next["record"]["stdout"], "False False\n", "{next}");
+}
+
+#[test]
+fn a_template_that_is_killed_is_replaced() {
+    let server = Server::start(OPTIONS);
+    let mut client = server.connect();
+    full(&mut client);
+    client.create("a");
+    client.run_in("a", "x = 1");
+    full(&mut client);
+    let old = templates(&server);
+    assert!(!old.is_empty());
+    for pid in &old {
+        // Copies have the same command line; all of them end.
+        let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
+    }
+    // Calls go on, and there are copies of a new template after a while.
+    until("a new template", || {
+        let result = run(&mut client, "print(1)");
+        let record = &result["record"];
+        let is_lost = record["outcome"] != "ok";
+        assert!(is_lost || record["stdout"] == "1\n", "{result}");
+        result["start"] == "forked" && !is_lost
+    });
+}
+
+#[test]
+fn nothing_of_a_template_is_left_after_the_server() {
+    let mut server = Server::start(OPTIONS);
+    let mut client = server.connect();
+    full(&mut client);
+    client.create("a");
+    let all = descendants(server.child.id());
+    assert!(!templates(&server).is_empty());
+    server.signal(Signal::SIGTERM);
+    server.wait();
+    until("the end of all processes", || {
+        !all.iter().any(|pid| lives(*pid))
+    });
+}
+
+#[test]
+fn a_killed_server_leaves_nothing_of_a_template() {
+    let mut server = Server::start(OPTIONS);
+    let mut client = server.connect();
+    full(&mut client);
+    let all = descendants(server.child.id());
+    server.signal(Signal::SIGKILL);
+    server.wait();
+    until("the end of all processes", || {
+        !all.iter().any(|pid| lives(*pid))
+    });
+}
+
+#[test]
+fn a_template_that_cannot_be_made_is_an_error_of_the_server() {
+    for (options, why) in [
+        (
+            &["--warm", "python:1", "--preload", "no_such_module"][..],
+            "no_such_module",
+        ),
+        (
+            &["--warm", "bash:1", "--preload", "json"],
+            "--warm python:N",
+        ),
+        (
+            &["--warm", "python:1", "--preload", "a;b"],
+            "names of Python modules",
+        ),
+    ] {
+        let output = cellblock()
+            .args(["serve", "--rootfs", "host"])
+            .args(options)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+}
