@@ -3,7 +3,6 @@
 mod branches;
 mod cells;
 mod connections;
-
 mod example;
 mod forked;
 mod harness;
