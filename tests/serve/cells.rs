@@ -22,6 +22,45 @@ fn a_run_yields_its_record() {
 }
 
 #[test]
+fn a_watch_tells_its_own_client_of_changes() {
+    let server = Server::start(&[]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    client.create("a");
+    client.send(5, "file.watch", json!({"context": "a", "path": ""}));
+    let watch = client.answer(5)["result"]["watch"].clone();
+    assert!(watch.is_u64(), "{watch}");
+    let code = "open('new', 'w').close()";
+    client.send(6, "context.run", json!({"context": "a", "code": code}));
+    let mut event = client.line();
+    while event["id"] != 5 {
+        event = client.line();
+    }
+    let created = json!({"path": "new", "change": "created"});
+    let expected = json!({"event": "files_changed", "changes": [created], "overflow": false});
+    assert_eq!(event["event"], expected);
+    // Nobody else can end it, and it ends with the cell.
+    let unwatch = json!({"context": "a", "watch": watch});
+    assert_eq!(
+        other.call("file.unwatch", unwatch.clone())["error"]["code"],
+        "not_found"
+    );
+    client.send(7, "context.restart", json!({"context": "a"}));
+    while event["event"]["event"] != "watch_ended" {
+        event = client.line();
+    }
+    assert_eq!(event["id"], 5);
+    assert_eq!(
+        client.call("file.unwatch", unwatch)["error"]["code"],
+        "not_found"
+    );
+    // The next one is for the next cell.
+    let next = client.ask("file.watch", json!({"context": "a", "path": ""}));
+    let unwatch = json!({"context": "a", "watch": next["watch"]});
+    let unwatched = client.ask("file.unwatch", unwatch);
+    assert_eq!(unwatched, json!({"unwatched": {"path": ""}}));
+}
+
+#[test]
 fn events_arrive_before_the_answer() {
     let server = Server::start(&[]);
     let mut client = server.connect();

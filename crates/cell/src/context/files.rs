@@ -56,6 +56,13 @@ pub(crate) enum FileAnswer {
     },
     /// It is gone.
     Removed {},
+    /// Changes are reported from now on.
+    Watching {},
+    /// They no longer are.
+    Unwatched {
+        /// What was watched; nothing if the watch had ended before.
+        path: Option<RawText>,
+    },
 }
 
 /// One entry of a directory.
@@ -75,7 +82,7 @@ pub(crate) struct Entry {
 
 /// The workspace of a cell whose processes are stopped, or which has ended.
 pub(crate) struct Workspace<'w> {
-    dir: &'w OwnedFd,
+    pub(super) dir: &'w OwnedFd,
     /// As whom files are made: as root, the cell's own id outside.
     owner: (u32, u32),
 }
@@ -276,7 +283,7 @@ impl Workspace<'_> {
     }
 }
 
-fn failed(call: &str, errno: Errno, path: &Path) -> SetupError {
+pub(super) fn failed(call: &str, errno: Errno, path: &Path) -> SetupError {
     SetupError::os(Step::Outputs, call, errno).on(path.display())
 }
 
@@ -289,7 +296,7 @@ fn not_allowed(path: &Path) -> SetupError {
 }
 
 /// The path, if it leads downwards from the workspace.
-fn checked(path: &Path) -> Result<&Path> {
+pub(super) fn checked(path: &Path) -> Result<&Path> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     match path.components().all(is_plain) && !path.as_os_str().is_empty() {
         true => Ok(path),

@@ -33,10 +33,14 @@ use record::{Outcome, Record};
 use sys::process::monotonic_ns;
 
 mod carry;
+mod changes;
 mod describe;
 mod files;
+mod watches;
 
 pub(crate) use carry::Checkpoint;
+pub(crate) use files::FileAnswer;
+pub(crate) use watches::{Turned, Watches};
 
 /// The time between an interrupt and the kill, unless the caller gives another.
 const GRACE: Duration = Duration::from_millis(500);
@@ -154,6 +158,11 @@ impl<'a> Context<'a> {
     /// The id of the cell.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The id of the cell that is there now.
+    pub(crate) fn cell(&self) -> Option<&str> {
+        self.live.as_ref().map(|_| self.id.as_str())
     }
 
     /// The prepared rootfs, with its digest.

@@ -4,18 +4,22 @@
 //! socket's end) is noted while the order before it is still carried out; all else is
 //! queued, and the queue is bounded.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::inotify::{InitFlags, Inotify};
 use nix::sys::socket::{MsgFlags, recv};
+use serde_json::value::to_raw_value;
 
 use super::orders::{Order, Report};
+use crate::context::{Context, FileAnswer, Turned, Watches};
 use crate::run::Outbox;
 use crate::supervise::{Asked, Control};
 use record::error::{Result, SetupError, Step};
@@ -58,6 +62,9 @@ pub(super) struct Mailbox {
     /// The execution that goes on.
     current: Cell<Option<u64>>,
     arrived: RefCell<Arrived>,
+    /// Files whose changes are reported, and what tells of them.
+    watches: RefCell<Option<Watches>>,
+    inotify: OnceCell<Rc<Inotify>>,
 }
 
 #[derive(Default)]
@@ -80,6 +87,8 @@ impl Mailbox {
             out: Rc::new(out),
             current: Cell::new(None),
             arrived: RefCell::default(),
+            watches: RefCell::default(),
+            inotify: OnceCell::new(),
         })
     }
 
@@ -121,6 +130,91 @@ impl Mailbox {
             serde_json::to_writer(&mut *queue, report)?;
             queue.write_all(b"\n")
         });
+    }
+
+    /// Begins to report changes below a directory of a context's workspace.
+    ///
+    /// # Errors
+    /// The cell cannot be started or stopped, or the directory not be watched.
+    pub(super) fn watch(
+        &self,
+        context: &mut Context<'_>,
+        id: u64,
+        path: &Path,
+    ) -> Result<FileAnswer> {
+        let inotify = match self.inotify.get() {
+            Some(inotify) => inotify,
+            None => {
+                let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
+                let inotify = Inotify::init(flags).map_err(|errno| {
+                    SetupError::os(Step::Outputs, "inotify_init1", errno)
+                        .hint("end other watches, or raise fs.inotify.max_user_instances")
+                })?;
+                self.inotify.get_or_init(|| Rc::new(inotify))
+            }
+        };
+        context.prepare()?;
+        self.check_watches(Some(context));
+        let cell = context.id().to_owned();
+        let watches = &mut *self.watches.borrow_mut();
+        context.in_workspace(|workspace| {
+            let watches = match watches {
+                Some(watches) => watches,
+                None => watches.insert(Watches::new(cell, inotify, workspace)?),
+            };
+            watches.add(id, path)
+        })?;
+        Ok(FileAnswer::Watching {})
+    }
+
+    /// Ends a watch.
+    pub(super) fn unwatch(&self, id: u64) -> FileAnswer {
+        let watches = &mut *self.watches.borrow_mut();
+        let path = watches.as_mut().and_then(|watches| watches.remove(id));
+        FileAnswer::Unwatched { path }
+    }
+
+    /// Ends the watches of a cell that is gone.
+    pub(super) fn check_watches(&self, context: Option<&Context<'_>>) {
+        let cell = context.and_then(Context::cell);
+        let is_gone = |watches: &Watches| Some(watches.cell()) != cell;
+        if self.watches.borrow().as_ref().is_some_and(is_gone) {
+            self.end_watches();
+        }
+    }
+
+    /// Reports changes of files while there is room for them.
+    fn report_changes(&self) {
+        let watches = &mut *self.watches.borrow_mut();
+        let Some(watches) = watches.as_mut().filter(|_| self.out.has_room()) else {
+            return;
+        };
+        self.report_turn(watches.turn());
+    }
+
+    fn report_turn(&self, turned: Turned) {
+        for (id, seen) in turned.seen {
+            // Text and numbers; there is nothing in it that JSON does not have.
+            if let Ok(answer) = to_raw_value(&seen) {
+                self.report(&Report::File { id, answer });
+            }
+        }
+        for id in turned.gone {
+            let why = "the directory is gone".to_owned();
+            self.report(&Report::WatchEnded { id, why });
+        }
+    }
+
+    /// Ends all watches, after what they have seen until now.
+    fn end_watches(&self) {
+        let Some(mut watches) = self.watches.borrow_mut().take() else {
+            return;
+        };
+        self.report_turn(watches.last_turn());
+        for id in watches.ids() {
+            let why = "the cell has ended".to_owned();
+            self.report(&Report::WatchEnded { id, why });
+        }
     }
 
     /// Reads what has come; returns what it asks for about the current execution.
@@ -234,11 +328,24 @@ impl Control for Mailbox {
         self.out.waits_for()
     }
 
+    fn watches(&self) -> Option<BorrowedFd<'_>> {
+        let is_due = self.watches.borrow().as_ref()?.resumes_at().is_none();
+        let inotify = self.inotify.get()?;
+        (is_due && self.out.has_room()).then(|| inotify.as_fd())
+    }
+
+    fn resumes_at(&self) -> Option<Instant> {
+        let watches = self.watches.borrow();
+        let resumes_at = watches.as_ref().and_then(Watches::resumes_at);
+        resumes_at.filter(|_| self.out.has_room())
+    }
+
     fn take(&self) -> Option<Asked> {
         self.read()
     }
 
     fn flush(&self) {
+        self.report_changes();
         self.out.flush();
     }
 

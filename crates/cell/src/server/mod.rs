@@ -19,6 +19,8 @@ mod spawner;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watch_tests;
 
 pub use keeper::Templates;
 pub use orders::{Execute, FileOrder, Open, Order, Report, State};

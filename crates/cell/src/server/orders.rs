@@ -202,7 +202,8 @@ pub enum FileOrder {
         /// Relative to the workspace.
         path: PathBuf,
     },
-    /// Reports changes below a directory until the watch is removed or the cell ends.
+    /// Reports changes below a directory until the watch is removed, or the directory or
+    /// the cell ends.
     Watch {
         /// Relative to the workspace; empty for the workspace itself.
         path: PathBuf,
@@ -268,6 +269,13 @@ pub enum Report {
         id: u64,
         /// The answer.
         answer: Box<RawValue>,
+    },
+    /// A watch has ended by itself.
+    WatchEnded {
+        /// The number of the order that began it.
+        id: u64,
+        /// Why.
+        why: String,
     },
     /// A checkpoint was made.
     Checkpointed {

@@ -86,6 +86,8 @@ impl<'s> Supervisor<'s> {
 
     fn serve(&mut self) -> Option<String> {
         loop {
+            let context = self.opened.as_ref().map(|opened| &opened.context);
+            self.mailbox.check_watches(context);
             match self.mailbox.closed() {
                 None => {}
                 Some(Closed::Garbage(why)) => return Some(why),
@@ -298,25 +300,25 @@ impl<'s> Supervisor<'s> {
 
     fn file(&mut self, id: u64, what: FileOrder) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
-        let answer = opened.context.in_workspace(|workspace| match &what {
+        let context = &mut opened.context;
+        let answer = match &what {
             FileOrder::Write {
                 path,
                 content,
                 executable,
-            } => workspace.write(path, content, *executable),
+            } => context.in_workspace(|files| files.write(path, content, *executable))?,
             FileOrder::Read {
                 path,
                 offset,
                 limit,
-            } => workspace.read(path, *offset, *limit),
-            FileOrder::List { path, recursive } => workspace.list(path, *recursive),
-            FileOrder::Remove { path } => workspace.remove(path),
-            FileOrder::Watch { .. } | FileOrder::Unwatch { .. } => Err(SetupError::new(
-                Step::Outputs,
-                "a workspace cannot be watched yet",
-            )
-            .hint("list it, or read `files` in the record of each execution")),
-        })?;
+            } => context.in_workspace(|files| files.read(path, *offset, *limit))?,
+            FileOrder::List { path, recursive } => {
+                context.in_workspace(|files| files.list(path, *recursive))?
+            }
+            FileOrder::Remove { path } => context.in_workspace(|files| files.remove(path))?,
+            FileOrder::Watch { path } => self.mailbox.watch(context, id, path)?,
+            FileOrder::Unwatch { watch } => self.mailbox.unwatch(*watch),
+        };
         let answer = raw(&answer)?;
         self.mailbox.report(&Report::File { id, answer });
         Ok(())

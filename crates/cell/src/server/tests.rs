@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(50);
 /// A front end of one cell.
 pub(super) struct Front {
     socket: UnixStream,
-    supervisor: Pid,
+    pub(super) supervisor: Pid,
     bytes: Vec<u8>,
     reports: VecDeque<Value>,
 }
@@ -40,7 +40,7 @@ impl Front {
     }
 
     /// With a context in `language` that has these limits.
-    fn open(spawner: &Spawner, request: Value, lasting: bool) -> Tested<Self> {
+    pub(super) fn open(spawner: &Spawner, request: Value, lasting: bool) -> Tested<Self> {
         let mut front = Self::new(spawner)?;
         front.order(json!({"open": {"request": request, "lasting": lasting, "ready": false}}))?;
         front.report("opened")?;
@@ -55,14 +55,14 @@ impl Front {
         self.send(format!("{order}\n").as_bytes())
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Tested {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Tested {
         self.socket.set_nonblocking(false)?;
         self.socket.write_all(bytes)?;
         Ok(())
     }
 
     /// The next report; `None` at the end.
-    fn next(&mut self) -> Tested<Option<Value>> {
+    pub(super) fn next(&mut self) -> Tested<Option<Value>> {
         if let Some(report) = self.reports.pop_front() {
             return Ok(Some(report));
         }
@@ -95,7 +95,7 @@ impl Front {
         }
     }
 
-    fn begin(&mut self, number: u64, code: &str, options: Value) -> Tested {
+    pub(super) fn begin(&mut self, number: u64, code: &str, options: Value) -> Tested {
         let mut execute = json!({"execution": number, "code": code});
         if let (Some(to), Some(from)) = (execute.as_object_mut(), options.as_object()) {
             to.extend(from.clone());

@@ -24,9 +24,13 @@ pub(crate) trait Control {
     fn reads(&self) -> Option<BorrowedFd<'_>>;
     /// What has to be written to, while something waits to be written.
     fn writes(&self) -> Option<BorrowedFd<'_>>;
+    /// What is readable when there is something to report besides.
+    fn watches(&self) -> Option<BorrowedFd<'_>>;
+    /// When there may be something to report without it.
+    fn resumes_at(&self) -> Option<Instant>;
     /// Takes in what has come, and returns what it asks for.
     fn take(&self) -> Option<Asked>;
-    /// Writes what it can.
+    /// Takes in what there is to report, and writes what it can.
     fn flush(&self);
     /// Whether a cell at rest is to be left for something else.
     fn has_work(&self) -> bool;
@@ -42,14 +46,24 @@ pub(crate) fn wait(control: &dyn Control, until: Option<Instant>) -> Result<()> 
         if left.is_some_and(|left| left.is_zero()) {
             break;
         }
-        let timeout = left.map_or(PollTimeout::NONE, |left| {
-            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-        });
+        let resume = control.resumes_at();
+        let resume = resume.map(|resume| resume.saturating_duration_since(Instant::now()));
+        let timeout = left
+            .into_iter()
+            .chain(resume)
+            .min()
+            .map_or(PollTimeout::NONE, |left| {
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+            });
         let reads = control.reads().map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let writes = control
             .writes()
             .map(|fd| PollFd::new(fd, PollFlags::POLLOUT));
-        let mut fds: Vec<PollFd<'_>> = reads.into_iter().chain(writes).collect();
+        let watches = control
+            .watches()
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let fds = reads.into_iter().chain(writes).chain(watches);
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),

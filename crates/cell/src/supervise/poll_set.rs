@@ -27,7 +27,7 @@ pub(super) enum Slot {
     Listener,
     /// Something is asked for.
     Control,
-    /// Room for events.
+    /// Room for events, or something to report.
     Events,
 }
 
@@ -89,6 +89,9 @@ impl Watch<'_, '_> {
         if let Some(fd) = self.control.and_then(Control::writes) {
             slots.push((Slot::Events, fd, PollFlags::POLLOUT));
         }
+        if let Some(fd) = self.control.and_then(Control::watches) {
+            slots.push((Slot::Events, fd, PollFlags::POLLIN));
+        }
         if let Some(fd) = self.control.and_then(Control::reads) {
             slots.push((Slot::Control, fd, PollFlags::POLLIN));
         }
@@ -104,6 +107,7 @@ impl Watch<'_, '_> {
         let next = [self.cell.deadline, self.cell.next_check, self.until]
             .into_iter()
             .chain(resume.map(Pace::resumes_at))
+            .chain([self.control.and_then(Control::resumes_at)])
             .flatten()
             .min();
         let Some(next) = next else {

@@ -12,6 +12,7 @@
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
 //! | denials | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory |
+//! | changes of files | read(2) of an inotify descriptor that is non-blocking, and directories of the tmpfs, in turns and with rests |
 //! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
 //! | `/proc`, cgroups | reads that take no lock which a program holds for long; each look is bounded in time |
 //! | the tmpfs | fstatvfs(2) on descriptors that init sent; files are opened when all processes are gone, `O_NONBLOCK`, and never through links or mounts |

@@ -4,11 +4,11 @@ use cell::server::{Report, State};
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::client::Caller;
+use super::client::{Caller, json_of};
 use super::contexts::RESTARTED;
 use super::session::{Current, Doing, Kind};
 use super::{Hub, LinkId};
-use crate::protocol::{Code, Executed, Failure, Ran, Restarted, Watching};
+use crate::protocol::{Code, Executed, Failure, Notice, Ran, Restarted, Watching};
 
 impl Hub {
     /// A supervisor's report. One that does not fit what was ordered is dropped.
@@ -53,6 +53,11 @@ impl Hub {
             } => self.checkpointed(link, id, bytes, left_out),
             Report::Restored { id } => self.restored(link, id),
             Report::Compared { id, files } => self.compared(link, id, files),
+            Report::WatchEnded { id, why } => {
+                if let Some((client, call)) = session.watches.remove(&id) {
+                    self.tell(client, Some(&call), &json_of(&Notice::WatchEnded { why }));
+                }
+            }
             Report::Restarted { .. } if doing == Some(Doing::Restart) => {
                 let Kind::Context(context) = session.kind.clone() else {
                     return;

@@ -347,4 +347,9 @@ pub enum Notice {
         /// Why.
         why: String,
     },
+    /// A watch has ended, and its client did not ask for it. An event of `file.watch`.
+    WatchEnded {
+        /// Why.
+        why: String,
+    },
 }
