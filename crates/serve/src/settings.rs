@@ -28,7 +28,7 @@ pub struct Settings {
     pub warm: Vec<Warm>,
     /// The most bytes of their memory limits together.
     pub warm_memory: Option<u64>,
-    /// The directory that checkpoints are written to; `None` when there is none.
+    /// The directory that checkpoints are written to; `None` when it could not be made.
     pub checkpoints: Option<PathBuf>,
     /// The most checkpoints at once.
     pub max_checkpoints: usize,

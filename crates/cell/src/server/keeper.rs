@@ -82,7 +82,7 @@ impl<'s> Templates<'s> {
     /// Makes the first template, and waits for it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the server has no template.
     pub fn make(spawner: &'s Spawner) -> Result<Self> {
         let socket = spawner.keeper()?;
         hear(&socket, MsgFlags::empty())?;
@@ -123,7 +123,7 @@ impl Now {
             match hear(&socket, MsgFlags::MSG_DONTWAIT) {
                 Ok(true) => self.current = Some(Generation::of(socket)),
                 Ok(false) => self.next = Some(socket),
-                // Records say that there is none.
+                // Records say that the server has no template.
                 Err(_) => self.not_before = Some(Instant::now() + BACK_OFF),
             }
         }

@@ -139,7 +139,7 @@ impl RemoteRequest {
     /// The request in this JSON text.
     ///
     /// # Errors
-    /// It is none, and which field is wrong.
+    /// It is not a request; names the wrong field.
     pub fn parse(text: &str) -> Result<Self> {
         parse(text, Format::Json).map_err(|error| located(error, &Origin::Request))
     }

@@ -186,7 +186,7 @@ impl Expected<'_> {
     }
 }
 
-/// A field of proc_pid_status(5); empty where there is none.
+/// A field of proc_pid_status(5); empty where the file has no such field.
 fn field<'s>(status: &'s str, name: &str) -> &'s str {
     let line = status
         .lines()
