@@ -1,0 +1,212 @@
+//! What a broker gets before it reads anything that comes from a cell.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rules::Rules;
+
+/// The longest configuration, in bytes of JSON.
+const MOST: u32 = 4 << 20;
+
+/// What the broker decides by. It comes through the control socket, see [`Config::send`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What the cell may reach.
+    pub rules: Rules,
+    /// How much of it.
+    pub limits: Limits,
+    /// Whether the name in a TLS ClientHello (SNI) and in the Host field of HTTP/1 must be
+    /// the name that was connected to.
+    pub check_names: NameChecks,
+    /// Header fields that are put into requests.
+    pub secrets: Vec<SecretHeader>,
+    /// How names are resolved outside.
+    pub upstream: Upstream,
+}
+
+/// Whether names inside of a connection are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NameChecks {
+    /// They must be the name that was connected to.
+    #[default]
+    On,
+    /// They are not looked at.
+    Off,
+}
+
+/// Bounds of a cell's connections. `None` is no bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes from the cell, over all connections.
+    pub sent_bytes: Option<u64>,
+    /// Bytes to the cell, over all connections.
+    pub received_bytes: Option<u64>,
+    /// Connections at once, of the cell.
+    pub connections: u32,
+    /// Connections in all.
+    pub connections_total: Option<u64>,
+    /// New connections per second; twice as many can come at once.
+    pub connections_per_second: Option<u32>,
+    /// DNS queries in all.
+    pub queries: Option<u64>,
+    /// How long a client may take to say what it wants: a proxy's request, a ClientHello,
+    /// the head of an HTTP request. Milliseconds.
+    pub first_bytes_ms: u32,
+    /// How long it may take to resolve a name and connect to one of its addresses.
+    /// Milliseconds.
+    pub dial_ms: u32,
+    /// How long a connection may stay without a byte in either direction. Milliseconds.
+    pub idle_ms: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sent_bytes: None,
+            received_bytes: None,
+            connections: 1024,
+            connections_total: None,
+            connections_per_second: Some(1000),
+            queries: Some(100_000),
+            first_bytes_ms: 10_000,
+            dial_ms: 10_000,
+            idle_ms: 600_000,
+        }
+    }
+}
+
+/// A header field whose value the cell never sees.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretHeader {
+    /// The host, as in a rule without wildcard.
+    pub host: String,
+    /// The field's name.
+    pub name: String,
+    /// The field's value.
+    pub value: String,
+}
+
+impl std::fmt::Debug for SecretHeader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SecretHeader")
+            .field("host", &self.host)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How names are resolved outside of the cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Upstream {
+    /// The host's hosts(5).
+    pub hosts: PathBuf,
+    /// The host's resolv.conf(5).
+    pub resolv_conf: PathBuf,
+    /// For tests: asked instead of the servers in resolv.conf.
+    pub resolver: Option<SocketAddr>,
+    /// For tests: networks that count as written out, `0.0.0.0/0` included.
+    pub permit: Vec<String>,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            hosts: "/etc/hosts".into(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            resolver: None,
+            permit: Vec::new(),
+        }
+    }
+}
+
+/// The user that the broker becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user id.
+    pub uid: u32,
+    /// The group id.
+    pub gid: u32,
+}
+
+/// Sockets that init made in the cell's network namespace, listening or bound.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// For each allowed port, on 0.0.0.0 and on [::] (with `IPV6_V6ONLY`).
+    pub tcp: Vec<(u16, OwnedFd)>,
+    /// DNS by UDP, on [`crate::synthetic::DNS_IPV4`] and [`crate::synthetic::DNS_IPV6`].
+    pub dns_udp: Vec<OwnedFd>,
+    /// DNS by TCP, on the same addresses.
+    pub dns_tcp: Vec<OwnedFd>,
+    /// The HTTP proxy, on 127.0.0.1:[`crate::synthetic::PROXY_PORT`].
+    pub proxy: Vec<OwnedFd>,
+    /// The SOCKS5 proxy, on 127.0.0.1:[`crate::synthetic::SOCKS_PORT`].
+    pub socks: Vec<OwnedFd>,
+}
+
+impl Config {
+    /// Writes it as one message: its length in four bytes, the first one the highest, and
+    /// JSON.
+    ///
+    /// # Errors
+    /// Those of writing; `InvalidInput` above 4 MiB.
+    pub fn send(&self, mut control: impl Write) -> io::Result<()> {
+        let json = serde_json::to_vec(self)?;
+        let length = u32::try_from(json.len()).unwrap_or(u32::MAX);
+        if length > MOST {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        control.write_all(&[&length.to_be_bytes()[..], &json].concat())
+    }
+
+    /// Reads what [`Self::send`] wrote; `None` when there is none because the other side
+    /// has ended.
+    ///
+    /// # Errors
+    /// Those of reading; `InvalidData` for anything else than a configuration.
+    pub fn receive(mut control: impl Read) -> io::Result<Option<Self>> {
+        let mut length = [0; 4];
+        match control.read_exact(&mut length) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let length = u32::from_be_bytes(length);
+        if length > MOST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut json = vec![0; length as usize];
+        control.read_exact(&mut json)?;
+        Ok(Some(serde_json::from_slice(&json)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_arrives_as_it_was_sent() {
+        let config = Config {
+            rules: Rules {
+                allow: vec!["example.com:8443".parse().unwrap()],
+                deny: Vec::new(),
+            },
+            check_names: NameChecks::Off,
+            ..Config::default()
+        };
+        let mut message = Vec::new();
+        config.send(&mut message).unwrap();
+        assert_eq!(Config::receive(&message[..]).unwrap(), Some(config));
+        assert_eq!(Config::receive(&message[..0]).unwrap(), None);
+        assert!(Config::receive(&message[..9]).is_err());
+        assert!(Config::receive(&[255; 9][..]).is_err());
+    }
+}

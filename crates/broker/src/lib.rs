@@ -1,0 +1,43 @@
+//! The broker: a process outside of a cell that decides about the cell's connections and
+//! carries them.
+//!
+//! A cell with an allowlist has an empty network namespace. Its init makes local routes
+//! for a synthetic network of each family ([`synthetic`]) and listening sockets for each
+//! allowed port ([`Sockets`]), and hands them out. The broker answers DNS queries for
+//! allowed names with synthetic addresses, accepts what connects to them, resolves the
+//! name outside, and dials. Nothing that comes from the cell is ever forwarded to a
+//! resolver, and no UDP is carried.
+
+#![forbid(unsafe_code)]
+// Nothing that a cell or a peer can influence may end in a panic.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Until the loop is in.
+#![allow(dead_code)]
+
+mod config;
+pub mod report;
+pub mod rules;
+pub mod synthetic;
+
+use std::os::fd::OwnedFd;
+
+pub use config::{Config, Identity, Limits, NameChecks, SecretHeader, Sockets, Upstream};
+
+/// Serves one cell until the control socket ends, and ends this process: with status 0
+/// then, 1 when it could not begin.
+///
+/// For a process that was forked for it, has one thread, and has closed every descriptor
+/// but its standard streams and those given here. `control` brings the [`Config`], once
+/// ([`Config::send`]); its end, or the end of its writing half, ends the broker, which then
+/// writes [`report::Totals`] to `reports` and exits. `reports` gets one
+/// [`report::Report`] a line; it is never waited for while the cell runs. With `identity`,
+/// which needs privileges, the process becomes that user. The parent's end ends it too.
+pub fn serve(
+    sockets: Sockets,
+    control: OwnedFd,
+    reports: OwnedFd,
+    identity: Option<Identity>,
+) -> ! {
+    drop((sockets, control, reports, identity));
+    sys::process::exit_now(1)
+}

@@ -1,0 +1,320 @@
+//! What a broker reports: JSON Lines of a bounded length, as things happen.
+//!
+//! A reader that does not trust the broker reads lines with [`Report::read`], whose result
+//! is bounded in length and number of fields.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest line in bytes, without its end.
+pub const MAX_LINE: usize = 2048;
+
+/// The longest host in a report, in bytes; longer ones end in `…`.
+pub const MAX_HOST: usize = 280;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub enum Report {
+    /// The broker has confined itself and begins.
+    Ready(Ready),
+    /// A connection that is allowed is being dialled.
+    Opened(Opened),
+    /// A connection has ended, or was refused.
+    Closed(Closed),
+    /// A name that was asked for, or a host that was connected to, was refused. Repeated
+    /// with the count so far, at each power of two and at the end.
+    Refused(Refused),
+    /// The last line.
+    Totals(Totals),
+}
+
+/// Which layers hold the broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The Landlock ABI in use; 0 without Landlock.
+    pub landlock_abi: u32,
+    /// Whether a system call filter is loaded.
+    pub seccomp: bool,
+}
+
+/// How the cell asked for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// By connecting to an address.
+    Direct,
+    /// Through the HTTP proxy.
+    Connect,
+    /// Through the SOCKS5 proxy.
+    Socks5,
+    /// A DNS query.
+    Dns,
+}
+
+/// What became of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It was carried.
+    Allowed,
+    /// A rule, a check or a limit refused it.
+    Refused,
+    /// It was allowed and did not come about, or broke.
+    Failed,
+}
+
+/// A connection that is being dialled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its number; 1 is the first.
+    pub id: u64,
+    /// The name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// How it was asked for.
+    pub via: Via,
+}
+
+/// A connection that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// Its number; connections that were refused have one too.
+    pub id: u64,
+    /// The name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// How it was asked for.
+    pub via: Via,
+    /// The address that was dialled last.
+    pub dialled: Option<IpAddr>,
+    /// Bytes from the cell.
+    pub sent: u64,
+    /// Bytes to the cell.
+    pub received: u64,
+    /// From the cell's connection to its end, in milliseconds.
+    pub duration_ms: u64,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why, unless it ended by itself.
+    pub reason: Option<Reason>,
+}
+
+/// A name or host that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The name or address; bytes that no name can have are escaped.
+    pub host: String,
+    /// The port; a DNS query has none.
+    pub port: Option<u16>,
+    /// How it was asked for.
+    pub via: Via,
+    /// Why.
+    pub reason: Reason,
+    /// How often so far.
+    pub count: u64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Connections that were accepted from the cell.
+    pub connections: u64,
+    /// Those that were allowed.
+    pub allowed: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Those that were allowed and failed.
+    pub failed: u64,
+    /// The most connections at once.
+    pub peak: u32,
+    /// Bytes from the cell.
+    pub sent: u64,
+    /// Bytes to the cell.
+    pub received: u64,
+    /// DNS queries.
+    pub queries: u64,
+    /// DNS queries that were refused.
+    pub queries_refused: u64,
+    /// Refusals whose name or host is in no report, because there were too many.
+    pub refused_unnamed: u64,
+    /// Lines that are missing because they were not read in time.
+    pub lines_dropped: u64,
+    /// The limits that were hit, by name as in [`crate::Limits`].
+    pub limits_hit: Vec<String>,
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])+ $reason:ident = $text:literal,)+) => {
+        /// Why a connection or a name was refused, or failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Reason {
+            $($(#[$doc])+ $reason,)+
+        }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &[Self] = &[$(Self::$reason),+];
+
+            /// It in words, as the end of a sentence.
+            pub const fn explain(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $text,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// No rule allows the host.
+    NotAllowed = "no rule allows this host",
+    /// A rule allows the host, but another port.
+    PortNotAllowed = "no rule allows this port of the host",
+    /// A rule denies it.
+    Denied = "a rule denies it",
+    /// Port 25 is never allowed.
+    MailPort = "port 25 is never allowed",
+    /// The synthetic address stands for no name.
+    UnknownAddress = "the address stands for no name",
+    /// It is no host name.
+    InvalidName = "it is not a valid host name",
+    /// Too many names were asked for.
+    TooManyNames = "too many names were looked up",
+    /// Every address of the name is private, local or otherwise refused.
+    RefusedAddress = "the name resolves to an address that is private, local or reserved",
+    /// The name in the ClientHello is another.
+    OtherTlsName = "the TLS server name is another one",
+    /// The ClientHello has no name.
+    NoTlsName = "the TLS handshake names no server",
+    /// The ClientHello's name is encrypted.
+    EncryptedTlsName = "the TLS server name is encrypted (ECH)",
+    /// The host of the HTTP request is another.
+    OtherHttpHost = "the host of the HTTP request is another one",
+    /// The HTTP request has no Host field, or several.
+    NoHttpHost = "the HTTP request does not name one host",
+    /// Port 443 begins with something else than TLS.
+    NotTls = "it does not begin with a TLS handshake",
+    /// Port 80 begins with something else than HTTP/1.
+    NotHttp = "it does not begin with an HTTP/1 request",
+    /// A proxy's request is malformed.
+    BadProxyRequest = "the request to the proxy is malformed",
+    /// A request to the SOCKS proxy is for something else than a TCP connection.
+    NotTcp = "the proxy carries TCP connections only",
+    /// An HTTP request's framing is ambiguous.
+    AmbiguousHttp = "the framing of the HTTP request is ambiguous",
+    /// The client was too slow in saying what it wants.
+    TooSlow = "the client did not say what it wants in time",
+    /// The client left before it said what it wants.
+    ClientGone = "the client closed the connection first",
+    /// The name has no address.
+    NoAddress = "the name has no address",
+    /// No DNS server answered.
+    NoResolver = "no DNS server answered",
+    /// The target refused the connection.
+    ConnectionRefused = "the host refused the connection",
+    /// The target cannot be reached.
+    Unreachable = "the host cannot be reached",
+    /// The target did not answer in time.
+    DialTimeout = "the host did not answer in time",
+    /// The connection was reset.
+    Reset = "the connection was reset",
+    /// Nothing was sent for too long.
+    Idle = "nothing was sent for too long",
+    /// A limit of bytes was reached.
+    ByteLimit = "a limit of bytes was reached",
+    /// A limit of connections was reached.
+    ConnectionLimit = "a limit of connections was reached",
+    /// The limit of DNS queries was reached.
+    QueryLimit = "the limit of DNS queries was reached",
+    /// The cell ended.
+    CellEnded = "the cell ended",
+    /// The broker lacks descriptors or memory.
+    Resources = "the broker lacks descriptors or memory",
+}
+
+impl Report {
+    /// It as one line, without its end.
+    pub fn line(&self) -> String {
+        // Numbers, short strings and enums: that cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads one line from a broker that may have been taken over: `None` when it is not
+    /// a report, too long, or its host is.
+    pub fn read(line: &[u8]) -> Option<Self> {
+        if line.len() > MAX_LINE {
+            return None;
+        }
+        let report: Self = serde_json::from_slice(line).ok()?;
+        let short = |host: &str| host.len() <= MAX_HOST && !host.contains(char::is_control);
+        let good = match &report {
+            Self::Ready(_) => true,
+            Self::Opened(opened) => short(&opened.host),
+            Self::Closed(closed) => short(&closed.host),
+            Self::Refused(refused) => short(&refused.host),
+            Self::Totals(totals) => totals.limits_hit.iter().all(|name| short(name)),
+        };
+        good.then_some(report)
+    }
+}
+
+/// A host from the cell, as it goes into a report: printable ASCII of a bounded length.
+pub(crate) fn shown(host: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in host {
+        if text.len() > MAX_HOST - 8 {
+            return text + "…";
+        }
+        text.extend(std::ascii::escape_default(*byte).map(char::from));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_survive_a_line() {
+        let refused = Report::Refused(Refused {
+            host: shown(b"evil\0.example\xff"),
+            port: None,
+            via: Via::Dns,
+            reason: Reason::InvalidName,
+            count: 3,
+        });
+        let line = refused.line();
+        assert!(line.contains(r#""report":"refused""#), "{line}");
+        assert!(line.contains(r#""reason":"invalid_name""#), "{line}");
+        assert_eq!(Report::read(line.as_bytes()), Some(refused));
+    }
+
+    #[test]
+    fn what_is_too_long_is_no_report() {
+        let opened = |host: String| {
+            Report::Opened(Opened {
+                id: 1,
+                host,
+                port: 1,
+                via: Via::Direct,
+            })
+        };
+        for (host, good) in [
+            ("a".repeat(MAX_HOST), true),
+            ("a".repeat(MAX_HOST + 1), false),
+            ("a".repeat(MAX_LINE), false),
+            ("\u{1b}[2J".to_owned(), false),
+            (shown(&[0; 4000]), true),
+        ] {
+            let line = opened(host.clone()).line();
+            assert_eq!(Report::read(line.as_bytes()).is_some(), good, "{host}");
+        }
+        assert_eq!(Report::read(b"{}"), None);
+    }
+}
