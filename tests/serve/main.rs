@@ -6,5 +6,6 @@ mod connections;
 mod example;
 mod forked;
 mod harness;
+mod leaks;
 mod shell;
 mod signals;
