@@ -98,11 +98,7 @@ pub(super) fn serve(
         listeners,
         allowed: wanted.allow_uid.clone(),
         supervisor: &supervisor,
-        forking: &|| {
-            templates
-                .as_ref()
-                .map_or_else(supervisor, Templates::supervisor)
-        },
+        templates,
         store,
         metrics: wanted.metrics.clone(),
         drain,

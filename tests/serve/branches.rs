@@ -142,3 +142,79 @@ fn a_context_with_a_thread_is_not_forked_and_goes_on() {
         "{ended}"
     );
 }
+
+const TEMPLATE: &[&str] = &["--warm", "python:1", "--preload", "json.tool"];
+
+/// Whether a record warns of a layout without randomisation.
+fn is_fixed(executed: &Value) -> bool {
+    let warnings = executed["record"]["warnings"].to_string();
+    warnings.contains("without randomisation")
+}
+
+#[test]
+fn a_context_of_a_template_is_forked_without_a_fixed_layout() {
+    let server = Server::start(TEMPLATE);
+    let mut client = server.connect();
+    until("a waiting cell", || {
+        client.status()["pools"][0]["ready"] == 1
+    });
+    assert_eq!(client.create("a")["start"], "forked");
+    let first = client.run_in("a", STATE);
+    assert!(!is_fixed(&first), "{first}");
+    // More branches than cells that wait.
+    let forked = client.call("context.fork", json!({"context": "a", "n": 3}));
+    let Some(forked) = carried(forked) else {
+        return;
+    };
+    let ids: Vec<&str> = (forked["branches"].as_array().unwrap().iter())
+        .map(|branch| branch["context"].as_str().expect("a branch"))
+        .collect();
+    for (number, id) in ids.iter().enumerate() {
+        let look = client.run_in(id, LOOK);
+        assert_eq!(stdout(&look), "41 3 one\n", "{look}");
+        assert_eq!(look["state"], "restored", "{look}");
+        assert_eq!(look["record"]["start"], "forked", "{look}");
+        client.run_in(id, &format!("x.v = {number}"));
+    }
+    for (number, id) in ids.iter().enumerate() {
+        let look = client.run_in(id, "print(x.v, 'json.tool' in __import__('sys').modules)");
+        assert_eq!(stdout(&look), format!("{number} True\n"), "{look}");
+    }
+    // A branch can be forked itself, and goes back when its interpreter has ended.
+    let branch = ids[0];
+    let made = client.ask("context.checkpoint", json!({"context": branch}));
+    assert!(made["checkpoint"].is_number(), "{made}");
+    let ended = client.run_in(branch, "import os; os._exit(3)");
+    assert_eq!(ended["state"], "lost", "{ended}");
+    client.ask("context.rewind", json!({"context": branch}));
+    let forked = client.ask("context.fork", json!({"context": branch, "n": 1}));
+    let again = forked["branches"][0]["context"].as_str().expect("a branch");
+    let look = client.run_in(again, "print(x.v)");
+    assert_eq!(
+        (stdout(&look), &look["state"]),
+        ("0\n", &json!("restored")),
+        "{look}"
+    );
+    // One that is asked for it needs no fixed layout either.
+    create(&mut client, "b");
+    let look = client.run_in("b", LOOK);
+    assert_eq!(look["record"]["start"], "forked", "{look}");
+    assert!(!is_fixed(&look), "{look}");
+}
+
+#[test]
+fn a_fixed_layout_is_a_warning_and_a_random_one_is_not_forked() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    for (name, branches) in [("a", true), ("b", false)] {
+        let params =
+            json!({"request": {"language": "python"}, "context": name, "branches": branches});
+        client.ask("context.create", params);
+        let first = client.run_in(name, "x = 1");
+        assert_eq!(is_fixed(&first), branches, "{first}");
+    }
+    let refused = client.call("context.fork", json!({"context": "b", "n": 1}));
+    assert_eq!(refused["error"]["code"], "failed", "{refused}");
+    let hint = refused["error"]["hint"].as_str().unwrap();
+    assert!(hint.contains("branches"), "{refused}");
+}

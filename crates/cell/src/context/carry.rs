@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Context;
 use crate::carry::{self, Extent, Failure, Image, Refusal, Subject};
@@ -32,11 +32,27 @@ const PACE: Duration = Duration::from_millis(1);
 const IMAGE: &str = "image";
 const WORKSPACE: &str = "workspace";
 
+/// Which interpreters have their memory laid out like the one whose state was taken, and
+/// so can go on from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// No other: it was laid out at random.
+    #[default]
+    Own,
+    /// Those that are forked from the same template.
+    Template,
+    /// Those that are started without randomisation by the same request.
+    Fixed,
+}
+
 /// A checkpoint that was made.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Checkpoint {
     /// Bytes of memory and files in it.
     pub(crate) bytes: u64,
+    /// Which other interpreters can go on from it.
+    pub(crate) layout: Layout,
     /// What it has not of the workspace, and why.
     pub(crate) left_out: BTreeMap<String, String>,
 }
@@ -49,12 +65,13 @@ impl<'a> Context<'a> {
     /// There is no state, or it holds something that cannot be carried; or writing failed.
     pub(crate) fn checkpoint(&mut self, to: &Path) -> Result<Checkpoint> {
         self.note_end();
+        let layout = self.layout();
         let Some(live) = &mut self.live else {
             return Err(failed("there is no interpreter whose state could be taken")
                 .hint("execute something first"));
         };
         (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
-        let written = write(live, to);
+        let written = write(live, layout, to);
         if written.is_err() {
             // Nothing but what was just written is in it.
             let _ = fs::remove_dir_all(to);
@@ -62,13 +79,35 @@ impl<'a> Context<'a> {
         written
     }
 
+    /// How the memory of the interpreter is laid out.
+    fn layout(&mut self) -> Layout {
+        match (self.is_forked() && self.stock.is_some(), self.fixed_layout) {
+            (true, _) => Layout::Template,
+            (false, true) => Layout::Fixed,
+            (false, false) => Layout::Own,
+        }
+    }
+
+    /// Begins with a new interpreter that is laid out like another one.
+    fn restart_like(&mut self, layout: Layout) -> Result<()> {
+        if let Some(live) = self.live.take() {
+            self.leave(live);
+        }
+        let live = match layout {
+            Layout::Template => self.start_forked(),
+            Layout::Fixed | Layout::Own => self.start_from(None),
+        };
+        self.live = Some(live?);
+        Ok(())
+    }
+
     /// Replaces the interpreter's state and the workspace by those of the checkpoint
-    /// `from`.
+    /// `from`, which was taken of an interpreter with this layout.
     ///
     /// # Errors
     /// It is damaged, or does not fit: then nothing was changed. Or the change failed:
     /// then the interpreter is gone.
-    pub(crate) fn restore(&mut self, from: &Path) -> Result<()> {
+    pub(crate) fn restore(&mut self, from: &Path, layout: Layout) -> Result<()> {
         let path = from.join(IMAGE);
         let file = File::open(&path).map_err(|e| on_disk("open", &e, &path))?;
         let image = Image::open(file).map_err(refused)?;
@@ -87,12 +126,17 @@ impl<'a> Context<'a> {
         if let Some(live) = &mut self.live
             && let Err(error) = is_unfit(live)
         {
-            if !self.fixed_layout {
+            let has_like = match layout {
+                Layout::Own => false,
+                Layout::Template => self.stock.is_some(),
+                Layout::Fixed => self.fixed_layout,
+            };
+            if !has_like {
                 return Err(error);
             }
             // What stands in the way goes with the interpreter; a new one is laid out
             // as the old one was.
-            self.restart()?;
+            self.restart_like(layout)?;
             if let Some(live) = &mut self.live {
                 is_unfit(live)?;
             }
@@ -159,7 +203,7 @@ fn subject(live: &mut Live<'_>) -> Result<Carried> {
     }
 }
 
-fn write(live: &mut Live<'_>, to: &Path) -> Result<Checkpoint> {
+fn write(live: &mut Live<'_>, layout: Layout, to: &Path) -> Result<Checkpoint> {
     let (init, program, own) = subject(live)?;
     let subject = Subject {
         pid: program,
@@ -187,6 +231,7 @@ fn write(live: &mut Live<'_>, to: &Path) -> Result<Checkpoint> {
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
     let copied = copy::copy(tree_of(dir), &tree, &caps, own_ids())?;
     Ok(Checkpoint {
+        layout,
         bytes: image.size().saturating_add(copied.bytes),
         left_out: (copied.left_out.into_iter())
             .map(|(path, reason): (RawText, String)| (path.to_string(), reason))

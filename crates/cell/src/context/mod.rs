@@ -39,11 +39,15 @@ mod files;
 mod watches;
 
 pub(crate) use carry::Checkpoint;
+pub use carry::Layout;
 pub(crate) use files::FileAnswer;
 pub(crate) use watches::{Turned, Watches};
 
 /// The time between an interrupt and the kill, unless the caller gives another.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// What the first record of such an interpreter says.
+const FIXED: &str = "the interpreter's memory is laid out without randomisation, so that the context can be forked: code in the cell can predict its addresses";
 
 /// What became of the state of an interpreter: its variables, imports and open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -98,10 +102,13 @@ pub(crate) struct Context<'a> {
     lost: Option<String>,
     /// Why the state is that of an earlier moment, until an answer has said so.
     restored: Option<String>,
-    /// Whether the interpreter's memory is laid out alike in every cell.
+    /// Whether the memory of interpreters that are not forked is laid out alike in every
+    /// cell.
     fixed_layout: bool,
-    /// What the first interpreter is to be forked from, or why it cannot be.
-    stock: Option<Result<&'a Stock>>,
+    /// Whether interpreters are to be forked from a template.
+    forks: bool,
+    /// Where that is.
+    stock: Option<&'a Stock>,
     id: String,
     rootfs: String,
     executions: u64,
@@ -130,6 +137,7 @@ impl<'a> Context<'a> {
             lost: None,
             restored: None,
             fixed_layout: false,
+            forks: false,
             stock: None,
             executions: 0,
             descriptions: 0,
@@ -137,17 +145,16 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Has the interpreter's memory laid out without randomisation from its next start
-    /// on, so that its state can be put into another cell.
+    /// Has the memory of interpreters that are not forked laid out without randomisation
+    /// from the next start on, so that their state can be put into another cell.
     pub(crate) fn fix_layout(&mut self) {
         self.fixed_layout = true;
     }
 
-    /// Has the first interpreter forked from a template, if that is possible. Otherwise it
-    /// is started as usual, and its first record says why.
+    /// Has interpreters forked from a template, if that is possible. Otherwise they are
+    /// started as usual, and their first record says why.
     pub(crate) fn fork_from(&mut self, stock: Option<&'a Stock>) {
-        let missing = || SetupError::new(Step::Fork, "the server has no template at the moment");
-        self.stock = Some(stock.ok_or_else(missing));
+        (self.forks, self.stock) = (true, stock);
     }
 
     /// Whether the interpreter was forked from a template.
@@ -209,17 +216,20 @@ impl<'a> Context<'a> {
     }
 
     fn start(&mut self) -> Result<Live<'a>> {
-        let Some(stock) = self.stock.take() else {
+        if !self.forks {
             return self.start_from(None);
-        };
-        match stock.and_then(|stock| self.start_from(Some(stock))) {
-            Err(error) => {
-                let mut live = self.start_from(None)?;
-                live.warn(format!("the cell was started without a template: {error}"));
-                Ok(live)
-            }
-            forked => forked,
         }
+        self.start_forked().or_else(|error| {
+            let mut live = self.start_from(None)?;
+            live.warn(format!("the cell was started without a template: {error}"));
+            Ok(live)
+        })
+    }
+
+    fn start_forked(&mut self) -> Result<Live<'a>> {
+        let missing = || SetupError::new(Step::Fork, "the server has no template at the moment");
+        let stock = self.stock.ok_or_else(missing)?;
+        self.start_from(Some(stock))
     }
 
     fn start_from(&mut self, stock: Option<&'a Stock>) -> Result<Live<'a>> {
@@ -233,7 +243,8 @@ impl<'a> Context<'a> {
             Some(resolved) => resolved,
             None => run::resolve(&spec)?,
         };
-        resolved.plan.program.fixed_layout = self.fixed_layout;
+        let is_fixed = self.fixed_layout && stock.is_none();
+        resolved.plan.program.fixed_layout = is_fixed;
         let staged = match &self.workspace {
             Some(workspace) => Staged::carry(&resolved.plan, workspace)?,
             None => Staged::read(&resolved.plan)?,
@@ -241,14 +252,17 @@ impl<'a> Context<'a> {
         self.id.clone_from(&resolved.plan.id);
         // Without a blank cell, or with one of another plan, all of it is made now.
         // An init that waits does not get to know of another layout.
-        let is_usual = staged.is_empty() && !self.fixed_layout;
+        let is_usual = staged.is_empty() && !is_fixed;
         let fits = |ahead: &Ahead<'_>| is_usual && ahead.serves(&resolved.plan);
         let from = match (stock, self.ahead.take().filter(fits)) {
             (Some(stock), _) => From::Template(stock.template_for(&resolved.plan)?),
             (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
             (None, None) => From::Nothing(CellStart::Cold),
         };
-        let live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
+        let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
+        if is_fixed {
+            live.warn(FIXED.to_owned());
+        }
         self.owner = live.facts.owner();
         Ok(live)
     }

@@ -71,7 +71,7 @@ fn checkpoint(front: &mut Front, to: &Path) -> Tested<Value> {
 }
 
 fn restore(front: &mut Front, from: &Path) -> Tested {
-    front.order(json!({"restore": {"id": 2, "from": from}}))?;
+    front.order(json!({"restore": {"id": 2, "from": from, "layout": "fixed"}}))?;
     front.report("restored").map(drop)
 }
 

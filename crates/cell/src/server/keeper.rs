@@ -55,6 +55,10 @@ pub struct Templates<'s> {
 struct Now {
     /// The one that gets new copies.
     current: Option<Generation>,
+    /// Those before it, as long as contexts have their layout.
+    old: Vec<Generation>,
+    /// How many there have been.
+    count: u64,
     /// A keeper that makes its template.
     next: Option<OwnedFd>,
     not_before: Option<Instant>,
@@ -63,14 +67,16 @@ struct Now {
 /// A template that is there.
 #[derive(Debug)]
 struct Generation {
+    number: u64,
     keeper: Spawner,
     copies: usize,
     until: Instant,
 }
 
 impl Generation {
-    fn of(socket: OwnedFd) -> Self {
+    fn of(socket: OwnedFd, number: u64) -> Self {
         Self {
+            number,
             keeper: Spawner::at(socket),
             copies: 0,
             until: Instant::now() + LIFE,
@@ -87,7 +93,8 @@ impl<'s> Templates<'s> {
         let socket = spawner.keeper()?;
         hear(&socket, MsgFlags::empty())?;
         let now = Now {
-            current: Some(Generation::of(socket)),
+            current: Some(Generation::of(socket, 1)),
+            count: 1,
             ..Now::default()
         };
         Ok(Self {
@@ -96,23 +103,48 @@ impl<'s> Templates<'s> {
         })
     }
 
-    /// Has a supervisor forked; the front end's end of its socket. While there is no
-    /// template, its interpreter is started as usual.
+    /// Has a supervisor forked; the front end's end of its socket, and the number of its
+    /// template. While there is no template, its interpreter is started as usual.
     ///
     /// # Errors
     /// The spawner is gone, or the kernel refuses.
-    pub fn supervisor(&self) -> Result<OwnedFd> {
+    pub fn supervisor(&self) -> Result<(OwnedFd, Option<u64>)> {
         let mut now = self.now.borrow_mut();
         now.renew(self.spawner);
         if let Some(generation) = &mut now.current {
             if let Ok((socket, _)) = generation.keeper.supervisor() {
                 generation.copies += 1;
-                return Ok(socket);
+                return Ok((socket, Some(generation.number)));
             }
             now.current = None;
             now.renew(self.spawner);
         }
-        self.spawner.supervisor().map(|(socket, _)| socket)
+        let (socket, _) = self.spawner.supervisor()?;
+        Ok((socket, None))
+    }
+
+    /// Has a supervisor forked that can fork the template with this number.
+    ///
+    /// # Errors
+    /// The template has ended.
+    pub fn supervisor_of(&self, number: u64) -> Result<OwnedFd> {
+        let mut now = self.now.borrow_mut();
+        let Now { current, old, .. } = &mut *now;
+        let found = (current.iter_mut().chain(old)).find(|one| one.number == number);
+        let ended = || {
+            SetupError::new(Step::Fork, "the template of the context has ended")
+                .hint("replay the executions in a new context")
+        };
+        let generation = found.ok_or_else(ended)?;
+        let (socket, _) = generation.keeper.supervisor().map_err(|_| ended())?;
+        generation.copies += 1;
+        Ok(socket)
+    }
+
+    /// Lets templates go that have been replaced and whose layout no context has.
+    pub fn keep(&self, is_used: impl Fn(u64) -> bool) {
+        let mut now = self.now.borrow_mut();
+        now.old.retain(|generation| is_used(generation.number));
     }
 }
 
@@ -121,7 +153,11 @@ impl Now {
     fn renew(&mut self, spawner: &Spawner) {
         if let Some(socket) = self.next.take() {
             match hear(&socket, MsgFlags::MSG_DONTWAIT) {
-                Ok(true) => self.current = Some(Generation::of(socket)),
+                Ok(true) => {
+                    self.count += 1;
+                    let next = Generation::of(socket, self.count);
+                    self.old.extend(self.current.replace(next));
+                }
                 Ok(false) => self.next = Some(socket),
                 // Records say that the server has no template.
                 Err(_) => self.not_before = Some(Instant::now() + BACK_OFF),

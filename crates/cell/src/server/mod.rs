@@ -23,7 +23,7 @@ mod tests;
 mod watch_tests;
 
 pub use keeper::Templates;
-pub use orders::{Execute, FileOrder, Open, Order, Report, State};
+pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State};
 pub use spawner::Spawner;
 
 use std::path::PathBuf;

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use crate::context::State;
+pub use crate::context::{Layout, State};
 use record::bytes::RawText;
 use record::error::SetupError;
 
@@ -79,6 +79,9 @@ pub enum Order {
         id: u64,
         /// The directory.
         from: PathBuf,
+        /// That of the interpreter whose state it is.
+        #[serde(default)]
+        layout: Layout,
     },
     /// Compares the workspace with that of a checkpoint.
     Compare {
@@ -120,8 +123,8 @@ pub struct Open {
     pub lasting: bool,
     /// Whether to start the interpreter now, so that it waits for its first execution.
     pub ready: bool,
-    /// Whether the interpreter that is started now is to be forked from the server's
-    /// template. Where that fails it is started as usual, and its first record says why.
+    /// Whether the context's interpreters are to be forked from the server's template.
+    /// Where that fails they are started as usual, and their first record says why.
     #[serde(default)]
     pub forked: bool,
     /// Whether to make only a blank cell, which waits for any program of the request's
@@ -134,9 +137,8 @@ pub struct Open {
     /// never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
-    /// Whether the interpreter's memory is laid out without randomisation, so that its
-    /// state fits every context of this request. Without it, a checkpoint fits only the
-    /// interpreter that it was taken of.
+    /// Whether the memory of an interpreter that is not forked from a template is laid out
+    /// without randomisation, so that its state fits every context of this request.
     #[serde(default)]
     pub fixed_layout: bool,
 }
@@ -283,6 +285,9 @@ pub enum Report {
         id: u64,
         /// Bytes of memory and files in it.
         bytes: u64,
+        /// Which other interpreters can go on from it.
+        #[serde(default)]
+        layout: Layout,
         /// What it has not of the workspace, and why: things that are neither files,
         /// directories nor links.
         left_out: BTreeMap<String, String>,

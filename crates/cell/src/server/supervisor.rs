@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::mailbox::{Closed, Mailbox, Task};
-use super::{Base, Execute, FileOrder, Open, Order, Report};
+use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
 use crate::context::{Answer, Checkpoint, Context, Execution};
 use crate::run::{Ahead, Events, Stock};
 use crate::spec::Spec;
@@ -133,7 +133,7 @@ impl<'s> Supervisor<'s> {
             Order::Describe => self.describe(),
             Order::File { id, what } => self.file(id, what),
             Order::Checkpoint { id, to } => self.checkpoint(id, &to),
-            Order::Restore { id, from } => self.restore(id, &from),
+            Order::Restore { id, from, layout } => self.restore(id, &from, layout),
             Order::Compare { id, with } => self.compare(id, &with),
             // They take effect when they arrive.
             Order::Interrupt { .. } | Order::Cancel { .. } | Order::End => Ok(()),
@@ -275,18 +275,23 @@ impl<'s> Supervisor<'s> {
 
     fn checkpoint(&mut self, id: u64, to: &Path) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
-        let Checkpoint { bytes, left_out } = opened.context.checkpoint(to)?;
+        let Checkpoint {
+            bytes,
+            layout,
+            left_out,
+        } = opened.context.checkpoint(to)?;
         self.mailbox.report(&Report::Checkpointed {
             id,
             bytes,
+            layout,
             left_out,
         });
         Ok(())
     }
 
-    fn restore(&mut self, id: u64, from: &Path) -> Result<()> {
+    fn restore(&mut self, id: u64, from: &Path, layout: Layout) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
-        opened.context.restore(from)?;
+        opened.context.restore(from, layout)?;
         self.mailbox.report(&Report::Restored { id });
         Ok(())
     }

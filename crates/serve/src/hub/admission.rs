@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use cell::server::{Execute, Open};
+use cell::server::{Execute, Layout, Open};
 
-use super::Hub;
 use super::branches::Carry;
 use super::client::Caller;
 use super::contexts::Creation;
 use super::requests::Request;
 use super::session::{Kind, Session, Work};
+use super::{Hub, LinkId};
 use crate::protocol::{Code, Failure, Run, Start};
 
 /// A call that waits for a cell.
@@ -208,6 +208,32 @@ impl Hub {
         Failure::new(Code::Busy, message).retry_after(wait)
     }
 
+    /// A cell for a context that begins with a checkpoint, or is to be forked: its
+    /// interpreter is laid out like others.
+    fn cell_to_fork(
+        &mut self,
+        request: &Request,
+        kind: &Kind,
+        memory: u64,
+        creation: &Creation,
+    ) -> (LinkId, Start) {
+        let (forked, template) = match &creation.from {
+            Some(origin) => (origin.layout == Layout::Template, origin.template),
+            None => (self.forks(request), None),
+        };
+        if forked && let Some(link) = self.take_forked(request, template) {
+            return (link, Start::Forked);
+        }
+        let open = Open {
+            forked,
+            fixed_layout: creation.branches,
+            ..opening(true, request)
+        };
+        let mut session = Session::new(kind.clone(), memory, open);
+        session.template = template;
+        (self.begin(session), Start::Cold)
+    }
+
     /// Serves a call by a cell of the pool, or by a new one.
     fn start(&mut self, pending: Pending) {
         let Pending {
@@ -222,7 +248,6 @@ impl Hub {
         {
             creation.name = self.new_name();
         }
-        let fixed_layout = matches!(&what, What::Context(own) if own.branching.is_some());
         let kind = match &what {
             What::Run { .. } => Kind::Run,
             What::Context(creation) if self.contexts.contains_key(&creation.name) => {
@@ -230,17 +255,18 @@ impl Hub {
             }
             What::Context(creation) => Kind::Context(creation.name.clone()),
         };
-        let has_code = kind != Kind::Run || request.parsed.code.is_some();
-        let warm = match fixed_layout {
-            true => None,
-            false => self.take_warm(&request, has_code),
-        };
-        let (link, start) = match warm {
-            Some(pooled) => pooled,
-            None => (
-                self.begin(cold(kind.clone(), memory, &request, fixed_layout)),
-                Start::Cold,
-            ),
+        let (link, start) = match &what {
+            What::Context(own) if own.branches || own.from.is_some() => {
+                self.cell_to_fork(&request, &kind, memory, own)
+            }
+            _ => {
+                let has_code = kind != Kind::Run || request.parsed.code.is_some();
+                self.take_warm(&request, has_code).unwrap_or_else(|| {
+                    let open = opening(kind != Kind::Run, &request);
+                    let session = Session::new(kind.clone(), memory, open);
+                    (self.begin(session), Start::Cold)
+                })
+            }
         };
         self.place(&caller, link);
         if let What::Context(creation) = &what {
@@ -272,14 +298,6 @@ impl Hub {
         session.push(Some(caller), work);
         self.pump(link);
     }
-}
-
-fn cold(kind: Kind, memory: u64, request: &Request, fixed_layout: bool) -> Session {
-    let open = Open {
-        fixed_layout,
-        ..opening(kind != Kind::Run, request)
-    };
-    Session::new(kind, memory, open)
 }
 
 fn opening(lasts: bool, request: &Request) -> Open {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cell::server::Order;
+use cell::server::{Layout, Order};
 use serde_json::value::RawValue;
 
 use super::client::Caller;
@@ -28,12 +28,29 @@ const MOST_BRANCHES: usize = 32;
 pub(super) enum Carry {
     /// Makes a checkpoint, for so many branches or to be kept.
     Checkpoint { branches: Option<usize> },
-    /// Begins with the checkpoint in this directory.
-    Begin(PathBuf),
+    /// Begins with a checkpoint.
+    Begin(Origin),
     /// Goes back to a checkpoint of its own, or to the last one.
     Rewind(Option<u64>),
     /// Compares with a checkpoint of its own.
     Compare(u64),
+}
+
+/// What a context begins with: a checkpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) directory: PathBuf,
+    pub(super) layout: Layout,
+    /// The template that the interpreter was forked from.
+    pub(super) template: Option<u64>,
+}
+
+/// A checkpoint that is complete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Complete {
+    /// Bytes of memory and files.
+    pub(super) bytes: u64,
+    layout: Layout,
 }
 
 /// A fork whose branches have not all begun.
@@ -42,17 +59,50 @@ pub(super) struct Fork {
     caller: Caller,
     /// Bytes of its checkpoint.
     bytes: u64,
+    /// The template that its branches are forked from.
+    template: Option<u64>,
     branches: Vec<Option<Branch>>,
 }
 
+/// What a fork is made of.
+#[derive(Clone, Copy, Debug)]
+struct Forking {
+    /// Of the checkpoint.
+    number: u64,
+    complete: Complete,
+    count: usize,
+    template: Option<u64>,
+}
+
+impl Complete {
+    pub(super) fn new(bytes: u64, layout: Layout) -> Self {
+        Self { bytes, layout }
+    }
+}
+
 impl Hub {
+    /// Whether contexts have the layout of this template, and others may begin with it.
+    pub fn uses_template(&self, number: u64) -> bool {
+        let mut sessions = self.sessions.values().map(|session| session.template);
+        let mut forks = self.forks.values().map(|fork| fork.template);
+        sessions.any(|template| template == Some(number))
+            || forks.any(|template| template == Some(number))
+    }
+
+    /// A supervisor was made that can fork the template with this number.
+    pub fn can_fork(&mut self, link: LinkId, template: u64) {
+        if let Some(session) = self.sessions.get_mut(&link) {
+            session.template = Some(template);
+        }
+    }
+
     /// `context.fork`
     pub(super) fn fork(&mut self, caller: &Caller, params: &ContextFork) -> Result<(), Failure> {
         let context = self.find(caller, &params.context)?;
-        if context.branching.is_none() {
-            let message = format!("context {} cannot be forked", params.context);
-            let hint = "create contexts that shall be forked with \"branches\": true";
-            return Err(Failure::new(Code::Failed, message).hint(hint));
+        let (branches, link) = (context.branches, context.link);
+        let session = self.sessions.get(&link);
+        if !branches && !session.is_some_and(|session| session.forked) {
+            return Err(unlike(&params.context));
         }
         let count = params.n;
         if !(1..=MOST_BRANCHES).contains(&count) {
@@ -121,24 +171,25 @@ impl Hub {
                     Doing::Checkpoint { id, branches },
                 )
             }
-            Carry::Begin(from) => {
+            Carry::Begin(origin) => {
                 let checkpoint = None;
+                let (from, layout) = (origin.directory, origin.layout);
                 (
-                    Order::Restore { id, from },
+                    Order::Restore { id, from, layout },
                     Doing::Restore { id, checkpoint },
                 )
             }
             Carry::Rewind(wanted) => {
-                let number = self.own(link, wanted)?;
+                let (number, layout) = self.own(link, wanted)?;
                 let from = self.directory(number)?;
                 let checkpoint = Some(number);
                 (
-                    Order::Restore { id, from },
+                    Order::Restore { id, from, layout },
                     Doing::Restore { id, checkpoint },
                 )
             }
             Carry::Compare(wanted) => {
-                let number = self.own(link, Some(wanted))?;
+                let (number, _) = self.own(link, Some(wanted))?;
                 let with = self.directory(number)?;
                 (
                     Order::Compare { id, with },
@@ -162,14 +213,13 @@ impl Hub {
     }
 
     /// A complete checkpoint of a context: this one, or the last.
-    fn own(&self, link: LinkId, wanted: Option<u64>) -> Result<u64, Failure> {
+    fn own(&self, link: LinkId, wanted: Option<u64>) -> Result<(u64, Layout), Failure> {
         let session = self.sessions.get(&link);
         let all = session.into_iter().flat_map(|session| &session.checkpoints);
-        let complete = all.filter(|(_, bytes)| bytes.is_some());
-        let mut numbers = complete.map(|(number, _)| *number);
+        let mut complete = all.filter_map(|(number, held)| Some((*number, (*held)?.layout)));
         let found = match wanted {
-            Some(wanted) => numbers.find(|number| *number == wanted),
-            None => numbers.next_back(),
+            Some(wanted) => complete.find(|(number, _)| *number == wanted),
+            None => complete.next_back(),
         };
         found.ok_or_else(|| {
             let message = match wanted {
@@ -184,7 +234,7 @@ impl Hub {
     fn held(&self) -> (usize, u64) {
         let sessions = self.sessions.values();
         let kept = sessions.flat_map(|session| session.checkpoints.values());
-        let kept = kept.map(|bytes| bytes.unwrap_or(0));
+        let kept = kept.map(|held| held.map_or(0, |held| held.bytes));
         let all = kept.chain(self.forks.values().map(|fork| fork.bytes));
         all.fold((0, 0), |(count, sum), bytes| {
             (count + 1, sum.saturating_add(bytes))
@@ -210,9 +260,10 @@ impl Hub {
         &mut self,
         link: LinkId,
         number: u64,
-        bytes: u64,
+        complete: Complete,
         left_out: BTreeMap<String, String>,
     ) {
+        let Complete { bytes, layout } = complete;
         let (_, held) = self.held();
         let most = self.settings.checkpoint_bytes;
         let Some(session) = self.sessions.get_mut(&link) else {
@@ -236,7 +287,7 @@ impl Hub {
         }
         match branches {
             None => {
-                session.checkpoints.insert(number, Some(bytes));
+                session.checkpoints.insert(number, Some(complete));
                 let checkpointed = Checkpointed {
                     context,
                     checkpoint: number,
@@ -245,12 +296,23 @@ impl Hub {
                 };
                 self.answer_current(link, |hub, caller| hub.answer(caller, &checkpointed));
             }
+            // Its interpreter was started anew, without the template.
+            Some(_) if layout == Layout::Own => {
+                self.not_checkpointed(link, number, unlike(&context));
+            }
             Some(count) => {
                 // It is the fork's from now on, and outlives the context.
                 session.checkpoints.remove(&number);
                 let memory = session.memory;
                 let caller = session.current.as_ref().and_then(|own| own.caller.clone());
-                self.begin_branches(caller, &context, number, bytes, count, memory);
+                let template = session.template.filter(|_| layout == Layout::Template);
+                let fork = Forking {
+                    number,
+                    complete,
+                    count,
+                    template,
+                };
+                self.begin_branches(caller, &context, fork, memory);
                 self.done(link);
             }
         }
@@ -260,23 +322,28 @@ impl Hub {
         &mut self,
         caller: Option<Caller>,
         context: &str,
-        number: u64,
-        bytes: u64,
-        count: usize,
+        forking: Forking,
         memory: u64,
     ) {
+        let Forking {
+            number,
+            complete,
+            count,
+            template,
+        } = forking;
         let is_there = |caller: &Caller| self.clients.contains_key(&caller.client);
         let Some(caller) = caller.filter(is_there) else {
             return self.remove_checkpoint(number);
         };
         let branches = self
             .refuse_while_draining()
-            .and_then(|()| self.branches_of(&caller, context, number, count));
+            .and_then(|()| self.branches_of(&caller, context, forking));
         match branches {
             Ok(branches) => {
                 let fork = Fork {
                     caller,
-                    bytes,
+                    bytes: complete.bytes,
+                    template,
                     branches: vec![None; count],
                 };
                 self.forks.insert(number, fork);
@@ -294,9 +361,9 @@ impl Hub {
         &self,
         caller: &Caller,
         context: &str,
-        number: u64,
-        count: usize,
+        forking: Forking,
     ) -> Result<Vec<(Caller, Request, Creation)>, Failure> {
+        let number = forking.number;
         let gone = || Failure::new(Code::Lost, "the context is gone");
         let context = self.contexts.get(context).ok_or_else(gone)?;
         let raw = context.branching.as_ref().ok_or_else(gone)?;
@@ -310,12 +377,17 @@ impl Hub {
                 label: context.label.clone(),
                 idle: context.idle_limit,
                 keep: context.keep,
+                branches: context.branches,
                 branching: Some(raw.clone()),
-                from: Some(self.directory(number)?),
+                from: Some(Origin {
+                    directory: self.directory(number)?,
+                    layout: forking.complete.layout,
+                    template: forking.template,
+                }),
             };
             Ok((caller, Request::read(raw.clone())?, creation))
         };
-        (0..count).map(branch).collect()
+        (0..forking.count).map(branch).collect()
     }
 
     /// A branch has begun, or did not come about. The first of several outcomes counts.
@@ -423,6 +495,16 @@ impl Hub {
             self.actions.push_back(Action::Remove(directory));
         }
     }
+}
+
+/// A context whose state fits no other.
+fn unlike(context: &str) -> Failure {
+    let message = format!(
+        "context {context} cannot be forked: its interpreter's memory is laid out at random, and no template has this layout"
+    );
+    Failure::new(Code::Failed, message).hint(
+        "create contexts that shall be forked with \"branches\": true, or from a pool of --warm python:N with --preload",
+    )
 }
 
 fn full(message: &str) -> Failure {

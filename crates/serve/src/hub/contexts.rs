@@ -1,13 +1,13 @@
 //! Contexts: cells whose interpreter stays.
 
 use std::hash::BuildHasher as _;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cell::server::{Execute, Order};
 use cell::spec::quantity::Bound;
 use serde_json::value::RawValue;
 
+use super::branches::Origin;
 use super::client::{Caller, json_of};
 use super::requests::{Request, millis};
 use super::session::{Doing, Kind, Work};
@@ -37,7 +37,9 @@ pub(super) struct Context {
     pub(super) keep: bool,
     pub(super) label: Option<String>,
     pub(super) idle_limit: Duration,
-    /// What contexts that branch from it are opened with, if it was created for that.
+    /// Whether it was created to be forked.
+    pub(super) branches: bool,
+    /// What contexts that branch from it are opened with, where its language can.
     pub(super) branching: Option<Box<RawValue>>,
     created: Instant,
     /// When it last had something to do.
@@ -51,9 +53,10 @@ pub(super) struct Creation {
     pub(super) label: Option<String>,
     pub(super) idle: Duration,
     pub(super) keep: bool,
+    pub(super) branches: bool,
     pub(super) branching: Option<Box<RawValue>>,
-    /// The checkpoint that it begins with; its name is then chosen when it begins.
-    pub(super) from: Option<PathBuf>,
+    /// What it begins with; its name is then chosen when it begins.
+    pub(super) from: Option<Origin>,
 }
 
 impl Hub {
@@ -76,9 +79,9 @@ impl Hub {
             let message = "request: `language` is missing, and a context needs one";
             return Err(Failure::new(Code::BadParams, message));
         }
-        let branching = match params.branches {
-            true => Some(request.branching()?),
-            false => None,
+        let branching = match request.branching() {
+            Err(failure) if params.branches => return Err(failure),
+            branching => branching.ok(),
         };
         check_label(params.label.as_deref())?;
         let most = self.settings.idle;
@@ -99,6 +102,7 @@ impl Hub {
             label: params.label,
             idle,
             keep: params.keep,
+            branches: params.branches,
             branching,
             from: None,
         };
@@ -138,6 +142,7 @@ impl Hub {
             owner,
             uid,
             keep: creation.keep,
+            branches: creation.branches,
             branching: creation.branching.clone(),
             label: creation.label.clone(),
             idle_limit: creation.idle,

@@ -44,8 +44,9 @@ pub enum Action {
     HangUp(ClientId),
     /// Have a supervisor made.
     Spawn(LinkId),
-    /// Have a supervisor made that can fork the server's template.
-    SpawnForking(LinkId),
+    /// Have a supervisor made that can fork a template: that with this number, or the
+    /// newest.
+    SpawnForking(LinkId, Option<u64>),
     /// Write a line to a supervisor.
     Order(LinkId, String),
     /// Tell a supervisor that no order follows. Its cell ends, then its connection.

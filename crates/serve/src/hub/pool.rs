@@ -74,6 +74,36 @@ impl Hub {
         Some((link, Start::Blank))
     }
 
+    /// A waiting interpreter that was forked from a template: from that with this number,
+    /// if one is given.
+    pub(super) fn take_forked(
+        &mut self,
+        request: &Request,
+        template: Option<u64>,
+    ) -> Option<LinkId> {
+        let key = request.key()?;
+        let is_like = |session: &Session| {
+            session.opened.is_some()
+                && session.forked
+                && (template.is_none() || session.template == template)
+        };
+        let mut pools = 0..self.pools.len();
+        pools.find_map(|index| {
+            let pool = self.pools.get(index).filter(|pool| pool.key == key)?;
+            let found = pool.warm.forked.then(|| self.waiting_in(index))?;
+            let link = found.into_iter().find(|(_, session)| is_like(session))?.0;
+            self.pools.get_mut(index)?.hits += 1;
+            Some(link)
+        })
+    }
+
+    /// Whether the server has templates, from which cells of this request can be forked.
+    pub(super) fn forks(&self, request: &Request) -> bool {
+        let key = request.key();
+        let is_like = |pool: &Pool| pool.warm.forked && Some(&pool.key) == key.as_ref();
+        self.pools.iter().any(is_like)
+    }
+
     fn take_from(&mut self, index: usize) -> Option<LinkId> {
         let found = self
             .waiting_in(index)

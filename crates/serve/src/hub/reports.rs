@@ -4,11 +4,12 @@ use cell::server::{Report, State};
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::branches::Complete;
 use super::client::{Caller, json_of};
 use super::contexts::RESTARTED;
 use super::session::{Current, Doing, Kind};
 use super::{Hub, LinkId};
-use crate::protocol::{Code, Executed, Failure, Notice, Ran, Restarted, Watching};
+use crate::protocol::{Code, Executed, Failure, Notice, Ran, Restarted, Start, Watching};
 
 impl Hub {
     /// A supervisor's report. One that does not fit what was ordered is dropped.
@@ -26,6 +27,9 @@ impl Hub {
             } if doing == Some(Doing::Open) => {
                 session.opened = Some((language, rootfs));
                 session.forked = forked;
+                if forked && session.start == Start::Cold {
+                    session.start = Start::Forked;
+                }
                 if let Kind::Warm(index) = session.kind {
                     self.warm_opened(index);
                 }
@@ -49,8 +53,9 @@ impl Hub {
             Report::Checkpointed {
                 id,
                 bytes,
+                layout,
                 left_out,
-            } => self.checkpointed(link, id, bytes, left_out),
+            } => self.checkpointed(link, id, Complete::new(bytes, layout), left_out),
             Report::Restored { id } => self.restored(link, id),
             Report::Compared { id, files } => self.compared(link, id, files),
             Report::WatchEnded { id, why } => {

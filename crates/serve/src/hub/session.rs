@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cell::server::{Execute, FileOrder, Open, Order};
 
-use super::branches::Carry;
+use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
 use super::{Action, ClientId, Hub, LinkId};
 use crate::protocol::{CallId, Code, Deleted, Failure, Start, State};
@@ -38,8 +38,10 @@ pub(super) struct Session {
     pub(super) executions: u64,
     /// The number of the last order about files.
     pub(super) files: u64,
-    /// Its checkpoints, with their bytes once they are complete.
-    pub(super) checkpoints: BTreeMap<u64, Option<u64>>,
+    /// The template that its supervisor can fork.
+    pub(super) template: Option<u64>,
+    /// Its checkpoints; `None` until they are complete.
+    pub(super) checkpoints: BTreeMap<u64, Option<Complete>>,
     /// Who gets the changes that a watch sees.
     pub(super) watches: BTreeMap<u64, (ClientId, CallId)>,
     /// When the supervisor has taken too long.
@@ -142,6 +144,7 @@ impl Session {
             current: None,
             executions: 0,
             files: 0,
+            template: None,
             checkpoints: BTreeMap::new(),
             watches: BTreeMap::new(),
             deadline: None,
@@ -209,7 +212,7 @@ impl Hub {
         self.next_link += 1;
         let link = self.next_link;
         self.actions.push_back(match session.forks() {
-            true => Action::SpawnForking(link),
+            true => Action::SpawnForking(link, session.template),
             false => Action::Spawn(link),
         });
         self.sessions.insert(link, session);

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use cell::server::Templates;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -34,8 +35,8 @@ pub struct Doors<'a> {
     pub allowed: Vec<u32>,
     /// Has a supervisor made; returns a socket to it that does not block.
     pub supervisor: &'a dyn Fn() -> Result<OwnedFd>,
-    /// The same for one that can fork the server's template.
-    pub forking: &'a dyn Fn() -> Result<OwnedFd>,
+    /// What interpreters are forked from, if the server has that.
+    pub templates: Option<Templates<'a>>,
     /// Where checkpoints are.
     pub store: Option<Store>,
     /// Where counters are written now and then.
@@ -232,6 +233,24 @@ impl Server<'_> {
         }
     }
 
+    /// The same for a supervisor that can fork this template, or the newest.
+    fn link_forking(&mut self, id: LinkId, template: Option<u64>, now: Instant) {
+        let made = match (&self.doors.templates, template) {
+            (None, _) => (self.doors.supervisor)().map(|socket| (socket, None)),
+            (Some(templates), None) => templates.supervisor(),
+            (Some(templates), Some(number)) => templates
+                .supervisor_of(number)
+                .map(|socket| (socket, Some(number))),
+        };
+        if let Ok((_, Some(template))) = made {
+            self.hub.can_fork(id, template);
+        }
+        self.link(id, made.map(|(socket, _)| socket), now);
+        if let Some(templates) = &self.doors.templates {
+            templates.keep(|number| self.hub.uses_template(number));
+        }
+    }
+
     /// Does what the hub decided.
     fn act(&mut self, now: Instant) {
         while let Some(action) = self.hub.next_action() {
@@ -247,7 +266,7 @@ impl Server<'_> {
                     }
                 }
                 Action::Spawn(link) => self.link(link, (self.doors.supervisor)(), now),
-                Action::SpawnForking(link) => self.link(link, (self.doors.forking)(), now),
+                Action::SpawnForking(link, template) => self.link_forking(link, template, now),
                 Action::Order(link, order) => {
                     if let Some(link) = self.links.get_mut(&link) {
                         link.outbox.push_line(&order, now);

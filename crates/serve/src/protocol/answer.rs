@@ -159,8 +159,8 @@ pub enum Start {
     Cold,
     /// Its interpreter waited in the pool.
     Ready,
-    /// Its interpreter was forked from a template that has loaded modules, and waited in
-    /// the pool.
+    /// Its interpreter was forked from a template that has loaded modules; as a rule it
+    /// waited in the pool.
     Forked,
     /// It waited in the pool, without a program.
     Blank,

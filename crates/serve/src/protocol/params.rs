@@ -54,8 +54,8 @@ pub struct ContextCreate {
     /// long. Clients of the same user reach it by its id.
     #[serde(default)]
     pub keep: bool,
-    /// Whether `context.fork` can make others of it. Its interpreter's memory is then laid
-    /// out without randomisation. Only for `python`.
+    /// Whether `context.fork` can make others of it. Where no template can be forked for
+    /// it, its interpreter's memory is laid out without randomisation. Only for `python`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub branches: bool,
 }
@@ -97,7 +97,7 @@ pub struct ContextName {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextFork {
-    /// The context, which was created with `branches`.
+    /// The context: one whose `start` was `forked`, or that was created with `branches`.
     pub context: String,
     /// How many contexts go on from its state, 1 to 32.
     pub n: usize,

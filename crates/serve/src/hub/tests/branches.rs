@@ -1,4 +1,5 @@
 use super::*;
+use crate::Warm;
 
 fn forkable(world: &mut World, client: ClientId, id: u64, name: &str) {
     let request = json!({"language": "python", "files": [{"path": "f", "text": "x"}]});
@@ -174,4 +175,56 @@ fn a_client_that_goes_leaves_no_branch_and_no_checkpoint() {
     assert_eq!((world.alive.len(), world.stored.len()), (3, 2));
     world.leave(1);
     assert!(world.alive.is_empty() && world.stored.is_empty());
+}
+
+#[test]
+fn contexts_of_a_template_are_forked_from_the_same_one() {
+    let mut world = World::new(Settings {
+        warm: vec![Warm {
+            language: Some("python".to_owned()),
+            count: 1,
+            forked: true,
+        }],
+        ..Settings::default()
+    });
+    world.connect(1);
+    world.create(1, 0, "a");
+    let created = &world.answer(1, 0).unwrap()["result"];
+    assert_eq!(created["start"], "forked", "{created}");
+    // From here on, cells that wait are those of another template.
+    world.template = 2;
+    let waiting: Vec<_> = world.alive.iter().copied().skip(1).collect();
+    waiting.into_iter().for_each(|link| world.kill(link));
+    world.pass(Duration::from_secs(60));
+    assert!(world.hub.uses_template(1) && world.hub.uses_template(2));
+    for (id, n) in [(1, 2), (2, 1)] {
+        world.call(1, id, "context.fork", json!({"context": "a", "n": n}));
+    }
+    // That of the pool is not one of them, and serves another context.
+    world.create(1, 3, "b");
+    world.call(1, 4, "context.fork", json!({"context": "b", "n": 1}));
+    let of = |world: &World, name: &str| world.templates[&world.hub.contexts[name].link];
+    let mut names = vec!["a".to_owned()];
+    for id in [1, 2] {
+        let forked = branches(&world, 1, id);
+        names.extend(
+            forked
+                .iter()
+                .map(|branch| branch["context"].as_str().unwrap().to_owned()),
+        );
+    }
+    assert_eq!(names.len(), 4);
+    assert!(names.iter().all(|name| of(&world, name) == 1));
+    let other = branches(&world, 1, 4)[0]["context"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!((of(&world, "b"), of(&world, &other)), (2, 2));
+    // A template is needed as long as a context has its layout.
+    for (id, name) in (10..).zip(&names) {
+        assert!(world.hub.uses_template(1));
+        world.call(1, id, "context.delete", json!({"context": name}));
+    }
+    assert!(!world.hub.uses_template(1));
+    assert!(world.stored.is_empty());
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cell::server::{Order, Report, State};
+use cell::server::{Layout, Order, Report, State};
 use record::error::{SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -30,6 +30,11 @@ pub(super) struct World {
     pub(super) ordered: Vec<(LinkId, &'static str)>,
     /// Checkpoints that have not been removed.
     pub(super) stored: BTreeSet<PathBuf>,
+    /// The number of the newest template, and of that which each supervisor can fork.
+    pub(super) template: u64,
+    pub(super) templates: BTreeMap<LinkId, u64>,
+    /// How the memory of each interpreter is laid out.
+    pub(super) layouts: BTreeMap<LinkId, Layout>,
     /// Orders, by name, that supervisors cannot carry out.
     pub(super) refused: BTreeSet<&'static str>,
     pub(super) is_over: bool,
@@ -53,6 +58,9 @@ impl World {
             running: BTreeMap::new(),
             ordered: Vec::new(),
             stored: BTreeSet::new(),
+            template: 1,
+            templates: BTreeMap::new(),
+            layouts: BTreeMap::new(),
             refused: BTreeSet::new(),
             is_over: false,
             ends: true,
@@ -165,8 +173,12 @@ impl World {
                     self.said.entry(client).or_default().push(line);
                 }
                 Action::HangUp(client) => drop(self.hung_up.insert(client)),
-                Action::Spawn(link) | Action::SpawnForking(link) => {
-                    assert!(self.alive.insert(link))
+                Action::Spawn(link) => assert!(self.alive.insert(link)),
+                Action::SpawnForking(link, template) => {
+                    assert!(self.alive.insert(link));
+                    let template = template.unwrap_or(self.template);
+                    self.templates.insert(link, template);
+                    self.hub.can_fork(link, template);
                 }
                 Action::Order(link, order) if self.alive.contains(&link) => {
                     self.obey(link, serde_json::from_str(&order).unwrap());
@@ -184,6 +196,12 @@ impl World {
     fn obey(&mut self, link: LinkId, order: Order) {
         let (name, report) = match order {
             Order::Open(open) => {
+                let layout = match (open.forked, open.fixed_layout) {
+                    (true, _) => Layout::Template,
+                    (false, true) => Layout::Fixed,
+                    (false, false) => Layout::Own,
+                };
+                self.layouts.insert(link, layout);
                 let report = Report::Opened {
                     id: link.to_string(),
                     language: Some("python".to_owned()),
@@ -229,11 +247,13 @@ impl World {
                 let report = Report::Checkpointed {
                     id,
                     bytes: 100,
+                    layout: self.layouts[&link],
                     left_out,
                 };
                 ("checkpoint", Some(report))
             }
-            Order::Restore { id, from } => {
+            Order::Restore { id, from, layout } => {
+                assert_eq!(layout, self.layouts[&link]);
                 assert!(self.stored.contains(&from), "{from:?}");
                 ("restore", Some(Report::Restored { id }))
             }
