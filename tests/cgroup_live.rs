@@ -28,11 +28,15 @@ use nix::unistd::Pid;
 /// The controllers that cells use.
 const ALL: [&str; 3] = ["cpu", "memory", "pids"];
 
-const TESTS: [(&str, Test); 18] = [
+const TESTS: [(&str, Test); 19] = [
     // First, before any test has enabled controllers and moved processes.
     ("several_begin_at_once", several_begin_at_once),
     ("the_expected_way_is_found", the_expected_way_is_found),
     ("limits_read_back", limits_read_back),
+    (
+        "what_is_not_as_it_was_set_is_seen",
+        what_is_not_as_it_was_set_is_seen,
+    ),
     ("memory_limit_kills_the_cell", memory_limit_kills_the_cell),
     ("process_limit_holds", process_limit_holds),
     ("cpu_limit_throttles", cpu_limit_throttles),
@@ -202,6 +206,45 @@ fn limits_read_back() -> Result<(), Stop> {
         !swap.exists() || fs::read_to_string(&swap)? == "0\n",
         "swap is allowed"
     );
+    Ok(cell.remove()?)
+}
+
+/// Before a waiting cell gets a program, its supervisor looks at its cgroup.
+fn what_is_not_as_it_was_set_is_seen() -> Result<(), Stop> {
+    let cell = limited("changed", |limits| {
+        limits.memory = Some(Bytes::mib(64));
+        limits.processes = Some(20);
+        limits.cpus = Some(0.5);
+    })?;
+    let init = joined(&cell, &["sleep"])?;
+    let pid = Pid::from_raw(i32::try_from(init.process.id())?);
+    let complaint = |pid| {
+        let seen = cell.verify(pid).err();
+        seen.map_or_else(String::new, |error| error.to_string())
+    };
+    ensure!(complaint(pid).is_empty(), "{}", complaint(pid));
+    let outside = complaint(Pid::this());
+    ensure!(outside.contains("cgroup.procs"), "{outside:?}");
+    for file in [
+        "memory.max",
+        "memory.oom.group",
+        "pids.max",
+        "cgroup.max.descendants",
+    ] {
+        let path = cell.path().join(file);
+        let whole = fs::read_to_string(&path)?;
+        let weaker = if file == "memory.oom.group" {
+            "0"
+        } else {
+            "max"
+        };
+        fs::write(&path, weaker)?;
+        let seen = complaint(pid);
+        ensure!(seen.contains(file), "{file}: {seen:?}");
+        fs::write(&path, whole.trim())?;
+    }
+    ensure!(complaint(pid).is_empty(), "{}", complaint(pid));
+    drop(init);
     Ok(cell.remove()?)
 }
 

@@ -12,6 +12,8 @@
 
 #[cfg(test)]
 mod carry_tests;
+#[cfg(test)]
+mod hostile_tests;
 mod keeper;
 mod mailbox;
 mod orders;

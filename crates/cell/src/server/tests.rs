@@ -122,7 +122,7 @@ pub(super) fn text<'v>(answer: &'v Value, field: &str) -> &'v str {
 }
 
 /// Waits until `condition` holds.
-fn until(what: &str, mut condition: impl FnMut() -> bool) -> Tested {
+pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) -> Tested {
     let end = Instant::now() + PATIENCE;
     while !condition() {
         if Instant::now() > end {
@@ -133,7 +133,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) -> Tested {
     Ok(())
 }
 
-fn exists(pid: Pid) -> bool {
+pub(super) fn exists(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // A zombie waits for the spawner alone.
     stat.rsplit_once(')')
@@ -429,7 +429,7 @@ fn a_front_end_that_is_gone_leaves_nothing() {
 }
 
 /// All processes that descend from `pid`.
-fn below(pid: Pid) -> Vec<Pid> {
+pub(super) fn below(pid: Pid) -> Vec<Pid> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = list.unwrap_or_default();
     let pids = children

@@ -37,7 +37,7 @@ struct Init(Pid);
 impl Init {
     fn verify(&self, plan: &Plan) -> Result<()> {
         self.has_namespaces(plan)?;
-        self.has_status(plan)?;
+        Self::has_status(plan, &self.read("status")?)?;
         if plan.has(Namespace::User) {
             self.has_map("uid_map", plan.ids.inner_uid, plan.ids.outer_uid)?;
             self.has_map("gid_map", plan.ids.inner_gid, plan.ids.outer_gid)?;
@@ -64,8 +64,8 @@ impl Init {
         Ok(())
     }
 
-    fn has_status(&self, plan: &Plan) -> Result<()> {
-        let text = self.read("status")?;
+    /// Whether this is proc_pid_status(5) of an init by this plan.
+    fn has_status(plan: &Plan, text: &str) -> Result<()> {
         let status: BTreeMap<&str, &str> = (text.lines())
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name, value.trim()))
@@ -155,4 +155,59 @@ fn differs(what: &str, found: &str) -> SetupError {
         format!("a waiting cell is not as planned: {what} is {found:?}"),
     )
     .hint("this is a fault of cellblock's: please report it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::HostFacts;
+    use crate::run::resolve_on;
+    use crate::spec::{self, Ask, Mode, Partial, Stdio};
+
+    #[test]
+    fn each_line_of_the_status_counts() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let ask = Ask {
+            mode: Mode::Exec,
+            cwd: std::path::Path::new("/"),
+            stdio: Stdio::Capture,
+        };
+        let partial = Partial {
+            argv: Some(vec!["/bin/true".into()]),
+            ..Partial::default()
+        };
+        let spec = spec::load(&ask, None, None, partial)?;
+        let plan = resolve_on(&spec, HostFacts::gather()?)?.plan;
+        let id = |id: u32| format!("{id}\t{id}\t{id}\t{id}");
+        let mut lines = vec![
+            ("Uid", id(plan.ids.outer_uid), "0\t0\t0\t7"),
+            ("Gid", id(plan.ids.outer_gid), "7\t7\t7\t7"),
+            ("NoNewPrivs", "1".to_owned(), "0"),
+            ("Threads", "1".to_owned(), "2"),
+            ("TracerPid", "0".to_owned(), "99"),
+            ("NSpid", "1234\t1".to_owned(), "1234"),
+        ];
+        // Each of them with CAP_SYS_ADMIN.
+        lines.extend(CAPABILITIES.map(|set| (set, format!("{:016x}", 0), "0000000000200000")));
+        let text = |changed: Option<&str>| {
+            let lines = lines.iter().map(|(name, whole, weaker)| {
+                let is_changed = changed == Some(*name);
+                let value = if is_changed { weaker } else { whole.as_str() };
+                format!("{name}:\t{value}\n")
+            });
+            format!("Groups:\t \n{}", lines.collect::<String>())
+        };
+        Init::has_status(&plan, &text(None))?;
+        for (name, ..) in &lines {
+            let complaint = Init::has_status(&plan, &text(Some(name))).err();
+            let complaint = complaint.map_or_else(String::new, |error| error.to_string());
+            assert!(complaint.contains(name), "{name}: {complaint}");
+            // Nor is it enough that the kernel does not show it.
+            let without: String = (text(None).lines())
+                .filter(|line| !line.starts_with(name))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            assert!(Init::has_status(&plan, &without).is_err(), "{name}");
+        }
+        Ok(())
+    }
 }

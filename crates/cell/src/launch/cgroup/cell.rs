@@ -174,7 +174,8 @@ impl CellCgroup {
     /// already: the limit is a rate, which a moment without it changes little.
     ///
     /// # Errors
-    /// When `cpu.max` cannot be written, as it could when the cell was made.
+    /// When `cpu.max` cannot be written, as it could when the cell was made, or reads back
+    /// as something else.
     pub fn throttle(&self) -> Result<()> {
         match self.held.cpus {
             Some(cpus) => limits::set_cpus(&self.dir, Some(cpus)),
@@ -193,30 +194,31 @@ impl CellCgroup {
         &self.unenforced
     }
 
-    /// Looks whether `init` is in it, and whether its limits still are what was set.
+    /// Looks whether `init` is in it, and whether its limits still are what was set. That
+    /// on CPUs begins later, and is read back then ([`Self::throttle`]).
     ///
     /// # Errors
     /// The first thing that is not so.
-    pub(crate) fn verify(&self, init: Pid) -> Result<()> {
-        let wrong = |file: &str, what: String| {
-            SetupError::new(Step::Cgroup, what).on(self.dir.path().join(file).display())
-        };
+    pub fn verify(&self, init: Pid) -> Result<()> {
         const PROCESSES: &str = "cgroup.procs";
         let pid = init.to_string();
         if !self.dir.read(PROCESSES)?.lines().any(|line| line == pid) {
-            return Err(wrong(
-                PROCESSES,
-                format!("the cell's init, {pid}, is not there"),
-            ));
+            let message = format!("the cell's init, {pid}, is not there");
+            let path = self.dir.path().join(PROCESSES);
+            return Err(SetupError::new(Step::Cgroup, message).on(path.display()));
         }
+        let memory = self.held.memory.map(|bytes| bytes.0);
         let limits = [
-            ("memory.max", self.held.memory.map(|bytes| bytes.0)),
+            ("memory.max", memory),
+            ("memory.oom.group", memory.map(|_| 1)),
             ("pids.max", self.held.processes.map(|count| count + INIT)),
+            ("cgroup.max.descendants", Some(0)),
         ];
         for (file, wanted) in limits {
-            let found = self.dir.number(file);
-            if wanted.is_some() && found != wanted {
-                return Err(wrong(file, format!("{found:?} instead of {wanted:?}")));
+            let wanted = wanted.map(|number| number.to_string());
+            let found = self.dir.read(file).unwrap_or_default();
+            if let Some(wanted) = wanted.filter(|wanted| wanted != found.trim()) {
+                return Err(limits::differs(&self.dir, file, found.trim(), &wanted));
             }
         }
         Ok(())

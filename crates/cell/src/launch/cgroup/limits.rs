@@ -159,11 +159,25 @@ impl Limited<'_> {
 
 /// Sets `cpu.max` for `cpus`, or for no limit.
 pub(super) fn set_cpus(cell: &Dir, cpus: Option<f64>) -> Result<()> {
-    let value = match cpus.and_then(quota) {
-        Some((quota, period)) => format!("{quota} {period}"),
-        None => "max".to_owned(),
+    const CPU_MAX: &str = "cpu.max";
+    let (value, shown) = match cpus.and_then(quota) {
+        Some((quota, period)) => (format!("{quota} {period}"), None),
+        // The period stays what it was.
+        None => ("max".to_owned(), Some("max ")),
     };
-    cell.write("cpu.max", &value)
+    cell.write(CPU_MAX, &value)?;
+    let found = cell.read(CPU_MAX)?;
+    let is_set = shown.map_or(found.trim() == value, |shown| found.starts_with(shown));
+    match is_set {
+        true => Ok(()),
+        false => Err(differs(cell, CPU_MAX, found.trim(), &value)),
+    }
+}
+
+/// A limit that is not what it was set to.
+pub(super) fn differs(cell: &Dir, file: &str, found: &str, wanted: &str) -> SetupError {
+    let message = format!("is {found:?}, although {wanted:?} was written");
+    SetupError::new(Step::Cgroup, message).on(cell.path().join(file).display())
 }
 
 /// Quota and period, in µs, that come closest to `cpus`.

@@ -167,12 +167,30 @@ fn told_apart(weaken: fn(&mut Plan), what: &str) -> Done {
     let whole = plan("exit 1")?;
     let mut weaker = whole.clone();
     weaken(&mut weaker);
-    let mut blank = Blank::start(launch(&weaker), Cancel::default())?;
+    is_refused(launch(&weaker), &whole, what)
+}
+
+/// A cell that is started like this is not one of `whole`.
+fn is_refused(start: Launch<'_>, whole: &Plan, what: &str) -> Done {
+    let mut blank = Blank::start(start, Cancel::default())?;
     assert!(blank.settle()?, "{what}");
-    let complaint = crate::supervise::verify(blank.running(), &whole).err();
+    let complaint = crate::supervise::verify(blank.running(), whole).err();
     let complaint = complaint.map_or_else(String::new, |error| error.to_string());
     assert!(complaint.contains(what), "{what}: {complaint:?}");
     Ok(())
+}
+
+#[test]
+fn a_cell_with_a_capability_is_told_from_a_whole_one() {
+    alone(|| {
+        let whole = plan("exit 1")?;
+        // A template's has one in its user namespace.
+        let start = Launch {
+            role: crate::launch::Role::Template,
+            ..launch(&whole)
+        };
+        is_refused(start, &whole, "CapInh")
+    });
 }
 
 #[test]
