@@ -21,8 +21,8 @@ pub(crate) struct Footprint {
     empty_cgroups: usize,
     mounts: usize,
     files: usize,
-    /// Where processes are in the tree, and how many.
-    by_depth: BTreeMap<usize, usize>,
+    /// How many processes are how deep in the tree, and their descriptors.
+    by_depth: BTreeMap<usize, (usize, usize)>,
 }
 
 impl Footprint {
@@ -37,9 +37,12 @@ impl Footprint {
         let mut todo = vec![(server.pid(), 0)];
         while let Some((pid, depth)) = todo.pop() {
             found.processes += 1;
-            *found.by_depth.entry(depth).or_default() += 1;
             let open = fs::read_dir(format!("/proc/{pid}/fd"));
-            found.descriptors += open.map_or(0, Iterator::count);
+            let open = open.map_or(0, Iterator::count);
+            found.descriptors += open;
+            let (processes, descriptors) = found.by_depth.entry(depth).or_default();
+            *processes += 1;
+            *descriptors += open;
             found.memory += memory(pid);
             let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
             let children = children.unwrap_or_default();
