@@ -11,15 +11,29 @@
 #![forbid(unsafe_code)]
 // Nothing that a cell or a peer can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// Until the loop is in.
-#![allow(dead_code)]
-
+mod address;
+mod broker;
 mod config;
+mod confine;
+mod connection;
+mod dns;
+mod guard;
+mod log;
+mod relay;
 pub mod report;
+mod request;
+mod resolve;
 pub mod rules;
+mod socket;
 pub mod synthetic;
 
+use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
+
+use self::broker::Broker;
+use self::log::Log;
+use self::report::Report;
 
 pub use config::{Config, Identity, Limits, NameChecks, SecretHeader, Sockets, Upstream};
 
@@ -38,6 +52,29 @@ pub fn serve(
     reports: OwnedFd,
     identity: Option<Identity>,
 ) -> ! {
-    drop((sockets, control, reports, identity));
-    sys::process::exit_now(1)
+    let status = match try_serve(sockets, control, reports, identity) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    };
+    sys::process::exit_now(status)
+}
+
+fn try_serve(
+    sockets: Sockets,
+    control: OwnedFd,
+    reports: OwnedFd,
+    identity: Option<Identity>,
+) -> io::Result<()> {
+    confine::drop_privileges(identity)?;
+    let control = File::from(control);
+    let Some(mut config) = Config::receive(&control)? else {
+        // The cell ended before it was used.
+        return Ok(());
+    };
+    let ready = confine::confine(&config)?;
+    config.limits.connections = confine::most_connections(config.limits.connections);
+    let mut broker = Broker::new(config, sockets, control.into(), Log::new(reports)?)?;
+    broker.log().report(&Report::Ready(ready));
+    broker.run();
+    Ok(())
 }

@@ -238,6 +238,25 @@ reasons! {
     Resources = "the broker lacks descriptors or memory",
 }
 
+impl Reason {
+    /// What a connection is that ends for this reason.
+    pub const fn verdict(self) -> Verdict {
+        match self {
+            Self::ClientGone
+            | Self::NoAddress
+            | Self::NoResolver
+            | Self::ConnectionRefused
+            | Self::Unreachable
+            | Self::DialTimeout
+            | Self::Reset
+            | Self::Idle
+            | Self::CellEnded
+            | Self::Resources => Verdict::Failed,
+            _ => Verdict::Refused,
+        }
+    }
+}
+
 impl Report {
     /// It as one line, without its end.
     pub fn line(&self) -> String {

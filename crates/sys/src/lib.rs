@@ -20,6 +20,7 @@ pub mod nested;
 pub mod net;
 pub mod other;
 pub mod process;
+pub mod random;
 pub mod seccomp;
 pub mod shared;
 pub mod survivor;

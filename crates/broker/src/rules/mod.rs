@@ -304,6 +304,12 @@ impl Rules {
         self.check(&Host::Address(address), port).is_ok()
     }
 
+    /// Whether a rule denies this address and port, to whichever name it belongs.
+    pub fn denies_address(&self, address: IpAddr, port: u16) -> bool {
+        let host = Host::Address(address);
+        self.deny.iter().any(|rule| rule.denies(&host, port))
+    }
+
     /// The ports on which a cell's connections must be accepted.
     pub fn ports(&self) -> BTreeSet<u16> {
         self.allow.iter().flat_map(Rule::allowed_ports).collect()

@@ -1,0 +1,477 @@
+//! The loop: one thread, which waits for all sockets at once (epoll(7)).
+
+mod accept;
+mod dial;
+mod names;
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use self::accept::Rate;
+use self::names::DnsClient;
+use crate::config::{Config, Sockets};
+use crate::connection::{Connection, Phase, Readiness};
+use crate::log::Log;
+use crate::relay::{Budget, Turn, relay};
+use crate::report::{Closed, Reason, Report, Verdict, Via};
+use crate::resolve::Resolver;
+use crate::rules::Network;
+use crate::synthetic::Names;
+
+/// How much is passed on at once, in bytes.
+const BUFFER: usize = 256 << 10;
+
+/// The most events of a turn.
+const EVENTS: usize = 256;
+
+/// How often deadlines are looked at, while something has one.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How long a client has to read why it was refused.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Control,
+    Reports,
+    Listener(usize),
+    Dns(usize),
+    DnsClient(usize),
+    Client(usize),
+    Upstream(usize),
+    Lookup(usize),
+}
+
+impl Source {
+    fn token(self) -> u64 {
+        let (kind, index) = match self {
+            Self::Control => (0, 0),
+            Self::Reports => (1, 0),
+            Self::Listener(index) => (2, index),
+            Self::Dns(index) => (3, index),
+            Self::DnsClient(index) => (4, index),
+            Self::Client(index) => (5, index),
+            Self::Upstream(index) => (6, index),
+            Self::Lookup(index) => (7, index),
+        };
+        (index as u64) << 8 | kind
+    }
+
+    fn of(token: u64) -> Option<Self> {
+        let index = (token >> 8) as usize;
+        Some(match token & 0xff {
+            0 => Self::Control,
+            1 => Self::Reports,
+            2 => Self::Listener(index),
+            3 => Self::Dns(index),
+            4 => Self::DnsClient(index),
+            5 => Self::Client(index),
+            6 => Self::Upstream(index),
+            7 => Self::Lookup(index),
+            _ => return None,
+        })
+    }
+}
+
+/// A listening socket of the cell.
+struct Listener {
+    socket: TcpListener,
+    /// How connections to it are asked for; `Dns` for DNS by TCP.
+    via: Via,
+}
+
+/// One cell's broker.
+pub(crate) struct Broker {
+    config: Config,
+    permit: Vec<Network>,
+    epoll: Epoll,
+    control: std::fs::File,
+    listeners: Vec<Listener>,
+    dns: Vec<UdpSocket>,
+    dns_clients: Vec<Option<DnsClient>>,
+    connections: Vec<Option<Box<Connection>>>,
+    /// Places for new connections.
+    free: Vec<usize>,
+    /// Places that become free after the events of this turn, some of which may be about
+    /// what was there.
+    freed: Vec<usize>,
+    /// Connections that have more to do at once.
+    busy: VecDeque<usize>,
+    live: u32,
+    last_id: u64,
+    rate: Option<Rate>,
+    names: Names,
+    resolver: Resolver,
+    log: Log,
+    buffer: Vec<u8>,
+    ticked: Instant,
+}
+
+impl Broker {
+    pub(crate) fn new(
+        config: Config,
+        sockets: Sockets,
+        control: OwnedFd,
+        log: Log,
+    ) -> std::io::Result<Self> {
+        let direct = sockets
+            .tcp
+            .into_iter()
+            .map(|(_, socket)| (socket, Via::Direct));
+        let dns = sockets.dns_tcp.into_iter().map(|socket| (socket, Via::Dns));
+        let proxy = sockets
+            .proxy
+            .into_iter()
+            .map(|socket| (socket, Via::Connect));
+        let socks = sockets
+            .socks
+            .into_iter()
+            .map(|socket| (socket, Via::Socks5));
+        let mut listeners = Vec::new();
+        for (socket, via) in direct.chain(dns).chain(proxy).chain(socks) {
+            let socket = TcpListener::from(socket);
+            socket.set_nonblocking(true)?;
+            listeners.push(Listener { socket, via });
+        }
+        let dns: Vec<UdpSocket> = sockets.dns_udp.into_iter().map(UdpSocket::from).collect();
+        let broker = Self {
+            permit: (config.upstream.permit.iter())
+                .filter_map(|text| Network::parse(text).ok())
+                .collect(),
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            control: control.into(),
+            listeners,
+            dns,
+            dns_clients: Vec::new(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            freed: Vec::new(),
+            busy: VecDeque::new(),
+            live: 0,
+            last_id: 0,
+            rate: config.limits.connections_per_second.map(Rate::new),
+            names: Names::default(),
+            resolver: Resolver::new(&config.upstream),
+            log,
+            buffer: vec![0; BUFFER],
+            ticked: Instant::now(),
+            config,
+        };
+        broker.watch(&broker.control, Source::Control, EpollFlags::EPOLLIN)?;
+        for (index, listener) in broker.listeners.iter().enumerate() {
+            broker.watch(
+                &listener.socket,
+                Source::Listener(index),
+                EpollFlags::EPOLLIN,
+            )?;
+        }
+        for (index, socket) in broker.dns.iter().enumerate() {
+            socket.set_nonblocking(true)?;
+            broker.watch(socket, Source::Dns(index), EpollFlags::EPOLLIN)?;
+        }
+        let changes = EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        broker.watch(broker.log.out(), Source::Reports, changes)?;
+        Ok(broker)
+    }
+
+    /// The log, for what is reported before the loop begins.
+    pub(crate) fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    fn watch(&self, fd: impl AsFd, source: Source, flags: EpollFlags) -> Result<(), Errno> {
+        self.epoll.add(fd, EpollEvent::new(flags, source.token()))
+    }
+
+    /// Watches a socket of a connection, for changes in both directions.
+    fn watch_stream(&self, fd: impl AsFd, source: Source) -> Result<(), Reason> {
+        let flags = EpollFlags::EPOLLIN
+            | EpollFlags::EPOLLOUT
+            | EpollFlags::EPOLLRDHUP
+            | EpollFlags::EPOLLET;
+        self.watch(fd, source, flags).map_err(|_| Reason::Resources)
+    }
+
+    /// Serves the cell until the control socket ends.
+    pub(crate) fn run(mut self) {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        loop {
+            self.log.flush();
+            let count = match self.epoll.wait(&mut events, self.patience()) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(_) => break,
+            };
+            for event in &events[..count] {
+                let Some(source) = Source::of(event.data()) else {
+                    continue;
+                };
+                if source == Source::Control {
+                    if self.control_ended() {
+                        return self.end();
+                    }
+                    continue;
+                }
+                self.event(source, event.events());
+            }
+            for _ in 0..self.busy.len() {
+                if let Some(index) = self.busy.pop_front() {
+                    self.step(index);
+                }
+            }
+            if self.ticked.elapsed() >= TICK {
+                self.ticked = Instant::now();
+                self.tick();
+            }
+            self.free.append(&mut self.freed);
+        }
+        self.end();
+    }
+
+    fn patience(&self) -> EpollTimeout {
+        if !self.busy.is_empty() {
+            return EpollTimeout::ZERO;
+        }
+        let waits = self.live > 0 || self.dns_clients.iter().any(Option::is_some);
+        match waits || self.log.is_waiting() {
+            true => EpollTimeout::try_from(TICK).unwrap_or(EpollTimeout::ZERO),
+            false => EpollTimeout::NONE,
+        }
+    }
+
+    /// Whether the supervisor has ended, or has closed its side.
+    fn control_ended(&mut self) -> bool {
+        let mut rest = [0; 64];
+        match self.control.read(&mut rest) {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(
+                error.kind(),
+                std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock
+            ),
+        }
+    }
+
+    fn event(&mut self, source: Source, flags: EpollFlags) {
+        let gone = flags.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP);
+        let ended = gone || flags.contains(EpollFlags::EPOLLRDHUP);
+        let note = |ready: &mut Readiness| {
+            ready.readable |= ended || flags.contains(EpollFlags::EPOLLIN);
+            ready.writable |= gone || flags.contains(EpollFlags::EPOLLOUT);
+            ready.ended |= ended;
+        };
+        match source {
+            Source::Control | Source::Reports => {}
+            Source::Listener(index) => self.accept(index),
+            Source::Dns(index) => self.answer_datagrams(index),
+            Source::DnsClient(index) => self.answer_stream(index),
+            Source::Lookup(index) => self.step_lookup(index, false),
+            Source::Client(index) => {
+                if let Some(Some(connection)) = self.connections.get_mut(index) {
+                    note(&mut connection.client_ready);
+                    self.step(index);
+                }
+            }
+            Source::Upstream(index) => {
+                if let Some(Some(connection)) = self.connections.get_mut(index) {
+                    note(&mut connection.upstream_ready);
+                    self.step(index);
+                }
+            }
+        }
+    }
+
+    /// Does what a connection can do now.
+    fn step(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        let result = self.advance(index, &mut connection);
+        self.put_back(index, connection, result);
+    }
+
+    /// Keeps a connection, or ends it.
+    fn put_back(
+        &mut self,
+        index: usize,
+        mut connection: Box<Connection>,
+        result: Result<Turn, Reason>,
+    ) {
+        match result {
+            Ok(Turn::Waits) => {}
+            Ok(Turn::Ready) => self.busy.push_back(index),
+            Ok(Turn::Over) => {
+                if !matches!(connection.phase, Phase::Linger) {
+                    self.closed(&connection, None);
+                }
+                return self.release(index);
+            }
+            Err(reason) => {
+                self.closed(&connection, Some(reason));
+                if !connection.explain(reason) {
+                    connection.reset();
+                    return self.release(index);
+                }
+                connection.upstream = None;
+                connection.phase = Phase::Linger;
+                connection.deadline = Instant::now() + LINGER;
+            }
+        }
+        if let Some(place) = self.connections.get_mut(index) {
+            *place = Some(connection);
+        }
+    }
+
+    /// Gives a place back whose connection has been dropped.
+    fn release(&mut self, index: usize) {
+        self.live -= 1;
+        self.freed.push(index);
+    }
+
+    fn advance(&mut self, index: usize, connection: &mut Connection) -> Result<Turn, Reason> {
+        loop {
+            match connection.phase {
+                Phase::Request => {
+                    if !self.read_request(index, connection)? {
+                        return Ok(Turn::Waits);
+                    }
+                }
+                Phase::Inspect => {
+                    if !self.inspect(connection)? {
+                        return Ok(Turn::Waits);
+                    }
+                    self.begin_to_dial(index, connection)?;
+                }
+                Phase::Resolve(_) => return Ok(Turn::Waits),
+                Phase::Dial => {
+                    if !self.dialled(index, connection)? {
+                        return Ok(Turn::Waits);
+                    }
+                }
+                Phase::Relay => return self.relay(connection),
+                Phase::Linger => {
+                    let ended = connection.drain(&mut self.buffer);
+                    return Ok(if ended { Turn::Over } else { Turn::Waits });
+                }
+            }
+        }
+    }
+
+    fn relay(&mut self, connection: &mut Connection) -> Result<Turn, Reason> {
+        let totals = &mut self.log.totals;
+        let limits = &self.config.limits;
+        let left =
+            |most: Option<u64>, used| most.map_or(u64::MAX, |most| most.saturating_sub(used));
+        let budget = Budget {
+            sent: left(limits.sent_bytes, totals.sent),
+            received: left(limits.received_bytes, totals.received),
+        };
+        let before = (connection.sent, connection.received);
+        let result = relay(connection, &mut self.buffer, &budget);
+        let (sent, received) = (connection.sent - before.0, connection.received - before.1);
+        totals.sent += sent;
+        totals.received += received;
+        if result == Err(Reason::ByteLimit) {
+            let sent = left(limits.sent_bytes, totals.sent) == 0;
+            self.log
+                .limit(if sent { "sent_bytes" } else { "received_bytes" });
+        }
+        if sent + received > 0 {
+            let idle = Duration::from_millis(limits.idle_ms.into());
+            connection.deadline = Instant::now() + idle;
+        }
+        result
+    }
+
+    /// Reports the end of a connection.
+    fn closed(&mut self, connection: &Connection, reason: Option<Reason>) {
+        let verdict = match reason {
+            None => Verdict::Allowed,
+            Some(Reason::CellEnded) if connection.established => Verdict::Allowed,
+            Some(reason) => reason.verdict(),
+        };
+        let totals = &mut self.log.totals;
+        match verdict {
+            Verdict::Allowed => totals.allowed += 1,
+            Verdict::Refused => totals.refused += 1,
+            Verdict::Failed => totals.failed += 1,
+        }
+        let host = connection.host_shown();
+        if let (Verdict::Refused, Some(reason)) = (verdict, reason) {
+            self.log
+                .refused(&host, Some(connection.port), connection.via, reason);
+        }
+        let duration = connection.begun.elapsed().as_millis();
+        self.log.report(&Report::Closed(Closed {
+            id: connection.id,
+            host,
+            port: connection.port,
+            via: connection.via,
+            dialled: connection.dialled,
+            sent: connection.sent,
+            received: connection.received,
+            duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
+            verdict,
+            reason,
+        }));
+    }
+
+    /// Looks at all deadlines.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        for index in 0..self.connections.len() {
+            let Some(Some(connection)) = self.connections.get(index) else {
+                continue;
+            };
+            if connection.deadline <= now {
+                self.expire(index);
+                continue;
+            }
+            match &connection.phase {
+                Phase::Resolve(lookup) if lookup.deadline() <= now => self.step_lookup(index, true),
+                Phase::Dial if connection.next_address <= now => self.step_dial(index),
+                _ => {}
+            }
+        }
+        self.expire_dns_clients(now);
+    }
+
+    fn expire(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        let result = match connection.phase {
+            Phase::Request | Phase::Inspect => {
+                self.log.limit("first_bytes_ms");
+                Err(Reason::TooSlow)
+            }
+            Phase::Resolve(_) => Err(Reason::NoResolver),
+            Phase::Dial => Err(Reason::DialTimeout),
+            Phase::Relay => {
+                self.log.limit("idle_ms");
+                Err(Reason::Idle)
+            }
+            Phase::Linger => Ok(Turn::Over),
+        };
+        self.put_back(index, connection, result);
+    }
+
+    /// Ends all connections, and reports the rest.
+    fn end(mut self) {
+        for index in 0..self.connections.len() {
+            if let Some(connection) = self.connections.get_mut(index).and_then(Option::take)
+                && !matches!(connection.phase, Phase::Linger)
+            {
+                connection.reset();
+                self.closed(&connection, Some(Reason::CellEnded));
+            }
+        }
+        self.log.finish();
+    }
+}

@@ -1,0 +1,110 @@
+//! What holds the broker itself, should a cell or a peer take it over.
+
+mod calls;
+mod files;
+
+use std::io;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd::{Gid, Uid, getppid, setgroups, setresgid, setresuid};
+
+use crate::config::{Config, Identity};
+use crate::report::Ready;
+
+/// Memory that the broker may map beyond what it has, in bytes.
+const MORE_MEMORY: u64 = 64 << 20;
+
+/// Descriptors besides those of connections.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// The descriptors of a connection: both sockets, and one while an address is looked at.
+const PER_CONNECTION: u64 = 3;
+
+/// Ties this process to its parent and gives up its privileges. Nothing of a cell's has
+/// been read yet, nor has the configuration.
+pub(crate) fn drop_privileges(identity: Option<Identity>) -> io::Result<()> {
+    let parent = getppid();
+    if let Some(identity) = identity {
+        let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+        setgroups(&[])?;
+        setresgid(gid, gid, gid)?;
+        setresuid(uid, uid, uid)?;
+    }
+    // After the change of ids, which clears it.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() != parent {
+        return Err(Errno::ESRCH.into());
+    }
+    sys::process::empty_capability_sets()?;
+    prctl::set_dumpable(false)?;
+    prctl::set_no_new_privs()?;
+    Ok(())
+}
+
+/// Sets limits, and gives up all files and system calls that the broker does not need.
+/// What is in the configuration is needed for it.
+pub(crate) fn confine(config: &Config) -> io::Result<Ready> {
+    limit(config)?;
+    let landlock_abi = files::restrict(&readable_directories(config), &ports(config))?;
+    calls::filter()?;
+    Ok(Ready {
+        landlock_abi,
+        seccomp: true,
+    })
+}
+
+/// The most connections at once for which there are descriptors.
+pub(crate) fn most_connections(wanted: u32) -> u32 {
+    let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    let room = soft.saturating_sub(OTHER_DESCRIPTORS) / PER_CONNECTION;
+    wanted.min(u32::try_from(room).unwrap_or(u32::MAX))
+}
+
+fn limit(config: &Config) -> io::Result<()> {
+    let set = |resource, limit| setrlimit(resource, limit, limit);
+    set(Resource::RLIMIT_CORE, 0)?;
+    set(Resource::RLIMIT_FSIZE, 0)?;
+    set(Resource::RLIMIT_NPROC, 0)?;
+    let files = u64::from(config.limits.connections) * PER_CONNECTION + OTHER_DESCRIPTORS;
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    set(Resource::RLIMIT_NOFILE, files.min(hard))?;
+    // The broker is a copy of its parent, whose size does not matter.
+    let status = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = status
+        .split(' ')
+        .next()
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
+    let page =
+        4096_u64.max(nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(0) as u64);
+    let (_, hard) = getrlimit(Resource::RLIMIT_AS)?;
+    set(Resource::RLIMIT_AS, (pages * page + MORE_MEMORY).min(hard))?;
+    Ok(())
+}
+
+/// The directories of hosts(5) and resolv.conf(5). Rules are for inodes, and both files are
+/// replaced while the host runs: so their directories are named, and not they.
+fn readable_directories(config: &Config) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    for path in [&config.upstream.hosts, &config.upstream.resolv_conf] {
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        for path in [path, &real] {
+            directories.extend(path.parent().map(PathBuf::from));
+        }
+    }
+    directories.sort();
+    directories.dedup();
+    directories
+}
+
+/// The ports to which the broker connects: those of the rules, and of DNS.
+fn ports(config: &Config) -> Vec<u16> {
+    let mut ports: Vec<u16> = config.rules.ports().into_iter().collect();
+    ports.push(crate::synthetic::DNS_PORT);
+    ports.extend(config.upstream.resolver.map(|resolver| resolver.port()));
+    ports
+}

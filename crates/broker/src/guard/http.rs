@@ -1,0 +1,416 @@
+//! The hosts of HTTP/1 requests (RFC 9112): of every request of a connection, which means
+//! following their framing. What is ambiguous is refused, so that no server can read
+//! another request than the one that was checked.
+
+use httparse::{Header, Request, Status};
+
+use super::Admit;
+use crate::report::Reason;
+use crate::rules::{Host, Name};
+
+/// The longest head of a request, in bytes.
+pub(crate) const MAX_HEAD: usize = 32 << 10;
+const MAX_FIELDS: usize = 128;
+/// The longest line between two chunks, in bytes.
+const MAX_LINE: usize = 1024;
+
+/// A field to put into each request.
+#[derive(Clone)]
+pub(crate) struct Secret {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// The requests of one connection.
+#[derive(Clone)]
+pub(crate) struct Requests {
+    host: Host,
+    port: u16,
+    secrets: Vec<Secret>,
+    state: State,
+    seen: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    /// So many bytes of a body or a chunk, and what follows.
+    Body {
+        left: u64,
+        chunked: bool,
+    },
+    ChunkSize,
+    ChunkEnd,
+    Trailer,
+    /// The response decides how it goes on.
+    Upgrade,
+    /// Another protocol, to which the server agreed.
+    Tunnel,
+}
+
+/// What a head says.
+struct Head {
+    length: usize,
+    next: State,
+    /// Fields to leave out when it is passed on.
+    drop_upgrade: bool,
+}
+
+/// Whether the first bytes could be those of a request: a method, which is upper case.
+pub(crate) fn begins(bytes: &[u8]) -> bool {
+    let method = bytes
+        .iter()
+        .take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-');
+    match method.count() {
+        0 => false,
+        count => match bytes.get(count) {
+            Some(b' ') => bytes[count + 1..]
+                .first()
+                .is_none_or(|byte| matches!(byte, b'/' | b'h' | b'H' | b'*')),
+            Some(_) => false,
+            None => count <= 20,
+        },
+    }
+}
+
+/// Whether the first bytes are a whole request line of HTTP/1, or could become one.
+pub(crate) fn may_be_request(bytes: &[u8]) -> bool {
+    if !begins(bytes) {
+        return false;
+    }
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        None => bytes.len() < MAX_HEAD,
+        Some(end) => {
+            let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+            line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0")
+        }
+    }
+}
+
+impl Requests {
+    pub(crate) fn new(host: Host, port: u16, secrets: Vec<Secret>) -> Self {
+        Self {
+            host,
+            port,
+            secrets,
+            state: State::Head,
+            seen: 0,
+        }
+    }
+
+    /// How many of `bytes` go on, and in which form.
+    pub(crate) fn admit(&mut self, bytes: &[u8]) -> Result<Admit, Reason> {
+        let mut taken = 0;
+        loop {
+            let rest = &bytes[taken..];
+            if rest.is_empty() {
+                return Ok(Admit::as_is(taken));
+            }
+            match self.state {
+                State::Tunnel => return Ok(Admit::as_is(bytes.len())),
+                State::Upgrade => return Ok(Admit::as_is(taken)),
+                State::Head => {
+                    let Some(head) = self.head(rest)? else {
+                        return incomplete(taken, rest, MAX_HEAD);
+                    };
+                    let whole = &rest[..head.length];
+                    if head.drop_upgrade || !self.secrets.is_empty() {
+                        if taken > 0 {
+                            // It is rewritten when it comes first.
+                            return Ok(Admit::as_is(taken));
+                        }
+                        self.advance(&head);
+                        let instead = self.rewrite(whole, head.drop_upgrade)?;
+                        return Ok(Admit {
+                            take: head.length,
+                            instead: Some(instead),
+                        });
+                    }
+                    self.advance(&head);
+                    taken += head.length;
+                }
+                State::Body { left, chunked } => {
+                    let now = left.min(rest.len() as u64);
+                    taken += now as usize;
+                    self.state = match left - now {
+                        0 if chunked => State::ChunkEnd,
+                        0 => State::Head,
+                        left => State::Body { left, chunked },
+                    };
+                }
+                State::ChunkEnd => match rest {
+                    [b'\r', b'\n', ..] => {
+                        taken += 2;
+                        self.state = State::ChunkSize;
+                    }
+                    [b'\r'] => return Ok(Admit::as_is(taken)),
+                    _ => return Err(Reason::AmbiguousHttp),
+                },
+                State::ChunkSize | State::Trailer => {
+                    let Some(line) = line(rest)? else {
+                        return incomplete(taken, rest, MAX_LINE);
+                    };
+                    taken += line.len() + 2;
+                    self.state = match self.state {
+                        State::Trailer if line.is_empty() => State::Head,
+                        State::Trailer => State::Trailer,
+                        _ => match chunk_size(line)? {
+                            0 => State::Trailer,
+                            left => State::Body {
+                                left,
+                                chunked: true,
+                            },
+                        },
+                    };
+                }
+            }
+        }
+    }
+
+    /// Whether the next response decides how it goes on.
+    pub(crate) fn awaits_response(&self) -> bool {
+        self.state == State::Upgrade
+    }
+
+    /// Takes the first bytes of that response; `false` when more are needed.
+    pub(crate) fn response(&mut self, bytes: &[u8]) -> bool {
+        // HTTP/1.1 101
+        let Some(status) = bytes.get(9..12) else {
+            return false;
+        };
+        self.state = match status {
+            b"101" => State::Tunnel,
+            _ => State::Head,
+        };
+        true
+    }
+
+    fn advance(&mut self, head: &Head) {
+        self.state = head.next;
+        self.seen += 1;
+    }
+
+    /// Reads and checks a head; `None` when it is not complete.
+    fn head(&self, bytes: &[u8]) -> Result<Option<Head>, Reason> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut request = Request::new(&mut fields);
+        let length = match request.parse(bytes) {
+            Ok(Status::Complete(length)) => length,
+            Ok(Status::Partial) => return Ok(None),
+            Err(_) if self.seen == 0 && !begins(bytes) => return Err(Reason::NotHttp),
+            Err(_) => return Err(Reason::AmbiguousHttp),
+        };
+        // Some servers end a line at a lone CR or LF, others do not.
+        if has_lone_line_end(&bytes[..length]) {
+            return Err(Reason::AmbiguousHttp);
+        }
+        let http11 = request.version == Some(1);
+        self.check_host(&request)?;
+        let body = body(request.headers, http11)?;
+        let upgrade: Vec<&[u8]> = values(request.headers, "upgrade").collect();
+        let websocket = matches!(upgrade[..], [one] if one.eq_ignore_ascii_case(b"websocket"));
+        if websocket && body == State::Head && self.seen == 0 {
+            return Ok(Some(Head {
+                length,
+                next: State::Upgrade,
+                drop_upgrade: false,
+            }));
+        }
+        Ok(Some(Head {
+            length,
+            next: body,
+            drop_upgrade: !upgrade.is_empty(),
+        }))
+    }
+
+    fn check_host(&self, request: &Request<'_, '_>) -> Result<(), Reason> {
+        let mut hosts = values(request.headers, "host");
+        let host = hosts.next();
+        if hosts.next().is_some() {
+            return Err(Reason::NoHttpHost);
+        }
+        if request.method == Some("CONNECT") {
+            return Err(Reason::OtherHttpHost);
+        }
+        let target = request.path.unwrap_or_default();
+        let authority = match target.as_bytes().first() {
+            Some(b'/') => None,
+            _ if target == "*" => None,
+            _ => Some(authority(target).ok_or(Reason::OtherHttpHost)?),
+        };
+        if host.is_none() && authority.is_none() {
+            return Err(Reason::NoHttpHost);
+        }
+        let given = [host, authority.map(str::as_bytes)];
+        match given.iter().flatten().all(|given| self.is_ours(given)) {
+            true => Ok(()),
+            false => Err(Reason::OtherHttpHost),
+        }
+    }
+
+    /// Whether `HOST[:PORT]` is what was connected to.
+    fn is_ours(&self, given: &[u8]) -> bool {
+        let Some((host, port)) = host_and_port(given) else {
+            return false;
+        };
+        host == self.host && port.is_none_or(|port| port == self.port)
+    }
+
+    /// The head with the secrets in it, and without an upgrade that could not be followed.
+    fn rewrite(&self, head: &[u8], drop_upgrade: bool) -> Result<Vec<u8>, Reason> {
+        let mut lines = head
+            .split_inclusive(|byte| *byte == b'\n')
+            .skip_while(|line| *line == b"\r\n");
+        let mut out = lines.next().ok_or(Reason::AmbiguousHttp)?.to_vec();
+        let mut connection = Vec::new();
+        for line in lines.filter(|line| *line != b"\r\n") {
+            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+            let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+            if self.secrets.iter().any(|secret| is(&secret.name)) {
+                continue;
+            }
+            if drop_upgrade && is("connection") {
+                connection.push(line.get(name.len() + 1..).unwrap_or_default());
+            } else if !(drop_upgrade && (is("upgrade") || is("http2-settings"))) {
+                out.extend_from_slice(line);
+            }
+        }
+        let is_close = |value: &&[u8]| value.trim_ascii().eq_ignore_ascii_case(b"close");
+        if connection
+            .iter()
+            .any(|line| line.split(|byte| *byte == b',').any(|v| is_close(&v)))
+        {
+            out.extend_from_slice(b"Connection: close\r\n");
+        }
+        for secret in &self.secrets {
+            for part in [&secret.name, ": ", &secret.value, "\r\n"] {
+                out.extend_from_slice(part.as_bytes());
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+        Ok(out)
+    }
+}
+
+fn incomplete(taken: usize, rest: &[u8], most: usize) -> Result<Admit, Reason> {
+    match rest.len() {
+        length if length < most => Ok(Admit::as_is(taken)),
+        _ => Err(Reason::AmbiguousHttp),
+    }
+}
+
+fn values<'a>(fields: &'a [Header<'a>], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    let named = move |field: &&Header<'_>| field.name.eq_ignore_ascii_case(name);
+    fields
+        .iter()
+        .filter(named)
+        .map(|field| field.value.trim_ascii())
+}
+
+fn has_lone_line_end(head: &[u8]) -> bool {
+    let pairs = head.windows(2).filter(|pair| pair == b"\r\n").count();
+    head.iter().filter(|byte| **byte == b'\n').count() != pairs
+        || head.iter().filter(|byte| **byte == b'\r').count() != pairs
+}
+
+/// How a body ends, by Content-Length and Transfer-Encoding.
+fn body(fields: &[Header<'_>], http11: bool) -> Result<State, Reason> {
+    let lengths: Vec<&[u8]> = values(fields, "content-length").collect();
+    let codings: Vec<&[u8]> = values(fields, "transfer-encoding").collect();
+    match (&lengths[..], &codings[..]) {
+        ([], []) => Ok(State::Head),
+        ([], [coding]) if http11 && coding.eq_ignore_ascii_case(b"chunked") => Ok(State::ChunkSize),
+        ([length], []) if !length.is_empty() && length.iter().all(u8::is_ascii_digit) => {
+            let text = str::from_utf8(length).unwrap_or_default();
+            match text.parse().map_err(|_| Reason::AmbiguousHttp)? {
+                0 => Ok(State::Head),
+                left => Ok(State::Body {
+                    left,
+                    chunked: false,
+                }),
+            }
+        }
+        _ => Err(Reason::AmbiguousHttp),
+    }
+}
+
+/// A line without its end; `None` when it is not complete.
+fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Reason> {
+    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+        return Ok(None);
+    };
+    let line = bytes[..end]
+        .strip_suffix(b"\r")
+        .ok_or(Reason::AmbiguousHttp)?;
+    match line
+        .iter()
+        .any(|byte| byte.is_ascii_control() && *byte != b'\t')
+    {
+        true => Err(Reason::AmbiguousHttp),
+        false => Ok(Some(line)),
+    }
+}
+
+fn chunk_size(line: &[u8]) -> Result<u64, Reason> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    let digits = digits.trim_ascii_end();
+    if digits.is_empty() || digits.len() > 15 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return Err(Reason::AmbiguousHttp);
+    }
+    let text = str::from_utf8(digits).unwrap_or_default();
+    u64::from_str_radix(text, 16).map_err(|_| Reason::AmbiguousHttp)
+}
+
+/// The authority of an absolute target.
+pub(crate) fn authority(target: &str) -> Option<&str> {
+    let scheme = target.get(..7)?;
+    if !scheme.eq_ignore_ascii_case("http://") {
+        return None;
+    }
+    target[7..]
+        .split(['/', '?', '#'])
+        .next()
+        .filter(|authority| !authority.is_empty())
+}
+
+/// Reads `HOST[:PORT]` as protocols write it.
+pub(crate) fn host_and_port(given: &[u8]) -> Option<(Host, Option<u16>)> {
+    let text = str::from_utf8(given).ok()?;
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, rest) = rest.split_once(']')?;
+            let address: std::net::Ipv6Addr = address.parse().ok()?;
+            let port = match rest {
+                "" => None,
+                _ => Some(rest.strip_prefix(':')?),
+            };
+            (
+                Host::Address(std::net::IpAddr::V6(address).to_canonical()),
+                port,
+            )
+        }
+        None => {
+            let (host, port) = match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            };
+            let host = match host.parse::<std::net::Ipv4Addr>() {
+                Ok(address) => Host::Address(address.into()),
+                Err(_) => Host::Name(Name::from_ascii(host.as_bytes())?),
+            };
+            (host, port)
+        }
+    };
+    let port = match port {
+        None | Some("") => None,
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(digits.parse().ok()?)
+        }
+        Some(_) => return None,
+    };
+    Some((host, port))
+}
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+//! Passing bytes on.
+//!
+//! Bytes are looked at in the socket's queue (`MSG_PEEK`), sent, and then removed from the
+//! queue, as many as were sent. So a connection needs no memory of its own, and a peer that
+//! does not read stops the other one by TCP's own means.
+
+use std::io::{self, ErrorKind, Write as _};
+use std::net::{Shutdown, TcpStream};
+
+use crate::connection::{Connection, Flow, Readiness};
+use crate::guard::Guard;
+use crate::report::Reason;
+use crate::socket;
+
+/// The most bytes of one connection and direction in a turn: others wait as long as that
+/// takes.
+const TURN: usize = 2 << 20;
+
+/// How much may still pass, over all connections.
+pub(crate) struct Budget {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
+/// How a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It waits for an event.
+    Waits,
+    /// It has more to do at once.
+    Ready,
+    /// Both directions have ended.
+    Over,
+}
+
+/// Passes on what can be passed on in both directions.
+pub(crate) fn relay(
+    connection: &mut Connection,
+    buffer: &mut [u8],
+    budget: &Budget,
+) -> Result<Turn, Reason> {
+    let Some(upstream) = &connection.upstream else {
+        return Err(connection.failure);
+    };
+    let mut up = Pass {
+        from: (&connection.client, &mut connection.client_ready),
+        to: (upstream, &mut connection.upstream_ready),
+        flow: &mut connection.up,
+        budget: budget.sent,
+        count: &mut connection.sent,
+    };
+    let mut turn = up.run(buffer, Some(&mut connection.guard))?;
+    let mut down = Pass {
+        from: (upstream, &mut connection.upstream_ready),
+        to: (&connection.client, &mut connection.client_ready),
+        flow: &mut connection.down,
+        budget: budget.received,
+        count: &mut connection.received,
+    };
+    let waited = connection.guard.awaits_response();
+    if waited {
+        down.look(buffer, &mut connection.guard);
+    }
+    if down.run(buffer, None)? == Turn::Ready || (waited && !connection.guard.awaits_response()) {
+        turn = Turn::Ready;
+    }
+    if connection.up.closed && connection.down.closed {
+        return Ok(Turn::Over);
+    }
+    Ok(turn)
+}
+
+/// One direction of a connection.
+struct Pass<'a> {
+    from: (&'a TcpStream, &'a mut Readiness),
+    to: (&'a TcpStream, &'a mut Readiness),
+    flow: &'a mut Flow,
+    budget: u64,
+    count: &'a mut u64,
+}
+
+impl Pass<'_> {
+    fn run(&mut self, buffer: &mut [u8], mut guard: Option<&mut Guard>) -> Result<Turn, Reason> {
+        let mut passed = 0;
+        while !self.flow.closed {
+            if !self.flow.first.is_empty() && !self.send_first()? {
+                return Ok(Turn::Waits);
+            }
+            if !self.from.1.readable || !self.to.1.writable {
+                return Ok(Turn::Waits);
+            }
+            if passed >= TURN {
+                return Ok(Turn::Ready);
+            }
+            let seen = match self.from.0.peek(buffer) {
+                Ok(0) => {
+                    self.flow.closed = true;
+                    // The peer may be gone already.
+                    let _ = self.to.0.shutdown(Shutdown::Write);
+                    return Ok(Turn::Waits);
+                }
+                Ok(seen) => seen,
+                Err(error) => return self.wait_or_fail(&error, true),
+            };
+            if self.budget == 0 {
+                return Err(Reason::ByteLimit);
+            }
+            let mut take = seen;
+            if let Some(guard) = guard.as_deref_mut().filter(|guard| !guard.is_open()) {
+                let admit = guard.admit(&buffer[..seen])?;
+                take = admit.take;
+                if take == 0 {
+                    // Only more bytes can change that.
+                    self.from.1.readable = guard.awaits_response();
+                    return match self.from.1.ended && !guard.awaits_response() {
+                        true => Err(Reason::ClientGone),
+                        false => Ok(Turn::Waits),
+                    };
+                }
+                if let Some(instead) = admit.instead {
+                    self.flow.first = instead;
+                    self.remove(buffer, take)?;
+                    continue;
+                }
+            }
+            let most = usize::try_from(self.budget).unwrap_or(usize::MAX).min(take);
+            match (&mut &*self.to.0).write(&buffer[..most]) {
+                Ok(count) => {
+                    self.remove(buffer, count)?;
+                    passed += count;
+                }
+                Err(error) => return self.wait_or_fail(&error, false),
+            }
+        }
+        Ok(Turn::Waits)
+    }
+
+    /// Shows the guard the response that it waits for.
+    fn look(&mut self, buffer: &mut [u8], guard: &mut Guard) {
+        if let Ok(seen) = self.from.0.peek(buffer) {
+            guard.response(&buffer[..seen]);
+        }
+    }
+
+    /// Sends what goes first; `false` when it waits for room.
+    fn send_first(&mut self) -> Result<bool, Reason> {
+        while !self.flow.first.is_empty() && self.to.1.writable {
+            match (&mut &*self.to.0).write(&self.flow.first) {
+                Ok(count) => drop(self.flow.first.drain(..count)),
+                Err(error) => drop(self.wait_or_fail(&error, false)?),
+            }
+        }
+        Ok(self.flow.first.is_empty())
+    }
+
+    fn remove(&mut self, buffer: &mut [u8], count: usize) -> Result<(), Reason> {
+        *self.count += count as u64;
+        self.budget = self.budget.saturating_sub(count as u64);
+        socket::discard(self.from.0, buffer, count).map_err(|_| Reason::Reset)
+    }
+
+    fn wait_or_fail(&mut self, error: &io::Error, reading: bool) -> Result<Turn, Reason> {
+        match error.kind() {
+            ErrorKind::WouldBlock if reading => self.from.1.readable = false,
+            ErrorKind::WouldBlock => self.to.1.writable = false,
+            ErrorKind::Interrupted => return Ok(Turn::Ready),
+            _ => return Err(Reason::Reset),
+        }
+        Ok(Turn::Waits)
+    }
+}
