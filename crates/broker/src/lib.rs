@@ -28,12 +28,12 @@ mod socket;
 pub mod synthetic;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 
 use self::broker::Broker;
 use self::log::Log;
-use self::report::Report;
+use self::report::{Failed, Report, shown};
 
 pub use config::{Config, Identity, Limits, NameChecks, SecretHeader, Sockets, Upstream};
 
@@ -52,9 +52,19 @@ pub fn serve(
     reports: OwnedFd,
     identity: Option<Identity>,
 ) -> ! {
+    let mut last_words = reports.try_clone().map(File::from);
     let status = match try_serve(sockets, control, reports, identity) {
         Ok(()) => 0,
-        Err(_) => 1,
+        Err(error) => {
+            let failed = Report::Failed(Failed {
+                error: shown(error.to_string().as_bytes()),
+            });
+            if let Ok(out) = &mut last_words {
+                // Without a reader nobody misses it.
+                let _ = writeln!(out, "{}", failed.line());
+            }
+            1
+        }
     };
     sys::process::exit_now(status)
 }
@@ -71,9 +81,12 @@ fn try_serve(
         // The cell ended before it was used.
         return Ok(());
     };
-    let ready = confine::confine(&config)?;
+    confine::limit(&config)?;
     config.limits.connections = confine::most_connections(config.limits.connections);
+    let needed = confine::Needed::by(&config);
     let mut broker = Broker::new(config, sockets, control.into(), Log::new(reports)?)?;
+    // Nothing has been read from the cell so far.
+    let ready = confine::confine(&needed)?;
     broker.log().report(&Report::Ready(ready));
     broker.run();
     Ok(())

@@ -26,6 +26,8 @@ pub enum Report {
     /// A name that was asked for, or a host that was connected to, was refused. Repeated
     /// with the count so far, at each power of two and at the end.
     Refused(Refused),
+    /// The broker ends because it cannot do its work.
+    Failed(Failed),
     /// The last line.
     Totals(Totals),
 }
@@ -37,6 +39,13 @@ pub struct Ready {
     pub landlock_abi: u32,
     /// Whether a system call filter is loaded.
     pub seccomp: bool,
+}
+
+/// Why a broker could not begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// What the kernel, or the reader of the configuration, said.
+    pub error: String,
 }
 
 /// How the cell asked for a connection.
@@ -274,6 +283,7 @@ impl Report {
         let short = |host: &str| host.len() <= MAX_HOST && !host.contains(char::is_control);
         let good = match &report {
             Self::Ready(_) => true,
+            Self::Failed(failed) => short(&failed.error),
             Self::Opened(opened) => short(&opened.host),
             Self::Closed(closed) => short(&closed.host),
             Self::Refused(refused) => short(&refused.host),

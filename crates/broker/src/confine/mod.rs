@@ -45,11 +45,25 @@ pub(crate) fn drop_privileges(identity: Option<Identity>) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets limits, and gives up all files and system calls that the broker does not need.
-/// What is in the configuration is needed for it.
-pub(crate) fn confine(config: &Config) -> io::Result<Ready> {
-    limit(config)?;
-    let landlock_abi = files::restrict(&readable_directories(config), &ports(config))?;
+/// What the broker needs of the host beside its sockets.
+pub(crate) struct Needed {
+    directories: Vec<PathBuf>,
+    ports: Vec<u16>,
+}
+
+impl Needed {
+    /// By its configuration.
+    pub(crate) fn by(config: &Config) -> Self {
+        Self {
+            directories: readable_directories(config),
+            ports: ports(config),
+        }
+    }
+}
+
+/// Gives up all files, ports and system calls that the broker does not need.
+pub(crate) fn confine(needed: &Needed) -> io::Result<Ready> {
+    let landlock_abi = files::restrict(&needed.directories, &needed.ports)?;
     calls::filter()?;
     Ok(Ready {
         landlock_abi,
@@ -64,7 +78,8 @@ pub(crate) fn most_connections(wanted: u32) -> u32 {
     wanted.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
-fn limit(config: &Config) -> io::Result<()> {
+/// Sets limits (setrlimit(2)).
+pub(crate) fn limit(config: &Config) -> io::Result<()> {
     let set = |resource, limit| setrlimit(resource, limit, limit);
     set(Resource::RLIMIT_CORE, 0)?;
     set(Resource::RLIMIT_FSIZE, 0)?;

@@ -40,6 +40,7 @@ pub(crate) struct Resolver {
 pub(crate) struct Lookup {
     name: Name,
     aliases: usize,
+    alias: Option<Name>,
     servers: Vec<SocketAddr>,
     attempt: usize,
     transport: Transport,
@@ -116,6 +117,7 @@ impl Lookup {
         let mut lookup = Self {
             name,
             aliases: 0,
+            alias: None,
             servers,
             attempt: 0,
             transport: Transport::Udp(unbound),
@@ -151,6 +153,7 @@ impl Lookup {
             self.attempt += 1;
             self.found.clear();
             self.failed = false;
+            self.alias = None;
             let Ok(socket) = udp(Some(server)) else {
                 continue;
             };
@@ -246,28 +249,34 @@ impl Lookup {
         self.queries.swap_remove(index);
         match answer {
             Answer::Addresses(addresses) => self.found.extend(addresses),
-            Answer::Alias(name) => {
-                self.aliases += 1;
-                if self.aliases > MOST_ALIASES {
-                    return Some(Progress::Failed(Reason::NoAddress));
-                }
-                self.name = name;
-                self.attempt = 0;
-                return Some(self.ask());
-            }
+            Answer::Alias(name) => self.alias = Some(name),
             Answer::Truncated | Answer::Failure => self.failed = true,
         }
         if self.queries.is_empty() {
-            return Some(match (self.found.is_empty(), self.failed) {
-                (true, true) => self.ask(),
-                (true, false) => Progress::Failed(Reason::NoAddress),
-                (false, _) => Progress::Found(std::mem::take(&mut self.found)),
-            });
+            return Some(self.all_answered());
         }
         if !self.found.is_empty() {
             self.deadline = self.deadline.min(Instant::now() + OTHER_FAMILY);
         }
         None
+    }
+
+    fn all_answered(&mut self) -> Progress {
+        if !self.found.is_empty() {
+            return Progress::Found(std::mem::take(&mut self.found));
+        }
+        // Servers that resolve for others follow aliases. Where one family has no address,
+        // an alias is all that is left of it.
+        if let Some(alias) = self.alias.take().filter(|_| self.aliases < MOST_ALIASES) {
+            self.aliases += 1;
+            self.name = alias;
+            self.attempt = 0;
+            return self.ask();
+        }
+        match self.failed {
+            true => self.ask(),
+            false => Progress::Failed(Reason::NoAddress),
+        }
     }
 
     fn go_on_by_tcp(&mut self) -> Progress {
