@@ -47,6 +47,32 @@ pub enum ContextAction {
     },
     /// Begin with a new interpreter in the same workspace
     Restart(Of),
+    /// Make contexts that go on from a context's state, and print their ids
+    ///
+    /// Only contexts that were created with --branches are forked. Random seeds are shared.
+    Fork {
+        /// The context and the form of the answer.
+        #[command(flatten)]
+        of: Of,
+        /// How many, 1 to 32
+        #[arg(short = 'n', value_name = "N", default_value_t = 1)]
+        n: usize,
+    },
+    /// Keep a context's present state, and print its number
+    Checkpoint(Of),
+    /// Give a context the state and the workspace of a checkpoint
+    Rewind {
+        /// The context and the form of the answer.
+        #[command(flatten)]
+        of: Of,
+        /// Which checkpoint [default: the last one]
+        #[arg(long, value_name = "NUMBER")]
+        checkpoint: Option<u64>,
+    },
+    /// End a context's processes until it is used again; its state is kept on the disk
+    ///
+    /// Only contexts that were created with --branches are suspended.
+    Suspend(Of),
     /// List a context's variables and what it uses
     Describe(Of),
     /// End a context and remove all that it has
@@ -96,6 +122,18 @@ pub struct CreateOwn {
         help_heading = "Context"
     )]
     pub idle: Bound<Duration>,
+    /// Let it be forked and suspended: the memory of its interpreter, which must be
+    /// Python, is laid out without randomisation
+    #[arg(long, help_heading = "Context")]
+    pub branches: bool,
+    /// How long it may have nothing to do before it is suspended [default: for ever]
+    #[arg(
+        long,
+        value_name = "DUR",
+        requires = "branches",
+        help_heading = "Context"
+    )]
+    pub suspend_after: Option<Bound<Duration>>,
     /// Print the answer as JSON
     #[arg(long, help_heading = "Context")]
     pub json: bool,
@@ -103,7 +141,13 @@ pub struct CreateOwn {
 
 /// The options of [`CreateOwn`] that its server does not have, and whether they have a
 /// value.
-pub const OF_CREATE: [(&str, bool); 3] = [("--lang", true), ("--label", true), ("--json", false)];
+pub const OF_CREATE: [(&str, bool); 5] = [
+    ("--lang", true),
+    ("--label", true),
+    ("--branches", false),
+    ("--suspend-after", true),
+    ("--json", false),
+];
 
 /// `cellblock context run`
 #[derive(Args, Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, until};
+use crate::harness::{Client, Server, descendants, until};
 
 /// State of several kinds, and a file.
 const STATE: &str = "
@@ -217,4 +217,94 @@ fn a_fixed_layout_is_a_warning_and_a_random_one_is_not_forked() {
     assert_eq!(refused["error"]["code"], "failed", "{refused}");
     let hint = refused["error"]["hint"].as_str().unwrap();
     assert!(hint.contains("branches"), "{refused}");
+}
+
+/// Suspends a context, looks at it, and goes on with it.
+fn suspend_and_go_on(server: &Server, client: &mut Client) {
+    let before = descendants(server.child.id()).len();
+    create(client, "a");
+    let suspended = client.call("context.suspend", json!({"context": "a"}));
+    let Some(suspended) = carried(suspended) else {
+        return;
+    };
+    assert!(suspended["bytes"].as_u64() > Some(100_000), "{suspended}");
+    until("the end of its processes", || {
+        client.status()["cells"]["used"] == 0 && descendants(server.child.id()).len() <= before
+    });
+    let list = client.ask("context.list", json!({}));
+    assert_eq!(list["contexts"][0]["doing"], "suspended", "{list}");
+    let look = client.run_in("a", LOOK);
+    assert_eq!(
+        (stdout(&look), &look["state"]),
+        ("41 3 one\n", &json!("restored")),
+        "{look}"
+    );
+    let why = look["why"].as_str().unwrap_or_default();
+    assert!(why.contains("suspended"), "{look}");
+    assert_eq!(look["execution"], 2, "{look}");
+    until("the image's removal", || server.checkpoints() == 0);
+    // A description says so, too, and so does an answer that is asked for.
+    client.ask("context.suspend", json!({"context": "a"}));
+    let described = client.ask("context.describe", json!({"context": "a"}));
+    assert_eq!(described["state"], "restored", "{described}");
+    client.ask("context.suspend", json!({"context": "a"}));
+    let resumed = client.ask("context.resume", json!({"context": "a"}));
+    assert_eq!(resumed["state"], "restored", "{resumed}");
+    let resumed = client.ask("context.resume", json!({"context": "a"}));
+    assert_eq!(resumed["state"], "kept", "{resumed}");
+    let look = client.run_in("a", "print(x.v, next(g), open('f').read())");
+    assert_eq!(stdout(&look), "41 4 one\n", "{look}");
+    client.ask("context.suspend", json!({"context": "a"}));
+    until("one image", || server.checkpoints() == 1);
+    client.ask("context.delete", json!({"context": "a"}));
+    until("the image's removal", || server.checkpoints() == 0);
+}
+
+#[test]
+fn a_suspended_context_has_no_process() {
+    let server = Server::start(&[]);
+    suspend_and_go_on(&server, &mut server.connect());
+}
+
+#[test]
+fn a_suspended_context_of_a_template_has_no_process() {
+    let server = Server::start(TEMPLATE);
+    let mut client = server.connect();
+    until("a waiting cell", || {
+        client.status()["pools"][0]["ready"] == 1
+    });
+    suspend_and_go_on(&server, &mut client);
+}
+
+#[test]
+fn an_idle_context_is_suspended_and_its_file_is_private() {
+    use std::os::unix::fs::MetadataExt as _;
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let params = json!({
+        "request": {"language": "python"}, "context": "a", "branches": true,
+        "suspend_after": "500ms",
+    });
+    client.ask("context.create", params);
+    let executed = client.run_in("a", "x = 5");
+    let checked = client.call("context.checkpoint", json!({"context": "a"}));
+    let Some(checked) = carried(checked) else {
+        return;
+    };
+    let number = &checked["checkpoint"];
+    client.ask(
+        "context.forget",
+        json!({"context": "a", "checkpoint": number}),
+    );
+    until("the suspension", || client.status()["suspended"] == 1);
+    let store = server.store().expect("a directory for checkpoints");
+    assert_eq!(store.metadata().unwrap().mode() & 0o777, 0o700);
+    let image = std::fs::read_dir(&store).unwrap().next().unwrap().unwrap();
+    let inside = std::fs::metadata(image.path()).unwrap();
+    assert_eq!(inside.mode() & 0o777, 0o700);
+    let file = std::fs::metadata(image.path().join("image")).unwrap();
+    assert_eq!(file.mode() & 0o777, 0o600);
+    let look = client.run_in("a", "print(x)");
+    assert_eq!(stdout(&look), "5\n", "{executed} {look}");
+    assert_eq!(look["state"], "restored");
 }

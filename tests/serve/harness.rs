@@ -51,16 +51,30 @@ impl Server {
         self.directory.path().join("s")
     }
 
-    /// Checkpoints on the disk.
-    pub(crate) fn checkpoints(&self) -> usize {
+    /// The directory of its checkpoints, if there is one.
+    pub(crate) fn store(&self) -> Option<PathBuf> {
         let is_store = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with("cellblock-checkpoints-")
         };
         let inside = std::fs::read_dir(self.directory.path()).unwrap();
         let mut inside = inside.map(|entry| entry.unwrap().path());
-        let store = inside.find(is_store).expect("a directory for checkpoints");
-        std::fs::read_dir(store).unwrap().count()
+        inside.find(is_store)
+    }
+
+    /// Checkpoints on the disk.
+    pub(crate) fn checkpoints(&self) -> usize {
+        let is_checkpoint = |entry: std::io::Result<std::fs::DirEntry>| {
+            let name = entry.unwrap().file_name();
+            name.to_str()
+                .is_some_and(|name| name.parse::<u64>().is_ok())
+        };
+        let store = self.store().map(|store| std::fs::read_dir(store).unwrap());
+        store.map_or(0, |inside| {
+            inside
+                .filter_map(|entry| is_checkpoint(entry).then_some(()))
+                .count()
+        })
     }
 
     pub(crate) fn connect(&self) -> Client {

@@ -3,17 +3,26 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use nix::unistd::mkdtemp;
+use nix::fcntl::{Flock, OFlag, open};
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, mkdtemp};
 use record::error::{Result, SetupError, Step};
+
+/// How the names of servers' directories begin.
+const NAME: &str = "cellblock-checkpoints-";
 
 /// A new directory of the server's own (mode 0700), which goes with this value.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
+    /// The directory, locked: what a server that was killed left behind is not.
+    _lock: Flock<File>,
     /// Removes what is in it: large trees take time, and the server's loop has none.
     worker: Option<(Sender<PathBuf>, JoinHandle<()>)>,
 }
@@ -24,11 +33,36 @@ impl Store {
     /// # Errors
     /// It cannot be made.
     pub fn create(parent: &Path) -> Result<Self> {
-        let template = parent.join("cellblock-checkpoints-XXXXXX");
-        let path = mkdtemp(&template).map_err(|errno| {
-            SetupError::os(Step::Outputs, "mkdtemp", errno).on(template.display())
-        })?;
-        Ok(Self { path, worker: None })
+        let template = parent.join(format!("{NAME}XXXXXX"));
+        loop {
+            let path = mkdtemp(&template).map_err(|errno| {
+                SetupError::os(Step::Outputs, "mkdtemp", errno).on(template.display())
+            })?;
+            // A server that starts at this moment may have taken it for a left one.
+            if let Some(lock) = lock_left(&path) {
+                return Ok(Self {
+                    path,
+                    _lock: lock,
+                    worker: None,
+                });
+            }
+        }
+    }
+
+    /// Removes before long what servers of this user have left beside it, because they
+    /// were killed.
+    pub(crate) fn sweep(&mut self) {
+        let Some(entries) = self.path.parent().map(std::fs::read_dir) else {
+            return;
+        };
+        let is_store = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            name.starts_with(NAME.as_bytes()) && *path != self.path
+        };
+        let paths = entries.into_iter().flatten().flatten();
+        let paths = paths.map(|entry| entry.path()).filter(is_store);
+        let left: Vec<PathBuf> = paths.filter(|path| lock_left(path).is_some()).collect();
+        left.into_iter().for_each(|path| self.remove(path));
     }
 
     /// The directory.
@@ -62,6 +96,20 @@ impl Drop for Store {
         }
         erase(&self.path);
     }
+}
+
+/// Locks a directory of this user's that no server has locked.
+fn lock_left(path: &Path) -> Option<Flock<File>> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = File::from(open(path, flags, Mode::empty()).ok()?);
+    let found = directory.metadata().ok()?;
+    if found.uid() != Uid::effective().as_raw() {
+        return None;
+    }
+    let lock = sys::flock_within(directory, Some(Duration::ZERO)).ok()?;
+    // It may have been removed just before.
+    let there = std::fs::symlink_metadata(path).ok()?;
+    ((there.dev(), there.ino()) == (found.dev(), found.ino())).then_some(lock)
 }
 
 /// Removes a directory with all that is in it, whatever its modes. What cannot be removed
@@ -100,5 +148,23 @@ mod tests {
         store.remove(path.join("3"));
         drop(store);
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_what_servers_have_left_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        let alive = Store::create(base.path()).unwrap();
+        let left = at("cellblock-checkpoints-left");
+        fs::create_dir_all(left.join("1/workspace")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        std::os::unix::fs::symlink(at("other"), at("cellblock-checkpoints-link")).unwrap();
+        let mut store = Store::create(base.path()).unwrap();
+        store.sweep();
+        let path = store.path().to_owned();
+        drop(store);
+        assert!(!left.exists() && !path.exists());
+        assert!(alive.path().exists() && at("other").exists());
+        assert!(fs::symlink_metadata(at("cellblock-checkpoints-link")).is_ok());
     }
 }

@@ -39,8 +39,8 @@ pub(super) fn create(place: &Place, create: &Create, words: &[OsString]) -> Resu
         label: create.own.label.clone(),
         idle: None,
         keep: true,
-        // A context's server has room for this one only.
-        branches: false,
+        suspend_after: create.own.suspend_after,
+        branches: create.own.branches,
     };
     let created = client.ask("context.create", &params);
     if created.is_err() {
@@ -142,8 +142,9 @@ mod tests {
     #[test]
     fn a_server_gets_the_options_of_its_cell() {
         let words = |line: &str| -> Vec<OsString> { line.split(' ').map(Into::into).collect() };
-        let line =
-            words("cellblock context create --lang python --memory 64M --json --label=x --env A=b");
+        let line = words(
+            "cellblock context create --lang python --memory 64M --json --branches --suspend-after 5s --label=x --env A=b",
+        );
         let kept = for_server(&line);
         assert_eq!(kept, ["--memory", "64M", "--env", "A=b", "--idle", "30m"]);
         let line = words("cellblock context create --idle=5m --lang=r --label x");

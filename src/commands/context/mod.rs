@@ -3,6 +3,7 @@
 mod create;
 mod place;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
@@ -17,7 +18,8 @@ use record::error::{Result, SetupError, Step};
 use record::terminal;
 use serde_json::{Value, json};
 use serve::protocol::{
-    ContextInfo, ContextInterrupt, ContextList, ContextName, ContextRun, Executed, State,
+    Checkpointed, ContextFork, ContextInfo, ContextInterrupt, ContextList, ContextName,
+    ContextRewind, ContextRun, Executed, Forked, Rewound, State,
 };
 
 /// Longer code is refused: a line of the protocol has less than 17M.
@@ -57,7 +59,32 @@ pub(super) fn run(
             show(of, &answer, words)
         }
         ContextAction::Restart(of) => ask(&place, of, "context.restart", "restarted"),
-        ContextAction::Delete(of) => ask(&place, of, "context.delete", "deleted"),
+        ContextAction::Delete(of) => {
+            let status = ask(&place, of, "context.delete", "deleted")?;
+            place.forget(&of.id);
+            Ok(status)
+        }
+        ContextAction::Suspend(of) => ask(&place, of, "context.suspend", "suspended"),
+        ContextAction::Fork { of, n } => fork(&place, of, *n),
+        ContextAction::Checkpoint(of) => {
+            let made: Checkpointed = place
+                .connect(&of.id)?
+                .ask("context.checkpoint", &name(of))?;
+            match of.json {
+                true => print_json(&made)?,
+                false => print(format!("{}\n", made.checkpoint).as_bytes())?,
+            }
+            Ok(0)
+        }
+        ContextAction::Rewind { of, checkpoint } => {
+            let params = ContextRewind {
+                context: of.id.clone(),
+                checkpoint: *checkpoint,
+            };
+            let back: Rewound = place.connect(&of.id)?.ask("context.rewind", &params)?;
+            let words = format!("has the state of checkpoint {}", back.checkpoint);
+            show(of, &json!(back), &words)
+        }
         ContextAction::Describe(of) => {
             let answer: Value = place.connect(&of.id)?.ask("context.describe", &name(of))?;
             print_json(&answer)?;
@@ -84,6 +111,40 @@ fn show(of: &Of, answer: &Value, words: &str) -> Result<u8> {
         false => print(format!("{}: {words}\n", of.id).as_bytes())?,
     }
     Ok(0)
+}
+
+/// `context fork`: 0 if all branches are there.
+fn fork(place: &Place, of: &Of, n: usize) -> Result<u8> {
+    let params = ContextFork {
+        context: of.id.clone(),
+        n,
+    };
+    let forked: Forked = place.connect(&of.id)?.ask("context.fork", &params)?;
+    for id in forked
+        .branches
+        .iter()
+        .filter_map(|one| one.context.as_ref())
+    {
+        place.share(&of.id, id)?;
+    }
+    if of.json {
+        print_json(&forked)?;
+    }
+    let mut status = 0;
+    for branch in forked.branches {
+        match (branch.context, branch.error) {
+            (Some(id), _) if !of.json => print(format!("{id}\n").as_bytes())?,
+            (Some(_), _) => {}
+            (None, error) => {
+                status = FAILED;
+                let message = error.map_or_else(String::new, |error| error.message);
+                let failed =
+                    SetupError::new(Step::Supervise, format!("a branch failed: {message}"));
+                complain(&failed.on(&of.id));
+            }
+        }
+    }
+    Ok(status)
 }
 
 /// `context run`
@@ -156,14 +217,17 @@ fn read_code(source: Option<&OsString>) -> Result<(RawText, Option<String>)> {
 
 /// `context list`
 fn list(place: &Place, json: bool) -> Result<u8> {
-    let mut all = Vec::new();
+    // A server may have several contexts, and is found by the id of each.
+    let mut all = BTreeMap::new();
     for id in place.ids()? {
         // One that ends just now is not there.
         let listed = place
             .connect(&id)
             .and_then(|mut client| client.ask::<ContextList>("context.list", &json!({})));
-        all.extend(listed.into_iter().flat_map(|list| list.contexts));
+        let contexts = listed.into_iter().flat_map(|list| list.contexts);
+        all.extend(contexts.map(|info| (info.context.clone(), info)));
     }
+    let all: Vec<ContextInfo> = all.into_values().collect();
     match json {
         true => print_json(&all)?,
         false => print(terminal::lines(&table(&all)).as_bytes())?,
@@ -175,7 +239,7 @@ fn table(contexts: &[ContextInfo]) -> String {
     let mut text = String::new();
     for info in contexts {
         text.push_str(&format!(
-            "{}  {:<10}  {:<8}  {} executions, idle {}s of {}s{}\n",
+            "{}  {:<10}  {:<9}  {} executions, idle {}s of {}s{}\n",
             info.context,
             info.language.as_deref().unwrap_or("-"),
             info.doing,

@@ -42,6 +42,21 @@ impl Place {
         self.directory.join(format!("{id}.sock"))
     }
 
+    /// Notes that the server of one context has another one, too.
+    ///
+    /// # Errors
+    /// The directory cannot be written to.
+    pub(super) fn share(&self, id: &str, other: &str) -> Result<()> {
+        let path = self.socket(other);
+        fs::hard_link(self.socket(id), &path).map_err(failed("link", &path))
+    }
+
+    /// Forgets a context that was deleted. Its server may have others.
+    pub(super) fn forget(&self, id: &str) {
+        // One that ends with its context removes its socket too.
+        let _ = fs::remove_file(self.socket(id));
+    }
+
     /// A connection to the server of a context.
     ///
     /// # Errors

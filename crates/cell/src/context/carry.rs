@@ -107,7 +107,12 @@ impl<'a> Context<'a> {
     /// # Errors
     /// It is damaged, or does not fit: then nothing was changed. Or the change failed:
     /// then the interpreter is gone.
-    pub(crate) fn restore(&mut self, from: &Path, layout: Layout) -> Result<()> {
+    pub(crate) fn restore(
+        &mut self,
+        from: &Path,
+        layout: Layout,
+        why: Option<String>,
+    ) -> Result<()> {
         let path = from.join(IMAGE);
         let file = File::open(&path).map_err(|e| on_disk("open", &e, &path))?;
         let image = Image::open(file).map_err(refused)?;
@@ -148,7 +153,8 @@ impl<'a> Context<'a> {
             Ok(()) => {
                 self.live = Some(live);
                 self.lost = None;
-                self.restored = Some("the state is that of a checkpoint".to_owned());
+                let usual = || "the state is that of a checkpoint".to_owned();
+                self.restored = Some(why.unwrap_or_else(usual));
                 Ok(())
             }
             Err(error) => {

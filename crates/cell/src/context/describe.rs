@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, State};
 use crate::supervise::Control;
 use record::Variables;
 use record::error::Result;
@@ -16,6 +16,10 @@ pub(crate) struct Description {
     pub(crate) id: String,
     /// Its language.
     pub(crate) language: Option<String>,
+    /// What became of its state since the last execution.
+    pub(crate) state: State,
+    /// Why, unless it was kept.
+    pub(crate) why: Option<String>,
     /// Whether its interpreter runs.
     pub(crate) is_running: bool,
     /// Executions so far, with those that were refused.
@@ -57,8 +61,11 @@ impl Context<'_> {
         };
         self.note_end();
         let usage = self.live.as_mut().map(|live| live.cell.in_use());
+        let (state, why) = self.state();
         Ok(Description {
             variables,
+            state,
+            why,
             id: self.id.clone(),
             language: self.language().map(str::to_owned),
             is_running: self.live.is_some(),

@@ -346,16 +346,17 @@ impl<'a> Context<'a> {
     }
 
     fn kept(&mut self, record: Record) -> Answer {
-        let (lost, restored) = (self.lost.take(), self.restored.take());
-        let state = match (&lost, &restored) {
-            (Some(_), _) => State::Lost,
-            (None, Some(_)) => State::Restored,
-            (None, None) => State::Kept,
-        };
-        Answer {
-            record,
-            state,
-            why: lost.or(restored),
+        let (state, why) = self.state();
+        (self.lost, self.restored) = (None, None);
+        Answer { record, state, why }
+    }
+
+    /// What became of the state since the last answer of an execution, and why.
+    fn state(&self) -> (State, Option<String>) {
+        match (&self.lost, &self.restored) {
+            (Some(why), _) => (State::Lost, Some(why.clone())),
+            (None, Some(why)) => (State::Restored, Some(why.clone())),
+            (None, None) => (State::Kept, None),
         }
     }
 

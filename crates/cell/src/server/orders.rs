@@ -82,6 +82,9 @@ pub enum Order {
         /// That of the interpreter whose state it is.
         #[serde(default)]
         layout: Layout,
+        /// Why, as the answer to the next execution has it.
+        #[serde(default)]
+        why: Option<String>,
     },
     /// Compares the workspace with that of a checkpoint.
     Compare {

@@ -133,7 +133,12 @@ impl<'s> Supervisor<'s> {
             Order::Describe => self.describe(),
             Order::File { id, what } => self.file(id, what),
             Order::Checkpoint { id, to } => self.checkpoint(id, &to),
-            Order::Restore { id, from, layout } => self.restore(id, &from, layout),
+            Order::Restore {
+                id,
+                from,
+                layout,
+                why,
+            } => self.restore(id, &from, layout, why),
             Order::Compare { id, with } => self.compare(id, &with),
             // They take effect when they arrive.
             Order::Interrupt { .. } | Order::Cancel { .. } | Order::End => Ok(()),
@@ -289,9 +294,9 @@ impl<'s> Supervisor<'s> {
         Ok(())
     }
 
-    fn restore(&mut self, id: u64, from: &Path, layout: Layout) -> Result<()> {
+    fn restore(&mut self, id: u64, from: &Path, layout: Layout, why: Option<String>) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
-        opened.context.restore(from, layout)?;
+        opened.context.restore(from, layout, why)?;
         self.mailbox.report(&Report::Restored { id });
         Ok(())
     }

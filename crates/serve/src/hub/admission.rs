@@ -20,14 +20,18 @@ pub(super) struct Pending {
     pub(super) since: Instant,
     memory: u64,
     request: Request,
-    what: What,
+    pub(super) what: What,
 }
 
 /// What a cell is needed for.
 #[derive(Debug)]
-enum What {
-    Run { events: bool },
+pub(super) enum What {
+    Run {
+        events: bool,
+    },
     Context(Creation),
+    /// The session of a suspended context.
+    Resume(LinkId),
 }
 
 impl Hub {
@@ -65,7 +69,7 @@ impl Hub {
     }
 
     /// Has a call, or a part of it, wait for a cell.
-    fn line_up(&mut self, caller: &Caller, request: Request, memory: u64, what: What) {
+    pub(super) fn line_up(&mut self, caller: &Caller, request: Request, memory: u64, what: What) {
         let pending = Pending {
             caller: caller.clone(),
             since: self.now,
@@ -111,7 +115,8 @@ impl Hub {
 
     /// Cells that are in use, and their memory limits.
     pub(super) fn used(&self) -> (usize, u64) {
-        let used = self.sessions.values().filter(|session| !session.is_warm());
+        let is_used = |session: &&Session| !session.is_warm() && session.has_cell();
+        let used = self.sessions.values().filter(is_used);
         used.fold((0, 0), |(cells, memory), session| {
             (cells + 1, memory.saturating_add(session.memory))
         })
@@ -152,7 +157,7 @@ impl Hub {
 
     /// Refuses what is too much. The client with the most waiting calls loses its last
     /// one, so a flood of one client's calls does not keep others out.
-    fn shorten_queue(&mut self) {
+    pub(super) fn shorten_queue(&mut self) {
         while self.queued() > self.settings.max_queue {
             let longest = self
                 .clients
@@ -161,8 +166,16 @@ impl Hub {
             let last = longest.and_then(|(_, client)| client.waiting.pop_back());
             let Some(pending) = last else { return };
             let failure = self.busy();
-            self.fail(&pending.caller, failure);
+            self.refuse_pending(&pending, &failure);
         }
+    }
+
+    /// Answers a call that gets no cell, and with it others that wait for the same one.
+    pub(super) fn refuse_pending(&mut self, pending: &Pending, failure: &Failure) {
+        if let What::Resume(link) = pending.what {
+            self.not_lined_up(link, failure);
+        }
+        self.fail(&pending.caller, failure.clone());
     }
 
     /// Refuses what has waited for too long.
@@ -172,12 +185,12 @@ impl Hub {
         let mut late = Vec::new();
         for client in self.clients.values_mut() {
             while client.waiting.front().is_some_and(is_late) {
-                late.extend(client.waiting.pop_front().map(|pending| pending.caller));
+                late.extend(client.waiting.pop_front());
             }
         }
-        for caller in late {
+        for pending in late {
             let failure = self.busy();
-            self.fail(&caller, failure);
+            self.refuse_pending(&pending, &failure);
         }
     }
 
@@ -243,13 +256,16 @@ impl Hub {
             mut what,
             ..
         } = pending;
+        if let What::Resume(link) = what {
+            return self.restart_suspended(link, &request);
+        }
         if let What::Context(creation) = &mut what
             && creation.from.is_some()
         {
             creation.name = self.new_name();
         }
         let kind = match &what {
-            What::Run { .. } => Kind::Run,
+            What::Run { .. } | What::Resume(_) => Kind::Run,
             What::Context(creation) if self.contexts.contains_key(&creation.name) => {
                 return self.fail(&caller, super::contexts::exists(&creation.name));
             }
@@ -294,6 +310,7 @@ impl Hub {
                 }
                 Work::Greet
             }
+            What::Resume(_) => return,
         };
         session.push(Some(caller), work);
         self.pump(link);

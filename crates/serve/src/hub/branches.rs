@@ -14,6 +14,7 @@ use super::client::Caller;
 use super::contexts::Creation;
 use super::requests::Request;
 use super::session::{Doing, Kind, Work};
+use super::suspend::Suspension;
 use super::{Action, Hub, LinkId};
 use crate::protocol::{
     Branch, Checkpointed, Code, Compared, ContextDiff, ContextForget, ContextFork, ContextName,
@@ -34,6 +35,10 @@ pub(super) enum Carry {
     Rewind(Option<u64>),
     /// Compares with a checkpoint of its own.
     Compare(u64),
+    /// Makes a checkpoint, after which the processes end.
+    Suspend,
+    /// Goes on from that.
+    Resume(Origin),
 }
 
 /// What a context begins with: a checkpoint.
@@ -50,7 +55,7 @@ pub(super) struct Origin {
 pub(super) struct Complete {
     /// Bytes of memory and files.
     pub(super) bytes: u64,
-    layout: Layout,
+    pub(super) layout: Layout,
 }
 
 /// A fork whose branches have not all begun.
@@ -98,11 +103,9 @@ impl Hub {
 
     /// `context.fork`
     pub(super) fn fork(&mut self, caller: &Caller, params: &ContextFork) -> Result<(), Failure> {
-        let context = self.find(caller, &params.context)?;
-        let (branches, link) = (context.branches, context.link);
-        let session = self.sessions.get(&link);
-        if !branches && !session.is_some_and(|session| session.forked) {
-            return Err(unlike(&params.context));
+        let link = self.find(caller, &params.context)?.link;
+        if !self.has_like(link) {
+            return Err(unlike("forked", &params.context));
         }
         let count = params.n;
         if !(1..=MOST_BRANCHES).contains(&count) {
@@ -156,8 +159,11 @@ impl Hub {
         link: LinkId,
         carry: Carry,
     ) -> Result<(Order, Doing), Failure> {
-        if let Carry::Checkpoint { .. } = carry {
-            self.refuse_when_full()?;
+        match carry {
+            Carry::Checkpoint { .. } => self.refuse_when_full(true)?,
+            // Their number is that of the contexts.
+            Carry::Suspend => self.refuse_when_full(false)?,
+            _ => {}
         }
         let id = self.checkpoints + 1;
         let done = match carry {
@@ -171,11 +177,31 @@ impl Hub {
                     Doing::Checkpoint { id, branches },
                 )
             }
+            Carry::Suspend => {
+                let to = self.directory(id)?;
+                (Order::Checkpoint { id, to }, Doing::Suspend { id })
+            }
+            Carry::Resume(origin) => {
+                let (from, layout) = (origin.directory, origin.layout);
+                let why = Some(super::suspend::CONTINUED.to_owned());
+                let order = Order::Restore {
+                    id,
+                    from,
+                    layout,
+                    why,
+                };
+                (order, Doing::Resume { id })
+            }
             Carry::Begin(origin) => {
                 let checkpoint = None;
                 let (from, layout) = (origin.directory, origin.layout);
                 (
-                    Order::Restore { id, from, layout },
+                    Order::Restore {
+                        id,
+                        from,
+                        layout,
+                        why: None,
+                    },
                     Doing::Restore { id, checkpoint },
                 )
             }
@@ -184,7 +210,12 @@ impl Hub {
                 let from = self.directory(number)?;
                 let checkpoint = Some(number);
                 (
-                    Order::Restore { id, from, layout },
+                    Order::Restore {
+                        id,
+                        from,
+                        layout,
+                        why: None,
+                    },
                     Doing::Restore { id, checkpoint },
                 )
             }
@@ -202,7 +233,7 @@ impl Hub {
     }
 
     /// The directory of the checkpoint with this number.
-    fn directory(&self, number: u64) -> Result<PathBuf, Failure> {
+    pub(super) fn directory(&self, number: u64) -> Result<PathBuf, Failure> {
         let base = self.settings.checkpoints.as_ref();
         let directory = base.map(|base| base.join(number.to_string()));
         directory.ok_or_else(|| {
@@ -230,24 +261,28 @@ impl Hub {
         })
     }
 
-    /// Checkpoints that exist, and their bytes.
-    fn held(&self) -> (usize, u64) {
+    /// Checkpoints that exist, and their bytes together with those of suspended contexts.
+    pub(super) fn held(&self) -> (usize, u64) {
         let sessions = self.sessions.values();
+        let suspended = sessions
+            .clone()
+            .filter_map(|session| session.suspension.as_ref());
+        let suspended: u64 = suspended.map(|held| held.complete.bytes).sum();
         let kept = sessions.flat_map(|session| session.checkpoints.values());
         let kept = kept.map(|held| held.map_or(0, |held| held.bytes));
         let all = kept.chain(self.forks.values().map(|fork| fork.bytes));
-        all.fold((0, 0), |(count, sum), bytes| {
+        all.fold((0, suspended), |(count, sum), bytes| {
             (count + 1, sum.saturating_add(bytes))
         })
     }
 
-    fn refuse_when_full(&self) -> Result<(), Failure> {
+    fn refuse_when_full(&self, counts: bool) -> Result<(), Failure> {
         let (count, bytes) = self.held();
         let (most, most_bytes) = (
             self.settings.max_checkpoints,
             self.settings.checkpoint_bytes,
         );
-        if count < most && bytes < most_bytes {
+        if (count < most || !counts) && bytes < most_bytes {
             return Ok(());
         }
         Err(full(&format!(
@@ -264,6 +299,7 @@ impl Hub {
         left_out: BTreeMap<String, String>,
     ) {
         let Complete { bytes, layout } = complete;
+        let by_itself = self.suspends_by_itself(link);
         let (_, held) = self.held();
         let most = self.settings.checkpoint_bytes;
         let Some(session) = self.sessions.get_mut(&link) else {
@@ -273,8 +309,10 @@ impl Hub {
             return;
         };
         let doing = session.current.as_ref().map(|current| current.doing);
-        let Some(Doing::Checkpoint { id, branches }) = doing else {
-            return;
+        let (id, branches) = match doing {
+            Some(Doing::Checkpoint { id, branches }) => (id, branches),
+            Some(Doing::Suspend { id }) => (id, None),
+            _ => return,
         };
         if id != number {
             return;
@@ -285,7 +323,17 @@ impl Hub {
             );
             return self.not_checkpointed(link, number, full(&message));
         }
+        let has_work = !session.waiting.is_empty();
+        let suspends = matches!(doing, Some(Doing::Suspend { .. }));
         match branches {
+            None if suspends && layout == Layout::Own => {
+                self.not_checkpointed(link, number, unlike("suspended", &context));
+            }
+            // It has got something to do meanwhile.
+            None if by_itself && has_work => {
+                self.not_checkpointed(link, number, unlike("suspended", &context));
+            }
+            None if suspends => self.suspended(link, Suspension { number, complete }),
             None => {
                 session.checkpoints.insert(number, Some(complete));
                 let checkpointed = Checkpointed {
@@ -298,7 +346,7 @@ impl Hub {
             }
             // Its interpreter was started anew, without the template.
             Some(_) if layout == Layout::Own => {
-                self.not_checkpointed(link, number, unlike(&context));
+                self.not_checkpointed(link, number, unlike("forked", &context));
             }
             Some(count) => {
                 // It is the fork's from now on, and outlives the context.
@@ -377,6 +425,7 @@ impl Hub {
                 label: context.label.clone(),
                 idle: context.idle_limit,
                 keep: context.keep,
+                suspend_after: context.suspend_after,
                 branches: context.branches,
                 branching: Some(raw.clone()),
                 from: Some(Origin {
@@ -426,6 +475,9 @@ impl Hub {
             return;
         };
         let doing = session.current.as_ref().map(|current| current.doing);
+        if doing == Some(Doing::Resume { id: number }) {
+            return self.continued(link);
+        }
         let (Kind::Context(context), Some(Doing::Restore { id, checkpoint })) =
             (session.kind.clone(), doing)
         else {
@@ -450,6 +502,7 @@ impl Hub {
             Some(Doing::Restore {
                 checkpoint: None, ..
             }) => self.end_failed(link, &failure),
+            Some(Doing::Resume { .. }) => self.give_up_resuming(link, &failure),
             _ => self.answer_current(link, |hub, caller| hub.fail(caller, failure)),
         }
     }
@@ -498,12 +551,12 @@ impl Hub {
 }
 
 /// A context whose state fits no other.
-fn unlike(context: &str) -> Failure {
+pub(super) fn unlike(what: &str, context: &str) -> Failure {
     let message = format!(
-        "context {context} cannot be forked: its interpreter's memory is laid out at random, and no template has this layout"
+        "context {context} cannot be {what}: its interpreter's memory is laid out at random, and no template has this layout"
     );
     Failure::new(Code::Failed, message).hint(
-        "create contexts that shall be forked with \"branches\": true, or from a pool of --warm python:N with --preload",
+        "create contexts that shall be forked or suspended with \"branches\": true, or from a pool of --warm python:N with --preload",
     )
 }
 

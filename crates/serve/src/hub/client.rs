@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::admission::Pending;
+use super::admission::{Pending, What};
 use super::session::Work;
 use super::{Action, ClientId, Hub, LinkId};
 use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
@@ -226,7 +226,11 @@ impl Hub {
         for name in own {
             self.end_context(&name, "its client has gone", None);
         }
+        let mut again = Vec::new();
         for pending in client.waiting {
+            if let What::Resume(link) = pending.what {
+                again.push(link);
+            }
             if pending.caller.branch.is_some() {
                 self.fail(
                     &pending.caller,
@@ -239,6 +243,7 @@ impl Hub {
                 self.abandon(link, &Caller::new(id, call));
             }
         }
+        again.into_iter().for_each(|link| self.line_up_again(link));
         self.end_watches_of(id);
         if client.owner {
             self.drain(Duration::ZERO);

@@ -16,6 +16,7 @@ impl Hub {
         self.expire_queue();
         self.end_late_sessions();
         self.end_idle_contexts();
+        self.suspend_idle_contexts();
         self.end_if_unused();
         if let Some(deadline) = self.draining
             && deadline <= self.now
@@ -41,6 +42,7 @@ impl Hub {
             self.next_expiry(),
             late.min(),
             self.next_idle_end(),
+            self.next_suspension(),
             self.next_refill(),
             unused.filter(|_| self.draining.is_none()),
             drain,
@@ -110,10 +112,10 @@ impl Hub {
         self.turns.clear();
         let clients = self.clients.values_mut();
         let waiting = clients.flat_map(|client| client.waiting.drain(..));
-        let waiting: Vec<Caller> = waiting.map(|pending| pending.caller).collect();
-        for caller in waiting {
+        let waiting: Vec<_> = waiting.collect();
+        for pending in waiting {
             let failure = Failure::new(Code::ShuttingDown, "the server is ending");
-            self.fail(&caller, failure);
+            self.refuse_pending(&pending, &failure);
         }
         let is_idle = |session: &super::Session| session.current.is_none() || session.is_warm();
         let idle = self.sessions.iter().filter(|(_, session)| is_idle(session));

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::branches::Origin;
 use super::client::{Caller, json_of};
 use super::requests::{Request, millis};
-use super::session::{Doing, Kind, Work};
+use super::session::{Doing, Kind, Phase, Work};
 use super::{ClientId, Hub, LinkId};
 use crate::protocol::{
     Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
@@ -44,6 +44,10 @@ pub(super) struct Context {
     created: Instant,
     /// When it last had something to do.
     pub(super) used: Instant,
+    /// After how long without anything to do it is suspended.
+    pub(super) suspend_after: Option<Duration>,
+    /// When that is next.
+    pub(super) suspend_at: Option<Instant>,
 }
 
 /// What a context is created with.
@@ -53,6 +57,7 @@ pub(super) struct Creation {
     pub(super) label: Option<String>,
     pub(super) idle: Duration,
     pub(super) keep: bool,
+    pub(super) suspend_after: Option<Duration>,
     pub(super) branches: bool,
     pub(super) branching: Option<Box<RawValue>>,
     /// What it begins with; its name is then chosen when it begins.
@@ -102,6 +107,7 @@ impl Hub {
             label: params.label,
             idle,
             keep: params.keep,
+            suspend_after: params.suspend_after.and_then(|Bound(span)| span),
             branches: params.branches,
             branching,
             from: None,
@@ -148,6 +154,8 @@ impl Hub {
             idle_limit: creation.idle,
             created: self.now,
             used: self.now,
+            suspend_after: creation.suspend_after,
+            suspend_at: None,
         };
         self.contexts.insert(creation.name.clone(), context);
     }
@@ -310,6 +318,8 @@ impl Hub {
         let session = self.sessions.get(&context.link);
         let current = session.and_then(|session| session.current.as_ref());
         let doing = match current.map(|current| current.doing) {
+            None if session.is_some_and(|session| session.phase == Phase::Waiting) => "starting",
+            None if session.is_some_and(|session| session.phase != Phase::Active) => "suspended",
             Some(Doing::Open) => "starting",
             Some(_) => "busy",
             None => "idle",
@@ -333,6 +343,9 @@ impl Hub {
             },
             idle_limit_ms: millis(Bound(Some(context.idle_limit))).unwrap_or(0),
             keep: context.keep,
+            suspended_bytes: session
+                .and_then(|session| session.suspension.as_ref())
+                .map(|held| held.complete.bytes),
         }
     }
 
@@ -406,6 +419,7 @@ impl Hub {
         let now = self.now;
         if let Some(context) = self.contexts.get_mut(name) {
             context.used = now;
+            context.suspend_at = context.suspend_after.map(|after| now + after);
         }
     }
 }

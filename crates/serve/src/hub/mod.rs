@@ -13,6 +13,7 @@ mod reports;
 mod requests;
 mod session;
 mod status;
+mod suspend;
 #[cfg(test)]
 mod tests;
 
@@ -182,6 +183,8 @@ impl Hub {
             Call::ContextFork(params) => self.fork(&caller, &params),
             Call::ContextCheckpoint(params) => self.checkpoint(&caller, &params),
             Call::ContextRewind(params) => self.rewind(&caller, &params),
+            Call::ContextSuspend(params) => self.suspend(&caller, &params),
+            Call::ContextResume(params) => self.resume(&caller, &params),
             Call::ContextDiff(params) => self.diff(&caller, &params),
             Call::ContextForget(params) => self.forget(&caller, &params),
             Call::ContextDelete(params) => self.delete(&caller, &params),

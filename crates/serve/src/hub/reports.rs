@@ -83,12 +83,16 @@ impl Hub {
 
     /// Ends what a session does; returns it.
     pub(super) fn done(&mut self, link: LinkId) -> Option<Current> {
+        let suspends = self.suspends_by_itself(link);
         let session = self.sessions.get_mut(&link)?;
         let current = session.current.take();
         if !session.ending {
             session.deadline = None;
         }
-        if let Kind::Context(name) = session.kind.clone() {
+        // A suspension that failed is no use of the context.
+        if let Kind::Context(name) = session.kind.clone()
+            && !suspends
+        {
             self.touch(&name);
         }
         self.pump(link);
@@ -169,7 +173,12 @@ impl Hub {
             (Doing::Checkpoint { id: own, .. }, "checkpoint") if id == Some(own) => {
                 self.not_checkpointed(link, own, Failure::of(error));
             }
-            (Doing::Restore { id: own, .. }, "restore") if id == Some(own) => {
+            (Doing::Suspend { id: own }, "checkpoint") if id == Some(own) => {
+                self.not_checkpointed(link, own, Failure::of(error));
+            }
+            (Doing::Restore { id: own, .. } | Doing::Resume { id: own }, "restore")
+                if id == Some(own) =>
+            {
                 self.not_restored(link, Failure::of(error));
             }
             (Doing::Compare { id: own, .. }, "compare") if id == Some(own) => {
@@ -215,6 +224,9 @@ impl Hub {
                         Err(_) => self.fail(&caller, Failure::of(error)),
                     }
                 }
+            }
+            Kind::Context(_) if session.suspension.is_some() => {
+                self.give_up_resuming(link, &Failure::of(error));
             }
             Kind::Context(_) => self.end_failed(link, &Failure::of(error)),
         }

@@ -7,6 +7,7 @@ use cell::server::{Execute, FileOrder, Open, Order};
 
 use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
+use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId};
 use crate::protocol::{CallId, Code, Deleted, Failure, Start, State};
 
@@ -40,6 +41,10 @@ pub(super) struct Session {
     pub(super) files: u64,
     /// The template that its supervisor can fork.
     pub(super) template: Option<u64>,
+    /// Whether it has a supervisor.
+    pub(super) phase: Phase,
+    /// The state that it goes on from when it has something to do.
+    pub(super) suspension: Option<Suspension>,
     /// Its checkpoints; `None` until they are complete.
     pub(super) checkpoints: BTreeMap<u64, Option<Complete>>,
     /// Who gets the changes that a watch sees.
@@ -52,6 +57,19 @@ pub(super) struct Session {
     pub(super) why: Option<String>,
     /// Calls that are answered when it is gone, with the context's id.
     pub(super) deleted_by: Vec<(Caller, String)>,
+}
+
+/// Whether a session has a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It has.
+    Active,
+    /// It is suspended, and its processes are ending.
+    Leaving,
+    /// It is suspended.
+    Suspended,
+    /// It waits for a cell to go on in.
+    Waiting,
 }
 
 /// What a cell serves.
@@ -87,6 +105,10 @@ pub(super) enum Work {
         what: FileOrder,
     },
     Carry(Carry),
+    /// Nothing: the answer to `context.resume`.
+    Resume {
+        was_suspended: bool,
+    },
     /// Drops the checkpoint with this number.
     Forget(u64),
 }
@@ -127,6 +149,14 @@ pub(super) enum Doing {
         id: u64,
         with: u64,
     },
+    /// Makes the checkpoint of a suspension.
+    Suspend {
+        id: u64,
+    },
+    /// Goes on from it.
+    Resume {
+        id: u64,
+    },
 }
 
 impl Session {
@@ -145,6 +175,8 @@ impl Session {
             executions: 0,
             files: 0,
             template: None,
+            phase: Phase::Active,
+            suspension: None,
             checkpoints: BTreeMap::new(),
             watches: BTreeMap::new(),
             deadline: None,
@@ -156,6 +188,11 @@ impl Session {
 
     pub(super) fn is_run(&self) -> bool {
         self.kind == Kind::Run
+    }
+
+    /// Whether it has a cell, or gets one now.
+    pub(super) fn has_cell(&self) -> bool {
+        matches!(self.phase, Phase::Active | Phase::Leaving)
     }
 
     pub(super) fn is_warm(&self) -> bool {
@@ -228,6 +265,9 @@ impl Hub {
             if session.current.is_some() || session.ending {
                 return;
             }
+            if session.phase != Phase::Active {
+                return self.line_up_if_needed(link);
+            }
             let Some(Job { caller, work }) = session.waiting.pop_front() else {
                 return self.rest(link);
             };
@@ -264,6 +304,12 @@ impl Hub {
                         continue;
                     }
                 },
+                Work::Resume { was_suspended } => {
+                    if let Some(caller) = caller {
+                        self.resumed(link, &caller, was_suspended);
+                    }
+                    continue;
+                }
                 Work::Forget(checkpoint) => {
                     self.forget_in(link, caller.as_ref(), checkpoint);
                     continue;
@@ -327,6 +373,12 @@ impl Hub {
             return;
         }
         session.ending = true;
+        match session.phase {
+            Phase::Active => {}
+            // That has been ordered already.
+            Phase::Leaving => return,
+            Phase::Suspended | Phase::Waiting => return self.link_gone(link, ""),
+        }
         session.deadline = Some(self.now + ENDING);
         self.actions
             .push_back(Action::Order(link, json_of(&Order::End)));
@@ -361,11 +413,16 @@ impl Hub {
 
     /// The connection to a supervisor has ended, and its cell with it.
     pub fn link_gone(&mut self, link: LinkId, why: &str) {
+        if self.is_left(link, why) {
+            return;
+        }
         let Some(mut session) = self.sessions.remove(&link) else {
             return;
         };
-        for number in session.checkpoints.keys() {
-            self.remove_checkpoint(*number);
+        let held = session.suspension.iter().map(|held| held.number);
+        let checkpoints: Vec<u64> = session.checkpoints.keys().copied().chain(held).collect();
+        for number in checkpoints {
+            self.remove_checkpoint(number);
         }
         let why = session.why.take().unwrap_or_else(|| why.to_owned());
         let callers = session.take_callers();

@@ -8,6 +8,7 @@ impl Hub {
     /// `status`
     pub(super) fn status(&mut self, caller: &Caller) -> Result<(), Failure> {
         let (cells, memory) = self.used();
+        let (checkpoints, bytes) = self.held();
         let uptime = self.now.saturating_duration_since(self.began);
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -15,10 +16,16 @@ impl Hub {
             draining: self.draining.is_some(),
             clients: self.clients.len(),
             contexts: self.contexts.len(),
+            suspended: self.count_suspended(),
             cells: usage(cells, Some(self.settings.max_cells)),
             memory: Usage {
                 used: memory,
                 limit: self.settings.max_memory,
+            },
+            checkpoints: usage(checkpoints, Some(self.settings.max_checkpoints)),
+            checkpoint_bytes: Usage {
+                used: bytes,
+                limit: Some(self.settings.checkpoint_bytes),
             },
             queue: usage(self.queued(), Some(self.settings.max_queue)),
             pools: self.pool_status(),
@@ -37,6 +44,7 @@ impl Hub {
     /// Counters in Prometheus's text format.
     pub fn metrics_text(&self) -> String {
         let (cells, memory) = self.used();
+        let (checkpoints, bytes) = self.held();
         let number = |count: usize| count as f64;
         let gauges = [
             (
@@ -50,6 +58,17 @@ impl Hub {
                 number(self.contexts.len()),
             ),
             ("cells", "Cells of runs and contexts", number(cells)),
+            (
+                "contexts_suspended",
+                "Contexts without processes",
+                number(self.count_suspended()),
+            ),
+            ("checkpoints", "Checkpoints that exist", number(checkpoints)),
+            (
+                "checkpoint_bytes",
+                "Their bytes and those of suspended contexts",
+                bytes as f64,
+            ),
             (
                 "memory_bytes",
                 "Their memory limits together",

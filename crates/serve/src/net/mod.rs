@@ -73,6 +73,9 @@ pub fn serve(hub: Hub, doors: Doors<'_>, uid: u32) -> Result<()> {
         next_metrics: Instant::now(),
         is_over: false,
     };
+    if let Some(store) = &mut server.doors.store {
+        store.sweep();
+    }
     server.run()
 }
 

@@ -269,7 +269,7 @@ pub struct ContextInfo {
     pub label: Option<String>,
     /// Its language, once its cell exists.
     pub language: Option<String>,
-    /// `starting`, `idle` or `busy`.
+    /// `starting`, `idle`, `busy` or `suspended`.
     pub doing: String,
     /// Calls that wait for the one that goes on.
     pub waiting: usize,
@@ -283,6 +283,9 @@ pub struct ContextInfo {
     pub idle_limit_ms: u64,
     /// Whether it goes on existing without its client.
     pub keep: bool,
+    /// While it is suspended: bytes of its memory and files on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended_bytes: Option<u64>,
 }
 
 /// The result of `status`.
@@ -298,10 +301,17 @@ pub struct Status {
     pub clients: usize,
     /// Contexts that exist.
     pub contexts: usize,
+    /// How many of them are suspended.
+    #[serde(default)]
+    pub suspended: usize,
     /// Cells of runs and contexts.
     pub cells: Usage,
     /// Their memory limits in bytes, together; null as a limit when memory is not counted.
     pub memory: Usage,
+    /// Checkpoints, with those of forks that have not been answered.
+    pub checkpoints: Usage,
+    /// Their bytes and those of suspended contexts.
+    pub checkpoint_bytes: Usage,
     /// Calls that wait for a cell.
     pub queue: Usage,
     /// Cells that wait for calls.

@@ -75,6 +75,10 @@ methods! {
     ContextInterrupt(ContextInterrupt) = "context.interrupt",
     /// Ends a context's interpreter and begins with a new one; the workspace is kept.
     ContextRestart(ContextName) = "context.restart",
+    /// Ends a context's processes; its state is kept on the disk until it is used.
+    ContextSuspend(ContextName) = "context.suspend",
+    /// Gives a suspended context a cell, before it has something to do.
+    ContextResume(ContextName) = "context.resume",
     /// Lists a context's variables and what it uses.
     ContextDescribe(ContextName) = "context.describe",
     /// Lists contexts.

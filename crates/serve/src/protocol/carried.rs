@@ -50,6 +50,26 @@ impl Rewound {
     }
 }
 
+/// The result of `context.suspend`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Suspended {
+    /// The context, which has no processes until it has something to do.
+    pub context: String,
+    /// Bytes of its memory and files on the disk.
+    pub bytes: u64,
+}
+
+/// The result of `context.resume`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Resumed {
+    /// The context, whose interpreter waits.
+    pub context: String,
+    /// What became of its state: `kept` if it was not suspended.
+    pub state: State,
+    /// Why, unless it was kept.
+    pub why: Option<String>,
+}
+
 /// The result of `context.diff`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {

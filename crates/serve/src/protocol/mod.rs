@@ -19,7 +19,7 @@ pub use answer::{
 };
 pub(crate) use call::words;
 pub use call::{Call, CallId, METHODS, Refused, parse};
-pub use carried::{Branch, Checkpointed, Compared, Forked, Rewound};
+pub use carried::{Branch, Checkpointed, Compared, Forked, Resumed, Rewound, Suspended};
 pub use params::{
     Cancel, ContextCreate, ContextDelete, ContextDiff, ContextForget, ContextFork,
     ContextInterrupt, ContextLabel, ContextListing, ContextName, ContextRewind, ContextRun,

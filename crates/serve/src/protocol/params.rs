@@ -54,6 +54,10 @@ pub struct ContextCreate {
     /// long. Clients of the same user reach it by its id.
     #[serde(default)]
     pub keep: bool,
+    /// How long it may have nothing to do before it is suspended. Only where it can be
+    /// forked. A state that cannot be carried stays where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend_after: Option<Span>,
     /// Whether `context.fork` can make others of it. Where no template can be forked for
     /// it, its interpreter's memory is laid out without randomisation. Only for `python`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -3,6 +3,7 @@
 mod branches;
 mod calls;
 mod model;
+mod suspend;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -252,7 +253,9 @@ impl World {
                 };
                 ("checkpoint", Some(report))
             }
-            Order::Restore { id, from, layout } => {
+            Order::Restore {
+                id, from, layout, ..
+            } => {
                 assert_eq!(layout, self.layouts[&link]);
                 assert!(self.stored.contains(&from), "{from:?}");
                 ("restore", Some(Report::Restored { id }))

@@ -19,6 +19,8 @@ enum Step {
     Fork(u8, u8, u8),
     Checkpoint(u8, u8),
     Rewind(u8, u8),
+    Suspend(u8, u8),
+    Resume(u8, u8),
     Delete(u8, u8),
     Cancel(u8, u8),
     Finish(u8, bool),
@@ -40,6 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (byte(), byte(), byte()).prop_map(|(a, b, c)| Step::Fork(a, b, c)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Checkpoint(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Rewind(a, b)),
+        3 => (byte(), byte()).prop_map(|(a, b)| Step::Suspend(a, b)),
+        1 => (byte(), byte()).prop_map(|(a, b)| Step::Resume(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Delete(a, b)),
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Cancel(a, b)),
         8 => (byte(), any::<bool>()).prop_map(|(a, b)| Step::Finish(a, b)),
@@ -129,6 +133,12 @@ impl Model {
             Step::Rewind(client, context) => {
                 self.call(client, "context.rewind", json!({"context": name(context)}));
             }
+            Step::Suspend(client, context) => {
+                self.call(client, "context.suspend", json!({"context": name(context)}));
+            }
+            Step::Resume(client, context) => {
+                self.call(client, "context.resume", json!({"context": name(context)}));
+            }
             Step::Delete(client, context) => {
                 self.call(client, "context.delete", json!({"context": name(context)}));
             }
@@ -181,6 +191,8 @@ impl Model {
                                 | "context.fork"
                                 | "context.checkpoint"
                                 | "context.rewind"
+                                | "context.suspend"
+                                | "context.resume"
                         ),
                         "{method} {id} has no answer"
                     );

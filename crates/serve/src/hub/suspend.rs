@@ -1,0 +1,325 @@
+//! Contexts without processes: their state is a checkpoint until they have something to do.
+//!
+//! A suspended context keeps its session, which has no supervisor meanwhile. A call that
+//! needs the interpreter waits in it, and the session waits for a cell like a new context
+//! does: in the queue of a client.
+
+use std::time::Instant;
+
+use cell::server::{Layout, Open, Order};
+
+use super::admission::What;
+use super::branches::{Carry, Complete, Origin, unlike};
+use super::client::{Caller, json_of};
+use super::session::{Doing, Job, Kind, Phase, Work};
+use super::{Action, Hub, LinkId};
+use crate::protocol::{Code, ContextName, Failure, Notice, Resumed, State, Suspended};
+
+/// Why a context's state is that of an earlier moment.
+pub(super) const CONTINUED: &str =
+    "the context was suspended, and its state was put into a new cell";
+
+/// The checkpoint of a context that is suspended.
+#[derive(Debug)]
+pub(super) struct Suspension {
+    pub(super) number: u64,
+    pub(super) complete: Complete,
+}
+
+impl Hub {
+    /// `context.suspend`
+    pub(super) fn suspend(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        let session = self.sessions.get(&link);
+        let held = session.and_then(|session| session.suspension.as_ref());
+        if let Some(held) = held
+            && session.is_some_and(|session| session.waiting.is_empty())
+        {
+            let suspended = Suspended {
+                context: params.context.clone(),
+                bytes: held.complete.bytes,
+            };
+            self.answer(caller, &suspended);
+            return Ok(());
+        }
+        if !self.has_like(link) {
+            return Err(unlike("suspended", &params.context));
+        }
+        self.assign(caller, &params.context, |_| Work::Carry(Carry::Suspend))
+    }
+
+    /// `context.resume`
+    pub(super) fn resume(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
+        self.assign(caller, &params.context, |session| {
+            let was_suspended = session.phase != Phase::Active;
+            Work::Resume { was_suspended }
+        })
+    }
+
+    /// The answer to `context.resume`, when the state is there.
+    pub(super) fn resumed(&mut self, link: LinkId, caller: &Caller, was_suspended: bool) {
+        let session = self.sessions.get(&link);
+        let Some(Kind::Context(context)) = session.map(|session| session.kind.clone()) else {
+            return;
+        };
+        let (state, why) = match was_suspended {
+            true => (State::Restored, Some(CONTINUED.to_owned())),
+            false => (State::Kept, None),
+        };
+        let resumed = Resumed {
+            context,
+            state,
+            why,
+        };
+        self.answer(caller, &resumed);
+    }
+
+    /// Whether the state of a context can be put into another cell.
+    pub(super) fn has_like(&self, link: LinkId) -> bool {
+        self.sessions.get(&link).is_some_and(|session| {
+            let name = match &session.kind {
+                Kind::Context(name) => self.contexts.get(name),
+                Kind::Run | Kind::Warm(_) => None,
+            };
+            session.forked || name.is_some_and(|context| context.branches)
+        })
+    }
+
+    /// The state of a context is on the disk. Its processes end.
+    pub(super) fn suspended(&mut self, link: LinkId, suspension: Suspension) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        let current = session.current.take();
+        let caller = current.and_then(|current| current.caller);
+        let bytes = suspension.complete.bytes;
+        session.suspension = Some(suspension);
+        session.checkpoints.retain(|_, held| held.is_some());
+        let watches = std::mem::take(&mut session.watches);
+        let context = match &session.kind {
+            Kind::Context(name) => name.clone(),
+            Kind::Run | Kind::Warm(_) => String::new(),
+        };
+        self.leave(link);
+        for (client, call) in watches.into_values() {
+            let why = "the context was suspended".to_owned();
+            self.tell(client, Some(&call), &json_of(&Notice::WatchEnded { why }));
+        }
+        if let Some(caller) = caller {
+            self.answer(&caller, &Suspended { context, bytes });
+        }
+    }
+
+    /// Ends the processes of a session that is not over.
+    fn leave(&mut self, link: LinkId) {
+        if let Some(session) = self.sessions.get_mut(&link) {
+            session.phase = Phase::Leaving;
+            session.deadline = Some(self.now + super::session::ENDING);
+            self.actions
+                .push_back(Action::Order(link, json_of(&Order::End)));
+            self.actions.push_back(Action::End(link));
+        }
+    }
+
+    /// The processes of a session are gone. True if it goes on without them, because its
+    /// state is on the disk.
+    pub(super) fn is_left(&mut self, link: LinkId, why: &str) -> bool {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return false;
+        };
+        if session.ending || session.suspension.is_none() {
+            return false;
+        }
+        let was = std::mem::replace(&mut session.phase, Phase::Suspended);
+        (session.deadline, session.why) = (None, None);
+        if was == Phase::Active {
+            // They ended before they had the state.
+            self.not_resumed(link, &Failure::new(Code::Failed, why));
+        }
+        self.line_up_if_needed(link);
+        self.settle();
+        true
+    }
+
+    /// A suspended context could not be given its state, and stays suspended. What waits
+    /// for it fails.
+    fn not_resumed(&mut self, link: LinkId, failure: &Failure) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        let callers = session.take_callers();
+        for caller in callers {
+            let mut failure = failure.clone();
+            failure.message = format!(
+                "the context is still suspended, since its state could not be put into a new cell: {}",
+                failure.message
+            );
+            self.fail(&caller, failure);
+        }
+    }
+
+    /// The same, when its processes still have to end.
+    pub(super) fn give_up_resuming(&mut self, link: LinkId, failure: &Failure) {
+        self.not_resumed(link, failure);
+        self.leave(link);
+    }
+
+    /// A context has its state again.
+    pub(super) fn continued(&mut self, link: LinkId) {
+        let session = self.sessions.get_mut(&link);
+        if let Some(held) = session.and_then(|session| session.suspension.take()) {
+            self.remove_checkpoint(held.number);
+        }
+        self.done(link);
+    }
+
+    /// Has a suspended context wait for a cell, if it has something to do.
+    pub(super) fn line_up_if_needed(&mut self, link: LinkId) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if session.phase != Phase::Suspended {
+            return;
+        }
+        let mut callers = session.waiting.iter().filter_map(|job| job.caller.clone());
+        let Some(caller) = callers.next() else {
+            session.waiting.clear();
+            return;
+        };
+        let Kind::Context(name) = session.kind.clone() else {
+            return;
+        };
+        let memory = session.memory;
+        session.phase = Phase::Waiting;
+        let raw = (self.contexts.get(&name)).and_then(|context| context.branching.clone());
+        let request = raw.map(super::requests::Request::read);
+        match request {
+            Some(Ok(request)) => {
+                self.line_up(&caller, request, memory, What::Resume(link));
+                self.admit();
+                self.shorten_queue();
+            }
+            _ => self.not_lined_up(link, &Failure::new(Code::Failed, "its request is gone")),
+        }
+    }
+
+    /// A suspended context gets no cell for now: what waits in it fails.
+    pub(super) fn not_lined_up(&mut self, link: LinkId, failure: &Failure) {
+        if let Some(session) = self.sessions.get_mut(&link)
+            && session.phase == Phase::Waiting
+        {
+            session.phase = Phase::Suspended;
+            for caller in session.take_callers() {
+                self.fail(&caller, failure.clone());
+            }
+        }
+    }
+
+    /// The client by which a suspended context waited for a cell is gone; others may wait
+    /// for it too.
+    pub(super) fn line_up_again(&mut self, link: LinkId) {
+        if let Some(session) = self.sessions.get_mut(&link)
+            && session.phase == Phase::Waiting
+        {
+            session.phase = Phase::Suspended;
+            self.line_up_if_needed(link);
+        }
+    }
+
+    /// A suspended context gets a cell, which it begins with its state.
+    pub(super) fn restart_suspended(&mut self, link: LinkId, request: &super::requests::Request) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        if session.phase != Phase::Waiting {
+            return;
+        }
+        let held = session.suspension.as_ref();
+        let held = held.map(|held| (held.number, held.complete.layout));
+        let Some((number, layout)) = held.filter(|_| !session.waiting.is_empty()) else {
+            session.phase = Phase::Suspended;
+            return;
+        };
+        let Ok(directory) = self.directory(number) else {
+            let failure = Failure::new(Code::Failed, "the server has no checkpoints");
+            return self.not_lined_up(link, &failure);
+        };
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
+        let open = Open {
+            request: request.raw.clone(),
+            lasting: true,
+            ready: true,
+            forked: layout == Layout::Template,
+            fixed_layout: layout == Layout::Fixed,
+            ..Open::default()
+        };
+        let template = session.template.filter(|_| open.forked);
+        self.actions.push_back(match open.forked {
+            true => Action::SpawnForking(link, template),
+            false => Action::Spawn(link),
+        });
+        let origin = Origin {
+            directory,
+            layout,
+            template,
+        };
+        let begin = [Work::Carry(Carry::Resume(origin)), Work::Open(open)];
+        for work in begin {
+            session.waiting.push_front(Job { caller: None, work });
+        }
+        session.phase = Phase::Active;
+        self.pump(link);
+    }
+
+    /// Suspends contexts that have had nothing to do for as long as their clients said.
+    pub(super) fn suspend_idle_contexts(&mut self) {
+        let mut links: Vec<LinkId> = Vec::new();
+        for context in self.contexts.values_mut() {
+            // Once: the next time is when it was used again.
+            if context
+                .suspend_at
+                .take_if(|when| *when <= self.now)
+                .is_some()
+            {
+                links.push(context.link);
+            }
+        }
+        for link in links {
+            let is_like = self.has_like(link);
+            let Some(session) = self.sessions.get_mut(&link) else {
+                continue;
+            };
+            let is_idle = session.current.is_none() && session.waiting.is_empty();
+            if is_like && is_idle && session.phase == Phase::Active && !session.ending {
+                session.push(None, Work::Carry(Carry::Suspend));
+                self.pump(link);
+            }
+        }
+    }
+
+    /// When the first context is to be suspended.
+    pub(super) fn next_suspension(&self) -> Option<Instant> {
+        let times = self
+            .contexts
+            .values()
+            .filter_map(|context| context.suspend_at);
+        times.min()
+    }
+
+    /// Contexts that are suspended.
+    pub(super) fn count_suspended(&self) -> usize {
+        let sessions = self.sessions.values();
+        sessions.filter(|session| !session.has_cell()).count()
+    }
+
+    /// Whether what a session does is its suspension, which no call asked for.
+    pub(super) fn suspends_by_itself(&self, link: LinkId) -> bool {
+        let session = self.sessions.get(&link);
+        let current = session.and_then(|session| session.current.as_ref());
+        current.is_some_and(|current| {
+            matches!(current.doing, Doing::Suspend { .. }) && current.caller.is_none()
+        })
+    }
+}

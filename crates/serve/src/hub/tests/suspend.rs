@@ -1,0 +1,160 @@
+use super::*;
+
+fn suspendable(world: &mut World, client: ClientId, id: u64, name: &str, after: Value) {
+    let request = json!({"language": "python"});
+    let params = json!({
+        "request": request, "context": name, "branches": true, "keep": true,
+        "suspend_after": after,
+    });
+    world.call(client, id, "context.create", params);
+    assert_eq!(world.code(client, id), "ok");
+}
+
+fn doing(world: &mut World, id: u64) -> Value {
+    world.call(1, id, "context.list", json!({}));
+    world.answer(1, id).unwrap()["result"]["contexts"][0]["doing"].clone()
+}
+
+#[test]
+fn a_suspended_context_has_no_cell_and_goes_on_when_it_is_used() {
+    let mut world = World::with(1, 8);
+    world.connect(1);
+    suspendable(&mut world, 1, 0, "a", json!(null));
+    world.call(1, 1, "context.checkpoint", json!({"context": "a"}));
+    for id in [2, 3] {
+        world.call(1, id, "context.suspend", json!({"context": "a"}));
+        let result = &world.answer(1, id).unwrap()["result"];
+        assert_eq!(result["bytes"], 100, "{result}");
+    }
+    assert!(world.alive.is_empty());
+    assert_eq!(world.stored.len(), 2);
+    assert_eq!(doing(&mut world, 4), "suspended");
+    world.call(1, 5, "status", json!({}));
+    let status = &world.answer(1, 5).unwrap()["result"];
+    assert_eq!(
+        (&status["suspended"], &status["cells"]["used"]),
+        (&json!(1), &json!(0))
+    );
+    assert_eq!(
+        (
+            &status["checkpoints"]["used"],
+            &status["checkpoint_bytes"]["used"]
+        ),
+        (&json!(1), &json!(200))
+    );
+    // Its cell is another's until that ends.
+    world.run(1, 6);
+    world.run_in(1, 7, "a");
+    world.call(1, 8, "context.resume", json!({"context": "a"}));
+    assert_eq!(doing(&mut world, 9), "starting");
+    assert_eq!(
+        (world.code(1, 7), world.running.len()),
+        ("none", 1),
+        "it waits"
+    );
+    world.finish_all();
+    assert_eq!((world.code(1, 6), world.code(1, 7)), ("ok", "ok"));
+    let resumed = &world.answer(1, 8).unwrap()["result"];
+    assert_eq!(resumed["state"], "restored", "{resumed}");
+    assert_eq!((world.alive.len(), world.stored.len()), (1, 1));
+    // The checkpoint that was its own before is still there.
+    world.call(1, 10, "context.rewind", json!({"context": "a"}));
+    assert_eq!(world.code(1, 10), "ok");
+    world.call(1, 11, "context.suspend", json!({"context": "a"}));
+    world.call(1, 12, "context.delete", json!({"context": "a"}));
+    assert_eq!(world.code(1, 12), "ok");
+    assert!(world.stored.is_empty() && world.alive.is_empty());
+}
+
+#[test]
+fn a_context_is_suspended_after_the_time_that_its_client_said() {
+    let mut world = World::with(8, 8);
+    world.connect(1);
+    suspendable(&mut world, 1, 0, "a", json!("10s"));
+    world.run_in(1, 1, "a");
+    world.pass(Duration::from_secs(20));
+    assert_eq!(doing(&mut world, 2), "busy");
+    world.finish_all();
+    world.pass(Duration::from_secs(9));
+    assert_eq!(doing(&mut world, 3), "idle");
+    world.pass(Duration::from_secs(2));
+    assert_eq!(doing(&mut world, 4), "suspended");
+    // Its idle life goes on, and ends.
+    world.pass(Duration::from_secs(700));
+    assert!(world.hub.contexts.is_empty() && world.stored.is_empty());
+    // What cannot be carried stays, and is not tried for ever.
+    suspendable(&mut world, 1, 5, "a", json!("10s"));
+    world.refused.insert("checkpoint");
+    world.run_in(1, 6, "a");
+    world.finish_all();
+    for _ in 0..5 {
+        world.pass(Duration::from_secs(30));
+    }
+    let tried = world
+        .ordered
+        .iter()
+        .filter(|(_, name)| *name == "checkpoint");
+    assert_eq!(tried.count(), 2);
+    assert_eq!(doing(&mut world, 7), "idle");
+    world.pass(Duration::from_secs(500));
+    assert!(world.hub.contexts.is_empty() && world.alive.is_empty());
+}
+
+#[test]
+fn a_state_that_cannot_be_put_back_is_not_lost() {
+    let mut world = World::with(8, 8);
+    world.connect(1);
+    suspendable(&mut world, 1, 0, "a", json!(null));
+    world.call(1, 1, "context.suspend", json!({"context": "a"}));
+    for (id, order) in [(2, "restore"), (4, "open")] {
+        world.refused.insert(order);
+        world.run_in(1, id, "a");
+        let error = &world.answer(1, id).unwrap()["error"];
+        assert_eq!(error["hint"], "end them", "{error}");
+        assert_eq!(doing(&mut world, id + 1), "suspended");
+        assert_eq!((world.alive.len(), world.stored.len()), (0, 1));
+        world.refused.clear();
+    }
+    world.run_in(1, 6, "a");
+    world.finish_all();
+    assert_eq!(world.code(1, 6), "ok");
+    assert!(world.stored.is_empty());
+}
+
+#[test]
+fn a_client_that_goes_takes_no_other_clients_turn() {
+    let mut world = World::with(1, 8);
+    world.connect(1);
+    world.connect(2);
+    suspendable(&mut world, 1, 0, "a", json!(null));
+    world.call(1, 1, "context.suspend", json!({"context": "a"}));
+    world.run(2, 2);
+    world.run_in(1, 3, "a");
+    world.run_in(2, 4, "a");
+    world.leave(1);
+    world.finish_all();
+    assert_eq!(world.code(2, 4), "ok");
+    // Without anyone that waits for it, it stays as it is.
+    world.call(2, 5, "context.suspend", json!({"context": "a"}));
+    world.run(2, 6);
+    world.run_in(2, 7, "a");
+    world.call(2, 8, "cancel", json!({"call": 7}));
+    assert_eq!(world.code(2, 7), "cancelled");
+    world.finish_all();
+    assert!(world.alive.is_empty());
+    assert_eq!(world.stored.len(), 1);
+}
+
+#[test]
+fn a_context_that_fits_no_other_cell_is_not_suspended() {
+    let mut world = World::with(8, 8);
+    world.connect(1);
+    world.create(1, 0, "a");
+    world.call(1, 1, "context.suspend", json!({"context": "a"}));
+    let error = &world.answer(1, 1).unwrap()["error"];
+    assert!(
+        error["hint"].as_str().unwrap().contains("branches"),
+        "{error}"
+    );
+    assert_eq!(world.alive.len(), 1);
+}
