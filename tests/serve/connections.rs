@@ -9,7 +9,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Server, cellblock, until};
+use crate::harness::{Client, PATIENCE, Server, cellblock, executable, until};
 
 #[test]
 fn a_wrong_line_is_explained_and_the_connection_goes_on() {
@@ -210,7 +210,8 @@ fn a_service_manager_passes_its_socket() {
     )
     .unwrap();
     let mut server = std::process::Command::new("sh")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_cellblock")])
+        .args(["-c", &script])
+        .arg(executable())
         .stdin(Stdio::null())
         .spawn()
         .unwrap();

@@ -9,8 +9,7 @@ use crate::harness::cellblock;
 
 #[test]
 fn the_documented_example_works() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/PROTOCOL.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = include_str!("../../docs/PROTOCOL.md");
     let mut blocks = text.split("```json\n").skip(1);
     let calls = blocks.next().unwrap().split("```").next().unwrap();
     let answers = blocks.next().unwrap().split("```").next().unwrap();

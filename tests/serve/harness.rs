@@ -1,5 +1,6 @@
 //! A server, and clients that do not wait for ever.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,16 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The executable under test: in a virtual machine it is not where it was built.
+pub(crate) fn executable() -> OsString {
+    let given = std::env::var_os("CELLBLOCK_BIN");
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_cellblock").into())
+}
 
 pub(crate) fn cellblock() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_cellblock"))
+    Command::new(executable())
 }
 
 /// Waits until `done`, or fails.

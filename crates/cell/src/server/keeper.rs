@@ -16,10 +16,6 @@ use super::spawner::{self, Spawner};
 use crate::run::StockCell;
 use record::error::{Result, SetupError, Step};
 
-/// The most supervisors of one template.
-const MOST: usize = 500;
-/// How long a template gets new copies.
-const LIFE: Duration = Duration::from_secs(3600);
 /// The time after a template that could not be made.
 const BACK_OFF: Duration = Duration::from_secs(10);
 /// The most bytes of an error.
@@ -44,10 +40,29 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
     }
 }
 
+/// When a server goes on to another template.
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    /// The most supervisors of one template.
+    copies: usize,
+    /// How long a template gets new copies.
+    life: Duration,
+}
+
+impl Default for Renewal {
+    fn default() -> Self {
+        Self {
+            copies: 500,
+            life: Duration::from_secs(3600),
+        }
+    }
+}
+
 /// Where a server's supervisors come from that can fork a template.
 #[derive(Debug)]
 pub struct Templates<'s> {
     spawner: &'s Spawner,
+    renewal: Renewal,
     now: RefCell<Now>,
 }
 
@@ -70,7 +85,7 @@ struct Generation {
     number: u64,
     keeper: Spawner,
     copies: usize,
-    until: Instant,
+    since: Instant,
 }
 
 impl Generation {
@@ -79,7 +94,7 @@ impl Generation {
             number,
             keeper: Spawner::at(socket),
             copies: 0,
-            until: Instant::now() + LIFE,
+            since: Instant::now(),
         }
     }
 }
@@ -90,6 +105,10 @@ impl<'s> Templates<'s> {
     /// # Errors
     /// Why the server has no template.
     pub fn make(spawner: &'s Spawner) -> Result<Self> {
+        Self::renewed(spawner, Renewal::default())
+    }
+
+    fn renewed(spawner: &'s Spawner, renewal: Renewal) -> Result<Self> {
         let socket = spawner.keeper()?;
         hear(&socket, MsgFlags::empty())?;
         let now = Now {
@@ -99,6 +118,7 @@ impl<'s> Templates<'s> {
         };
         Ok(Self {
             spawner,
+            renewal,
             now: RefCell::new(now),
         })
     }
@@ -110,14 +130,14 @@ impl<'s> Templates<'s> {
     /// The spawner is gone, or the kernel refuses.
     pub fn supervisor(&self) -> Result<(OwnedFd, Option<u64>)> {
         let mut now = self.now.borrow_mut();
-        now.renew(self.spawner);
+        now.renew(self.spawner, self.renewal);
         if let Some(generation) = &mut now.current {
             if let Ok((socket, _)) = generation.keeper.supervisor() {
                 generation.copies += 1;
                 return Ok((socket, Some(generation.number)));
             }
             now.current = None;
-            now.renew(self.spawner);
+            now.renew(self.spawner, self.renewal);
         }
         let (socket, _) = self.spawner.supervisor()?;
         Ok((socket, None))
@@ -150,7 +170,7 @@ impl<'s> Templates<'s> {
 
 impl Now {
     /// Goes on to the next template if there is one, or has it made if it is time.
-    fn renew(&mut self, spawner: &Spawner) {
+    fn renew(&mut self, spawner: &Spawner, renewal: Renewal) {
         if let Some(socket) = self.next.take() {
             match hear(&socket, MsgFlags::MSG_DONTWAIT) {
                 Ok(true) => {
@@ -163,8 +183,9 @@ impl Now {
                 Err(_) => self.not_before = Some(Instant::now() + BACK_OFF),
             }
         }
-        let is_old = (self.current.as_ref())
-            .is_none_or(|current| current.copies >= MOST || current.until <= Instant::now());
+        let is_old = (self.current.as_ref()).is_none_or(|current| {
+            current.copies >= renewal.copies || current.since.elapsed() >= renewal.life
+        });
         let is_early = self.not_before.is_some_and(|when| Instant::now() < when);
         if is_old && !is_early && self.next.is_none() {
             self.next = spawner.keeper().ok();
@@ -191,5 +212,96 @@ fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<bool> {
         Ok(None) => Ok(true),
         Ok(Some(error)) => Err(error),
         Err(_) => Err(gone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::tests::{Front, Tested, below, exists, until};
+    use super::*;
+    use crate::launch::tests::alone;
+
+    /// What all copies of one template have in common: a seed of hashes and a layout.
+    const SHARED: &str = "import decimal, sys; (hash('text'), id(sys), id(decimal))";
+
+    /// A context in a new copy, the number of its template, and what it shares with others.
+    fn copy(templates: &Templates<'_>) -> Tested<(Front, u64, String)> {
+        let (socket, number) = templates.supervisor()?;
+        let number = number.ok_or("there is no template")?;
+        let mut front = Front::at(socket);
+        let request = json!({"language": "python"});
+        let open = json!({"request": request, "lasting": true, "ready": true, "forked": true});
+        front.order(json!({ "open": open }))?;
+        assert_eq!(front.report("opened")?["forked"], true);
+        let answer = front.run(1, SHARED)?;
+        let shared = answer["record"]["results"][0]["text"].as_str();
+        let shared = shared.ok_or_else(|| answer.to_string())?.to_owned();
+        Ok((front, number, shared))
+    }
+
+    /// It comes once there were `least` copies.
+    fn renewal_by(renewal: Renewal, least: usize) -> Tested {
+        let spawner = Spawner::fork(Base {
+            cwd: "/".into(),
+            preload: vec!["decimal".to_owned()],
+            ..Base::default()
+        })?;
+        let templates = Templates::renewed(&spawner, renewal)?;
+        let (mut first, _, old) = copy(&templates)?;
+        let keeper = below(nix::unistd::getpid());
+        // Copies of the old one go on to be made until the new one is there.
+        let (mut others, mut copies) = (Vec::new(), 1);
+        let end = Instant::now() + Duration::from_secs(50);
+        let new = loop {
+            let (front, number, shared) = copy(&templates)?;
+            if number > 1 {
+                others.push(front);
+                break shared;
+            }
+            assert_eq!(shared, old);
+            copies += 1;
+            assert!(
+                Instant::now() < end,
+                "no other template after {copies} copies"
+            );
+        };
+        assert!(copies >= least, "{copies}");
+        let (mine, theirs) = (old.split(", "), new.split(", "));
+        assert!(mine.zip(theirs).all(|(old, new)| old != new), "{old} {new}");
+        // The old one stays as long as its copies do.
+        let kept = first.run(2, SHARED)?;
+        assert_eq!(kept["record"]["results"][0]["text"], Value::String(old));
+        drop(first);
+        templates.keep(|number| number != 1);
+        until("the old template's end", || {
+            keeper.iter().any(|pid| !exists(*pid))
+        })?;
+        let mut newest = others.pop().ok_or("no copy")?;
+        assert_eq!(newest.run(2, "6 * 7")?["state"], "kept");
+        Ok(())
+    }
+
+    #[test]
+    fn another_template_follows_after_some_copies() {
+        alone(|| {
+            let renewal = Renewal {
+                copies: 3,
+                ..Renewal::default()
+            };
+            renewal_by(renewal, 3)
+        });
+    }
+
+    #[test]
+    fn another_template_follows_after_some_time() {
+        alone(|| {
+            let renewal = Renewal {
+                life: Duration::from_millis(1),
+                ..Renewal::default()
+            };
+            renewal_by(renewal, 1)
+        });
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,11 +32,19 @@ impl Front {
     pub(super) fn new(spawner: &Spawner) -> Tested<Self> {
         let (socket, supervisor) = spawner.supervisor()?;
         Ok(Self {
-            socket: socket.into(),
             supervisor,
+            ..Self::at(socket)
+        })
+    }
+
+    /// Of a supervisor whose pid is not known.
+    pub(super) fn at(socket: OwnedFd) -> Self {
+        Self {
+            socket: socket.into(),
+            supervisor: Pid::from_raw(0),
             bytes: Vec::new(),
             reports: VecDeque::new(),
-        })
+        }
     }
 
     /// With a context in `language` that has these limits.
