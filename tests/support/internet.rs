@@ -97,7 +97,7 @@ impl Inside {
 /// route alone needs `IP_FREEBIND`.
 pub(crate) fn listening(address: SocketAddr) -> OwnedFd {
     let fd = bound(address, SockType::Stream);
-    listen(&fd, Backlog::new(4096).expect("backlog")).expect("listen");
+    listen(&fd, Backlog::MAXCONN).expect("listen");
     fd
 }
 

@@ -143,6 +143,7 @@ pub struct Sockets {
     /// For each allowed port, on 0.0.0.0 and on [::] (with `IPV6_V6ONLY`).
     pub tcp: Vec<(u16, OwnedFd)>,
     /// DNS by UDP, on [`crate::synthetic::DNS_IPV4`] and [`crate::synthetic::DNS_IPV6`].
+    /// The latter is local by its route alone, for which bind(2) needs `IP_FREEBIND` (ip(7)).
     pub dns_udp: Vec<OwnedFd>,
     /// DNS by TCP, on the same addresses.
     pub dns_tcp: Vec<OwnedFd>,

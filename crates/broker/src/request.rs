@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use httparse::{Request, Status};
 
-use crate::guard::http::{authority, host_and_port};
+use crate::guard::authority::{authority, host_and_port};
 use crate::report::Reason;
 use crate::rules::{Host, Name};
 

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::{Broker, Source};
+use super::Broker;
+use super::source::Source;
 use crate::config::NameChecks;
 use crate::connection::{Connection, Phase, Readiness};
 use crate::guard::Guard;

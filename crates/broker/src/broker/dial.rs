@@ -4,7 +4,8 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::{Broker, Source};
+use super::Broker;
+use super::source::Source;
 use crate::address;
 use crate::connection::{Connection, Phase, Readiness};
 use crate::relay::Turn;

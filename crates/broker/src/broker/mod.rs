@@ -2,7 +2,9 @@
 
 mod accept;
 mod dial;
+mod ends;
 mod names;
+mod source;
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -15,11 +17,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use self::accept::Rate;
 use self::names::DnsClient;
+use self::source::Source;
 use crate::config::{Config, Sockets};
 use crate::connection::{Connection, Phase, Readiness};
 use crate::log::Log;
 use crate::relay::{Budget, Turn, relay};
-use crate::report::{Closed, Reason, Report, Verdict, Via};
+use crate::report::{Reason, Via};
 use crate::resolve::Resolver;
 use crate::rules::Network;
 use crate::synthetic::Names;
@@ -35,50 +38,6 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How long a client has to read why it was refused.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// What an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Control,
-    Reports,
-    Listener(usize),
-    Dns(usize),
-    DnsClient(usize),
-    Client(usize),
-    Upstream(usize),
-    Lookup(usize),
-}
-
-impl Source {
-    fn token(self) -> u64 {
-        let (kind, index) = match self {
-            Self::Control => (0, 0),
-            Self::Reports => (1, 0),
-            Self::Listener(index) => (2, index),
-            Self::Dns(index) => (3, index),
-            Self::DnsClient(index) => (4, index),
-            Self::Client(index) => (5, index),
-            Self::Upstream(index) => (6, index),
-            Self::Lookup(index) => (7, index),
-        };
-        (index as u64) << 8 | kind
-    }
-
-    fn of(token: u64) -> Option<Self> {
-        let index = (token >> 8) as usize;
-        Some(match token & 0xff {
-            0 => Self::Control,
-            1 => Self::Reports,
-            2 => Self::Listener(index),
-            3 => Self::Dns(index),
-            4 => Self::DnsClient(index),
-            5 => Self::Client(index),
-            6 => Self::Upstream(index),
-            7 => Self::Lookup(index),
-            _ => return None,
-        })
-    }
-}
 
 /// A listening socket of the cell.
 struct Listener {
@@ -387,91 +346,5 @@ impl Broker {
             connection.deadline = Instant::now() + idle;
         }
         result
-    }
-
-    /// Reports the end of a connection.
-    fn closed(&mut self, connection: &Connection, reason: Option<Reason>) {
-        let verdict = match reason {
-            None => Verdict::Allowed,
-            Some(Reason::CellEnded) if connection.established => Verdict::Allowed,
-            Some(reason) => reason.verdict(),
-        };
-        let totals = &mut self.log.totals;
-        match verdict {
-            Verdict::Allowed => totals.allowed += 1,
-            Verdict::Refused => totals.refused += 1,
-            Verdict::Failed => totals.failed += 1,
-        }
-        let host = connection.host_shown();
-        if let (Verdict::Refused, Some(reason)) = (verdict, reason) {
-            self.log
-                .refused(&host, Some(connection.port), connection.via, reason);
-        }
-        let duration = connection.begun.elapsed().as_millis();
-        self.log.report(&Report::Closed(Closed {
-            id: connection.id,
-            host,
-            port: connection.port,
-            via: connection.via,
-            dialled: connection.dialled,
-            sent: connection.sent,
-            received: connection.received,
-            duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
-            verdict,
-            reason,
-        }));
-    }
-
-    /// Looks at all deadlines.
-    fn tick(&mut self) {
-        let now = Instant::now();
-        for index in 0..self.connections.len() {
-            let Some(Some(connection)) = self.connections.get(index) else {
-                continue;
-            };
-            if connection.deadline <= now {
-                self.expire(index);
-                continue;
-            }
-            match &connection.phase {
-                Phase::Resolve(lookup) if lookup.deadline() <= now => self.step_lookup(index, true),
-                Phase::Dial if connection.next_address <= now => self.step_dial(index),
-                _ => {}
-            }
-        }
-        self.expire_dns_clients(now);
-    }
-
-    fn expire(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
-            return;
-        };
-        let result = match connection.phase {
-            Phase::Request | Phase::Inspect => {
-                self.log.limit("first_bytes_ms");
-                Err(Reason::TooSlow)
-            }
-            Phase::Resolve(_) => Err(Reason::NoResolver),
-            Phase::Dial => Err(Reason::DialTimeout),
-            Phase::Relay => {
-                self.log.limit("idle_ms");
-                Err(Reason::Idle)
-            }
-            Phase::Linger => Ok(Turn::Over),
-        };
-        self.put_back(index, connection, result);
-    }
-
-    /// Ends all connections, and reports the rest.
-    fn end(mut self) {
-        for index in 0..self.connections.len() {
-            if let Some(connection) = self.connections.get_mut(index).and_then(Option::take)
-                && !matches!(connection.phase, Phase::Linger)
-            {
-                connection.reset();
-                self.closed(&connection, Some(Reason::CellEnded));
-            }
-        }
-        self.log.finish();
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
 
-use super::{Broker, Source};
+use super::Broker;
+use super::source::Source;
 use crate::dns::{Answer, MAX_QUERY, Query};
 use crate::report::{Reason, Via};
 

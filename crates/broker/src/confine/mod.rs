@@ -123,3 +123,6 @@ fn ports(config: &Config) -> Vec<u16> {
     ports.extend(config.upstream.resolver.map(|resolver| resolver.port()));
     ports
 }
+
+#[cfg(test)]
+mod tests;

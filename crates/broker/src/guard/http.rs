@@ -5,8 +5,9 @@
 use httparse::{Header, Request, Status};
 
 use super::Admit;
+use super::authority::{authority, host_and_port};
 use crate::report::Reason;
-use crate::rules::{Host, Name};
+use crate::rules::Host;
 
 /// The longest head of a request, in bytes.
 pub(crate) const MAX_HEAD: usize = 32 << 10;
@@ -359,56 +360,6 @@ fn chunk_size(line: &[u8]) -> Result<u64, Reason> {
     }
     let text = str::from_utf8(digits).unwrap_or_default();
     u64::from_str_radix(text, 16).map_err(|_| Reason::AmbiguousHttp)
-}
-
-/// The authority of an absolute target.
-pub(crate) fn authority(target: &str) -> Option<&str> {
-    let scheme = target.get(..7)?;
-    if !scheme.eq_ignore_ascii_case("http://") {
-        return None;
-    }
-    target[7..]
-        .split(['/', '?', '#'])
-        .next()
-        .filter(|authority| !authority.is_empty())
-}
-
-/// Reads `HOST[:PORT]` as protocols write it.
-pub(crate) fn host_and_port(given: &[u8]) -> Option<(Host, Option<u16>)> {
-    let text = str::from_utf8(given).ok()?;
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, rest) = rest.split_once(']')?;
-            let address: std::net::Ipv6Addr = address.parse().ok()?;
-            let port = match rest {
-                "" => None,
-                _ => Some(rest.strip_prefix(':')?),
-            };
-            (
-                Host::Address(std::net::IpAddr::V6(address).to_canonical()),
-                port,
-            )
-        }
-        None => {
-            let (host, port) = match text.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            };
-            let host = match host.parse::<std::net::Ipv4Addr>() {
-                Ok(address) => Host::Address(address.into()),
-                Err(_) => Host::Name(Name::from_ascii(host.as_bytes())?),
-            };
-            (host, port)
-        }
-    };
-    let port = match port {
-        None | Some("") => None,
-        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Some(digits.parse().ok()?)
-        }
-        Some(_) => return None,
-    };
-    Some((host, port))
 }
 
 #[cfg(test)]

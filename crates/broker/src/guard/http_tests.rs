@@ -1,4 +1,5 @@
 use super::*;
+use crate::rules::Name;
 
 fn requests() -> Requests {
     let host = Host::Name(Name::parse("example.com").unwrap());

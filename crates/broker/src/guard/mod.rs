@@ -1,5 +1,6 @@
 //! Checks that what a connection says inside is what it was allowed for.
 
+pub(crate) mod authority;
 pub(crate) mod http;
 pub(crate) mod tls;
 

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod carries;
+mod fronting;
 mod limits;
 mod rig;
 
@@ -25,8 +26,13 @@ const SKIPPED: i32 = 77;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let scenarios: Vec<Scenario> =
-        [carries::SCENARIOS, attacks::SCENARIOS, limits::SCENARIOS].concat();
+    let scenarios: Vec<Scenario> = [
+        carries::SCENARIOS,
+        attacks::SCENARIOS,
+        fronting::SCENARIOS,
+        limits::SCENARIOS,
+    ]
+    .concat();
     match arguments.first().map(String::as_str) {
         Some("--broker") => rig::broker(&arguments[1..]),
         Some("--scenario") => {

@@ -1,0 +1,84 @@
+//! Each layer, first off, then on. Landlock and filters hold the thread that asks for them,
+//! so each test has a thread of its own.
+
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::thread;
+
+use nix::sys::prctl;
+
+use super::{calls, files};
+
+fn in_thread(work: impl FnOnce() + Send + 'static) {
+    thread::spawn(work).join().unwrap();
+}
+
+fn kind<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+const DENIED: Option<io::ErrorKind> = Some(io::ErrorKind::PermissionDenied);
+
+#[test]
+fn the_filter_leaves_what_the_loop_needs() {
+    in_thread(|| {
+        let attempts = || {
+            [
+                kind(UnixDatagram::unbound()),
+                kind(std::fs::create_dir("/nowhere/x")),
+                kind(std::fs::read_link("/proc/self/exe")),
+                kind(nix::sys::signal::kill(nix::unistd::getpid(), None).map_err(io::Error::from)),
+                kind(
+                    nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).map_err(io::Error::from),
+                ),
+            ]
+        };
+        let executable = sys::process::can_write_and_execute;
+        assert!(!attempts().contains(&DENIED), "{:?}", attempts());
+        assert!(executable());
+        prctl::set_no_new_privs().unwrap();
+        calls::filter().unwrap();
+        assert_eq!(attempts(), [DENIED; 5]);
+        assert!(!executable());
+        // Both families, and reading a file.
+        let listener = TcpListener::bind("127.0.0.1:0");
+        // Nothing listens for the broker but what init made.
+        assert_eq!(kind(listener), DENIED);
+        UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(!std::fs::read("/proc/self/stat").unwrap().is_empty());
+    });
+}
+
+#[test]
+fn landlock_leaves_directories_and_ports() {
+    if sys::landlock::abi() == 0 {
+        println!("skip: landlock_leaves_directories_and_ports: no Landlock");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (hosts, other) = (dir.path().join("etc/hosts"), dir.path().join("other/x"));
+    for path in [&hosts, &other] {
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "x").unwrap();
+    }
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [open, closed] = [0, 1].map(|index| listeners[index].local_addr().unwrap());
+    let directories = vec![PathBuf::from(hosts.parent().unwrap())];
+    in_thread(move || {
+        assert_eq!(kind(std::fs::read(&other)), None);
+        assert_eq!(kind(TcpStream::connect(closed)), None);
+        prctl::set_no_new_privs().unwrap();
+        let abi = files::restrict(&directories, &[open.port()]).unwrap();
+        assert_eq!(kind(std::fs::read(&other)), DENIED);
+        assert_eq!(kind(std::fs::write(&hosts, "y")), DENIED);
+        assert_eq!(kind(std::fs::read_dir("/")), DENIED);
+        // A file that is replaced is read all the same.
+        assert_eq!(std::fs::read(&hosts).unwrap(), b"x");
+        if abi >= 4 {
+            assert_eq!(kind(TcpStream::connect(closed)), DENIED);
+        }
+        assert_eq!(kind(TcpStream::connect(open)), None);
+    });
+}
