@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::{self, Ahead, CellStart, Code, Events, From, Live, Resolved, Stock, Work};
 use crate::spec::{Command, Spec};
-use crate::supervise::{Cancel, Control, wait};
+use crate::supervise::{Cancel, Cell, Control, wait};
 use crate::workspace::inputs::Staged;
 use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
@@ -94,6 +94,8 @@ pub(crate) struct Context<'a> {
     /// A blank cell for the first start.
     ahead: Option<Ahead<'a>>,
     live: Option<Live<'a>>,
+    /// A cell without processes that may not be gone.
+    ended: Option<Cell<'a>>,
     /// The workspace of the last cell, which has ended.
     workspace: Option<OwnedFd>,
     /// The uid and gid that the last cell's program had outside.
@@ -132,6 +134,7 @@ impl<'a> Context<'a> {
             rootfs: resolved.plan.rootfs.clone(),
             resolved: Some(resolved),
             live: None,
+            ended: None,
             workspace: None,
             owner: (0, 0),
             lost: None,
@@ -276,6 +279,10 @@ impl<'a> Context<'a> {
     ) -> Answer {
         let began_ns = monotonic_ns();
         self.executions += 1;
+        self.note_end();
+        if let Some(live) = &mut self.live {
+            live.note_ready();
+        }
         if let Err(error) = self.take_code(execution).and_then(|()| self.prepare()) {
             return self.not_started(error);
         }
@@ -308,6 +315,7 @@ impl<'a> Context<'a> {
                     self.kept(executed.record)
                 }
                 Err(remains) => {
+                    self.ended = remains.cell;
                     self.workspace = remains.workspace.or(self.workspace.take());
                     self.lost = None;
                     let why = match execution.is_last {
@@ -403,6 +411,11 @@ impl<'a> Context<'a> {
         if let Ok(remains) = live.end() {
             self.workspace = remains.workspace.or(self.workspace.take());
         }
+    }
+
+    /// Waits until a cell that has ended is gone, cgroup and all.
+    pub(crate) fn clear(&mut self) {
+        self.ended = None;
     }
 
     /// Watches the cell while it executes nothing, until `control` has work, or `until`.

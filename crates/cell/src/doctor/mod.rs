@@ -130,6 +130,6 @@ fn try_until(plan: &Plan, filter: Option<&Filter>, until: Step) -> Result<()> {
         is_last: true,
         ..Request::default()
     })?;
-    let observed = cell.end()?.observed;
+    let observed = cell.end()?;
     observed.failure.map_or(Ok(()), Err)
 }

@@ -1,31 +1,16 @@
 //! Which cells are alike until their program starts.
 
-use std::io;
-
-use serde::Serialize;
-use sha2::{Digest as _, Sha256};
-
 use super::{Fallback, Ids, LandlockPlan, Mount, Namespace, Plan, Rlimit, ScratchDir};
 use crate::spec::{CgroupChoice, Stdin, Stdio};
-use record::bytes::hex;
-
-/// What a cell's set-up depends on, as a digest: plans with the same key have the same
-/// cell until its program starts, so one's blank cell can run the other's program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PlanKey(String);
-
-impl PlanKey {
-    /// As text, for a name or a message.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
 
 /// The parts of a plan that init has before it waits, in the plan's words. All others
 /// come with the program, or are the supervisor's affair: times, caps on output, and
 /// where files go.
-#[derive(Serialize)]
-struct Made<'a> {
+///
+/// Plans with the same key have the same cell until its program starts, so one's blank
+/// cell can run the other's program.
+#[derive(Debug, PartialEq)]
+pub struct PlanKey<'a> {
     namespaces: &'a [Namespace],
     /// `None` where each cell gets an outer id of its own.
     ids: Option<&'a Ids>,
@@ -50,7 +35,7 @@ impl Plan {
     /// The key of its blank cells; `None` where the set-up needs something of the
     /// caller's that belongs to one run: its standard streams, or a directory or archive
     /// that is read into the cell.
-    pub fn key(&self) -> Option<PlanKey> {
+    pub fn key(&self) -> Option<PlanKey<'_>> {
         let is_own = self.program.stdin != Stdin::Inherit
             && self.watch.stdio != Stdio::Inherit
             && self.files_from.is_none()
@@ -58,11 +43,7 @@ impl Plan {
                 .scratch
                 .iter()
                 .all(|scratch| scratch.kept_in().is_none());
-        is_own.then(|| PlanKey(self.digest()))
-    }
-
-    fn digest(&self) -> String {
-        let made = Made {
+        is_own.then(|| PlanKey {
             namespaces: &self.namespaces,
             ids: (!self.ids.privileged).then_some(&self.ids),
             hostname: &self.hostname,
@@ -80,24 +61,6 @@ impl Plan {
             inherits_stdin: self.program.stdin == Stdin::Inherit,
             inherits_output: self.watch.stdio == Stdio::Inherit,
             rootfs: &self.rootfs,
-        };
-        let mut digest = Digester(Sha256::new());
-        // A plan is data that is printed as JSON: it has no value that cannot be.
-        let written = serde_json::to_writer(io::BufWriter::new(&mut digest), &made);
-        debug_assert!(written.is_ok());
-        hex(&digest.0.finalize())
-    }
-}
-
-struct Digester(Sha256);
-
-impl io::Write for Digester {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        })
     }
 }

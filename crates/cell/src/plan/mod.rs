@@ -112,7 +112,7 @@ impl Namespace {
 }
 
 /// Mechanisms for limits that no cgroup holds.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(crate) struct Fallback {
     /// RLIMIT_DATA and a watchdog over the cell's memory.
     pub memory: Option<Bytes>,

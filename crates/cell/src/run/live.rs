@@ -17,7 +17,6 @@ use super::measures::CgroupFacts;
 use super::{CellStart, FilterPolicy, Resolved};
 use crate::drivers::Driver;
 use crate::drivers::frames::{self, Request as DriverRequest};
-use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Running};
 use crate::plan::Plan;
 use crate::rootfs::Lease;
@@ -25,7 +24,7 @@ use crate::spec::{Command, Scratch, Spec};
 use crate::supervise::capture::Capture;
 use crate::supervise::copy::{Template, TemplateCell};
 use crate::supervise::{
-    Blank, Cancel, Cell, Control, Denials, Ended, Execution, Observed, Observer, Program, Request,
+    Blank, Cancel, Cell, Control, Denials, Execution, Observer, Program, Request,
 };
 use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
@@ -107,12 +106,14 @@ pub(crate) fn code_of(spec: &Spec) -> Option<Code<'_>> {
 pub(crate) struct Executed<'a> {
     pub(crate) record: Record,
     /// The cell, or what is left of it.
-    pub(crate) cell: Result<Live<'a>, Remains>,
+    pub(crate) cell: Result<Live<'a>, Remains<'a>>,
 }
 
 /// What is left of a cell that has ended.
 #[derive(Debug)]
-pub(crate) struct Remains {
+pub(crate) struct Remains<'a> {
+    /// The cell itself, where it has no process any more but may not be gone.
+    pub(crate) cell: Option<Cell<'a>>,
     /// Its workspace, if it was a tmpfs of its own.
     pub(crate) workspace: Option<OwnedFd>,
 }
@@ -215,6 +216,11 @@ impl<'a> Live<'a> {
         self.cell.parts().0.start == Start::Forked
     }
 
+    /// Notes that its interpreter waits for code.
+    pub(crate) fn note_ready(&mut self) {
+        self.cell.note_ready();
+    }
+
     /// Adds to the warnings of the first record.
     pub(crate) fn warn(&mut self, warning: String) {
         self.warnings.push(warning);
@@ -312,19 +318,23 @@ impl<'a> Live<'a> {
                 cell: Ok(live),
             });
         }
-        let Ended { mut cell, observed } = cell.end()?;
-        let cgroup = cgroup_facts(&cell, &execution);
-        let removed = cell.cgroup.take().map_or(Ok(()), CellCgroup::remove);
-        warnings.extend(removed.err().map(|error| error.to_string()));
+        // One who waits for the record need not wait for the end of what held the cell.
+        let early = control.is_some();
+        cell.end_processes(early)?;
+        let cgroup = cgroup_facts(cell.parts().0, &execution);
+        if !early {
+            warnings.extend(cell.remove_cgroup().err().map(|error| error.to_string()));
+        }
+        let (running, observed) = cell.parts();
         (collection.scratch, collection.kept) = (&observed.scratch, &kept);
         collection.was_set_up = observed.failure.is_none();
         let outputs = gather(&collection, &mut baseline);
         warnings.extend(outputs::not_listed(&facts.plan).filter(|_| collection.was_set_up));
         note_lost_events(&mut warnings, events);
         let record = assemble::record(Parts {
-            cell: &cell,
+            cell: running,
             cgroup,
-            observed: &observed,
+            observed,
             lives: false,
             execution,
             outputs,
@@ -332,9 +342,13 @@ impl<'a> Live<'a> {
             began_ns,
             facts: &facts,
         });
+        let scratch = cell.take_scratch();
         Ok(Executed {
             record,
-            cell: Err(Remains::of(&facts.plan, observed)),
+            cell: Err(Remains {
+                cell: early.then_some(cell),
+                ..Remains::of(&facts.plan, scratch)
+            }),
         })
     }
 
@@ -375,9 +389,9 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// Watching is impossible; the cell is ended then too.
-    pub(crate) fn end(self) -> Result<Remains> {
-        let Ended { observed, .. } = self.cell.end()?;
-        Ok(Remains::of(&self.facts.plan, observed))
+    pub(crate) fn end(self) -> Result<Remains<'a>> {
+        let observed = self.cell.end()?;
+        Ok(Remains::of(&self.facts.plan, observed.scratch))
     }
 }
 
@@ -435,11 +449,12 @@ impl Facts<'_> {
     }
 }
 
-impl Remains {
-    fn of(plan: &Plan, observed: Observed) -> Self {
-        let mut own = plan.own_scratch().zip(observed.scratch);
+impl Remains<'_> {
+    fn of(plan: &Plan, scratch: Vec<OwnedFd>) -> Self {
+        let mut own = plan.own_scratch().zip(scratch);
         let workspace = own.find(|(scratch, _)| scratch.name == Scratch::Workspace);
         Self {
+            cell: None,
             workspace: workspace.map(|(_, directory)| directory),
         }
     }

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use crate::context::{Layout, State};
+use record::Start;
 use record::bytes::RawText;
 use record::error::SetupError;
 
@@ -260,6 +261,8 @@ pub enum Report {
         state: State,
         /// Why, in one sentence, unless the state was kept after a normal end.
         why: Option<String>,
+        /// What the cell was before; `None` when there was none.
+        start: Option<Start>,
         /// The record.
         record: Box<RawValue>,
     },

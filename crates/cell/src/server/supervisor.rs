@@ -244,16 +244,22 @@ impl<'s> Supervisor<'s> {
         let control = Some(&self.mailbox as &dyn crate::supervise::Control);
         let answer = opened.context.execute(&execution, events.as_ref(), control);
         self.answer(number, answer);
+        self.mailbox.flush();
+        if let Some(opened) = &mut self.opened {
+            opened.context.clear();
+        }
         Ok(())
     }
 
     fn answer(&self, execution: u64, answer: Answer) {
         let Answer { record, state, why } = answer;
+        let start = record.start;
         match to_raw_value(&record) {
             Ok(record) => self.mailbox.report(&Report::Answer {
                 execution,
                 state,
                 why,
+                start,
                 record,
             }),
             Err(error) => {

@@ -25,6 +25,7 @@ use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Running, launch, wait_for};
 use crate::plan::{Namespace, Plan};
 use crate::spec::Bytes;
+use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::process::monotonic_ns;
 
@@ -61,15 +62,6 @@ pub struct Request<'o> {
     pub(crate) observer: Option<&'o dyn Observer>,
     /// Controls it meanwhile.
     pub(crate) control: Option<&'o dyn Control>,
-}
-
-/// A cell that has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    /// What is left of it: its cgroup, with what was counted, and its set-up's times.
-    pub(crate) cell: Running,
-    /// What was observed of it.
-    pub(crate) observed: Observed,
 }
 
 /// A cell that was started. Dropping it kills and reaps its processes, and removes
@@ -278,6 +270,13 @@ impl<'a> Cell<'a> {
         self.phase == Phase::Over
     }
 
+    /// Notes that its interpreter was started ahead of its next execution.
+    pub(crate) fn note_ready(&mut self) {
+        if self.running.start != Start::Forked {
+            self.running.start = Start::Ready;
+        }
+    }
+
     /// Has init send SIGINT to the program, as a terminal would for Ctrl-C; false when
     /// the cell is ending.
     pub fn interrupt(&self) -> bool {
@@ -326,23 +325,49 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Ends the cell.
+    /// Ends the cell; returns what was observed of it.
     ///
     /// # Errors
     /// Only when watching itself is impossible; the cell is ended then too.
-    pub(crate) fn end(mut self) -> Result<Ended> {
+    pub(crate) fn end(mut self) -> Result<Observed> {
+        self.end_processes(false)?;
+        Ok(self.seen)
+    }
+
+    /// Ends what runs in the cell. Where `early` is set, init may still be on its way out:
+    /// it has no process any more, and has said how the program ended.
+    ///
+    /// # Errors
+    /// Only when watching itself is impossible; the cell is to be dropped then.
+    pub(crate) fn end_processes(&mut self, early: bool) -> Result<()> {
         let mut watch = self.idle();
-        while watch.cell.phase != Phase::Over {
+        while !(watch.cell.is_over() || early && watch.cell.is_empty()) {
             if watch.cell.phase == Phase::Running {
                 watch.end_now();
             }
             watch.step()?;
         }
         self.seen.disks.look(&self.seen.scratch);
-        Ok(Ended {
-            cell: self.running,
-            observed: self.seen,
-        })
+        Ok(())
+    }
+
+    /// Whether init has reaped everything, and is on its way out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.phase == Phase::Ending && self.seen.reaped.is_some()
+    }
+
+    /// Takes the cell's own scratch places ([`Plan::own_scratch`], in that order).
+    pub(crate) fn take_scratch(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.seen.scratch)
+    }
+
+    /// Removes the cgroup of a cell that is over.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn remove_cgroup(&mut self) -> Result<()> {
+        let cgroup = self.running.cgroup.take();
+        cgroup.map_or(Ok(()), CellCgroup::remove)
     }
 
     /// The cell with no execution in it.

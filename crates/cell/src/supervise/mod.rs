@@ -43,7 +43,7 @@ use crate::launch::cgroup::CgroupUsage;
 pub use blank::Blank;
 pub(crate) use blank::Program;
 use capture::Capture;
-pub(crate) use cell::{Cancel, Ended};
+pub(crate) use cell::Cancel;
 pub use cell::{Cell, Frozen, Request};
 pub(crate) use control::{Asked, Control, wait};
 pub(crate) use denials::Denials;

@@ -42,6 +42,7 @@ use crate::child::report::{Message, Role};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{END_DEADLINE, in_words};
 use crate::spec::OnOutput;
+use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::process::monotonic_ns;
 
@@ -199,8 +200,10 @@ impl Watch<'_, '_> {
             self.end(Stop::Internal(error.to_string()));
             return;
         }
-        if self.cell.running.output.iter().any(Option::is_some) {
-            // Room for output, while the program is still starting.
+        let is_alone = self.control.is_none() && self.cell.running.start == Start::Cold;
+        if is_alone && self.cell.running.output.iter().any(Option::is_some) {
+            // Room for output, while the program is still starting. A cell that waits for
+            // a call is to answer it fast.
             sys::text::drop_text_pages();
         }
         if let Some(stop) = self.cell.seen.stopped.take() {
@@ -227,7 +230,9 @@ impl Watch<'_, '_> {
     pub(super) fn is_over(&self) -> bool {
         let report = &self.execution.report;
         let is_done = report.is_done && !report.is_ending && !self.cell.is_last;
-        (is_done && self.cell.lives()) || self.cell.phase == Phase::Over
+        // Where there is one who waits for the record, it is not init's own end that counts.
+        let is_empty = self.control.is_some() && self.cell.is_empty();
+        (is_done && self.cell.lives()) || is_empty || self.cell.phase == Phase::Over
     }
 
     /// Looks at what the cell uses when an execution has ended and the cell goes on. A

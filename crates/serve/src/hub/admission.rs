@@ -278,9 +278,12 @@ impl Hub {
             _ => {
                 let has_code = kind != Kind::Run || request.parsed.code.is_some();
                 self.take_warm(&request, has_code).unwrap_or_else(|| {
-                    let open = opening(kind != Kind::Run, &request);
+                    let (open, start) = match self.forking(&request, has_code) {
+                        Some(open) => (open, Start::Forked),
+                        None => (opening(kind != Kind::Run, &request), Start::Cold),
+                    };
                     let session = Session::new(kind.clone(), memory, open);
-                    (self.begin(session), Start::Cold)
+                    (self.begin(session), start)
                 })
             }
         };

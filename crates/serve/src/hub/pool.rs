@@ -14,6 +14,10 @@ use crate::protocol::{PoolStatus, Start};
 /// The first and the longest wait after a cell that could not be opened.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// How long a pool that is at least half full is not refilled after a cell was taken from
+/// it, while a call is executed: making a cell would slow that call down.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 /// The request of a cell that waits for any program.
 const ANY_PROGRAM: &str = r#"{"argv":["true"]}"#;
 
@@ -29,6 +33,8 @@ pub(super) struct Pool {
     error: Option<String>,
     back_off: Duration,
     not_before: Option<Instant>,
+    /// When it has waited long enough for calls to end.
+    busy_until: Option<Instant>,
 }
 
 impl Pool {
@@ -44,7 +50,20 @@ impl Pool {
             error: None,
             back_off: BACK_OFF.0,
             not_before: None,
+            busy_until: None,
         }
+    }
+
+    /// How its cells are opened.
+    fn opening(&self) -> Option<Open> {
+        Some(Open {
+            request: RawValue::from_string(self.key.clone()).ok()?,
+            lasting: self.warm.language.is_some(),
+            ready: self.warm.language.is_some(),
+            forked: self.warm.forked,
+            blank: self.warm.language.is_none(),
+            ..Open::default()
+        })
     }
 }
 
@@ -92,7 +111,10 @@ impl Hub {
             let pool = self.pools.get(index).filter(|pool| pool.key == key)?;
             let found = pool.warm.forked.then(|| self.waiting_in(index))?;
             let link = found.into_iter().find(|(_, session)| is_like(session))?.0;
-            self.pools.get_mut(index)?.hits += 1;
+            let busy_until = self.now + PATIENCE;
+            let pool = self.pools.get_mut(index)?;
+            pool.busy_until = Some(busy_until);
+            pool.hits += 1;
             Some(link)
         })
     }
@@ -104,12 +126,23 @@ impl Hub {
         self.pools.iter().any(is_like)
     }
 
+    /// How a cell is opened for a request whose pool is empty, where its interpreter can
+    /// be forked for it.
+    pub(super) fn forking(&self, request: &Request, has_code: bool) -> Option<Open> {
+        let key = request.key().filter(|_| has_code)?;
+        let fits = |pool: &&Pool| pool.warm.forked && pool.key == key;
+        let pool = self.pools.iter().find(fits)?;
+        pool.opening()
+    }
+
     fn take_from(&mut self, index: usize) -> Option<LinkId> {
         let found = self
             .waiting_in(index)
             .find(|(_, session)| session.opened.is_some());
         let link = found.map(|(link, _)| link);
+        let busy_until = self.now + PATIENCE;
         let pool = self.pools.get_mut(index)?;
+        pool.busy_until = Some(busy_until);
         match link {
             Some(_) => pool.hits += 1,
             None => pool.misses += 1,
@@ -131,6 +164,11 @@ impl Hub {
         if self.draining.is_some() || self.queued() > 0 {
             return;
         }
+        if !self.executes() {
+            for pool in &mut self.pools {
+                pool.busy_until = None;
+            }
+        }
         for index in 0..self.pools.len() {
             if self.lacks(index) {
                 self.open_warm(index);
@@ -146,6 +184,9 @@ impl Hub {
             .waiting_in(index)
             .any(|(_, session)| session.opened.is_none());
         let is_late = pool.not_before.is_none_or(|when| when <= self.now);
+        let count = self.waiting_in(index).count();
+        let is_postponed = pool.busy_until.is_some_and(|until| until > self.now)
+            && count * 2 >= pool.warm.count;
         let memory = self.settings.cell_memory.unwrap_or(0);
         let warm = self.sessions.values().filter(|session| session.is_warm());
         let committed = warm.fold(memory, |sum, session| sum.saturating_add(session.memory));
@@ -153,23 +194,21 @@ impl Hub {
             .settings
             .warm_memory
             .is_none_or(|most| committed <= most);
-        !is_opening && is_late && fits && self.waiting_in(index).count() < pool.warm.count
+        !is_opening && is_late && !is_postponed && fits && count < pool.warm.count
+    }
+
+    /// Whether a supervisor works for a call.
+    fn executes(&self) -> bool {
+        let works = |session: &Session| !session.is_warm() && session.execution().is_some();
+        self.sessions.values().any(works)
     }
 
     fn open_warm(&mut self, index: usize) {
         let Some(pool) = self.pools.get(index) else {
             return;
         };
-        let Ok(request) = RawValue::from_string(pool.key.clone()) else {
+        let Some(open) = pool.opening() else {
             return;
-        };
-        let open = Open {
-            request,
-            lasting: pool.warm.language.is_some(),
-            ready: pool.warm.language.is_some(),
-            forked: pool.warm.forked,
-            blank: pool.warm.language.is_none(),
-            ..Open::default()
         };
         let memory = self.settings.cell_memory.unwrap_or(0);
         let session = Session::new(Kind::Warm(index), memory, open);
@@ -196,7 +235,8 @@ impl Hub {
 
     /// When a pool may try again.
     pub(super) fn next_refill(&self) -> Option<Instant> {
-        let later = self.pools.iter().filter_map(|pool| pool.not_before);
+        let later = |pool: &Pool| [pool.not_before, pool.busy_until];
+        let later = self.pools.iter().flat_map(later).flatten();
         later.filter(|when| *when > self.now).min()
     }
 

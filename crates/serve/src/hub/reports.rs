@@ -24,11 +24,18 @@ impl Hub {
                 rootfs,
                 forked,
                 ..
-            } if doing == Some(Doing::Open) => {
+            } if session.opening.is_some() || doing == Some(Doing::Open) => {
                 session.opened = Some((language, rootfs));
                 session.forked = forked;
-                if forked && session.start == Start::Cold {
-                    session.start = Start::Forked;
+                session.start = match session.start {
+                    Start::Cold if forked => Start::Forked,
+                    Start::Forked if !forked => Start::Cold,
+                    start => start,
+                };
+                if let Some(opening) = session.opening.take() {
+                    // An interrupt has a deadline of its own.
+                    session.deadline = session.deadline.filter(|own| *own != opening);
+                    return;
                 }
                 if let Kind::Warm(index) = session.kind {
                     self.warm_opened(index);
@@ -42,8 +49,13 @@ impl Hub {
                 execution,
                 state,
                 why,
+                start,
                 record,
             } if session.execution() == Some(execution) => {
+                // A pool's interpreter that had ended was started anew.
+                if let (true, Some(start)) = (session.is_run(), start) {
+                    session.start = start.into();
+                }
                 self.executed(link, execution, state, why, record);
             }
             Report::Described { description } if doing == Some(Doing::Describe) => {
@@ -161,7 +173,7 @@ impl Hub {
             return;
         };
         match (doing, order) {
-            (Doing::Open, "open") => self.not_opened(link, error),
+            (_, "open") if session.opening.is_some() || doing == Doing::Open => self.not_opened(link, error),
             (Doing::Execute { execution, .. }, "execute")
                 if id.is_none_or(|id| id == execution) =>
             {

@@ -29,6 +29,8 @@ pub(super) struct Session {
     pub(super) start: Start,
     /// The language and rootfs, once the cell exists.
     pub(super) opened: Option<(Option<String>, String)>,
+    /// The deadline for its cell, where the supervisor executes code next, of itself.
+    pub(super) opening: Option<Instant>,
     /// Whether its interpreter was forked from the server's template.
     pub(super) forked: bool,
     /// Work to do, in order.
@@ -166,6 +168,7 @@ impl Session {
             memory,
             start: Start::Cold,
             opened: None,
+            opening: None,
             forked: false,
             waiting: VecDeque::from([Job {
                 caller: None,
@@ -258,6 +261,7 @@ impl Hub {
 
     /// Has a session do its next piece of work, unless it is busy.
     pub(super) fn pump(&mut self, link: LinkId) {
+        let mut opening = None;
         loop {
             let Some(session) = self.sessions.get_mut(&link) else {
                 return;
@@ -278,15 +282,27 @@ impl Hub {
                     }
                     continue;
                 }
-                Work::Open(open) => (Order::Open(open), Doing::Open, Some(OPENING)),
+                Work::Open(open) => {
+                    let order = Order::Open(open);
+                    let next = session.waiting.front();
+                    if next.is_some_and(|next| matches!(next.work, Work::Execute(_))) {
+                        // The supervisor need not wait for that order.
+                        opening = Some(self.now + OPENING);
+                        self.actions.push_back(Action::Order(link, json_of(&order)));
+                        continue;
+                    }
+                    (order, Doing::Open, Some(OPENING))
+                }
                 Work::Execute(mut execute) => {
                     session.executions += 1;
+                    session.opening = opening;
                     execute.execution = session.executions;
                     let doing = Doing::Execute {
                         execution: execute.execution,
                         events: execute.events,
                     };
-                    (Order::Execute(execute), doing, None)
+                    let patience = opening.map(|_| OPENING);
+                    (Order::Execute(execute), doing, patience)
                 }
                 Work::Restart => (Order::Restart, Doing::Restart, Some(ERRAND)),
                 Work::Describe => (Order::Describe, Doing::Describe, Some(ERRAND)),

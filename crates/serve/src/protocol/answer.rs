@@ -159,11 +159,22 @@ pub enum Start {
     Cold,
     /// Its interpreter waited in the pool.
     Ready,
-    /// Its interpreter was forked from a template that has loaded modules; as a rule it
-    /// waited in the pool.
+    /// Its interpreter was forked from a template that has loaded modules. Where none
+    /// waited in the pool, that was done for this call.
     Forked,
     /// It waited in the pool, without a program.
     Blank,
+}
+
+impl From<record::Start> for Start {
+    fn from(start: record::Start) -> Self {
+        match start {
+            record::Start::Cold => Self::Cold,
+            record::Start::Blank => Self::Blank,
+            record::Start::Ready => Self::Ready,
+            record::Start::Forked => Self::Forked,
+        }
+    }
 }
 
 /// The result of `run`.

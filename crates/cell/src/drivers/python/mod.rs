@@ -67,6 +67,7 @@
 //! | `protocol` reads requests and writes frames | at once |
 //! | `session`, `source` execute code | at once |
 //! | `interrupts` decides what SIGINT interrupts | at once |
+//! | `ending` ends the process | at once |
 //! | `results` | a value is shown |
 //! | `rich` | a value has more forms than its repr |
 //! | `display` | `display()` has options; updates and clears |
@@ -77,7 +78,7 @@
 //! | `describe` | the variables are to be described |
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
-//! | `template` | it is to serve forks of itself |
+//! | `template`, `rehearsal` | it is to serve forks of itself |
 //!
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
@@ -103,8 +104,8 @@ macro_rules! modules {
 const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
     content: modules!(
-        "describe" "display" "errors" "eventloop" "figures" "hooks" "interrupts" "ipython"
-        "protocol" "results" "rich" "session" "source" "tables" "template" "tracebacks"
+        "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "interrupts" "ipython"
+        "protocol" "rehearsal" "results" "rich" "session" "source" "tables" "template" "tracebacks"
     ),
 };
 

@@ -175,8 +175,8 @@ fn copies_run_code_and_keep_state_apart() {
         );
         assert!(run(&mut other, 1, "print(x)")?.contains("NameError"));
         let ended = one.end()?;
-        assert_eq!(ended.observed.failure, None);
-        assert!(ended.observed.reaped.is_some());
+        assert_eq!(ended.failure, None);
+        assert!(ended.reaped.is_some());
         // The copies of a template that ends go on.
         shutdown(template.template().control.as_raw_fd(), Shutdown::Both)?;
         assert_eq!(run(&mut other, 2, "print(7)")?, "7\n");

@@ -137,7 +137,7 @@ print('first')";
         assert_eq!(stdout(second), "21\n");
         let last = cell.execute(request(3, "status = 7; print('last')", true)?)?;
         assert_eq!(stdout(last), "last\n");
-        let observed = cell.end()?.observed;
+        let observed = cell.end()?;
         assert_eq!(
             observed.status.map(|status| libc::WEXITSTATUS(status)),
             Some(7)
@@ -154,7 +154,7 @@ fn a_living_cell_is_ended_and_counted() {
         let mut cell = start(&plan)?;
         let execution = cell.execute(request(1, "print('only')", false)?)?;
         assert_eq!(stdout(execution), "only\n");
-        let observed = cell.end()?.observed;
+        let observed = cell.end()?;
         assert_eq!(
             observed.status.map(|status| libc::WTERMSIG(status)),
             Some(libc::SIGKILL)
@@ -168,7 +168,7 @@ fn a_living_cell_is_ended_and_counted() {
 fn a_cell_without_an_execution_ends() {
     alone(|| {
         let plan = plan()?;
-        let observed = start(&plan)?.end()?.observed;
+        let observed = start(&plan)?.end()?;
         assert_eq!((observed.failure, observed.unkillable), (None, false));
         assert!(observed.executed_ns > 0);
         Ok(())

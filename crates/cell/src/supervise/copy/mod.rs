@@ -109,12 +109,10 @@ impl<'a> Cell<'a> {
             .filter(|(role, _)| scratch(role))
             .collect();
         fds.extend(parked.listener.map(|fd| (FdRole::Listener, fd)));
+        cell.running.start = Start::Forked;
         cell.park(fds);
         match cell.phase {
-            Phase::Running => {
-                cell.running.start = Start::Forked;
-                Ok(cell)
-            }
+            Phase::Running => Ok(cell),
             _ => Err(gone("the cell's init")),
         }
     }

@@ -144,6 +144,7 @@ impl World {
             execution,
             state,
             why: (state != State::Kept).then(|| "test".to_owned()),
+            start: None,
             record,
         };
         self.hub.report(link, report);

@@ -6,6 +6,7 @@ import sys
 from sys import exc_info
 
 from . import protocol
+from .ending import Ending
 from .interrupts import Interrupts
 from .source import Source, is_coroutine
 
@@ -26,10 +27,11 @@ class Session:
         builtins.display = display
         if sys.stdout is not None:
             sys.stdout.reconfigure(line_buffering=True)
+        self.ending = Ending()
 
     def run(self):
         """Serves requests until the channel ends or the code calls `sys.exit`. The
-        process then ends as any Python process does."""
+        process then ends as any Python process does, or as if it had."""
         try:
             while True:
                 request = self.channel.receive()
@@ -42,6 +44,7 @@ class Session:
             if self.event_loop:
                 self.event_loop.close()
             self.main = None  # as in plain Python, garbage collection may take it
+        self.ending.hasten(self.status)
         if self.status:
             raise SystemExit(self.status)
 

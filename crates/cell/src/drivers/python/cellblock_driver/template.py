@@ -27,6 +27,7 @@ import _socket
 from . import protocol
 
 CLONE_NEWPID = 0x20000000
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of madvise(2), Linux 5.14
 FREE = 16  # descriptors below this number are a copy's own
 STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
@@ -34,7 +35,7 @@ MOST = 64  # descriptors of a request
 PATIENCE = 20  # seconds
 CONTROL = 256  # the supervisor's socket, above all of them
 # What a program mostly needs of the driver; the rest comes with the packages.
-MODULES = "display errors results rich session source tables tracebacks"
+MODULES = "display ending errors results rich session source tables tracebacks"
 
 
 class Failure(Exception):
@@ -98,12 +99,16 @@ def serve(number, names, load):
     control = _socket.socket(fileno=_high(number))
     while os.open(os.devnull, os.O_RDWR) < FREE - 1:
         pass  # so that no descriptor of a request has a number of a copy's own
+    rehearsal = load("rehearsal")
+    rehearsal.rehearse()  # what is made at first use is shared by all copies
+    load("ending").survey()
     gc.collect()
     gc.freeze()
+    touched = rehearsal.learn()
     control.send(b"ready")
     while True:
         fields, descriptors = receive(control)
-        if fork(fields, descriptors):
+        if fork(fields, descriptors, touched):
             control.detach()
             return
         for descriptor in descriptors:
@@ -132,7 +137,7 @@ def receive(control):
     return protocol.fields(body), descriptors
 
 
-def fork(fields, descriptors):
+def fork(fields, descriptors, touched):
     """Forks a copy; true in it. The process in between leaves it to the cell's init."""
     talk = descriptors[STREAMS]
     calls = Calls(fields, descriptors)
@@ -150,7 +155,7 @@ def fork(fields, descriptors):
             finally:
                 if copy != 0:
                     os._exit(0 if copy > 0 else 1)
-            return become(fields, calls, talk)
+            return become(fields, calls, talk, touched)
     except OSError as error:
         os.write(talk, b"failed -1 %d" % error.errno)
         return False
@@ -158,7 +163,7 @@ def fork(fields, descriptors):
     return False
 
 
-def become(fields, calls, talk):
+def become(fields, calls, talk, touched):
     """The life of a copy until it is confined."""
     try:
         until = time.monotonic() + PATIENCE
@@ -172,6 +177,7 @@ def become(fields, calls, talk):
         entered = int(fields["entered"][0])
         calls.make(0, entered)
         renew(fields)
+        touch(touched)
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
         if os.read(talk, 16) != b"park":
@@ -186,6 +192,16 @@ def become(fields, calls, talk):
     os.closerange(talk + 1, CONTROL + 1)
     os.close(talk)
     return True
+
+
+def touch(ranges):
+    """Has memory for itself that a program mostly writes to. An older kernel refuses, and
+    then the program does it."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for address, length in ranges:
+        if madvise(address, length, POPULATE_WRITE) == -1:
+            return
 
 
 def renew(fields):
