@@ -13,6 +13,10 @@
 //! Between two rounds there is a pause in which servers refill what they keep ready: that
 //! work is not part of a start. `--rest 0` leaves the pause out.
 //!
+//! After the rounds come calls on all processors for a minute, by turns with bare Python,
+//! and the memory of idle contexts. Rows of pandas need the rootfs `python-data` in the
+//! plain user's store (`XDG_DATA_HOME`).
+//!
 //! Started as root, the harness measures as a plain user. `CELLBLOCK` names another binary
 //! than the one cargo built. The results go to `target/bench/starts.json`.
 
@@ -26,6 +30,7 @@ use clap::Parser;
 mod front;
 #[path = "../common/machine.rs"]
 mod machine;
+mod memory;
 #[path = "../common/record.rs"]
 mod record;
 mod report;
@@ -38,6 +43,7 @@ mod server;
 mod shuffle;
 #[path = "../common/stats.rs"]
 mod stats;
+mod sustained;
 #[path = "../common/worker.rs"]
 mod worker;
 
@@ -54,6 +60,9 @@ struct Args {
     /// Milliseconds of rest between two rows, in which servers refill.
     #[arg(long, default_value_t = 30)]
     rest: u64,
+    /// Seconds for which calls are made on all processors; 0 leaves that out.
+    #[arg(long, default_value_t = 60)]
+    sustain: u64,
     /// Time only the rows whose names contain this (repeatable).
     #[arg(long)]
     row: Vec<String>,
@@ -123,7 +132,24 @@ fn measure(args: &Args) -> Result<()> {
         }
     }
     let series = rows.into_iter().map(|(row, _, times)| (row, times));
-    let results = report::Results::of(machine, series.collect());
+    let mut results = report::Results::of(machine, series.collect());
+    if is_wanted("idle") {
+        let about = "an idle Python context beyond the first";
+        results
+            .idle
+            .push(memory::Idle::measure(&scene, about, &[])?);
+        let about = "the same, forked from a template";
+        let options = ["--warm", "python:2", "--preload", "json"];
+        results
+            .idle
+            .push(memory::Idle::measure(&scene, about, &options)?);
+    }
+    if is_wanted("sustained") && args.sustain > 0 {
+        match sustained::Sustained::measure(&scene, args.sustain) {
+            Ok(measured) => results.sustained = Some(measured),
+            Err(error) => println!("skipped: sustained: {error}"),
+        }
+    }
     print!("{}", results.table());
     results::write(&args.out, &results)
 }

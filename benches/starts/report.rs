@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::memory::Idle;
 use crate::rows::{Base, Row};
 use crate::stats::{Summary, median};
+use crate::sustained::Sustained;
 
 /// What is written.
 #[derive(Serialize)]
@@ -14,6 +16,8 @@ pub(crate) struct Results {
     schema: &'static str,
     machine: Machine,
     rows: Vec<Measured>,
+    pub(crate) idle: Vec<Idle>,
+    pub(crate) sustained: Option<Sustained>,
 }
 
 /// One row. Times are in microseconds.
@@ -59,6 +63,8 @@ impl Results {
             schema: "cellblock.bench.starts.v1",
             machine,
             rows: summaries.iter().map(measured).collect(),
+            idle: Vec::new(),
+            sustained: None,
         }
     }
 
@@ -93,6 +99,8 @@ impl Results {
                 millis(row.time.p99),
             );
         }
+        table.extend(self.sustained.iter().map(Sustained::line));
+        table.extend(self.idle.iter().map(Idle::line));
         table
     }
 }

@@ -57,8 +57,14 @@ impl Row {
     }
 }
 
-const PRELOAD: &str = "numpy,pandas,matplotlib.pyplot";
-const DESCRIBE: &str = "import pandas as pd\n\
+/// The options of a server whose copies have loaded the data stack.
+pub(crate) const PANDAS: [&str; 4] = [
+    "--rootfs",
+    "python-data",
+    "--preload",
+    "numpy,pandas,matplotlib.pyplot",
+];
+pub(crate) const DESCRIBE: &str = "import pandas as pd\n\
     pd.DataFrame({'a': range(1000), 'b': [x * x for x in range(1000)]}).describe()";
 
 /// All of them. A row whose server cannot be started is skipped.
@@ -143,24 +149,48 @@ pub(crate) const ALL: &[Row] = &[
         measures: None,
         against: Some(Base::Python),
         goal: Some((0.25, None)),
-        prepare: |scene| run(scene, &["--warm", "python:4"], "", code("print(6 * 7)")),
+        prepare: |scene| {
+            run(
+                scene,
+                &["--warm", "python:4"],
+                "ready",
+                code("print(6 * 7)"),
+            )
+        },
     },
     Row {
-        name: "pandas-ready",
+        name: "python-forked",
+        about: "plain Python, forked from a template",
+        measures: None,
+        against: Some(Base::Python),
+        goal: Some((0.25, None)),
+        prepare: |scene| {
+            let options = ["--warm", "python:4", "--preload", "json"];
+            run(scene, &options, "forked", code("print(6 * 7)"))
+        },
+    },
+    Row {
+        name: "pandas",
         about: "`df.describe()` with numpy, pandas and pyplot loaded",
         measures: None,
         against: Some(Base::Python),
         goal: Some((0.5, Some(1.5))),
         prepare: |scene| {
-            let options = [
-                "--rootfs",
-                "python-data",
-                "--warm",
-                "python:4",
-                "--preload",
-                PRELOAD,
-            ];
-            run(scene, &options, "", code(DESCRIBE))
+            let options = [&PANDAS[..], &["--warm", "python:4"]].concat();
+            run(scene, &options, "forked", code(DESCRIBE))
+        },
+    },
+    Row {
+        name: "pandas-miss",
+        about: "the same when none waits",
+        measures: None,
+        against: Some(Base::Python),
+        goal: Some((1.5, None)),
+        prepare: |scene| {
+            // Cells that wait may have no memory, so there are none.
+            let options = [&PANDAS[..], &["--warm", "python:1", "--warm-memory", "1"]].concat();
+            let server = Server::start_empty(scene, &options)?;
+            Ok(run_by(server, "forked", code(DESCRIBE)))
         },
     },
     Row {
@@ -186,7 +216,8 @@ pub(crate) const ALL: &[Row] = &[
         against: Some(Base::Python),
         goal: Some((0.4, None)),
         prepare: |scene| {
-            let mut server = Server::start(scene, &["--warm", "python:4"])?;
+            let options = ["--warm", "python:4", "--preload", "json"];
+            let mut server = Server::start(scene, &options)?;
             Ok(Box::new(move || {
                 let (took, context) = create(&mut server)?;
                 server.call("context.delete", json!({"context": context}))?;
@@ -201,17 +232,34 @@ pub(crate) const ALL: &[Row] = &[
         against: Some(Base::Python),
         goal: Some((2.0, None)),
         prepare: |scene| {
-            let (mut server, context) = with_context(scene)?;
-            let code = "import os\ndata = bytearray(os.urandom(10 << 20))";
-            let params = json!({"context": context, "code": code});
-            kept(&server.call("context.run", params)?)?;
+            let (mut server, context) = with_state(scene)?;
             Ok(Box::new(move || {
                 let params = json!({"context": context});
                 let (took, result) = server.timed("context.fork", params)?;
-                for fork in result["contexts"].as_array().into_iter().flatten() {
-                    server.call("context.delete", json!({"context": fork["context"]}))?;
+                let forks = result["branches"]
+                    .as_array()
+                    .filter(|forks| !forks.is_empty());
+                for fork in forks.ok_or_else(|| format!("no fork: {result}"))? {
+                    let params = json!({"context": fork["context"]});
+                    server.call("context.delete", params)?;
                 }
                 Ok(took)
+            }))
+        },
+    },
+    Row {
+        name: "context-rewind",
+        about: "the same context goes back to a checkpoint",
+        measures: None,
+        against: Some(Base::Python),
+        goal: Some((2.0, None)),
+        prepare: |scene| {
+            let (mut server, context) = with_state(scene)?;
+            let made = server.call("context.checkpoint", json!({"context": context}))?;
+            let checkpoint = made["checkpoint"].clone();
+            Ok(Box::new(move || {
+                let params = json!({"context": context, "checkpoint": checkpoint});
+                Ok(server.timed("context.rewind", params)?.0)
             }))
         },
     },
@@ -241,23 +289,32 @@ fn supervised(scene: &Scene, blank: bool) -> Result<Ready> {
 
 /// A request that a server runs in a cell of its own, started as the record has it.
 fn run(scene: &Scene, options: &[&str], start: &'static str, request: Value) -> Result<Ready> {
-    let mut server = Server::start(scene, options)?;
-    Ok(Box::new(move || {
-        let (took, result) = server.timed("run", json!({"request": request}))?;
-        let record = every_layer(result["record"].to_string().as_bytes())?;
-        let was = record.start.map(|start| json!(start));
-        if !start.is_empty() && was != Some(json!(start)) {
-            return Err(format!("the cell's start was {was:?}").into());
-        }
-        Ok(took)
-    }))
+    let server = Server::start(scene, options)?;
+    Ok(run_by(server, start, request))
 }
 
-fn code(code: &str) -> Value {
+fn run_by(mut server: Server, start: &'static str, request: Value) -> Ready {
+    Box::new(move || {
+        let (took, result) = server.timed("run", json!({"request": request}))?;
+        started(&result, start)?;
+        Ok(took)
+    })
+}
+
+/// Checks how a run's cell was started, and that it succeeded in a cell with every layer.
+pub(crate) fn started(result: &Value, start: &str) -> Result<()> {
+    let record = every_layer(result["record"].to_string().as_bytes())?;
+    match json!(record.start) == start && result["record"]["outcome"] == "ok" {
+        true => Ok(()),
+        false => Err(format!("not a good run from a {start} cell: {}", result["record"]).into()),
+    }
+}
+
+pub(crate) fn code(code: &str) -> Value {
     json!({"language": "python", "code": code})
 }
 
-fn create(server: &mut Server) -> Result<(Duration, Value)> {
+pub(crate) fn create(server: &mut Server) -> Result<(Duration, Value)> {
     let params = json!({"request": {"language": "python"}});
     let (took, mut result) = server.timed("context.create", params)?;
     Ok((took, result["context"].take()))
@@ -269,7 +326,18 @@ fn with_context(scene: &Scene) -> Result<(Server, Value)> {
     Ok((server, context))
 }
 
-fn kept(result: &Value) -> Result<()> {
+/// A context that can be forked, with 10 MB of its own.
+fn with_state(scene: &Scene) -> Result<(Server, Value)> {
+    let mut server = Server::start(scene, &[])?;
+    let params = json!({"request": {"language": "python"}, "branches": true});
+    let context = server.call("context.create", params)?["context"].take();
+    let code = "import os\ndata = bytearray(os.urandom(10 << 20))";
+    let params = json!({"context": context, "code": code});
+    kept(&server.call("context.run", params)?)?;
+    Ok((server, context))
+}
+
+pub(crate) fn kept(result: &Value) -> Result<()> {
     match result["state"] == "kept" {
         true => Ok(()),
         false => Err(format!("the state is not kept: {result}").into()),

@@ -25,6 +25,13 @@ pub(crate) struct Server {
 impl Server {
     /// Starts it with these options, and waits until it has all that it keeps ready.
     pub(crate) fn start(scene: &Scene, options: &[&str]) -> Result<Self> {
+        let mut server = Self::start_empty(scene, options)?;
+        server.wait_until_full()?;
+        Ok(server)
+    }
+
+    /// Starts it with these options.
+    pub(crate) fn start_empty(scene: &Scene, options: &[&str]) -> Result<Self> {
         let mut command = Command::new(&scene.cellblock);
         command
             .arg("serve")
@@ -45,8 +52,41 @@ impl Server {
             answers: BufReader::new(answers),
             last: 0,
         };
-        server.wait_until_full()?;
+        // It reads calls once there is a template.
+        server.call("status", json!({}))?;
         Ok(server)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Makes the same call over and over, always so many at a time, until `end`; how many
+    /// were answered by then. `check` looks at each result.
+    pub(crate) fn flood(
+        &mut self,
+        method: &str,
+        params: &Value,
+        at_once: usize,
+        end: Instant,
+        check: impl Fn(&Value) -> Result<()>,
+    ) -> Result<usize> {
+        let mut answered = 0;
+        for _ in 0..at_once {
+            self.send(method, params)?;
+        }
+        let mut waiting = at_once;
+        while waiting > 0 {
+            let (_, result) = self.receive()?;
+            waiting -= 1;
+            check(&result.map_err(|error| format!("{method}: {error}"))?)?;
+            if Instant::now() < end {
+                answered += 1;
+                self.send(method, params)?;
+                waiting += 1;
+            }
+        }
+        Ok(answered)
     }
 
     fn wait_until_full(&mut self) -> Result<()> {
@@ -71,27 +111,43 @@ impl Server {
 
     /// The same, and how long the answer took.
     pub(crate) fn timed(&mut self, method: &str, params: Value) -> Result<(Duration, Value)> {
+        let began = Instant::now();
+        let id = self.send(method, &params)?;
+        loop {
+            let (answered, result) = self.receive()?;
+            let took = began.elapsed();
+            if answered == id {
+                let result = result.map_err(|error| format!("{method}: {error}"))?;
+                return Ok((took, result));
+            }
+        }
+    }
+
+    /// Sends a call; its id.
+    fn send(&mut self, method: &str, params: &Value) -> Result<u64> {
         self.last += 1;
         let id = self.last;
         let mut line = json!({"id": id, "method": method, "params": params}).to_string();
         line.push('\n');
         let calls = self.calls.as_mut().ok_or("the server has ended")?;
-        let began = Instant::now();
         calls.write_all(line.as_bytes())?;
+        Ok(id)
+    }
+
+    /// The next answer: to which call, and its result or error.
+    fn receive(&mut self) -> Result<(u64, std::result::Result<Value, Value>)> {
         loop {
-            line.clear();
+            let mut line = String::new();
             if self.answers.read_line(&mut line)? == 0 {
                 return Err("the server has ended".into());
             }
-            let took = began.elapsed();
             let mut answer: Value = serde_json::from_str(&line)?;
-            if answer["id"] != id {
-                continue;
+            if let Some(id) = answer["id"].as_u64()
+                && answer.get("event").is_none()
+            {
+                let result = answer.get_mut("result").map(Value::take);
+                return Ok((id, result.ok_or_else(|| answer["error"].take())));
             }
-            return match answer.get_mut("result").map(Value::take) {
-                Some(result) => Ok((took, result)),
-                None => Err(format!("{method}: {}", answer["error"]).into()),
-            };
         }
     }
 }

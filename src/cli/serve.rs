@@ -73,7 +73,7 @@ pub struct Serve {
     pub idle_exit: Option<Bound<Duration>>,
     /// Keep N cells in which the interpreter of a language waits, for calls that name
     /// this language and ask for nothing but code, arguments, files and less time; or N
-    /// blank cells, for any program and code without limits of its own (repeatable)
+    /// blank cells, for any program (`argv`) without limits of its own (repeatable)
     #[arg(
         long, value_name = "LANG:N|blank:N", help_heading = "Server",
         value_parser = OsStringValueParser::new().try_map(warm)

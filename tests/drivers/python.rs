@@ -461,6 +461,12 @@ fn what_is_left_behind_ends_as_in_plain_python() {
     let Some(python) = python() else { return };
     for code in [
         "f = open('left', 'w')\nf.write('in the buffer')",
+        "import weakref\nclass A: pass\na = A()\nr = weakref.ref(a, lambda r: print('r'))",
+        "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'finalized')",
+        "import ctypes\nctypes.CDLL(None).printf(b'in a buffer of C')",
+        "import atexit\nclass A:\n    def __del__(self): print('gone')\ndef f():\n    global a\n    a = A()\natexit.register(f)",
+        "from concurrent.futures import ThreadPoolExecutor as E\nE(1).submit(print, 'done')",
+        "import os, tempfile\nd = tempfile.TemporaryDirectory()\nprint(os.path.isdir(d.name))",
         "f = [open('left', 'wb')]\nf[0].write(b'in the buffer')\nf.append(f)",
         "class A:\n    def __del__(self): print('gone')\na = A()",
         "class A:\n    __slots__ = ()\n    def __del__(self): print('gone')\na = A()",
@@ -468,6 +474,7 @@ fn what_is_left_behind_ends_as_in_plain_python() {
         "import sys, io\nsys.stdout = io.TextIOWrapper(open('left', 'wb'))\nprint('x', end='')",
         "import sys\nsys.stderr.write('no newline')\nsys.stdout.write('none')",
         "import sys\nsys.stdout.buffer.write(b'bytes')",
+        "import gc\nf = open('left', 'w')\nf.write('hidden')\ngc.freeze()",
         "import gc\ngc.freeze()\nf = open('left', 'w')\nf.write('frozen')",
         "import os\nos.environ.kept = open('left', 'w')\nos.environ.kept.write('kept')",
         "import sys\nf = open('left', 'w')\nf.write('x')\nsys.exit()",

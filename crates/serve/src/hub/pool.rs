@@ -79,7 +79,9 @@ impl Hub {
         let is_ready =
             |pool: &Pool| pool.warm.language.is_some() && Some(&pool.key) == key.as_ref();
         let ready = self.pools.iter().position(is_ready);
-        let is_blank = |pool: &Pool| pool.warm.language.is_none() && request.fits_blank();
+        // Languages have limits of their own.
+        let fits_blank = request.parsed.argv.is_some() && request.fits_blank();
+        let is_blank = |pool: &Pool| pool.warm.language.is_none() && fits_blank;
         let blank = self.pools.iter().position(is_blank);
         if let Some(link) = ready.and_then(|index| self.take_from(index)) {
             let session = self.sessions.get(&link);
@@ -185,8 +187,8 @@ impl Hub {
             .any(|(_, session)| session.opened.is_none());
         let is_late = pool.not_before.is_none_or(|when| when <= self.now);
         let count = self.waiting_in(index).count();
-        let is_postponed = pool.busy_until.is_some_and(|until| until > self.now)
-            && count * 2 >= pool.warm.count;
+        let is_postponed =
+            pool.busy_until.is_some_and(|until| until > self.now) && count * 2 >= pool.warm.count;
         let memory = self.settings.cell_memory.unwrap_or(0);
         let warm = self.sessions.values().filter(|session| session.is_warm());
         let committed = warm.fold(memory, |sum, session| sum.saturating_add(session.memory));

@@ -173,7 +173,9 @@ impl Hub {
             return;
         };
         match (doing, order) {
-            (_, "open") if session.opening.is_some() || doing == Doing::Open => self.not_opened(link, error),
+            (_, "open") if session.opening.is_some() || doing == Doing::Open => {
+                self.not_opened(link, error)
+            }
             (Doing::Execute { execution, .. }, "execute")
                 if id.is_none_or(|id| id == execution) =>
             {

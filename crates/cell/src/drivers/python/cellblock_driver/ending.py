@@ -20,11 +20,12 @@ MOST = 50_000  # objects, and new modules, that are looked at
 # Compiled modules whose objects do no more than free memory when they go, by the names
 # of their packages.
 HARMLESS = frozenset(
-    "PIL contourpy kiwisolver matplotlib numpy pandas scipy _bisect _blake2 _bz2 _contextvars"
-    " _csv _ctypes _datetime _decimal _elementtree _hashlib _heapq _json _lzma _md5 _opcode"
-    " _pickle _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _socket"
-    " _statistics _struct _typing _uuid _zoneinfo array binascii cmath fcntl grp math mmap"
-    " pyexpat resource select unicodedata zlib".split()
+    "PIL contourpy kiwisolver matplotlib numpy pandas scipy sklearn yaml"
+    " _bisect _blake2 _bz2 _contextvars _csv _ctypes _cyutility _datetime _decimal"
+    " _elementtree _hashlib _heapq _json _lzma _md5 _opcode _pickle _posixsubprocess _queue"
+    " _random _sha1 _sha2 _sha256 _sha3 _sha512 _socket _statistics _struct _typing _uuid"
+    " _zoneinfo array binascii cmath fcntl grp math mmap pyexpat resource select unicodedata"
+    " zlib".split()
 )
 # Those that do more, also where they are a part of Python's own program.
 ACTIVE = frozenset("_curses _dbm _gdbm _sqlite3 readline".split())
@@ -49,8 +50,13 @@ class Ending:
         self.owner = getpid()
         # No references: Python's own end flushes a stream that is freed.
         self.streams = id(sys.stdout), id(sys.stderr)
+        self.first = None
         if last_module is None:
             survey()
+
+    def begin(self):
+        """Objects that are made from now on are a program's."""
+        self.first = [self]
 
     def hasten(self, status):
         """Ends the process with this status, if that can be done now."""
@@ -76,7 +82,7 @@ class Ending:
             return False
         if (id(sys.stdout), id(sys.stderr)) != self.streams:
             return False
-        return has_harmless_modules() and has_passive_objects()
+        return has_harmless_modules() and has_passive_objects(self.first)
 
 
 def has_harmless_modules():
@@ -95,12 +101,15 @@ def is_harmless(name):
     return name not in ACTIVE and (not is_compiled or name.partition(".")[0] in HARMLESS)
 
 
-def has_passive_objects():
+def has_passive_objects(first):
     things = gc.get_objects()
+    # A program that has called gc.freeze() hides what it has made so far.
+    is_whole = False
     if len(things) > MOST:
         return False
     passive = {}
     for thing in things:
+        is_whole |= thing is first
         kind = type(thing)
         is_passive = passive.get(kind)
         if is_passive is None:
@@ -111,7 +120,7 @@ def has_passive_objects():
             return False
         if issubclass(kind, ref) and acts(callback(thing)):
             return False
-    return True
+    return is_whole
 
 
 def is_passive_class(kind):

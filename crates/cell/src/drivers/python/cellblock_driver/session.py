@@ -32,6 +32,7 @@ class Session:
     def run(self):
         """Serves requests until the channel ends or the code calls `sys.exit`. The
         process then ends as any Python process does, or as if it had."""
+        self.ending.begin()
         try:
             while True:
                 request = self.channel.receive()
