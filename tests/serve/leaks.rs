@@ -215,7 +215,6 @@ const CHANNELS: &[Channel] = &[
 /// The ways in which a server starts a context, and the options that lead to them.
 const STARTS: &[(&str, &[&str])] = &[
     ("cold", &[]),
-    ("blank", &["--warm", "blank:1"]),
     ("ready", &["--warm", "python:1"]),
     ("forked", &["--warm", "python:1", "--preload", "decimal"]),
 ];
