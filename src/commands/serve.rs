@@ -5,6 +5,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::cli::{self, Server};
+use cell::drivers::find;
 use cell::server::{Base, Spawner, Templates};
 use cell::spec::quantity::Bound;
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
@@ -57,6 +58,7 @@ pub(super) fn serve(
             .on("--preload")
             .hint("add --warm python:N"));
     }
+    refuse_other_interpreters(wanted)?;
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let usual = usual(server, &flags, &cwd)?;
     let mut settings = settings(wanted, &usual);
@@ -123,6 +125,22 @@ fn refuse_what_is_of_one_run(flags: &Partial) -> Result<()> {
                 .hint("leave it out; clients move files with file.write and file.read"))
         }
         None => Ok(()),
+    }
+}
+
+/// An interpreter that waits serves contexts and runs: only where code by itself is executed
+/// in the same way.
+fn refuse_other_interpreters(wanted: &cli::Serve) -> Result<()> {
+    let mut languages = wanted.warm.iter().filter_map(|warm| warm.language);
+    let is_other = |language: &&str| find(language).is_some_and(|driver| !driver.has_channel());
+    match languages.find(is_other) {
+        None => Ok(()),
+        Some(language) => {
+            let message = "runs and contexts in this language have different interpreters";
+            Err(SetupError::new(Step::Spec, message)
+                .on(format!("--warm {language}"))
+                .hint("use --warm blank:N"))
+        }
     }
 }
 

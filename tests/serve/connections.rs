@@ -9,7 +9,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Server, cellblock, executable, until};
+use crate::harness::{Client, Server, cellblock, executable, patience, until};
 
 #[test]
 fn a_wrong_line_is_explained_and_the_connection_goes_on() {
@@ -218,7 +218,7 @@ fn a_service_manager_passes_its_socket() {
     let mut client = Client::connect(&path);
     assert_eq!(client.status()["clients"], 1);
     drop(client);
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + patience();
     while server.try_wait().unwrap().is_none() {
         assert!(std::time::Instant::now() < end, "it did not end by itself");
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -10,7 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) fn patience() -> Duration {
+    // An emulated machine is slow.
+    let factor = std::env::var("CELLS_PATIENCE").ok();
+    let factor = factor.and_then(|factor| factor.parse().ok()).unwrap_or(1);
+    Duration::from_secs(60) * factor
+}
 
 /// The executable under test: in a virtual machine it is not where it was built.
 pub(crate) fn executable() -> OsString {
@@ -24,7 +29,7 @@ pub(crate) fn cellblock() -> Command {
 
 /// Waits until `done`, or fails.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience();
     while !done() {
         assert!(Instant::now() < end, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(20));
@@ -120,8 +125,8 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(path: &Path) -> Self {
         let socket = UnixStream::connect(path).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(patience())).unwrap();
+        socket.set_write_timeout(Some(patience())).unwrap();
         Self {
             socket: BufReader::new(socket),
             next: 1000,

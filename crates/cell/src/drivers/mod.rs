@@ -79,6 +79,9 @@ pub struct Driver {
     pub(crate) compiled: Option<Compiled>,
     /// Whether the shim can be a template, from which others are forked ([`template`]).
     pub(crate) is_template: bool,
+    /// Whether the interpreter may forget an interrupt, so that it is sent again and again
+    /// until the code stops. Other code could be in the midst of cleaning up.
+    pub(crate) forgets_interrupts: bool,
     /// The policy profile for the language, unless the caller names one; without it,
     /// `default`.
     pub profile: Option<Profile>,
@@ -114,6 +117,7 @@ const SCRIPT: Driver = Driver {
     probes: &[],
     compiled: None,
     is_template: false,
+    forgets_interrupts: false,
     profile: None,
     rootfs: "shell",
     exceptions: Exceptions::NONE,

@@ -264,6 +264,7 @@ impl<'a> Live<'a> {
             results: facts.plan.limits.results,
             wall: work.wall,
             grace: work.grace,
+            forgets_interrupts: facts.driver.is_some_and(|driver| driver.forgets_interrupts),
             observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
             control,
         })?;

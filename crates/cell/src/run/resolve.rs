@@ -58,6 +58,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
 /// The same on a host whose filters do not matter: `doctor` tries each part.
 pub(crate) fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
     let driver = match &spec.command {
+        Command::Run { language, .. } if spec.lasting => Some(find_language(language)?.lasting()),
         Command::Run { language, .. } => Some(find_language(language)?),
         Command::Exec { .. } => None,
     };

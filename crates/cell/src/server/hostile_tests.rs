@@ -3,7 +3,7 @@
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::tests::{Front, Tested, below, exists, spawner, until};
+use super::tests::{Front, Tested, below, exists, spawner, text, until};
 use crate::launch::tests::alone;
 
 /// Writes until the supervisor takes no more, or `count` times.
@@ -116,6 +116,29 @@ fn half_an_order_and_an_end_leave_nothing() {
                 until("the cell ends", || !exists(pid))?;
             }
         }
+        Ok(())
+    });
+}
+
+/// Bash forgets an interrupt that meets a command which ends well.
+#[test]
+fn an_interrupt_ends_a_loop_of_short_commands() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::open(&spawner, json!({"language": "bash"}), true)?;
+        assert_eq!(front.run(1, "x=7")?["state"], "kept");
+        for number in 2..12 {
+            // Each of them may be where the signal meets it.
+            let code = "echo on; while :; do /bin/true; (exit 0); done";
+            front.begin(number, code, json!({"events": true}))?;
+            while front.report("event")?["event"]["event"] != "stdout" {}
+            let interrupt = json!({"execution": number, "grace_ms": 50_000});
+            front.order(json!({ "interrupt": interrupt }))?;
+            let answer = front.report("answer")?;
+            assert_eq!(answer["state"], "kept", "{answer}");
+        }
+        let kept = front.run(12, "echo $x")?;
+        assert_eq!(text(&kept, "stdout"), "7\n", "{kept}");
         Ok(())
     });
 }

@@ -165,7 +165,8 @@ impl<'s> Supervisor<'s> {
             signals: Some(self.signals),
             parent: None,
         };
-        let (spec, has_code) = self.base.request(open.request.get())?;
+        let (mut spec, has_code) = self.base.request(open.request.get())?;
+        spec.lasting = open.lasting;
         if open.blank {
             return self.open_blank(&spec, cancel);
         }

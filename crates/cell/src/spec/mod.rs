@@ -77,6 +77,9 @@ impl Scratch {
 pub struct Spec {
     /// What runs.
     pub command: Command,
+    /// Whether its interpreter is to serve several executions.
+    #[serde(skip)]
+    pub lasting: bool,
     /// The policy profile that the rest started from, by name or path.
     pub profile: String,
     /// The directory tree that the cell sees.

@@ -193,6 +193,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
     });
     Ok(Spec {
         command,
+        lasting: false,
         profile,
         rootfs: rootfs(&need(merged.rootfs, "rootfs")?, ask.cwd),
         store: merged.store,

@@ -58,6 +58,8 @@ pub struct Request<'o> {
     /// The time between SIGINT and the cell's end, for an execution that takes too long
     /// or writes too much in a cell that is to go on. `None` ends the cell.
     pub(crate) grace: Option<Duration>,
+    /// Whether SIGINT is sent again and again in that time.
+    pub(crate) forgets_interrupts: bool,
     /// Sees what happens meanwhile.
     pub(crate) observer: Option<&'o dyn Observer>,
     /// Controls it meanwhile.
@@ -157,6 +159,8 @@ impl<'a> Cell<'a> {
             control: request.control,
             is_idle: false,
             owes_interrupt: false,
+            forgets_interrupts: request.forgets_interrupts,
+            repeat_at: None,
             is_cut_off: false,
             until: None,
             cell: self,
@@ -384,6 +388,8 @@ impl<'a> Cell<'a> {
             grace: None,
             is_idle: true,
             owes_interrupt: false,
+            forgets_interrupts: false,
+            repeat_at: None,
             is_cut_off: false,
             until: None,
         }

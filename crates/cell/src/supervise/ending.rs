@@ -15,6 +15,8 @@ use record::error::{SetupError, Step};
 
 /// How long init gets to kill what is left before it is killed too.
 const COUNT_DEADLINE: Duration = Duration::from_millis(500);
+/// After this time, an interrupt is repeated for an interpreter that may have forgotten it.
+const AGAIN: Duration = Duration::from_millis(50);
 
 impl Watch<'_, '_> {
     /// Deals with deadlines that have passed.
@@ -26,6 +28,11 @@ impl Watch<'_, '_> {
             && let Some(stop) = self.cell.measure(now)
         {
             self.end(stop);
+        }
+        if self.repeat_at.is_some_and(|again| again <= now) {
+            self.repeat_at = None;
+            self.owes_interrupt = self.cell.phase == Phase::Interrupted;
+            self.pay_interrupt();
         }
         if self.cell.deadline.is_none_or(|deadline| deadline > now) {
             return;
@@ -152,6 +159,8 @@ impl Watch<'_, '_> {
             // An init that does not take it is gone.
             if !report.is_done {
                 self.cell.order(Command::Signal(Signal::SIGINT));
+                let again = self.forgets_interrupts.then(|| Instant::now() + AGAIN);
+                self.repeat_at = again;
             }
         }
     }

@@ -104,12 +104,17 @@ impl Watch<'_, '_> {
         let paces = &self.cell.paces;
         let [stdout, stderr] = &paces.output;
         let resume = [stdout, stderr, &paces.frames, &paces.denials];
-        let next = [self.cell.deadline, self.cell.next_check, self.until]
-            .into_iter()
-            .chain(resume.map(Pace::resumes_at))
-            .chain([self.control.and_then(Control::resumes_at)])
-            .flatten()
-            .min();
+        let next = [
+            self.cell.deadline,
+            self.cell.next_check,
+            self.repeat_at,
+            self.until,
+        ]
+        .into_iter()
+        .chain(resume.map(Pace::resumes_at))
+        .chain([self.control.and_then(Control::resumes_at)])
+        .flatten()
+        .min();
         let Some(next) = next else {
             return PollTimeout::NONE;
         };

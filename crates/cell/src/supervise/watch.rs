@@ -113,6 +113,10 @@ pub(super) struct Watch<'w, 'a> {
     /// Whether SIGINT is to be sent once the interpreter has begun with the code: before
     /// that, drivers ignore it.
     pub(super) owes_interrupt: bool,
+    /// Whether SIGINT may have to be sent again.
+    pub(super) forgets_interrupts: bool,
+    /// When it is.
+    pub(super) repeat_at: Option<Instant>,
     /// Whether the driver can report nothing more.
     pub(super) is_cut_off: bool,
     /// When to look up again, whatever happens.

@@ -18,7 +18,8 @@
 //!   them.
 //!
 //! Bash leaves an interrupt to the command that it waits for, and forgets it if that ends
-//! well: a signal that meets a child between fork and exec is lost. It may be sent again.
+//! well: a signal that meets a child between fork and exec is lost. So it is sent again until
+//! the code stops.
 //!
 //! The status of the last command goes with the frame `done`, and `$?` has it at the
 //! beginning of the next code. A handler that the code sets for INT is in force while its code
@@ -51,6 +52,7 @@ static LASTING: Driver = Driver {
     flags: &[SHIM.path],
     files: &[SHIM, file!("session.sh")],
     delivery: Delivery::Channel,
+    forgets_interrupts: true,
     ..COMMON
 };
 
