@@ -5,6 +5,7 @@
 
 mod attacks;
 mod carries;
+mod figures;
 mod fronting;
 mod limits;
 mod rig;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         attacks::SCENARIOS,
         fronting::SCENARIOS,
         limits::SCENARIOS,
+        figures::SCENARIOS,
     ]
     .concat();
     match arguments.first().map(String::as_str) {
