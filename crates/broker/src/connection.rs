@@ -6,6 +6,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use crate::guard::{Guard, Speaks};
+use crate::relay::Pipe;
 use crate::report::{Reason, Via};
 use crate::request::{self, Form};
 use crate::resolve::Lookup;
@@ -27,6 +28,8 @@ pub(crate) struct Readiness {
 pub(crate) struct Flow {
     /// Bytes that go before what waits in the socket.
     pub(crate) first: Vec<u8>,
+    /// Bytes on their way, after those.
+    pub(crate) pipe: Option<Pipe>,
     /// The end was passed on.
     pub(crate) closed: bool,
 }

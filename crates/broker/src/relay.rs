@@ -3,9 +3,15 @@
 //! Bytes are looked at in the socket's queue (`MSG_PEEK`), sent, and then removed from the
 //! queue, as many as were sent. So a connection needs no memory of its own, and a peer that
 //! does not read stops the other one by TCP's own means.
+//!
+//! Where much is under way and nothing has to be looked at, bytes move through a pipe
+//! without being copied (splice(2)). A direction has its pipe only while bytes are in it.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Write as _};
 use std::net::{Shutdown, TcpStream};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SpliceFFlags, fcntl, splice};
 
 use crate::connection::{Connection, Flow, Readiness};
 use crate::guard::Guard;
@@ -15,6 +21,40 @@ use crate::socket;
 /// The most bytes of one connection and direction in a turn: others wait as long as that
 /// takes.
 const TURN: usize = 2 << 20;
+
+/// The size of a pipe, in bytes.
+const PIPE: usize = 256 << 10;
+
+/// Without waiting.
+const NOW: SpliceFFlags = SpliceFFlags::SPLICE_F_NONBLOCK.union(SpliceFFlags::SPLICE_F_MOVE);
+
+/// A pipe, and how many bytes are in it.
+pub(crate) struct Pipe {
+    reader: PipeReader,
+    writer: PipeWriter,
+    filled: usize,
+}
+
+impl Pipe {
+    fn new() -> Option<Self> {
+        let (reader, writer) = io::pipe().ok()?;
+        // Beyond a user's share, pipes stay small.
+        let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE as i32));
+        Some(Self {
+            reader,
+            writer,
+            filled: 0,
+        })
+    }
+}
+
+impl Flow {
+    /// Whether there is a pipe; without one, bytes are copied.
+    fn open_pipe(&mut self) -> bool {
+        self.pipe = Pipe::new();
+        self.pipe.is_some()
+    }
+}
 
 /// How much may still pass, over all connections.
 pub(crate) struct Budget {
@@ -80,10 +120,20 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn run(&mut self, buffer: &mut [u8], mut guard: Option<&mut Guard>) -> Result<Turn, Reason> {
+    fn run(&mut self, buffer: &mut [u8], guard: Option<&mut Guard>) -> Result<Turn, Reason> {
+        let turn = self.pass(buffer, guard);
+        if self.flow.pipe.as_ref().is_some_and(|pipe| pipe.filled == 0) {
+            self.flow.pipe = None;
+        }
+        turn
+    }
+
+    fn pass(&mut self, buffer: &mut [u8], mut guard: Option<&mut Guard>) -> Result<Turn, Reason> {
         let mut passed = 0;
+        let (mut bulk, mut pipes) = (false, true);
         while !self.flow.closed {
-            if !self.flow.first.is_empty() && !self.send_first()? {
+            let waits = !self.flow.first.is_empty() && !self.send_first()?;
+            if waits || !self.empty_pipe()? {
                 return Ok(Turn::Waits);
             }
             if !self.from.1.readable || !self.to.1.writable {
@@ -91,6 +141,12 @@ impl Pass<'_> {
             }
             if passed >= TURN {
                 return Ok(Turn::Ready);
+            }
+            if bulk && self.budget > 0 {
+                let moved = self.splice()?;
+                passed += moved;
+                bulk = moved > 0;
+                continue;
             }
             let seen = match self.from.0.peek(buffer) {
                 Ok(0) => {
@@ -104,6 +160,13 @@ impl Pass<'_> {
             };
             if self.budget == 0 {
                 return Err(Reason::ByteLimit);
+            }
+            if pipes && seen == buffer.len() && guard.as_deref().is_none_or(Guard::is_open) {
+                pipes = self.flow.pipe.is_some() || self.flow.open_pipe();
+                bulk = pipes;
+                if bulk {
+                    continue;
+                }
             }
             let mut take = seen;
             if let Some(guard) = guard.as_deref_mut().filter(|guard| !guard.is_open()) {
@@ -133,6 +196,41 @@ impl Pass<'_> {
             }
         }
         Ok(Turn::Waits)
+    }
+
+    /// Moves bytes through the pipe: how many have left the queue, 0 at its end. They count
+    /// whether or not they are delivered at once.
+    fn splice(&mut self) -> Result<usize, Reason> {
+        let Some(pipe) = &mut self.flow.pipe else {
+            return Ok(0);
+        };
+        let most = usize::try_from(self.budget).unwrap_or(usize::MAX).min(PIPE);
+        match splice(self.from.0, None, &pipe.writer, None, most, NOW) {
+            Ok(count) => pipe.filled = count,
+            Err(Errno::EAGAIN) => self.from.1.readable = false,
+            Err(Errno::EINTR) => {}
+            Err(_) => return Err(Reason::Reset),
+        }
+        let moved = pipe.filled;
+        *self.count += moved as u64;
+        self.budget = self.budget.saturating_sub(moved as u64);
+        self.empty_pipe().map(|_| moved)
+    }
+
+    /// Sends what is in the pipe; `false` when it waits for room.
+    fn empty_pipe(&mut self) -> Result<bool, Reason> {
+        while let Some(pipe) = self.flow.pipe.as_mut().filter(|pipe| pipe.filled > 0) {
+            if !self.to.1.writable {
+                return Ok(false);
+            }
+            match splice(&pipe.reader, None, self.to.0, None, pipe.filled, NOW) {
+                Ok(count @ 1..) => pipe.filled = pipe.filled.saturating_sub(count),
+                Err(Errno::EAGAIN) => self.to.1.writable = false,
+                Err(Errno::EINTR) => {}
+                Ok(_) | Err(_) => return Err(Reason::Reset),
+            }
+        }
+        Ok(true)
     }
 
     /// Shows the guard the response that it waits for.

@@ -26,8 +26,10 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
+    libc::SYS_pipe2,
     libc::SYS_ppoll,
     libc::SYS_read,
+    libc::SYS_splice,
     libc::SYS_write,
     libc::SYS_writev,
     // hosts(5) and resolv.conf(5); Landlock says where.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Gid, Uid, getppid, setgroups, setresgid, setresuid};
 
 use crate::config::{Config, Identity};
@@ -22,6 +22,7 @@ const MORE_MEMORY: u64 = 64 << 20;
 const OTHER_DESCRIPTORS: u64 = 256;
 
 /// The descriptors of a connection: both sockets, and one while an address is looked at.
+/// Pipes, which need more, are done without where descriptors are scarce.
 const PER_CONNECTION: u64 = 3;
 
 /// Ties this process to its parent and gives up its privileges. Nothing of a cell's has
@@ -39,6 +40,9 @@ pub(crate) fn drop_privileges(identity: Option<Identity>) -> io::Result<()> {
     if getppid() != parent {
         return Err(Errno::ESRCH.into());
     }
+    // A broken connection is an error of the call, and a terminal's signals are for the
+    // supervisor, whose end ends this process.
+    SigSet::all().thread_block()?;
     sys::process::empty_capability_sets()?;
     prctl::set_dumpable(false)?;
     prctl::set_no_new_privs()?;
