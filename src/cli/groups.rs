@@ -13,7 +13,7 @@ use super::values::{
     OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
 };
 use cell::spec::quantity::Bound;
-use cell::spec::{Bytes, Layer, Network, OnOutput, PartialLimits, limits, profiles};
+use cell::spec::{Bytes, Layer, Network, OnOutput, PartialLimits, ProcChoice, limits, profiles};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {
@@ -189,10 +189,17 @@ pub struct Environment {
     /// Host name inside [default: cell]
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
+    /// What /proc and /sys show besides processes: machine for the cell's
+    /// memory, CPUs and limits, processes for nothing [default: machine]
+    #[arg(
+        long, value_name = "machine|processes",
+        value_parser = PossibleValuesParser::new(["machine", "processes"]).try_map(named::<ProcChoice>)
+    )]
+    pub proc: Option<ProcChoice>,
 }
 
 impl Group for Environment {
-    const NAMES: &[&str] = &["env", "hostname"];
+    const NAMES: &[&str] = &["env", "hostname", "proc"];
 }
 
 /// The network of the program.

@@ -165,6 +165,7 @@ impl Options {
             rootfs: self.files.rootfs.clone(),
             store: self.files.store.clone(),
             hostname: self.environment.hostname.clone(),
+            proc: self.environment.proc,
             cwd: self.files.cwd.clone(),
             network: self.network.net,
             cgroup: self.limits.cgroup.clone(),

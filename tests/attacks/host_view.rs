@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
+use crate::cells::cell::Run;
 use crate::cells::prelude::*;
 
 pub(crate) const SUITE: Suite = Suite {
@@ -13,6 +15,9 @@ pub(crate) const SUITE: Suite = Suite {
         scene("processes", processes),
         scene("host-name", host_name),
         scene("mounts", mounts),
+        scene("all-of-proc", all_of_proc),
+        scene("machine-of-the-cell-s-size", machine),
+        scene("processes-only", processes_only),
         scene("cgroup-path", cgroup_path),
     ],
     actors: &[
@@ -21,6 +26,18 @@ pub(crate) const SUITE: Suite = Suite {
             run: |args| {
                 for path in args {
                     print!("{}", fs::read_to_string(path).unwrap_or_default());
+                }
+                0
+            },
+        },
+        Actor {
+            name: "readable",
+            run: |_| {
+                for path in readable(Path::new("/proc")) {
+                    println!("{}", path.display());
+                }
+                for path in readable(Path::new("/sys")) {
+                    println!("{}", path.display());
                 }
                 0
             },
@@ -44,20 +61,20 @@ const ATTACKS: &[Attack] = &[
     absent("disk", || read("/dev/vda")).live(root().unless(GONE)),
     absent("fuse", || read("/dev/fuse")).live(root().unless(GONE)),
     absent("virtual-machines", || read("/dev/kvm")).live(bare().unless(GONE)),
-    absent("kernel-memory", || read("/proc/kcore")).live(root().unless(GONE)),
-    absent("kernel-symbols", || read("/proc/kallsyms")).live(bare().unless(GONE)),
-    absent("kernel-command-line", || read("/proc/cmdline")).live(bare()),
-    absent("kernel-modules", || read("/proc/modules")).live(bare().unless(GONE)),
-    absent("partitions", || read("/proc/partitions")).live(bare()),
-    absent("interrupts", || read("/proc/interrupts")).live(bare()),
-    absent("memory-map", || read("/proc/iomem")).live(bare().unless(GONE)),
-    absent("keys", || read("/proc/keys")).live(bare().unless(GONE)),
-    absent("timers", || read("/proc/timer_list")).live(root().unless(GONE)),
-    absent("settings", || read("/proc/sys/kernel/hostname")).live(bare()),
+    covered("kernel-memory", || read("/proc/kcore")).live(root().unless(GONE)),
+    covered("kernel-symbols", || read("/proc/kallsyms")).live(bare().unless(GONE)),
+    covered("kernel-command-line", || read("/proc/cmdline")).live(bare()),
+    covered("kernel-modules", || read("/proc/modules")).live(bare().unless(GONE)),
+    covered("partitions", || read("/proc/partitions")).live(bare()),
+    covered("interrupts", || read("/proc/interrupts")).live(bare()),
+    covered("memory-map", || read("/proc/iomem")).live(bare().unless(GONE)),
+    covered("keys", || read("/proc/keys")).live(bare().unless(GONE)),
+    covered("timers", || read("/proc/timer_list")).live(root().unless(GONE)),
+    absent("settings", || read("/proc/sys/kernel/core_pattern")).live(bare()),
     absent("firmware", || read("/sys/firmware")).live(bare().unless(GONE)),
     absent("kernel-objects", || read("/sys/kernel")).live(bare()),
     absent("block-devices", || read("/sys/block")).live(bare()),
-    absent("cgroups", || read("/sys/fs/cgroup")).live(bare()),
+    absent("cgroups", || read("/sys/fs/cgroup/system.slice")).live(bare().unless(GONE)),
     absent("passwords", || read("/etc/shadow")).live(root().unless(GONE)),
     absent("ssh-host-keys", || read("/etc/ssh")).live(root().unless(GONE)),
     absent("home-of-root", || read("/root")).live(root().unless(GONE)),
@@ -72,6 +89,11 @@ const GONE: &[Errno] = &[Errno::ENOENT, Errno::EPERM, Errno::EACCES, Errno::ENXI
 
 const fn absent(name: &'static str, attempt: fn() -> Attempt) -> Attack {
     attack(name, attempt).refused(&[Errno::ENOENT])
+}
+
+/// Its place in `/proc` is covered; a kernel without it has nothing to cover.
+const fn covered(name: &'static str, attempt: fn() -> Attempt) -> Attack {
+    attack(name, attempt).refused(&[Errno::EACCES, Errno::ENOENT])
 }
 
 fn read(path: &str) -> Attempt {
@@ -122,8 +144,11 @@ fn host_name(stage: &Stage) -> Check {
 /// Every mount inside was requested. The old root has been detached and is not among
 /// them.
 fn mounts(stage: &Stage) -> Check {
-    const ALLOWED: [&str; 10] = [
+    const ALLOWED: [&str; 13] = [
         "/",
+        "/sys",
+        "/run/cellblock/machine",
+        "/run/cellblock/machine/proc/sys/kernel/random/uuid",
         "/usr",
         "/etc",
         "/opt",
@@ -161,7 +186,204 @@ fn mounts(stage: &Stage) -> Check {
         .ended(Outcome::Ok)?;
     let inside = points(run.stdout());
     assert!(inside.contains(&"/proc".to_owned()), "{inside:?}");
-    assert!(strange(&inside).is_empty(), "{:?}", strange(&inside));
+    let (covers, others): (Vec<_>, Vec<_>) =
+        (inside.into_iter()).partition(|point| point.starts_with("/proc/"));
+    assert!(strange(&others).is_empty(), "{:?}", strange(&others));
+    // What covers `/proc` is the cell's own, but for one source of random numbers.
+    for line in run.stdout().lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        if covers.iter().any(|cover| cover == fields[4]) {
+            let is_own = line.contains(" - tmpfs ") && fields[5].starts_with("ro,");
+            assert!(is_own || fields[4] == UUID, "{line}");
+        }
+    }
+    Ok(())
+}
+
+const UUID: &str = "/proc/sys/kernel/random/uuid";
+
+/// The files in `top` that can be opened, without those of processes.
+fn readable(top: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(top) else {
+        return found;
+    };
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        let is_process = entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !is_process => found.extend(readable(&path)),
+            // Some files answer only once something happens.
+            Ok(kind) if kind.is_file() && !path.ends_with("kmsg") => {
+                let open = open(&path.to_string_lossy(), libc::O_RDONLY | libc::O_NONBLOCK);
+                found.extend(open.is_ok().then_some(path));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Nothing in `/proc` and `/sys` can be opened but what the cell shows on purpose, by
+/// name. What else a kernel has there is covered, whatever it is.
+fn all_of_proc(stage: &Stage) -> Check {
+    const SHOWN: [&str; 40] = [
+        "/proc/cgroups",
+        "/proc/cpuinfo",
+        "/proc/diskstats",
+        "/proc/filesystems",
+        "/proc/loadavg",
+        "/proc/meminfo",
+        "/proc/stat",
+        "/proc/swaps",
+        "/proc/uptime",
+        "/proc/version",
+        "/proc/vmstat",
+        "/proc/sys/fs/file-max",
+        "/proc/sys/fs/nr_open",
+        "/proc/sys/kernel/cap_last_cap",
+        "/proc/sys/kernel/domainname",
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/ngroups_max",
+        "/proc/sys/kernel/osrelease",
+        "/proc/sys/kernel/ostype",
+        "/proc/sys/kernel/pid_max",
+        "/proc/sys/kernel/random/boot_id",
+        "/proc/sys/kernel/random/entropy_avail",
+        "/proc/sys/kernel/random/poolsize",
+        UUID,
+        "/proc/sys/kernel/threads-max",
+        "/proc/sys/kernel/version",
+        "/proc/sys/net/core/somaxconn",
+        "/proc/sys/vm/max_map_count",
+        "/proc/sys/vm/overcommit_memory",
+        "/sys/devices/system/cpu/cpu0/topology/core_id",
+        "/sys/devices/system/cpu/cpu0/topology/core_siblings_list",
+        "/sys/devices/system/cpu/cpu0/topology/physical_package_id",
+        "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+        "/sys/devices/system/cpu/online",
+        "/sys/devices/system/cpu/possible",
+        "/sys/devices/system/cpu/present",
+        "/sys/fs/cgroup/cpu.max",
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory.high",
+        "/sys/fs/cgroup/pids.max",
+    ];
+    const ALSO: [&str; 2] = [
+        "/sys/fs/cgroup/cgroup.controllers",
+        "/sys/fs/cgroup/memory.swap.max",
+    ];
+    let strange = |run: &str| -> Vec<String> {
+        let is_shown = |path: &&str| SHOWN.contains(path) || ALSO.contains(path);
+        (run.lines().filter(|path| !is_shown(path)))
+            .map(str::to_owned)
+            .collect()
+    };
+    let open = (stage.probe("host-view/readable", []).without("proc")).run()?;
+    let others = strange(open.stdout());
+    let leaks = ["/proc/interrupts", "/proc/sys/kernel/core_pattern"];
+    assert!(
+        leaks.iter().all(|leak| others.iter().any(|o| o == leak)),
+        "not live: {others:?}"
+    );
+    let run = stage
+        .probe("host-view/readable", [])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert!(strange(run.stdout()).is_empty(), "{}", run.stdout());
+    if shows_machine(&run) {
+        let missing: Vec<_> = (SHOWN.iter().chain(&ALSO))
+            .filter(|path| !run.stdout().lines().any(|line| line == **path))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+    Ok(())
+}
+
+/// Where the host's own `/proc` is covered, as in containers, the kernel mounts no whole
+/// one for the cell.
+fn shows_machine(run: &Run) -> bool {
+    let isolation = run.record.isolation.as_ref();
+    isolation.is_some_and(|isolation| isolation.proc == "machine")
+}
+
+/// What a cell shows is its own size and name, and nothing that differs from host to
+/// host: not the time since the host began to count, nor its load, nor who it is.
+fn machine(stage: &Stage) -> Check {
+    let shown = |path: &str, options: &[&str]| -> Check<Run> {
+        let cell = stage.probe("host-view/cat", [path]);
+        let cell = (options.iter()).fold(cell, |cell, option| cell.option([option]));
+        Ok(cell.run()?.ended(Outcome::Ok)?)
+    };
+    let run = shown("/proc/meminfo", &["--memory=300M"])?;
+    if !shows_machine(&run) {
+        stage.note("this host's /proc is covered");
+        return Ok(());
+    }
+    let host = fs::read_to_string("/proc/meminfo")?;
+    assert_ne!(host.lines().next(), run.stdout().lines().next());
+    assert!(
+        run.stdout().starts_with("MemTotal:         307200 kB\n"),
+        "{}",
+        run.stdout()
+    );
+    for (path, wanted) in [
+        ("/sys/fs/cgroup/memory.max", "314572800\n"),
+        ("/sys/fs/cgroup/pids.max", "33\n"),
+        ("/sys/fs/cgroup/cpu.max", "50000 100000\n"),
+        ("/sys/devices/system/cpu/online", "0\n"),
+        ("/proc/sys/kernel/hostname", "other\n"),
+        ("/proc/sys/kernel/threads-max", "33\n"),
+        ("/proc/loadavg", "0.00 0.00 0.00 1/1 2\n"),
+        ("/proc/diskstats", ""),
+    ] {
+        let options = [
+            "--memory=300M",
+            "--processes=33",
+            "--cpus=0.5",
+            "--hostname=other",
+        ];
+        assert_eq!(shown(path, &options)?.stdout(), wanted, "{path}");
+    }
+    let boot_id = "/proc/sys/kernel/random/boot_id";
+    let ids = [shown(boot_id, &[])?, shown(boot_id, &[])?];
+    let host = fs::read_to_string(boot_id)?;
+    assert!(
+        ids.iter()
+            .all(|run| run.stdout().len() == host.len() && run.stdout() != host)
+    );
+    assert_ne!(ids[0].stdout(), ids[1].stdout());
+
+    let run = shown("/proc/stat", &[])?;
+    let counts = |name: &str| {
+        let line = run.stdout().lines().find(|line| line.starts_with(name));
+        line.unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        (counts("intr"), counts("ctxt")),
+        ("intr 0".into(), "ctxt 0".into())
+    );
+    let cpuinfo = shown("/proc/cpuinfo", &["--cpus=1"])?;
+    assert_eq!(cpuinfo.stdout().matches("processor\t").count(), 1);
+    for hidden in ["MHz", "microcode", "bugs"] {
+        assert!(!cpuinfo.stdout().contains(hidden), "{hidden}");
+    }
+    Ok(())
+}
+
+/// The choice without a machine has no such entries at all.
+fn processes_only(stage: &Stage) -> Check {
+    let run = stage
+        .probe("host-view/readable", [])
+        .option(["--proc", "processes"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "");
+    let isolation = run.record.isolation;
+    assert_eq!(
+        isolation.map(|isolation| isolation.proc).as_deref(),
+        Some("own")
+    );
     Ok(())
 }
 

@@ -11,7 +11,7 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// The cell's own `/proc` has process directories only. When the host's is shown
+/// The cell's own `/proc` has none of them. When the host's is shown
 /// instead, its files belong to another user.
 const NOT_THERE: &[Errno] = &[Errno::ENOENT];
 const NOT_YOURS: &[Weaker] = &[
@@ -27,6 +27,8 @@ const ATTACKS: &[Attack] = &[
         .weaker(&[]),
     setting("sysrq-trigger", || write("/proc/sysrq-trigger"))
         .live(root().unless(&[Errno::ENOENT]))
+        // Covered, where the kernel has it.
+        .refused(&[Errno::EACCES, Errno::ENOENT])
         .weaker(&[]),
     setting("binfmt-misc", || write("/proc/sys/fs/binfmt_misc/register"))
         .live(root().unless(&[Errno::ENOENT]))

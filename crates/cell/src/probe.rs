@@ -11,6 +11,7 @@ use record::error::{Result, SetupError, Step};
 
 mod filters;
 pub(crate) mod mounts;
+mod processor;
 
 pub use filters::{DeniedCall, Filters};
 
@@ -23,6 +24,8 @@ pub const MIN_KERNEL: (u32, u32) = (5, 14);
 pub struct HostFacts {
     /// The kernel's release, such as `6.12.9-amd64`.
     pub release: String,
+    /// Its version, such as `#1 SMP PREEMPT_DYNAMIC Debian 6.12.9-1`.
+    pub version: String,
     /// Its first two numbers.
     pub kernel: (u32, u32),
     /// The caller's effective uid.
@@ -33,6 +36,13 @@ pub struct HostFacts {
     pub pid: u32,
     /// The number of CPUs that this process may use.
     pub cpus: usize,
+    /// The host's memory, in bytes.
+    pub memory: u64,
+    /// What the kernel reports about the first processor, as lines of `/proc/cpuinfo`.
+    pub processor: String,
+    /// Whether something is mounted over a part of `/proc`, as container engines do it:
+    /// then the kernel mounts no other `/proc` that would show that part.
+    pub proc_covered: bool,
     /// The Landlock ABI; 0 without Landlock.
     pub landlock_abi: u32,
     /// For a caller with uid 0: ids of this user namespace that exist, as
@@ -49,12 +59,17 @@ impl HostFacts {
         let names =
             nix::sys::utsname::uname().map_err(|e| SetupError::os(Step::Probe, "uname", e))?;
         let release = names.release().to_string_lossy().into_owned();
+        let version = names.version().to_string_lossy().into_owned();
         let kernel = parse_release(&release);
         check_kernel(kernel, &release)?;
         let uid = nix::unistd::geteuid().as_raw();
         Ok(Self {
             cpus: sys::process::allowed_cpus().map_or(1, |cpus| cpus.len()),
+            memory: nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total()),
+            processor: processor::first(),
+            proc_covered: proc_is_covered(),
             release,
+            version,
             kernel,
             uid,
             gid: nix::unistd::getegid().as_raw(),
@@ -77,6 +92,18 @@ pub fn landlock_abi() -> u32 {
         Some(_) => 0,
         None => sys::landlock::abi(),
     }
+}
+
+fn proc_is_covered() -> bool {
+    std::fs::read(mounts::MOUNTINFO).is_ok_and(|text| {
+        mounts::mounts(&text).any(|mount| {
+            let point = mount.point();
+            // This directory is empty by itself, so a mount there hides nothing.
+            point.starts_with("/proc")
+                && point != Path::new("/proc")
+                && point != Path::new("/proc/sys/fs/binfmt_misc")
+        })
+    })
 }
 
 fn read_id_map() -> Result<Vec<(u32, u32, u32)>> {

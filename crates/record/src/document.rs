@@ -425,7 +425,8 @@ pub struct Isolation {
     pub nested_userns: Vec<String>,
     /// The network: `none` or `host`.
     pub network: String,
-    /// `/proc`: `own`, or `host` when that layer was given up.
+    /// `/proc`: `machine` for the cell's processes, memory and CPUs, `own` for its
+    /// processes only, or `host` when that layer was given up.
     pub proc: String,
     /// The rootfs: `host`, or a directory, or `name@sha256:…`.
     pub rootfs: String,

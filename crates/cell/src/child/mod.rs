@@ -22,6 +22,7 @@ mod hold;
 mod identity;
 mod init;
 mod landlock;
+mod machine;
 mod mounts;
 pub(crate) mod parcel;
 mod program;

@@ -35,7 +35,7 @@ pub(super) struct Root {
     last: Option<(PathBuf, OwnedFd)>,
 }
 
-const BASE: u64 = attr::NOSUID | attr::NODEV;
+pub(super) const BASE: u64 = attr::NOSUID | attr::NODEV;
 
 /// Opens every bind source, except those in `mapped`. From here on the descriptor
 /// counts, whatever the path names later.
@@ -128,6 +128,29 @@ fn start(site: Site, mount: &Mount) -> Result<Root, Fail> {
     })
 }
 
+impl Root {
+    /// The root directory.
+    pub(super) fn top(&self) -> &OwnedFd {
+        &self.mount
+    }
+
+    /// Attaches a detached file system at a place of its own.
+    pub(super) fn attach(&mut self, site: Site, target: &Path, fs: &OwnedFd) -> Result<(), Fail> {
+        match attach_at_new(self, site, target, fs, true)? {
+            true => Ok(()),
+            false => {
+                let target = open_in(self, target).at(site, Call::Openat2)?;
+                mount::attach(fs.as_fd(), target.as_fd()).at(site, Call::MoveMount)
+            }
+        }
+    }
+
+    /// Makes a directory.
+    pub(super) fn make(&mut self, site: Site, target: &Path) -> Result<(), Fail> {
+        make_directory(self, site, target, 0o755).map(drop)
+    }
+}
+
 fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) -> Result<(), Fail> {
     match (&mount.kind, source) {
         (MountKind::Directory { mode }, _) => {
@@ -137,6 +160,7 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
             make_file(root, site, &mount.target, content.as_bytes())
         }
         (MountKind::Symlink { to }, _) => make_symlink(root, site, &mount.target, to),
+        (MountKind::Machine(machine), _) => super::machine::place(root, site, machine),
         (_, Some(source)) => {
             let is_directory = is_directory(&source).at(site, Call::OpenTree)?;
             attach(root, site, mount, &source, is_directory)

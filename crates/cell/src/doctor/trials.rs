@@ -108,7 +108,9 @@ const TABLE: [Trial; 18] = [
     mount("devices", |mount| {
         ROOT(mount) || matches!(mount.kind, MountKind::Bind { device: true, .. })
     }),
-    mount("proc", |mount| ROOT(mount) || mount.kind == MountKind::Proc),
+    mount("proc", |mount| {
+        ROOT(mount) || matches!(mount.kind, MountKind::Proc | MountKind::Machine(_))
+    }),
     mount("devpts", |mount| {
         ROOT(mount) || matches!(mount.kind, MountKind::Devpts { .. })
     }),

@@ -126,6 +126,10 @@ mod tests {
         HostFacts {
             cpus: 1,
             release: "6.12".into(),
+            version: "#1".into(),
+            memory: 1 << 30,
+            processor: String::new(),
+            proc_covered: false,
             kernel: (6, 12),
             uid,
             gid: uid,

@@ -17,6 +17,7 @@ use record::error::Result;
 mod ids;
 mod key;
 mod landlock;
+pub(crate) mod machine;
 mod mounts;
 mod program;
 mod rlimits;
@@ -186,7 +187,7 @@ impl Plan {
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
-            mounts: mounts::plan(spec, tree, &program.files, &scratch),
+            mounts: mounts::plan(spec, host, tree, &program.files, &scratch),
             scratch,
             files: spec.files.clone(),
             files_from: spec.files_from.clone(),

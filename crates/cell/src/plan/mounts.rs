@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::drivers::DIRECTORY;
+use crate::probe::HostFacts;
 use crate::rootfs::{EntryKind, Tree};
-use crate::spec::{Bytes, Layer, Scratch, Spec, TmpfsLimit};
+use crate::spec::{Bytes, Layer, ProcChoice, Scratch, Spec, TmpfsLimit};
 use record::bytes::RawText;
 
 use super::ids::INNER_ID;
+use super::machine::Machine;
 use super::scratch::ScratchDir;
 
 /// One entry of the cell's file system.
@@ -51,6 +53,9 @@ pub(crate) enum MountKind {
     },
     /// `/proc` of the cell's pid namespace: processes only, strangers hidden.
     Proc,
+    /// A whole `/proc` of which all but processes is covered, and a `/sys`: a machine of
+    /// the cell's size.
+    Machine(Box<Machine>),
     /// The host's `/proc`, read-only, where that layer was given up.
     HostProc,
     /// New pseudo-terminals.
@@ -113,9 +118,31 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
 const PTYS: u32 = 16;
 
+/// What `/proc` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcView {
+    /// The cell's processes, and a machine of its size.
+    Machine,
+    /// The cell's processes.
+    Processes,
+    /// The host's processes and machine: the layer was given up.
+    Host,
+}
+
+/// The kernel mounts a whole `/proc` for a user namespace only where all of the caller's
+/// is visible; elsewhere a cell gets processes only.
+pub(crate) fn proc_view(spec: &Spec, host: &HostFacts) -> ProcView {
+    match spec.proc {
+        _ if spec.without.contains(&Layer::Proc) => ProcView::Host,
+        ProcChoice::Machine if !host.proc_covered => ProcView::Machine,
+        _ => ProcView::Processes,
+    }
+}
+
 /// All of the cell's file system. `files` are the driver's, below [`DIRECTORY`].
 pub(super) fn plan(
     spec: &Spec,
+    host: &HostFacts,
     tree: &Tree,
     files: &[(PathBuf, RawText)],
     scratch: &[ScratchDir],
@@ -126,7 +153,7 @@ pub(super) fn plan(
     if tree.needs_etc {
         list.etc(&spec.hostname);
     }
-    list.system(spec, scratch);
+    list.system(spec, host, scratch);
     let parents = files.iter().filter_map(|(path, _)| path.parent());
     let packages: BTreeSet<_> = parents
         .filter(|path| *path != Path::new(DIRECTORY))
@@ -254,16 +281,13 @@ impl List {
         }
     }
 
-    fn system(&mut self, spec: &Spec, scratch: &[ScratchDir]) {
-        let own_proc = !spec.without.contains(&Layer::Proc);
-        self.own(
-            "/proc",
-            if own_proc {
-                MountKind::Proc
-            } else {
-                MountKind::HostProc
-            },
-        );
+    fn system(&mut self, spec: &Spec, host: &HostFacts, scratch: &[ScratchDir]) {
+        let proc = match proc_view(spec, host) {
+            ProcView::Machine => MountKind::Machine(Box::new(Machine::of(spec, host))),
+            ProcView::Processes => MountKind::Proc,
+            ProcView::Host => MountKind::HostProc,
+        };
+        self.own("/proc", proc);
         self.directory("/dev");
         for name in DEVICES {
             let path = Path::new("/dev").join(name);

@@ -3,8 +3,8 @@
 use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
-use crate::plan::{Namespace, Plan, Rlimit};
-use crate::spec::{Layer, Spec};
+use crate::plan::{MountKind, Namespace, Plan, Rlimit};
+use crate::spec::Spec;
 use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
@@ -32,7 +32,6 @@ pub(super) fn isolation(
             .collect()
     });
     let own_network = plan.has(Namespace::Net);
-    let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
             .namespaces
@@ -55,7 +54,7 @@ pub(super) fn isolation(
         rlimits: plan.rlimits.iter().map(rlimit).collect(),
         nested_userns: nested,
         network: if own_network { "none" } else { "host" }.to_owned(),
-        proc: if own_proc { "own" } else { "host" }.to_owned(),
+        proc: proc_shown(plan).to_owned(),
         rootfs: plan.rootfs.clone(),
         profile: spec.profile.clone(),
         cgroup,
@@ -79,4 +78,13 @@ fn rlimit(limit: &Rlimit) -> RlimitRecord {
         soft: bound(limit.soft),
         hard: bound(limit.hard),
     }
+}
+
+fn proc_shown(plan: &Plan) -> &'static str {
+    let shown = plan.mounts.iter().find_map(|mount| match mount.kind {
+        MountKind::Machine(_) => Some("machine"),
+        MountKind::Proc => Some("own"),
+        _ => None,
+    });
+    shown.unwrap_or("host")
 }

@@ -90,6 +90,8 @@ pub struct Spec {
     pub hostname: String,
     /// Working directory inside the cell.
     pub cwd: PathBuf,
+    /// What `/proc` and `/sys` show.
+    pub proc: ProcChoice,
     /// The program's whole environment; nothing of the caller's is added.
     pub env: BTreeMap<String, RawText>,
     /// Host paths to show inside.
@@ -227,6 +229,16 @@ pub enum Network {
     None,
     /// The host's network namespace: an opt-out that the record names.
     Host,
+}
+
+/// What `/proc` and `/sys` show besides the cell's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcChoice {
+    /// A machine of the cell's size: its memory, CPUs and limits.
+    Machine,
+    /// Nothing.
+    Processes,
 }
 
 /// What happens when a stream exceeds its cap.

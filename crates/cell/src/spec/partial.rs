@@ -11,7 +11,7 @@ pub use super::limits::{PartialLimits, PartialTmpfs};
 use super::quantity::Bound;
 use super::tcp::PartialTcp;
 use super::units::Bytes;
-use super::{Layer, Network};
+use super::{Layer, Network, ProcChoice};
 use record::bytes::RawText;
 
 /// The fields of a profile, a spec file or the flags. A field without a value keeps
@@ -63,6 +63,10 @@ pub struct Partial {
     /// The host name inside: 1 to 64 letters, digits, `-` or `.`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// What `/proc` and `/sys` show besides processes: `machine` for the cell's memory,
+    /// CPUs and limits where programs look for a machine's, or `processes` for nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proc: Option<ProcChoice>,
     /// The working directory inside, an absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
@@ -219,7 +223,7 @@ impl Partial {
         }
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
-            stdin, args, rootfs, store, hostname, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            stdin, args, rootfs, store, hostname, proc, cwd, network, cgroup, strict, seccomp, outer_uid, out,
             files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
         self.without.append(&mut later.without);

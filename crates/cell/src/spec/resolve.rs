@@ -199,6 +199,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         store: merged.store,
         hostname: need(merged.hostname, "hostname")?,
         cwd: need(merged.cwd, "cwd")?,
+        proc: need(merged.proc, "proc")?,
         env: merged.env,
         binds: merged.binds.into_iter().map(bind).collect(),
         files: merged.files.into_iter().map(input).collect::<Result<_>>()?,
