@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 pub use context::{Context, ContextAction, Create, OF_CREATE, Of, RunIn};
@@ -61,7 +62,8 @@ pub enum Invocation {
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock run [OPTIONS] [FILE | -c CODE | -] [ARGS]...")]
 pub struct Code {
-    /// Language of the code [default: from the ending of FILE or the #! line]
+    /// Language of the code [default: from the ending of FILE or the #! line;
+    /// otherwise python for -c]
     #[arg(long, value_name = "LANG", help_heading = "Code")]
     pub lang: Option<String>,
     /// Code to run
@@ -286,7 +288,28 @@ pub fn parse<T: AsRef<OsStr>>(words: &[T]) -> Result<Invocation, clap::Error> {
     {
         return invocation(matches);
     }
-    invocation(command().try_get_matches_from(words())?)
+    let matches = command().try_get_matches_from(words());
+    invocation(matches.map_err(|error| with_separator(error, words()))?)
+}
+
+/// Says where a program belongs that stands where an option would.
+fn with_separator<'a>(
+    mut error: clap::Error,
+    words: impl Iterator<Item = &'a OsStr>,
+) -> clap::Error {
+    let is_program = error.kind() == ErrorKind::UnknownArgument
+        && matches!(
+            error.get(ContextKind::InvalidArg),
+            Some(ContextValue::String(word)) if !word.starts_with('-')
+        );
+    if is_program && words.skip(1).take(2).any(|word| word == "exec") {
+        let tip = "the program and its arguments come after `--`: cellblock exec -- ls -l";
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
 }
 
 /// For `run` and `exec`, a command line that has just the options that `words`

@@ -138,10 +138,11 @@ fn a_bare_variable_is_the_callers() {
 
 #[test]
 fn wrong_command_lines_are_usage_errors() {
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["frob"], "unrecognized subcommand 'frob'"),
         (&["exec"], "<PROG> [ARGS]..."),
         (&["exec", "ls"], "unexpected argument 'ls' found"),
+        (&["exec", "ls", "-l"], "come after `--`"),
         (
             &["exec", "--memroy", "1M", "--", "x"],
             "a similar argument exists: '--memory'",
@@ -347,7 +348,9 @@ proptest! {
     ) {
         let head = ["cellblock".to_owned(), name.to_owned()];
         let words: Vec<String> = head.into_iter().chain(words).collect();
-        let whole = command().try_get_matches_from(&words).and_then(invocation);
+        let whole = (command().try_get_matches_from(&words))
+            .map_err(|error| with_separator(error, words.iter().map(AsRef::as_ref)))
+            .and_then(invocation);
         match (parse(&words), whole) {
             (Ok(lean), Ok(whole)) => {
                 prop_assert_eq!(format!("{lean:?}"), format!("{whole:?}"));

@@ -46,6 +46,28 @@ fn the_last_expression_is_the_main_result() {
 }
 
 #[test]
+fn workers_that_start_anew_find_the_code() {
+    let Some(python) = python() else { return };
+    let code = r#"
+import multiprocessing, os, shutil, tempfile
+os.environ["TMPDIR"] = tempfile.mkdtemp()
+
+def double(number):
+    return 2 * number
+
+if __name__ == "__main__":
+    for method in "spawn", "forkserver":
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(method, pool.map(double, [1, 2, 3]))
+            pool.close()
+            pool.join()
+    shutil.rmtree(os.environ["TMPDIR"])
+"#;
+    let run = python.quiet(code);
+    assert_eq!(run.stdout, "spawn [2, 4, 6]\nforkserver [2, 4, 6]\n");
+}
+
+#[test]
 fn display_makes_further_results() {
     let Some(python) = python() else { return };
     let run = python.quiet("for n in range(3):\n    display(n * n)\n'last'");

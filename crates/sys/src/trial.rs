@@ -47,7 +47,7 @@ const UNSHARE: usize = 0;
 
 /// The calls that the set-up of a cell makes and that the filters of service
 /// managers and containers deny; then those that tell such filters apart.
-pub const TRIALS: [Trial; 39] = [
+pub const TRIALS: [Trial; 40] = [
     ("unshare", libc::SYS_unshare, [0; 5]),
     ("clone3", libc::SYS_clone3, [0; 5]),
     ("setns", libc::SYS_setns, [NONE, 1, 0, 0, 0]),
@@ -56,6 +56,7 @@ pub const TRIALS: [Trial; 39] = [
     ("mount_setattr", libc::SYS_mount_setattr, [NONE, 0, 0, 0, 0]),
     ("fsconfig", libc::SYS_fsconfig, [NONE, 0, 0, 0, 0]),
     ("umount2", libc::SYS_umount2, [0, BAD_FLAGS, 0, 0, 0]),
+    ("mount", libc::SYS_mount, [0; 5]),
     ("symlinkat", libc::SYS_symlinkat, [0, NONE, 0, 0, 0]),
     ("mknodat", libc::SYS_mknodat, [NONE, 0, 0, 0, 0]),
     ("mkdirat", libc::SYS_mkdirat, [NONE, 0, 0, 0, 0]),

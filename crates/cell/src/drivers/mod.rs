@@ -40,6 +40,9 @@ pub fn find(name: &str) -> Option<&'static Driver> {
     TABLE.iter().copied().find(|driver| driver.is_called(name))
 }
 
+/// The language of code that nothing shows the language of.
+pub const USUAL: &str = "python";
+
 /// The directory of cellblock's own files inside a cell, which are read-only.
 pub const DIRECTORY: &str = "/run/cellblock";
 

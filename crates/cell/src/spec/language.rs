@@ -22,7 +22,8 @@ pub(crate) fn find(name: &str) -> Result<&'static Driver> {
 }
 
 /// The language of `what`'s code: the one that is `named`, or else the one of the
-/// extension of the code's file, or else the one of its `#!` line.
+/// extension of the code's file, or else the one of its `#!` line. Code that has neither,
+/// because it was given as text, is Python.
 ///
 /// # Errors
 /// The language is unknown, or nothing shows it; the error lists the known ones.
@@ -42,6 +43,10 @@ pub(super) fn choose(named: Option<&str>, what: &Partial) -> Result<&'static Dri
         if let Some(driver) = drivers::find(interpreter).or_else(|| drivers::find(bare)) {
             return Ok(driver);
         }
+    }
+    let is_text = file.is_none() && what.code_from.is_none();
+    if is_text && !code.is_some_and(|code| code.starts_with(b"#!")) {
+        return find(drivers::USUAL);
     }
     let why = match (extension, interpreter) {
         (_, Some(interpreter)) => {

@@ -32,8 +32,10 @@
 //! * stdout is line-buffered, so that a killed run leaves its output.
 //! * `sys.exit`, `atexit` and threads are plain Python's.
 //!
-//! Not supported: IPython's magics and shell, and `multiprocessing` by `spawn`, which
-//! wants to import `__main__` from a file. `clear_output()` takes back results,
+//! * Workers of `multiprocessing` by `spawn` and `forkserver`, and of joblib, import the
+//!   code from a file that is written for them below the temporary directory.
+//!
+//! Not supported: IPython's magics and shell. `clear_output()` takes back results,
 //! not what was printed.
 //!
 //! Executions share one `__main__`: variables, functions and imports persist, and
@@ -79,6 +81,7 @@
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
 //! | `template`, `rehearsal` | it is to serve forks of itself |
+//! | `workers` | a process starts that imports the code |
 //!
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
@@ -106,6 +109,7 @@ const MODULES: DriverFile = DriverFile {
     content: modules!(
         "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "interrupts" "ipython"
         "protocol" "rehearsal" "results" "rich" "session" "source" "tables" "template" "tracebacks"
+        "workers"
     ),
 };
 

@@ -250,6 +250,7 @@ fn a_language_has_names_extensions_and_interpreters() {
         ),
         (Some("PyThon"), None, "", "python"),
         (None, Some("A.PY"), "", "python"),
+        (None, None, "print(1)", "python"),
     ] {
         let what = Partial {
             code: Some(code.into()),

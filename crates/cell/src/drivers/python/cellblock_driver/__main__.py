@@ -8,8 +8,8 @@ import sys
 
 PACKAGE = "cellblock_driver"
 DIRECTORY = __file__.rpartition("/")[0]
-# Packages that expect a window, a browser or a notebook.
-ASSISTED = {"IPython", "PIL", "matplotlib", "plotly"}
+# Packages that expect a window, a browser, a notebook or a file with the code.
+ASSISTED = {"IPython", "PIL", "joblib", "matplotlib", "multiprocessing", "plotly"}
 
 # The driver has builtins of its own, since a program may replace or delete those
 # that everything else shares.
@@ -59,7 +59,7 @@ def driver_import(name, globals=None, locals=None, fromlist=(), level=0):
 
 
 class Finder:
-    """Assists with packages that expect a notebook."""
+    """Assists with packages that expect what is not here."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

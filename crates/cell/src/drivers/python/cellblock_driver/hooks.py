@@ -1,5 +1,5 @@
-"""Assists packages that expect a window, a browser or a notebook, when they are
-imported."""
+"""Assists packages that expect a window, a browser, a notebook or a file with the code,
+when they are imported."""
 
 import os
 import sys
@@ -108,6 +108,13 @@ def plotly(module):
     module.show = show_plot
 
 
+def processes(module):
+    yield
+    from . import workers
+
+    module.get_preparation_data = workers.preparation_data(module.get_preparation_data)
+
+
 IPYTHON = {
     "IPython",
     "IPython.core",
@@ -119,7 +126,9 @@ PATCHES = {
     "IPython.core.display": real_ipython,
     "IPython.core.display_functions": real_ipython,
     "PIL.ImageShow": image_show,
+    "joblib.externals.loky.backend.spawn": processes,
     "matplotlib": matplotlib,
     "matplotlib.pyplot": pyplot,
+    "multiprocessing.spawn": processes,
     "plotly.io._renderers": plotly,
 }

@@ -10,6 +10,7 @@ from .ending import Ending
 from .interrupts import Interrupts
 from .source import Source, is_coroutine
 
+executed = []  # the code of all executions that were not refused, in order
 before_done = []  # functions that show what the code has left open
 
 
@@ -82,7 +83,9 @@ class Session:
     def perform(self, source):
         try:
             self.interrupts.enter()
-            value = self.evaluate(source.compile())
+            codes = source.compile()
+            executed.append(source.code)
+            value = self.evaluate(codes)
             if value is not None:
                 from . import results
 
