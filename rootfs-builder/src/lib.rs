@@ -37,7 +37,7 @@ pub use errors::with_hint;
 pub use import::{ImportRequest, Imported, import};
 pub use listing::{Change, Difference};
 pub use recipe::{Recipe, recipes};
-pub use store::{Listed, list, remove};
+pub use store::{Listed, choose_default, list, remove, withdraw_default};
 
 use std::path::PathBuf;
 

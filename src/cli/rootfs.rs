@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use cell::spec::units::Bytes;
 
-/// Prepared root filesystems: build, list, show, verify, import, remove
+/// Prepared root filesystems: build, list, choose, show, verify, import, remove
 #[derive(Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Rootfs {
@@ -51,6 +51,24 @@ pub enum RootfsAction {
         /// Print their manifests as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Choose the rootfs that a language has by default, or show it
+    ///
+    /// Without a choice, a language has its usual rootfs: python, node, r, java or
+    /// shell; then a wider recipe that the store has, such as python-data or full;
+    /// then the host's files. The choice stays with the store, and the record of
+    /// each run says which rootfs it had.
+    Default {
+        /// Language
+        #[arg(value_name = "LANGUAGE")]
+        language: Option<String>,
+        /// Name of a rootfs that has the language, or auto to withdraw the
+        /// choice
+        #[arg(value_name = "NAME", requires = "language")]
+        name: Option<String>,
+        /// The store to write.
+        #[command(flatten)]
+        store: InStore,
     },
     /// Show the content of a rootfs: interpreters, packages, size, digest
     Show {

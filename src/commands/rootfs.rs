@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::print;
 use crate::cli::{self, InStore, RootfsAction};
+use defaults::Defaults;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
@@ -20,6 +21,8 @@ use rootfs_builder::{
     AddRequest, BuildRequest, Difference, ImportRequest, Manifest, PlannedBuild, Report, Skipped,
     Store,
 };
+
+mod defaults;
 
 /// Exit status of `rootfs verify` when something differs.
 const DIFFERS: u8 = 1;
@@ -41,6 +44,11 @@ fn perform(action: RootfsAction) -> Result<u8> {
         RootfsAction::Build(asked) => build(asked),
         RootfsAction::Add(asked) => add(asked),
         RootfsAction::Recipes => recipes(),
+        RootfsAction::Default {
+            language,
+            name,
+            store,
+        } => defaults::run(&open(&store)?, language.as_deref(), name.as_deref()),
         RootfsAction::List { store, json } => list(&open(&store)?, json),
         RootfsAction::Show { name, store, json } => show(&open(&store)?, &name, json),
         RootfsAction::Verify { names, store, json } => verify(&open(&store)?, &names, json),
@@ -164,13 +172,21 @@ struct RootfsDocument<'a> {
     manifest: Option<&'a Manifest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a SetupError>,
+    /// The languages that have it by default.
+    default_for: Vec<&'static str>,
 }
 
 impl<'a> RootfsDocument<'a> {
-    fn new(name: &'a str, path: &Path, manifest: Result<&'a Manifest, &'a SetupError>) -> Self {
+    fn new(
+        name: &'a str,
+        path: &Path,
+        manifest: Result<&'a Manifest, &'a SetupError>,
+        defaults: &Defaults,
+    ) -> Self {
         Self {
             name,
             path: path.into(),
+            default_for: defaults.of(name),
             manifest: manifest.ok(),
             error: manifest.err(),
         }
@@ -179,10 +195,14 @@ impl<'a> RootfsDocument<'a> {
 
 fn list(store: &Store, json: bool) -> Result<u8> {
     let listed = rootfs_builder::list(store);
+    let defaults = Defaults::of_store(store);
     if json {
         let documents: Vec<RootfsDocument<'_>> = listed
             .iter()
-            .map(|found| RootfsDocument::new(&found.name, &found.path, found.manifest.as_ref()))
+            .map(|found| {
+                let manifest = found.manifest.as_ref();
+                RootfsDocument::new(&found.name, &found.path, manifest, &defaults)
+            })
             .collect();
         return print_json(&documents);
     }
@@ -193,17 +213,24 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         ));
         return Ok(0);
     }
-    let rows: Vec<[String; 4]> = listed
+    let rows: Vec<[String; 5]> = listed
         .into_iter()
-        .map(|found| match found.manifest {
-            Ok(manifest) => [
-                found.name,
-                words::bytes(manifest.size_bytes),
-                // The day of a time in RFC 3339.
-                manifest.built.chars().take_while(|c| *c != 'T').collect(),
-                interpreters(&manifest),
-            ],
-            Err(error) => [found.name, "broken".into(), String::new(), error.message],
+        .map(|found| {
+            let default = defaults.words(&found.name);
+            match found.manifest {
+                Ok(manifest) => [
+                    found.name,
+                    words::bytes(manifest.size_bytes),
+                    // The day of a time in RFC 3339.
+                    manifest.built.chars().take_while(|c| *c != 'T').collect(),
+                    interpreters(&manifest),
+                    default,
+                ],
+                Err(error) => {
+                    let (broken, built) = ("broken".into(), String::new());
+                    [found.name, broken, built, error.message, default]
+                }
+            }
         })
         .collect();
     print_text(&table(&rows))
@@ -212,7 +239,8 @@ fn list(store: &Store, json: bool) -> Result<u8> {
 fn show(store: &Store, name: &str, json: bool) -> Result<u8> {
     let (path, manifest) = rootfs_builder::show(store, name)?;
     if json {
-        return print_json(&RootfsDocument::new(name, &path, Ok(&manifest)));
+        let defaults = Defaults::of_store(store);
+        return print_json(&RootfsDocument::new(name, &path, Ok(&manifest), &defaults));
     }
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |key: &str, value: String| rows.push([key.to_owned(), value]);

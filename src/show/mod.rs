@@ -159,6 +159,11 @@ fn status(page: &mut Page, record: &Record) {
         page.put(Tone::Plain, context);
         page.end_line();
     }
+    if let Some(hint) = &record.operator_hint {
+        page.put(Tone::Faint, "for the operator: ");
+        page.put(Tone::Plain, hint);
+        page.end_line();
+    }
 }
 
 fn stream_heading(record: &Record, name: &str, text: &str) -> String {

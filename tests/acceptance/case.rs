@@ -1,4 +1,4 @@
-//! The cases in `cases.toml`.
+//! The cases in `cases.toml`, and the programs of `tests/programs`.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,11 @@ pub(crate) struct Case {
     pub(crate) rootfs: Option<String>,
     context: Option<String>,
     code: Option<String>,
+    /// A file in `tests/programs` with the code.
+    program: Option<String>,
+    /// Whether the program is run in .ci/run, and not only in .ci/matrix.
+    #[serde(default)]
+    ci: bool,
     expect: Option<Expect>,
     #[serde(default)]
     steps: Vec<Step>,
@@ -90,10 +95,13 @@ struct File {
     case: Vec<Case>,
 }
 
-/// Every case of the file.
+/// Every case of both files.
 pub(crate) fn all() -> Vec<Case> {
     let file: File = toml::from_str(include_str!("cases.toml")).expect("cases.toml");
-    file.case
+    let programs = include_str!("../programs/programs.toml");
+    let programs: File = toml::from_str(programs).expect("programs.toml");
+    let programs = programs.case.into_iter().map(Case::with_its_program);
+    file.case.into_iter().chain(programs).collect()
 }
 
 impl Step {
@@ -115,6 +123,27 @@ impl Case {
             language: language.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Reads the program's code, and gives it room: it may import large packages, on a
+    /// machine that does other things.
+    fn with_its_program(self) -> Self {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
+        let path = std::path::Path::new(folder).join(self.program.as_deref().unwrap_or_default());
+        let code = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let data = (self.language == "python").then(|| "python-data".to_owned());
+        Self {
+            code: Some(code),
+            rootfs: self.rootfs.or(data),
+            timeout: self.timeout.or_else(|| Some("120s".to_owned())),
+            memory: self.memory.or_else(|| Some("1G".to_owned())),
+            ..self
+        }
+    }
+
+    /// Whether it is a program that only the long run has.
+    pub(crate) fn is_for_the_matrix(&self) -> bool {
+        self.program.is_some() && !self.ci
     }
 
     pub(crate) fn steps(&self) -> Vec<Step> {

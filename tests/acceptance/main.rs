@@ -1,12 +1,13 @@
-//! The acceptance cases of `cases.toml` and the golden records of each language,
-//! by the `cellblock` executable as a caller would run it.
+//! The acceptance cases of `cases.toml`, the programs of `tests/programs` and the golden
+//! records of each language, by the `cellblock` executable as a caller would run it.
 //!
-//!     cargo test --test acceptance -- [--language NAME]... [--host] [CASE]...
+//!     cargo test --test acceptance -- [--language NAME]... [--host] [--all] [CASE]...
 //!
 //! They need the prepared root file systems `python-data`, `node`, `r` and
 //! `java` in the store (`cellblock rootfs build NAME`). A case whose language has
 //! none fails; `--language` runs those of the named ones only, and `--host` lets
-//! the host's interpreters stand in for default ones. Without an argument this is
+//! the host's interpreters stand in for default ones. `--all` adds the programs of
+//! `tests/programs` that are not for every run. Without an argument this is
 //! no part of `cargo test`.
 
 mod case;
@@ -26,6 +27,7 @@ struct Wanted {
     languages: Vec<String>,
     parts: Vec<String>,
     on_host: bool,
+    all_programs: bool,
 }
 
 impl Wanted {
@@ -35,6 +37,7 @@ impl Wanted {
             match word.as_str() {
                 "--language" => wanted.languages.extend(words.next()),
                 "--host" => wanted.on_host = true,
+                "--all" => wanted.all_programs = true,
                 _ => wanted.parts.push(word),
             }
         }
@@ -81,7 +84,8 @@ fn main() -> ExitCode {
     let wanted = Wanted::parse(std::env::args().skip(1));
     let mut tally = Tally::default();
     for case in case::all() {
-        if !wanted.includes(&case.language, &case.id) {
+        let is_left_out = case.is_for_the_matrix() && !wanted.all_programs;
+        if is_left_out || !wanted.includes(&case.language, &case.id) {
             continue;
         }
         tally.count(&case.id, run(&case, wanted.on_host));

@@ -3,6 +3,7 @@
 
 mod builds;
 mod calls;
+mod defaults;
 mod image;
 mod imports;
 mod lifecycle;

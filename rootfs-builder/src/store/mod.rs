@@ -19,9 +19,11 @@ use cell::rootfs::{Manifest, Store, check_name, is_absent};
 use record::error::{Result, SetupError, Step};
 use sys::tree::erase;
 
+mod defaults;
 mod draft;
 mod settle;
 
+pub use defaults::{choose_default, withdraw_default};
 pub(crate) use draft::Draft;
 
 /// The directory of a store that has the trees.

@@ -103,6 +103,10 @@ fn header(page: &mut Markup, record: &Record) {
     if let Some(context) = &record.context {
         page.element("<p class=\"context\">", context, "</p>\n");
     }
+    if let Some(hint) = &record.operator_hint {
+        let hint = format!("For the operator: {hint}");
+        page.element("<p class=\"context\">", &hint, "</p>\n");
+    }
     page.raw("</header>\n");
 }
 

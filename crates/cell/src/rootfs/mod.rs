@@ -21,6 +21,7 @@ use crate::spec::RootfsRef;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 
+mod defaults;
 mod host;
 mod manifest;
 mod store;
@@ -85,20 +86,21 @@ pub enum EntryKind {
 }
 
 impl Tree {
-    /// Finds the tree that `wanted` names. `store` is `--store`; `preferred` is
-    /// the rootfs of the code's language, for [`RootfsRef::Auto`].
+    /// Finds the tree that `wanted` names. `store` is `--store`; `usual` is the usual
+    /// rootfs of the code's language, for [`RootfsRef::Auto`].
     ///
     /// # Errors
     /// The tree is missing, not a directory, or empty.
-    pub fn find(wanted: &RootfsRef, store: Option<&Path>, preferred: Option<&str>) -> Result<Self> {
+    pub fn find(wanted: &RootfsRef, store: Option<&Path>, usual: Option<&str>) -> Result<Self> {
         match wanted {
             RootfsRef::Host => Ok(host::tree()),
             RootfsRef::Dir(path) => directory(path),
             RootfsRef::Named(name) => Store::open(store)?.require(name).and_then(prepared),
             RootfsRef::Auto => {
                 // Without a HOME there is no user store, so the host rootfs is used.
-                let store = preferred.and_then(|name| Some((name, Store::open(store).ok()?)));
-                let found = store.map(|(name, store)| store.find(name)).transpose()?;
+                let store = usual.and_then(|usual| Some((usual, Store::open(store).ok()?)));
+                let found = store.map(|(usual, store)| store.find_default(usual));
+                let found = found.transpose()?;
                 found.flatten().map_or_else(|| Ok(host::tree()), prepared)
             }
         }

@@ -202,7 +202,7 @@ impl Store {
     }
 
     /// The directories to search, in order.
-    fn stores(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn stores(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.path.as_path()).chain(self.system.as_deref())
     }
 

@@ -195,6 +195,7 @@ fn outline(
         error_category: verdict.error_category,
         is_retryable: verdict.is_retryable,
         context: verdict.context,
+        operator_hint: verdict.operator_hint,
         stdout,
         stderr,
         stdout_base64,

@@ -12,22 +12,44 @@ use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};
 use record::{Category, CodeError, Denied};
 
+/// What to do about a failure, in words that end a sentence.
+pub(super) struct Advice {
+    /// What the code's author can do.
+    pub(super) author: String,
+    /// What the operator can do, as a sentence of its own, where only they can help.
+    pub(super) operator: Option<String>,
+}
+
+impl From<String> for Advice {
+    fn from(author: String) -> Self {
+        Self {
+            author,
+            operator: None,
+        }
+    }
+}
+
 /// What went wrong with an exception of this category.
 pub(super) fn exception_context(
     error: &CodeError,
     category: Category,
     evidence: &Evidence<'_>,
-) -> String {
+) -> Advice {
     let place = &evidence.place;
+    let mut operator = None;
+    let mut for_author = |advice: Advice| {
+        operator = advice.operator;
+        advice.author
+    };
     let advice = match category {
         Category::Syntax => "the code does not parse; correct it there",
         Category::Name => {
             "it uses a name or attribute that does not exist; define it, or correct its spelling"
         }
-        Category::Import => &import_advice(error, place),
+        Category::Import => &for_author(import_advice(error, place)),
         Category::Type => "a value has the wrong type there",
         Category::Value => "a value, key or index is not what that operation takes",
-        Category::File => &file_advice(error, evidence),
+        Category::File => &for_author(file_advice(error, evidence)),
         Category::Permission => &permission_advice(error, evidence.denied),
         Category::Memory | Category::Processes | Category::Disk => &claim(category, evidence),
         Category::Network if category::network_answered(error) => {
@@ -42,27 +64,31 @@ pub(super) fn exception_context(
     let line = error
         .line
         .map_or_else(String::new, |line| format!(" on line {line}"));
-    format!(
+    let author = format!(
         "the code raised {}{line}: {advice}",
         shown_class(&error.name)
-    )
+    );
+    Advice { author, operator }
 }
 
-fn import_advice(error: &CodeError, place: &Place<'_>) -> String {
+fn import_advice(error: &CodeError, place: &Place<'_>) -> Advice {
     if error.message.starts_with("cannot import name ") {
-        return "the installed module has no such name; correct its spelling, or use the names of that version".to_owned();
+        return "the installed module has no such name; correct its spelling, or use the names of that version".to_owned().into();
     }
-    modules::advice(&error.message, place)
-        .unwrap_or_else(|| "a module is missing; use one that the rootfs has".to_owned())
+    modules::advice(&error.message, place).unwrap_or_else(|| {
+        "a module is missing; use one that the rootfs has"
+            .to_owned()
+            .into()
+    })
 }
 
-fn file_advice(error: &CodeError, evidence: &Evidence<'_>) -> String {
+fn file_advice(error: &CodeError, evidence: &Evidence<'_>) -> Advice {
     if category::is_too_many_files(error) {
-        return too_many_files(evidence);
+        return too_many_files(evidence).into();
     }
     match programs::missing(error, &evidence.stderr, evidence.place.driver) {
         Some(program) => programs::advice(&program, &evidence.place),
-        None => "a file is missing or not of the right kind; relative paths start in the working directory, and only files that were passed in exist".to_owned(),
+        None => "a file is missing or not of the right kind; relative paths start in the working directory, and only files that were passed in exist".to_owned().into(),
     }
 }
 

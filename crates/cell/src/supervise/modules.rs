@@ -1,29 +1,37 @@
 //! Advice about a module that the code imports and the cell lacks.
 
 use super::evidence::Place;
+use super::explain::Advice;
 use crate::drivers::Provider;
 
-/// What to do about the missing module that an exception's message names; the
-/// end of a sentence. The message comes from the cell.
-pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<String> {
+/// What to do about the missing module that an exception's message names. The message
+/// comes from the cell.
+pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<Advice> {
     let driver = place.driver?;
     let modules = driver.modules?;
     let module = named_after(modules.missing, message)?;
     let rootfs = shown_rootfs(place.rootfs);
     let lacks = format!("{} has no `{module}`", rootfs_words(rootfs));
-    let remedy = match (modules.provider)(module, rootfs)? {
+    let operator = match (modules.provider)(module, rootfs)? {
         Provider::Package(option, package) => {
             let rootfs = base(rootfs, driver.rootfs);
-            format!(
-                "use another, or add it with `cellblock rootfs add {rootfs} {option} {package}`"
-            )
+            format!("`cellblock rootfs add {rootfs} {option} {package}` adds `{module}`")
         }
-        Provider::Rootfs(name) => {
-            format!("use --rootfs {name}, which has it (cellblock rootfs build {name} makes it)")
+        Provider::Rootfs(name) => format!(
+            "`cellblock rootfs build {name}` makes a rootfs with `{module}`, for --rootfs {name} \
+             or `cellblock rootfs default {} {name}`",
+            driver.name
+        ),
+        Provider::Nothing(what) => {
+            return Some(format!("{lacks}; do without it, as there is no {what}").into());
         }
-        Provider::Nothing(what) => format!("do without it, as there is no {what}"),
     };
-    Some(format!("{lacks}; {remedy}"))
+    Some(Advice {
+        author: format!(
+            "{lacks}; write it with what the language and the rootfs have, or say that it is needed"
+        ),
+        operator: Some(operator),
+    })
 }
 
 /// The module's name in the message, if it can stand in a command.
@@ -68,7 +76,7 @@ mod tests {
     use super::*;
     use crate::drivers::find;
 
-    fn in_rootfs(language: &'static str, rootfs: &'static str, message: &str) -> Option<String> {
+    fn in_rootfs(language: &'static str, rootfs: &'static str, message: &str) -> Option<Advice> {
         let place = Place {
             driver: find(language),
             rootfs,
@@ -84,13 +92,13 @@ mod tests {
                 "python",
                 "host",
                 "No module named 'pandas'",
-                "the rootfs `host` has no `pandas`; use --rootfs python-data",
+                "`cellblock rootfs build python-data` makes a rootfs with `pandas`, for --rootfs python-data or `cellblock rootfs default python python-data`",
             ),
             (
                 "python",
                 "python@sha256:ab",
                 "No module named 'PIL.Image'",
-                "the rootfs `python` has no `PIL.Image`; use --rootfs python-data",
+                "a rootfs with `PIL.Image`, for --rootfs python-data",
             ),
             (
                 "python",
@@ -107,8 +115,8 @@ mod tests {
             (
                 "python",
                 "/srv/tree",
-                "No module named 'polars'",
-                "the rootfs has no `polars`; use another, or add it with `cellblock rootfs add python --pip polars`",
+                "No module named 'wand'",
+                "`cellblock rootfs add python --pip wand` adds `wand`",
             ),
             (
                 "python",
@@ -118,9 +126,9 @@ mod tests {
             ),
             (
                 "python",
-                "host",
-                "No module named 'tkinter'",
-                "do without it",
+                "full@sha256:ab",
+                "No module named 'docx'",
+                "rootfs add full --pip python-docx`",
             ),
             (
                 "javascript",
@@ -148,8 +156,17 @@ mod tests {
             ),
         ] {
             let advice = in_rootfs(language, rootfs, message).unwrap();
-            assert!(advice.contains(words), "{message}: {advice}");
+            let operator = advice.operator.unwrap();
+            assert!(operator.contains(words), "{message}: {operator}");
+            // The author cannot run a command of the host's.
+            let author = advice.author;
+            assert!(
+                author.contains(" has no `") && !author.contains("cellblock"),
+                "{author}"
+            );
         }
+        let advice = in_rootfs("python", "host", "No module named 'tkinter'").unwrap();
+        assert!(advice.author.contains("do without it") && advice.operator.is_none());
         for (language, message) in [
             ("python", "cannot import name 'x' from 'y'"),
             ("python", "No module named '--index-url=http://x'"),
@@ -162,7 +179,7 @@ mod tests {
             ("javascript", "Cannot find module '@scope'"),
             ("java", "No module named 'x'"),
         ] {
-            assert_eq!(in_rootfs(language, "host", message), None, "{message}");
+            assert!(in_rootfs(language, "host", message).is_none(), "{message}");
         }
     }
 
@@ -172,7 +189,8 @@ mod tests {
             for language in ["python", "javascript", "r"] {
                 for message in ["No module named '", "Cannot find module \"", "there is no package called "] {
                     if let Some(advice) = in_rootfs(language, "host", &format!("{message}{name}")) {
-                        prop_assert!(advice.len() < 400);
+                        let advice = advice.author + &advice.operator.unwrap_or_default();
+                        prop_assert!(advice.len() < 600);
                         prop_assert!(advice.chars().all(|c| c.is_ascii_alphanumeric() || "`._-/@ ;,()".contains(c)), "{}", advice);
                     }
                 }

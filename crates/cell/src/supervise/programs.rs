@@ -1,6 +1,7 @@
 //! Advice about a program that the code starts and the cell lacks.
 
 use super::evidence::Place;
+use super::explain::Advice;
 use super::modules::{base, rootfs_words, shown_rootfs};
 use crate::drivers::Driver;
 use record::CodeError;
@@ -21,8 +22,8 @@ pub(super) fn not_found_by_shell(stderr: &str) -> Option<String> {
     in_shells_words(stderr).and_then(plain)
 }
 
-/// What to do about it; the end of a sentence.
-pub(super) fn advice(program: &str, place: &Place<'_>) -> String {
+/// What to do about it.
+pub(super) fn advice(program: &str, place: &Place<'_>) -> Advice {
     let rootfs = shown_rootfs(place.rootfs);
     let package = PACKAGES
         .iter()
@@ -33,12 +34,17 @@ pub(super) fn advice(program: &str, place: &Place<'_>) -> String {
         rootfs_words(rootfs)
     );
     let usual = place.driver.map_or("shell", |driver| driver.rootfs);
-    match package {
-        Some(package) => format!(
-            "{lacks}; do without it, or use a rootfs that has it: `cellblock rootfs add {} --apt {package}`",
-            base(rootfs, usual)
-        ),
-        None => format!("{lacks}; do without it, or use a rootfs that has it"),
+    let rootfs = base(rootfs, usual);
+    Advice {
+        author: format!("{lacks}; do without it, or say that it is needed"),
+        operator: Some(match package {
+            Some(package) => {
+                format!("`cellblock rootfs add {rootfs} --apt {package}` adds `{program}`")
+            }
+            None => format!(
+                "`cellblock rootfs add {rootfs} --apt PACKAGE` adds `{program}`, if Debian has it"
+            ),
+        }),
     }
 }
 
@@ -161,11 +167,13 @@ mod tests {
             has_network: false,
         };
         let of = |program, rootfs| advice(program, &place(rootfs));
-        assert!(of("git", "host").contains("rootfs `host`"));
-        assert!(of("git", "host").ends_with("`cellblock rootfs add python --apt git`"));
-        assert!(of("pdftotext", "mine@sha256:1").contains("add mine --apt poppler-utils"));
-        assert!(!of("git", "/srv/tree").contains("/srv"));
-        assert!(of("own-tool", "host").ends_with("a rootfs that has it"));
+        let operator = |program, rootfs| of(program, rootfs).operator.unwrap();
+        assert!(of("git", "host").author.contains("rootfs `host`"));
+        assert!(operator("git", "host").starts_with("`cellblock rootfs add python --apt git`"));
+        assert!(operator("pdftotext", "mine@sha256:1").contains("add mine --apt poppler-utils"));
+        let advice = of("git", "/srv/tree");
+        assert!(!(advice.author + &advice.operator.unwrap()).contains("/srv"));
+        assert!(operator("own-tool", "host").contains("--apt PACKAGE"));
         assert!(PACKAGES.is_sorted());
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Verdict {
     pub is_retryable: bool,
     /// One sentence for the code's author.
     pub context: Option<String>,
+    /// One sentence for the operator, where the code's author can only do without.
+    pub operator_hint: Option<String>,
 }
 
 /// How it ended.
@@ -104,6 +106,7 @@ fn failed(
         error_category: Some(failure.category),
         is_retryable: is_retryable(&failure, error),
         context: Some(failure.context + &denials(denied)),
+        operator_hint: failure.operator_hint,
     }
 }
 
@@ -115,6 +118,7 @@ const OK: Verdict = Verdict {
     error_category: None,
     is_retryable: false,
     context: None,
+    operator_hint: None,
 };
 
 /// Why it is not [`OK`].
@@ -123,6 +127,7 @@ struct Failure {
     category: Category,
     exit_code: i32,
     context: String,
+    operator_hint: Option<String>,
     /// Whether the same call may succeed later.
     is_busy: bool,
 }
@@ -139,6 +144,7 @@ impl Failure {
             category,
             exit_code,
             context: context.into(),
+            operator_hint: None,
             is_busy: false,
         }
     }
@@ -303,8 +309,11 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
         }
         _ => {}
     }
-    let context = exception_context(error, category, evidence);
-    Failure::new(Outcome::Error, category, RAISED, context)
+    let advice = exception_context(error, category, evidence);
+    Failure {
+        operator_hint: advice.operator,
+        ..Failure::new(Outcome::Error, category, RAISED, advice.author)
+    }
 }
 
 /// The category of the exception.
@@ -356,8 +365,11 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
     let not_found = (status == 127).then(|| programs::not_found_by_shell(&evidence.stderr));
     if let Some(program) = not_found.flatten() {
         let advice = programs::advice(&program, &evidence.place);
-        let context = format!("the program exited with status {status}: {advice}");
-        return ended(Category::File, context);
+        let context = format!("the program exited with status {status}: {}", advice.author);
+        return Failure {
+            operator_hint: advice.operator,
+            ..ended(Category::File, context)
+        };
     }
     let meaning = status_meaning(status);
     let mut context = format!("the program exited with status {status}{meaning}");

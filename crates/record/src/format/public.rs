@@ -16,8 +16,8 @@ impl Serialize for Public<'_> {
         #[rustfmt::skip]
         let Record {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
-            is_error, error_category, is_retryable, context, stdout, stderr, stdout_base64,
-            stderr_base64, results, error, files, files_skipped, truncated, denied,
+            is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
+            stdout_base64, stderr_base64, results, error, files, files_skipped, truncated, denied,
             denied_to_interpreter, usage, limits, isolation, start, timing, setup_error,
             warnings,
         } = self.0;
@@ -30,7 +30,7 @@ impl Serialize for Public<'_> {
         #[rustfmt::skip]
         fields!(
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
-            is_error, error_category, is_retryable, context, stdout, stderr,
+            is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
         );
         fields!(stdout_base64, stderr_base64, results, error, files);
         map.serialize_entry("files_skipped", &skipped(files_skipped))?;

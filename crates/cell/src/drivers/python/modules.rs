@@ -7,14 +7,14 @@ pub(super) fn provider(module: &str, rootfs: &str) -> Option<Provider> {
     if lists(NOT_IN_CELLS, top) {
         return Some(Provider::Nothing("window, sound or other system"));
     }
+    if lists(PYTHON_DATA, top) && !matches!(rootfs, "python-data" | "full") {
+        return Some(Provider::Rootfs("python-data"));
+    }
     if let Some((_, distribution)) = DISTRIBUTIONS.iter().find(|(module, _)| *module == top) {
         return Some(Provider::Package("--pip", (*distribution).to_owned()));
     }
     if lists(PREFIXED, top) {
         return Some(Provider::Package("--pip", format!("python-{top}")));
-    }
-    if lists(PYTHON_DATA, top) && rootfs != "python-data" {
-        return Some(Provider::Rootfs("python-data"));
     }
     // The name of a module has no other characters. Most distributions have the name
     // of their module.
@@ -31,10 +31,13 @@ fn lists(names: &str, module: &str) -> bool {
 const NOT_IN_CELLS: &str = "_tkinter idlelib msvcrt tkinter turtle win32api winreg winsound";
 
 /// Modules of the recipe `python-data`.
-const PYTHON_DATA: &str = "PIL aiohttp attr attrs bs4 certifi charset_normalizer contourpy \
-    cycler dateutil et_xmlfile fontTools idna joblib kiwisolver lxml matplotlib mpl_toolkits mpmath \
-    multidict networkx numpy openpyxl packaging pandas pylab pyparsing requests scipy \
-    seaborn sklearn sympy urllib3 yaml yarl";
+const PYTHON_DATA: &str = "PIL aiohttp altair anyio attr attrs bs4 certifi charset_normalizer cloudpickle \
+    contourpy cycler dateutil docx et_xmlfile fontTools formulaic h11 httpcore httpx \
+    idna jinja2 joblib jsonschema kiwisolver lxml markupsafe matplotlib mpl_toolkits \
+    mpmath multidict narwhals networkx numpy openpyxl packaging pandas patsy plotly \
+    polars pptx psutil pyarrow pylab pyparsing pypdf referencing reportlab requests rpds \
+    scipy seaborn sklearn soupsieve statsmodels sympy tabulate threadpoolctl tqdm \
+    typing_extensions urllib3 wrapt xlsxwriter yaml yarl";
 
 /// Modules whose distribution has `python-` before their name.
 const PREFIXED: &str =

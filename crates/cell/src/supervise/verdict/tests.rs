@@ -195,6 +195,7 @@ fn check(rows: Vec<Row>) {
             error_category: Some(category),
             is_retryable,
             context: verdict.context.clone(),
+            operator_hint: verdict.operator_hint.clone(),
         };
         assert_eq!(verdict, expected, "{evidence:?}");
     }

@@ -1,0 +1,5 @@
+df <- data.frame(city = c("Oslo", "Rome", "Oslo"), temp = c(5, 16, 7))
+means <- aggregate(temp ~ city, data = df, FUN = mean)
+print(means)
+write.csv(means, "means.csv", row.names = FALSE)
+cat(sprintf("%s: %.1f\n", means$city, means$temp), sep = "")

@@ -1,0 +1,2 @@
+library(ggplot2)
+print(1)
