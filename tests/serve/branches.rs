@@ -141,6 +141,19 @@ fn a_context_with_a_thread_is_not_forked_and_goes_on() {
         ("41\n", &json!("kept")),
         "{ended}"
     );
+    // One that has ended stands in nobody's way.
+    let forked = client.call("context.fork", json!({"context": "a", "n": 1}));
+    let Some(forked) = carried(forked) else {
+        return;
+    };
+    let branch = forked["branches"][0]["context"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{forked}"));
+    let again = "t = threading.Thread(target=print, args=(x.v,)); t.start(); t.join()";
+    for id in [branch, "a"] {
+        let look = client.run_in(id, again);
+        assert_eq!(stdout(&look), "41\n", "{look}");
+    }
 }
 
 const TEMPLATE: &[&str] = &["--warm", "python:1", "--preload", "json.tool"];

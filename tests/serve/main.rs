@@ -7,5 +7,6 @@ mod example;
 mod forked;
 mod harness;
 mod leaks;
+mod random;
 mod shell;
 mod signals;

@@ -3,8 +3,8 @@
 //! A context cannot be forked: it has no right to make namespaces, and must not get it.
 //! Instead a *sibling* of it, which waits in a cell of its own, is given its state: the
 //! layout of its memory, the pages that are its own, its registers, signals, directory
-//! and descriptors. Both processes wait in read(2) for their next request, at the same
-//! instruction, and both go on from there.
+//! and descriptors. Both processes wait in read(2) for their next request, and both go on
+//! from where the first one waits.
 //!
 //! ```text
 //!   take   stops a process ─► checks ─► Image ─► the process goes on

@@ -13,7 +13,7 @@ use super::maps::{self, Mapping, Source};
 use super::place::{set_descriptors, set_layout};
 use super::refusal::Refusal;
 use super::status::{self, Status};
-use super::take::{limits, waits_for_request};
+use super::take::{has_call_at, limits, waits_for_request};
 use super::{Subject, pages, signals};
 use record::bytes::RawText;
 use sys::beneath::Beneath;
@@ -93,7 +93,9 @@ impl Target {
         let registers = Registers::from_words(&rest.registers).ok_or(Refusal::Machine)?;
         let now = tracee.registers();
         let wait = |registers: &Registers| registers.waits_in().map(|(call, args)| (call, args[0]));
-        if wait(now) != wait(&registers) || now.call_site() != registers.call_site() {
+        // Not at the same instruction: read(2) of the C library has another one for a
+        // process that once had several threads.
+        if wait(now) != wait(&registers) || !has_call_at(tracee, &registers) {
             return Err(Refusal::Unlike("where it waits"));
         }
         if now.thread_pointer() != registers.thread_pointer() {

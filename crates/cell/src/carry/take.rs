@@ -14,7 +14,7 @@ use super::status::{self, Status};
 use super::{Extent, Subject, pages, signals};
 use record::bytes::RawText;
 use sys::memory::PAGE;
-use sys::trace::Tracee;
+use sys::trace::{Registers, Tracee};
 
 /// Takes the state of a process that waits for its next request, into an empty file. At
 /// most `limit` bytes of pages are taken.
@@ -84,12 +84,17 @@ pub(super) fn waits_for_request(tracee: &Tracee) -> Result<(), Refusal> {
         Some((libc::SYS_read, _)) => {}
         _ => return Err(Refusal::Busy),
     }
-    let (at, expected) = tracee.registers().call_site();
-    let mut found = vec![0; expected.len()];
-    match tracee.read_forced(at, &mut found) {
-        Ok(()) if found == expected => Ok(()),
-        _ => Err(Refusal::Busy),
+    match has_call_at(tracee, tracee.registers()) {
+        true => Ok(()),
+        false => Err(Refusal::Busy),
     }
+}
+
+/// Whether the process has the instruction of a system call where `registers` wait.
+pub(super) fn has_call_at(tracee: &Tracee, registers: &Registers) -> bool {
+    let (at, expected) = registers.call_site();
+    let mut found = vec![0; expected.len()];
+    tracee.read_forced(at, &mut found).is_ok() && found == expected
 }
 
 pub(super) fn limits(pid: Pid) -> Result<Vec<(u64, u64)>, Refusal> {

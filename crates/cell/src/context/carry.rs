@@ -160,6 +160,7 @@ impl<'a> Context<'a> {
             Err(error) => {
                 self.leave(live);
                 self.lost = Some("the interpreter ended when its state was replaced".to_owned());
+                self.restored = None;
                 Err(error)
             }
         }

@@ -317,7 +317,7 @@ impl<'a> Context<'a> {
                 Err(remains) => {
                     self.ended = remains.cell;
                     self.workspace = remains.workspace.or(self.workspace.take());
-                    self.lost = None;
+                    (self.lost, self.restored) = (None, None);
                     let why = match execution.is_last {
                         true => "the cell served its last execution".to_owned(),
                         false => why_lost(&executed.record),
@@ -386,10 +386,12 @@ impl<'a> Context<'a> {
 
     /// The answer to an execution that was cancelled before it began.
     pub(crate) fn cancelled(&self) -> Answer {
+        // The next answer says it again, of an execution that did begin.
+        let (state, why) = self.state();
         Answer {
             record: run::cancelled(&self.spec),
-            state: State::Kept,
-            why: None,
+            state,
+            why,
         }
     }
 
@@ -402,6 +404,7 @@ impl<'a> Context<'a> {
             self.lost = Some(format!(
                 "{why} between two executions; a new interpreter was started"
             ));
+            self.restored = None;
             self.leave(live);
         }
     }
@@ -439,7 +442,7 @@ impl<'a> Context<'a> {
         if let Some(live) = self.live.take() {
             self.leave(live);
         }
-        self.lost = None;
+        (self.lost, self.restored) = (None, None);
         self.prepare()
     }
 
