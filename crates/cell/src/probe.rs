@@ -11,9 +11,11 @@ use record::error::{Result, SetupError, Step};
 
 mod filters;
 pub(crate) mod mounts;
+mod names;
 mod processor;
 
 pub use filters::{DeniedCall, Filters};
+pub use names::HostNames;
 
 /// The oldest kernel that has everything a cell needs: mount_setattr(2) came with
 /// 5.12, Landlock with 5.13, `cgroup.kill` with 5.14.
@@ -48,6 +50,8 @@ pub struct HostFacts {
     /// For a caller with uid 0: ids of this user namespace that exist, as
     /// (first id here, the same id one level up, count).
     pub id_map: Vec<(u32, u32, u32)>,
+    /// How it resolves names; read where a cell is to do the same.
+    pub names: HostNames,
 }
 
 impl HostFacts {
@@ -76,6 +80,7 @@ impl HostFacts {
             pid: std::process::id(),
             landlock_abi: landlock_abi(),
             id_map: if uid == 0 { read_id_map()? } else { Vec::new() },
+            names: HostNames::default(),
         })
     }
 }

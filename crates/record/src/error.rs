@@ -73,6 +73,8 @@ steps! {
     CopyIn = "copy in",
     /// Changing the root directory.
     Pivot = "change the root",
+    /// Making the routes and sockets that lead to allowed hosts.
+    Egress = "make the way to allowed hosts",
     /// Entering a cgroup namespace.
     CgroupNamespace = "enter a cgroup namespace",
     /// Setting resource limits (setrlimit(2)).

@@ -21,6 +21,7 @@ pub mod net;
 pub mod other;
 pub mod process;
 pub mod random;
+pub mod route;
 pub mod seccomp;
 pub mod shared;
 pub mod survivor;

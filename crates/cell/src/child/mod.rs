@@ -16,6 +16,7 @@ use sys::shared::Progress;
 pub(crate) mod command;
 mod confine;
 mod copy;
+mod egress;
 mod fail;
 mod files;
 mod hold;
@@ -180,6 +181,7 @@ fn set_up(
     }
     mounts::change_root(root, report)?;
     identity::enter_network(network, report)?;
+    egress::open(plan.egress.as_ref(), report)?;
     identity::enter_cgroup_namespace(plan, report)?;
     confine::bind_to_cpus(cell.cpus, report)?;
     if until < Step::Capabilities {

@@ -161,6 +161,13 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
         }
         (MountKind::Symlink { to }, _) => make_symlink(root, site, &mount.target, to),
         (MountKind::Machine(machine), _) => super::machine::place(root, site, machine),
+        (MountKind::Cover { from }, _) => {
+            let file = open_in(root, from).at(site, Call::Openat2)?;
+            let file = mount::clone_tree(file.as_raw_fd(), c"").at(site, Call::OpenTree)?;
+            mount::set_attributes(file.as_fd(), BASE | attr::RDONLY | attr::NOEXEC, false)
+                .at(site, Call::MountSetattr)?;
+            attach(root, site, mount, &file, false)
+        }
         (_, Some(source)) => {
             let is_directory = is_directory(&source).at(site, Call::OpenTree)?;
             attach(root, site, mount, &source, is_directory)

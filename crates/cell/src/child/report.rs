@@ -5,7 +5,9 @@
 //!   ----------                              ----
 //!   clone3                          ──────► tether, network, host name, binds opened
 //!   write uid_map, gid_map
-//!   GO                              ──────► (waits for it) ids, mounts, confinement
+//!   GO                              ──────► (waits for it) ids, mounts
+//!   starts the broker               ◄────── SOCKETS {role of each descriptor} + descriptors
+//!                                           confinement
 //!                                           vfork and exec of the program
 //!      … or, in a blank cell,     ◄────── WAITING {role of each descriptor} + descriptors
 //!   PROGRAM + parcel, stdin         ──────► files, vfork and exec of the program
@@ -57,6 +59,7 @@ const ENDED: i64 = 3;
 const FROZEN: i64 = 4;
 const WAITING: i64 = 5;
 const PREPARED: i64 = 6;
+const SOCKETS: i64 = 7;
 /// The most descriptors that one message carries.
 const MAX_FDS: usize = WORDS - 2;
 
@@ -72,6 +75,19 @@ pub(crate) enum Role {
     Ruleset,
     /// One of the cell's namespaces.
     Namespace(Namespace),
+    /// A socket of the broker's, its port, and whether it is one of IPv6.
+    Socket(SocketRole, u16, bool),
+}
+
+/// What a socket of the broker's is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketRole {
+    /// It listens at an allowed port.
+    Port,
+    /// DNS over TCP.
+    Dns,
+    /// DNS over UDP.
+    DnsDatagrams,
 }
 
 /// Namespaces by the numbers of their roles.
@@ -86,6 +102,10 @@ const NAMESPACES: [Namespace; 7] = [
 ];
 /// The first number of a scratch place.
 const SCRATCH: i64 = 16;
+/// The first number of a socket. Its purpose, family and port follow in these bits.
+const SOCKET: i64 = 1 << 32;
+const SOCKET_ROLES: [SocketRole; 3] = [SocketRole::Port, SocketRole::Dns, SocketRole::DnsDatagrams];
+const IPV6: i64 = 1 << 16;
 
 impl Role {
     /// Its number in a message; 0 stands for no descriptor.
@@ -95,6 +115,10 @@ impl Role {
             Self::Ruleset => 2,
             Self::Namespace(namespace) => 3 + namespace as i64,
             Self::Scratch(index) => SCRATCH + index as i64,
+            Self::Socket(role, port, is_v6) => {
+                let family = if is_v6 { IPV6 } else { 0 };
+                SOCKET + ((role as i64) << 17) + family + port as i64
+            }
         }
     }
 
@@ -102,6 +126,11 @@ impl Role {
         match number {
             1 => Some(Self::Listener),
             2 => Some(Self::Ruleset),
+            SOCKET.. => {
+                let role = usize::try_from((number - SOCKET) >> 17).ok()?;
+                let role = *SOCKET_ROLES.get(role)?;
+                Some(Self::Socket(role, number as u16, number & IPV6 != 0))
+            }
             SCRATCH.. => usize::try_from(number - SCRATCH).ok().map(Self::Scratch),
             number => {
                 let namespace = NAMESPACES.get(usize::try_from(number - 3).ok()?)?;
@@ -123,6 +152,13 @@ pub(crate) enum Message {
     Waiting {
         /// The descriptors that the supervisor needs.
         fds: Vec<(Role, OwnedFd)>,
+    },
+    /// What the broker listens at. Further messages of this kind may follow.
+    Sockets {
+        /// The sockets.
+        fds: Vec<(Role, OwnedFd)>,
+        /// Whether these are the last ones.
+        is_last: bool,
     },
     /// A copy's cell is set up, and its program is to be forked into it.
     Prepared {
@@ -168,6 +204,12 @@ impl Message {
             STARTED => with_roles(fields, fds).map(|fds| Self::Started { fds }),
             WAITING => with_roles(fields, fds).map(|fds| Self::Waiting { fds }),
             PREPARED => with_roles(fields, fds).map(|fds| Self::Prepared { fds }),
+            SOCKETS => {
+                let (is_last, roles) = fields.split_first()?;
+                let fds = with_roles(roles, fds)?;
+                let is_last = *is_last != 0;
+                Some(Self::Sockets { fds, is_last })
+            }
             FAILED => Some(Self::Failed {
                 step: Step::from_number(u16::try_from(a).ok()?)?,
                 syscall: Call::from_number(u16::try_from(b).ok()?)?.name(),
@@ -329,6 +371,20 @@ impl<'a> Reporter<'a> {
         self.pass(WAITING, scratch, [])
     }
 
+    /// The routes are there, and these are the sockets that they lead to.
+    pub(super) fn sockets(&self, sockets: &[(Role, OwnedFd)]) -> Result<(), Fail> {
+        let site = self.enter(Step::Egress);
+        let mut rest = sockets.chunks(MAX_FDS - 1).peekable();
+        while let Some(some) = rest.next() {
+            let is_last = i64::from(rest.peek().is_none());
+            let roles = some.iter().map(|(role, _)| role.number());
+            let fields: Vec<i64> = std::iter::once(is_last).chain(roles).collect();
+            let fds: Vec<RawFd> = some.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+            self.send(SOCKETS, &fields, &fds).at(site, Call::Send)?;
+        }
+        Ok(())
+    }
+
     /// The cell of a copy is set up.
     pub(super) fn prepared<'f>(
         &self,
@@ -422,6 +478,12 @@ mod tests {
         let every = NAMESPACES.map(Role::Namespace);
         for role in every.into_iter().chain([Role::Ruleset, Role::Scratch(0)]) {
             assert_eq!(Role::from_number(role.number()), Some(role));
+        }
+        for role in SOCKET_ROLES {
+            for (port, is_v6) in [(1, false), (443, true), (65535, true)] {
+                let role = Role::Socket(role, port, is_v6);
+                assert_eq!(Role::from_number(role.number()), Some(role));
+            }
         }
         let roles = [Role::Scratch(2), Role::Listener, Role::Scratch(0)];
         let bytes = encode(STARTED, &roles.map(Role::number));

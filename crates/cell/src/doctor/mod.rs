@@ -102,6 +102,7 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
 fn bare(resolved: &Resolved) -> Plan {
     let mut plan = resolved.plan.clone();
     plan.namespaces.clear();
+    plan.egress = None;
     plan.mounts.clear();
     plan.scratch.clear();
     plan.files.clear();

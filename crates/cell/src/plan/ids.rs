@@ -136,6 +136,7 @@ mod tests {
             pid: 77,
             landlock_abi: 6,
             id_map: id_map.to_vec(),
+            names: crate::probe::HostNames::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which cells are alike until their program starts.
 
-use super::{Fallback, Ids, LandlockPlan, Mount, Namespace, Plan, Rlimit, ScratchDir};
+use super::{EgressPlan, Fallback, Ids, LandlockPlan, Mount, Namespace, Plan, Rlimit, ScratchDir};
 use crate::spec::{CgroupChoice, Stdin, Stdio};
 
 /// The parts of a plan that init has before it waits, in the plan's words. All others
@@ -15,6 +15,8 @@ pub struct PlanKey<'a> {
     /// `None` where each cell gets an outer id of its own.
     ids: Option<&'a Ids>,
     hostname: &'a str,
+    /// Routes and ports; the names come with the program.
+    egress: Option<&'a EgressPlan>,
     mounts: &'a [Mount],
     scratch: &'a [ScratchDir],
     cgroup: &'a CgroupChoice,
@@ -47,6 +49,7 @@ impl Plan {
             namespaces: &self.namespaces,
             ids: (!self.ids.privileged).then_some(&self.ids),
             hostname: &self.hostname,
+            egress: self.egress.as_ref(),
             mounts: &self.mounts,
             scratch: &self.scratch,
             cgroup: &self.cgroup,

@@ -14,17 +14,22 @@ use crate::spec::{
 };
 use record::error::Result;
 
+mod egress;
 mod ids;
 mod key;
 mod landlock;
 pub(crate) mod machine;
 mod mounts;
+mod names;
 mod program;
 mod rlimits;
 mod scratch;
 pub mod seccomp;
 mod template;
 
+#[cfg(test)]
+pub(crate) use egress::Route;
+pub(crate) use egress::{DNS_PORT, EgressPlan, NAME_SERVERS};
 pub(crate) use ids::Ids;
 pub use key::PlanKey;
 pub(crate) use landlock::{Access, LandlockPlan, LandlockRule};
@@ -44,6 +49,8 @@ pub struct Plan {
     pub(crate) ids: Ids,
     /// Host name inside.
     pub(crate) hostname: String,
+    /// What leads to allowed hosts, if there are any.
+    pub(crate) egress: Option<EgressPlan>,
     /// The cell's file system, in the order of mounting.
     pub(crate) mounts: Vec<Mount>,
     /// What the places are that the program writes to.
@@ -182,12 +189,14 @@ impl Plan {
         program: program::Request,
     ) -> Result<Self> {
         let scratch = scratch::choose(spec)?;
+        let names = names::NameFiles::of(&spec.network, &host.names);
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
-            mounts: mounts::plan(spec, host, tree, &program.files, &scratch),
+            egress: None,
+            mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch),
             scratch,
             files: spec.files.clone(),
             files_from: spec.files_from.clone(),

@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use crate::drivers::DIRECTORY;
 use crate::probe::HostFacts;
-use crate::rootfs::{EntryKind, Tree};
+use crate::rootfs::{Entry, EntryKind, Tree};
 use crate::spec::{Bytes, Layer, ProcChoice, Scratch, Spec, TmpfsLimit};
 use record::bytes::RawText;
 
 use super::ids::INNER_ID;
 use super::machine::Machine;
+use super::names::NameFiles;
 use super::scratch::ScratchDir;
 
 /// One entry of the cell's file system.
@@ -50,6 +51,11 @@ pub(crate) enum MountKind {
         writable: bool,
         /// Whether it is a device node, which `nodev` would make useless.
         device: bool,
+    },
+    /// A file of the cell's own, which is made before, in place of one that is there.
+    Cover {
+        /// Its path inside.
+        from: PathBuf,
     },
     /// `/proc` of the cell's pid namespace: processes only, strangers hidden.
     Proc,
@@ -145,15 +151,17 @@ pub(super) fn plan(
     host: &HostFacts,
     tree: &Tree,
     files: &[(PathBuf, RawText)],
+    names: &NameFiles,
     scratch: &[ScratchDir],
 ) -> Vec<Mount> {
     let mut list = List::default();
     list.root(files);
     list.tree(tree);
     if tree.needs_etc {
-        list.etc(&spec.hostname);
+        list.etc(&spec.hostname, names);
     }
     list.system(spec, host, scratch);
+    list.names(tree, names);
     let parents = files.iter().filter_map(|(path, _)| path.parent());
     let packages: BTreeSet<_> = parents
         .filter(|path| *path != Path::new(DIRECTORY))
@@ -249,7 +257,8 @@ impl List {
 
     /// The little of `/etc` that programs expect and that no host's own should
     /// stand for.
-    fn etc(&mut self, hostname: &str) {
+    fn etc(&mut self, hostname: &str, names: &NameFiles) {
+        let known = names.hosts.as_deref().unwrap_or_default();
         let files = [
             (
                 "passwd",
@@ -263,7 +272,7 @@ impl List {
             ),
             (
                 "hosts",
-                format!("127.0.0.1 localhost {hostname}\n::1 localhost\n"),
+                format!("127.0.0.1 localhost {hostname}\n::1 localhost\n{known}"),
             ),
             ("hostname", format!("{hostname}\n")),
             (
@@ -278,6 +287,33 @@ impl List {
                     content: content.into(),
                 },
             );
+        }
+    }
+
+    /// The files by which names are resolved. In a rootfs with an `/etc` of its own, a
+    /// file can only be covered ([`Tree::open_etc`]).
+    fn names(&mut self, tree: &Tree, names: &NameFiles) {
+        let is_whole = |entry: &Entry| entry.path == Path::new("etc");
+        let is_covered = tree.entries.iter().any(is_whole);
+        for (name, content) in names.files() {
+            if name == "hosts" && tree.needs_etc {
+                continue;
+            }
+            let target = Path::new("/etc").join(name);
+            let kind = MountKind::File {
+                content: content.into(),
+            };
+            if !is_covered {
+                self.own(target, kind);
+                continue;
+            }
+            let from = Path::new(DIRECTORY).join("etc").join(name);
+            self.own(from.clone(), kind);
+            self.0.push(Mount {
+                target,
+                kind: MountKind::Cover { from },
+                create: false,
+            });
         }
     }
 

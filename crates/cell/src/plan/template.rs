@@ -27,6 +27,7 @@ impl Plan {
         plan.scratch.retain(super::ScratchDir::is_own);
         plan.files = Vec::new();
         plan.files_from = None;
+        plan.egress = None;
         plan.rlimits = Vec::new();
         plan.fallback = Fallback::default();
         plan.userns_limit = false;

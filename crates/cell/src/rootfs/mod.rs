@@ -118,6 +118,38 @@ impl Tree {
         self.mode_of_file(path).is_some()
     }
 
+    /// Prepares for files of the cell's own in `/etc`. Each covers a regular file of the
+    /// tree. Where one is missing, what is in `/etc` is listed one by one instead of the
+    /// directory, so that files can be made beside it.
+    ///
+    /// # Errors
+    /// `/etc` cannot be read.
+    pub(crate) fn open_etc(&mut self, names: &[&str]) -> Result<()> {
+        let etc = Path::new("etc");
+        let is_whole = |entry: &Entry| entry.path == etc && entry.kind == EntryKind::Directory;
+        let Some(place) = self.entries.iter().position(is_whole) else {
+            return Ok(());
+        };
+        let has_file = |name: &&str| {
+            let entry = entry_at(&self.base, &etc.join(name));
+            entry.is_some_and(|entry| entry.kind == EntryKind::File)
+        };
+        if names.iter().all(has_file) {
+            return Ok(());
+        }
+        let path = self.base.join(etc);
+        let fail = |e| SetupError::io(Step::Rootfs, "readdir", &e).on(path.display());
+        self.entries.remove(place);
+        for entry in fs::read_dir(&path).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            if !names.iter().any(|own| name == *own) {
+                self.entries.extend(entry_at(&self.base, &etc.join(name)));
+            }
+        }
+        self.entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(())
+    }
+
     fn mode_of_file(&self, path: &Path) -> Option<u32> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let covered = |entry: &Entry| relative.starts_with(&entry.path);

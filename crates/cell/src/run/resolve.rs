@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{FilterPolicy, sockets};
 use crate::drivers::Driver;
 use crate::plan::{Plan, ProgramRequest};
-use crate::probe::{Filters, HostFacts};
+use crate::probe::{Filters, HostFacts, HostNames};
 use crate::rootfs::{Lease, Tree};
 use crate::spec::language::find as find_language;
 use crate::spec::{Command, Layer, Network, Spec};
@@ -56,14 +56,21 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
 }
 
 /// The same on a host whose filters do not matter: `doctor` tries each part.
-pub(crate) fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
+pub(crate) fn resolve_on(spec: &Spec, mut host: HostFacts) -> Result<Resolved> {
     let driver = match &spec.command {
         Command::Run { language, .. } if spec.lasting => Some(find_language(language)?.lasting()),
         Command::Run { language, .. } => Some(find_language(language)?),
         Command::Exec { .. } => None,
     };
     let preferred = driver.map(|driver| driver.rootfs);
-    let tree = Tree::find(&spec.rootfs, spec.store.as_deref(), preferred)?;
+    let mut tree = Tree::find(&spec.rootfs, spec.store.as_deref(), preferred)?;
+    match spec.network {
+        Network::None => {}
+        Network::Host => {
+            host.names = HostNames::read();
+            tree.open_etc(&["resolv.conf", "hosts"])?;
+        }
+    }
     let program = program(spec, &tree, driver)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
     let filter = plan

@@ -91,6 +91,8 @@ pub struct Cell<'a> {
     pub(super) prepared: Option<Vec<(Role, OwnedFd)>>,
     /// The namespaces of a template, below which its copies have theirs.
     pub(super) namespaces: Vec<(Namespace, OwnedFd)>,
+    /// What the broker is to listen at.
+    pub(super) sockets: Vec<(Role, OwnedFd)>,
     pub(super) phase: Phase,
     pub(super) deadline: Option<Instant>,
     pub(super) next_check: Option<Instant>,
@@ -122,6 +124,7 @@ impl<'a> Cell<'a> {
             listener: None,
             prepared: None,
             namespaces: Vec::new(),
+            sockets: Vec::new(),
             phase: Phase::SetUp,
             deadline: Some(Instant::now() + SETUP_DEADLINE),
             next_check: None,

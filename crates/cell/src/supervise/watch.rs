@@ -170,6 +170,7 @@ impl Watch<'_, '_> {
                 self.cell.phase = Phase::Waiting;
                 self.cell.deadline = None;
             }
+            Message::Sockets { fds, .. } => self.cell.sockets.extend(fds),
             Message::Prepared { fds } => self.cell.prepared = Some(fds),
             Message::Failed {
                 step,
@@ -224,7 +225,7 @@ impl Watch<'_, '_> {
                 }
                 Role::Namespace(kind) => self.cell.namespaces.push((kind, fd)),
                 // Out of order or place: not from an init of this version.
-                Role::Scratch(_) | Role::Ruleset => {}
+                Role::Scratch(_) | Role::Ruleset | Role::Socket(..) => {}
             }
         }
     }

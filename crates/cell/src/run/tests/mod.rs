@@ -2,6 +2,7 @@
 
 mod blank;
 mod copy;
+mod egress;
 
 use std::error::Error;
 use std::path::Path;
