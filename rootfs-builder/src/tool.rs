@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use crate::errors::{NO_SPACE, store_error};
 use crate::job::interrupted;
 use cell::run;
+use cell::spec::network::PartialNetwork;
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
-use cell::spec::{self, Ask, Mode, Network, Partial, RootfsRef, Spec, Stdin, Stdio};
+use cell::spec::{self, Ask, Mode, Partial, RootfsRef, Spec, Stdin, Stdio};
 use record::error::{Result, SetupError};
 use record::stream::Text;
 use record::{Outcome, Record};
@@ -118,9 +119,8 @@ impl Tool {
 
     /// Gives access to the host's network, which only downloads need.
     pub(crate) fn online(mut self) -> Self {
-        self.partial.network = Some(Network::Host);
+        self.partial.network = Some(PartialNetwork::Host);
         self.pass(&PROXIES)
-            .ro(Path::new("/etc/resolv.conf"), "/etc/resolv.conf")
     }
 
     pub(crate) fn ro(self, source: &Path, target: &str) -> Self {

@@ -10,10 +10,11 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::format::Shaped;
 use super::values::{
-    OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
+    NetworkChoice, OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
 };
 use cell::spec::quantity::Bound;
 use cell::spec::{Bytes, Layer, Network, OnOutput, PartialLimits, ProcChoice, limits, profiles};
+use cell::spec::{Bytes, Layer, OnOutput, PartialLimits, limits, profiles};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {
@@ -206,13 +207,19 @@ impl Group for Environment {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Network")]
 pub struct Networking {
-    /// Network inside: none for loopback only, host for the host's own
-    /// [default: none]
-    #[arg(
-        long, value_name = "none|host",
-        value_parser = PossibleValuesParser::new(["none", "host"]).try_map(named::<Network>)
-    )]
-    pub net: Option<Network>,
+    /// Network inside: none for loopback only; allow=HOST[:PORT] for a named host, on
+    /// ports 80 and 443 unless one is given, where HOST can also be *.example.com for
+    /// its subdomains, an address or a network; deny=HOST[:PORT] for an exception;
+    /// preset:NAME for the hosts of pypi, npm, debian, crates, cran, maven or github;
+    /// mirror:NAME for those that pip, npm or apt are configured with on this host; host
+    /// for the host's own network (repeatable, except none and host) [default: none]
+    #[arg(long, value_name = "none|allow=HOST[:PORT]|…|host")]
+    pub net: Vec<NetworkChoice>,
+    /// Do not compare the names in TLS handshakes and HTTP requests with the allowed
+    /// host that was connected to. A host that shares its address with others then leads
+    /// to all of them
+    #[arg(long)]
+    pub net_unchecked: bool,
     /// TCP ports that may be connected to, by Landlock (Linux 6.7), or none;
     /// denies binding unless --tcp-bind allows it [default: any]
     #[arg(long, value_name = "PORT,…")]
@@ -224,7 +231,7 @@ pub struct Networking {
 }
 
 impl Group for Networking {
-    const NAMES: &[&str] = &["net", "tcp-connect", "tcp-bind"];
+    const NAMES: &[&str] = &["net", "net-unchecked", "tcp-connect", "tcp-bind"];
 }
 
 /// Bounds on resources. clap leaves a group without members where a field is flattened,

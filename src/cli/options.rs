@@ -9,7 +9,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
-use super::values::PathPair;
+use super::values::{NetworkChoice, PathPair};
+use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits};
 use cell::spec::tcp::{PartialTcp, TcpPorts};
 use record::bytes::RawText;
@@ -167,7 +168,7 @@ impl Options {
             hostname: self.environment.hostname.clone(),
             proc: self.environment.proc,
             cwd: self.files.cwd.clone(),
-            network: self.network.net,
+            network: self.network.partial()?,
             cgroup: self.limits.cgroup.clone(),
             strict: self.limits.strict.then_some(true),
             seccomp: self.seccomp_policy(),
@@ -244,6 +245,34 @@ impl Options {
         read_only
             .chain(self.files.rw.iter().map(bind(true)))
             .collect()
+    }
+}
+
+impl Networking {
+    /// The network, if an option says something of it.
+    fn partial(&self) -> Result<Option<PartialNetwork>> {
+        let error = |message: &str| Err(SetupError::new(Step::Spec, message).on("--net"));
+        let mut egress = PartialEgress::default();
+        let mut whole = None;
+        for choice in &self.net {
+            match choice {
+                NetworkChoice::None => whole = Some(PartialNetwork::None),
+                NetworkChoice::Host => whole = Some(PartialNetwork::Host),
+                NetworkChoice::Allow(host) => egress.allow.push(host.clone()),
+                NetworkChoice::Deny(host) => egress.deny.push(host.clone()),
+            }
+        }
+        match (whole, self.net.len()) {
+            (Some(whole), 1) if !self.net_unchecked => Ok(Some(whole)),
+            (Some(_), 1) => error("`--net-unchecked` is for allowed hosts only"),
+            (Some(_), _) => error("none and host stand alone: name hosts, or one of the two"),
+            (None, 0) if !self.net_unchecked => Ok(None),
+            (None, _) if egress.allow.is_empty() => error("allows no host: add allow=HOST"),
+            (None, _) => {
+                egress.check_names = self.net_unchecked.then_some(false);
+                Ok(Some(PartialNetwork::Hosts(egress)))
+            }
+        }
     }
 }
 

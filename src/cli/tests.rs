@@ -4,9 +4,10 @@ use proptest::prelude::*;
 
 use super::groups::{Call, Group};
 use super::*;
+use cell::spec::OnOutput;
+use cell::spec::network::PartialNetwork;
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
-use cell::spec::{Network, OnOutput};
 use record::format::Format;
 
 fn built() -> Command {
@@ -385,7 +386,7 @@ proptest! {
         prop_assert_eq!(partial.limits.processes, Some(Bound(processes)));
         prop_assert_eq!(partial.limits.tmp.size, Some(Bytes(tmp)));
         prop_assert_eq!(partial.limits.cpus, Some(Bound(cpus)));
-        let network = if host { Network::Host } else { Network::None };
+        let network = if host { PartialNetwork::Host } else { PartialNetwork::None };
         prop_assert_eq!(partial.network, Some(network));
     }
 }

@@ -89,6 +89,39 @@ impl FromStr for PortList {
     }
 }
 
+/// One `--net`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkChoice {
+    /// Loopback only.
+    None,
+    /// The host's own network.
+    Host,
+    /// `allow=`, a preset or a mirror, as spec files write it.
+    Allow(String),
+    /// `deny=`.
+    Deny(String),
+}
+
+impl FromStr for NetworkChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.split_once('=')) {
+            ("none", _) => Ok(Self::None),
+            ("host", _) => Ok(Self::Host),
+            (_, Some(("allow", host))) => Ok(Self::Allow(host.to_owned())),
+            (_, Some(("deny", host))) => Ok(Self::Deny(host.to_owned())),
+            _ if text.starts_with("preset:") || text.starts_with("mirror:") => {
+                Ok(Self::Allow(text.to_owned()))
+            }
+            _ => Err(
+                "wants none, allow=HOST[:PORT], deny=HOST[:PORT], preset:NAME, mirror:NAME or host"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
 /// Where a record or events go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputTo {

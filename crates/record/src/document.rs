@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::RawText;
 use crate::error::SetupError;
 use crate::json::{Form, Json};
+use crate::network::NetworkRecord;
 use crate::stream::{Base64, Text};
 
 /// Name and version of the record's format. The number changes with every change that
@@ -86,6 +87,9 @@ pub struct Record {
     /// What the policy denied to the interpreter itself, which tries it at every
     /// start before it runs the code, and works without it.
     pub denied_to_interpreter: Vec<Denied>,
+    /// What the program did on the network; null unless hosts were allowed by name.
+    #[serde(default)]
+    pub network: Option<NetworkRecord>,
     /// What the execution used.
     pub usage: Usage,
     /// Each limit: what was requested, what is enforced, and by which mechanism.
@@ -326,13 +330,13 @@ pub struct Truncation {
 /// Something that the program tried and the policy denied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Denied {
-    /// Its kind: `syscall`.
+    /// Its kind: `syscall` or `network`.
     pub kind: String,
-    /// Its name, such as `ptrace`.
+    /// Its name, such as `ptrace`, or the host, such as `evil.example:443`.
     pub name: String,
     /// How often.
     pub count: u64,
-    /// What the program saw, such as `EPERM`.
+    /// What the program saw, such as `EPERM`; `refused` for a host.
     pub action: String,
     /// Why the policy denies it.
     pub reason: Option<String>,
@@ -368,11 +372,11 @@ pub struct LimitRecord {
     /// when a hostile program can get past the mechanism; null when nothing enforces
     /// the limit.
     pub enforced: Option<Enforced>,
-    /// `bytes`, `ms`, `count` or `cpus`.
+    /// `bytes`, `ms`, `count`, `count/s` or `cpus`.
     pub unit: String,
     /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
-    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `bind` (a bind mount of
-    /// the caller's is there, and nothing limits it), or `none`.
+    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `broker`, `bind` (a bind
+    /// mount of the caller's is there, and nothing limits it), or `none`.
     pub by: String,
     /// Whether the run hit the limit, as measured; null when nothing measures it, such
     /// as whether an allocation was refused.
@@ -426,7 +430,7 @@ pub struct Isolation {
     pub rlimits: Vec<RlimitRecord>,
     /// How nested user namespaces are prevented: `limit`, `seccomp`.
     pub nested_userns: Vec<String>,
-    /// The network: `none` or `host`.
+    /// The network: `none`, `hosts` (those that were allowed by name) or `host`.
     pub network: String,
     /// `/proc`: `machine` for the cell's processes, memory and CPUs, `own` for its
     /// processes only, or `host` when that layer was given up.
@@ -437,7 +441,8 @@ pub struct Isolation {
     pub profile: String,
     /// The cgroup; null without one.
     pub cgroup: Option<CgroupRecord>,
-    /// Layers that the caller gave up by name.
+    /// Layers that the caller gave up by name; `name-checks` for the check of names in
+    /// connections.
     pub given_up: Vec<String>,
 }
 

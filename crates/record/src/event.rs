@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::bytes::RawText;
+use crate::network::Connection;
 use crate::{CodeError, FileChange, Record, ResultItem, Start};
 
 /// Name and version of the events' format. The number changes with every change that
@@ -55,15 +56,20 @@ pub enum What<'a> {
     },
     /// The policy denied something for the first time. The record has the count.
     Denied {
-        /// Its kind: `syscall`.
+        /// Its kind: `syscall` or `network`.
         kind: &'a str,
-        /// Its name, such as `ptrace`.
+        /// Its name, such as `ptrace`, or the host, such as `evil.example:443`.
         name: &'a str,
-        /// What the program saw, such as `EPERM`.
+        /// What the program saw, such as `EPERM`; `refused` for a host.
         action: &'a str,
         /// Why the policy denies it.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
+    },
+    /// A connection to an allowed host has ended, or was refused.
+    Connection {
+        /// The connection, as the record has it.
+        connection: &'a Connection,
     },
     /// The run created, modified or deleted a file below `/workspace`. Deleted files
     /// come last.
@@ -73,7 +79,7 @@ pub enum What<'a> {
     },
     /// Further events of one kind are left out.
     Cut {
-        /// The kind: `result`, `display_update`, `clear`, `error` or `denied`.
+        /// The kind: `result`, `display_update`, `clear`, `error`, `denied` or `connection`.
         kind: &'a str,
     },
     /// The execution is over: always the last event.

@@ -10,6 +10,7 @@ pub mod error;
 pub mod event;
 pub mod format;
 pub mod json;
+pub mod network;
 pub mod picture;
 pub mod schema;
 pub mod stream;
@@ -18,4 +19,5 @@ mod variables;
 pub mod words;
 
 pub use document::*;
+pub use network::{Connection, NetworkRecord, NetworkTotals, RefusedHost};
 pub use variables::{Variable, Variables};

@@ -406,6 +406,28 @@ pub fn can_write_and_execute() -> bool {
     true
 }
 
+/// Overwrites the environment that this process was given, and empties it.
+///
+/// # Safety
+/// The process has one thread, and holds no reference into its environment.
+pub unsafe fn wipe_environment() {
+    unsafe extern "C" {
+        static mut environ: *mut *mut libc::c_char;
+    }
+    // SAFETY: `environ` is null or a list of C strings that ends with a null pointer. The
+    // strings are on the stack that execve(2) made, or were put there by setenv(3); both
+    // are writable. The caller vouches that nothing else uses them.
+    unsafe {
+        let mut next = environ;
+        while !next.is_null() && !(*next).is_null() {
+            let text = *next;
+            std::ptr::write_bytes(text, 0, libc::strlen(text));
+            *next = std::ptr::null_mut();
+            next = next.add(1);
+        }
+    }
+}
+
 /// Ends this process without running anything that its parent set up.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: no pointers; no handler or destructor runs.

@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
+use broker::synthetic;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, listen, setsockopt,
@@ -16,13 +17,19 @@ use nix::sys::socket::{
 
 use super::fail::{At, Call, Fail, Site};
 use super::report::{Reporter, Role, SocketRole};
-use crate::plan::{DNS_PORT, EgressPlan, NAME_SERVERS};
+use crate::plan::{EgressPlan, NAME_SERVERS};
 use record::error::Step;
 use sys::route::Routes;
 
 /// Connections that wait for the broker, for each port and family. The kernel lowers it
 /// to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
+
+/// For clients that take a proxy. A port that is allowed outside is not one of theirs.
+const PROXIES: [(SocketRole, u16); 2] = [
+    (SocketRole::Proxy, synthetic::PROXY_PORT),
+    (SocketRole::Socks, synthetic::SOCKS_PORT),
+];
 
 /// Makes the routes and the sockets, and hands them to the supervisor.
 pub(super) fn open(plan: Option<&EgressPlan>, report: &Reporter<'_>) -> Result<(), Fail> {
@@ -55,8 +62,12 @@ pub(super) fn open(plan: Option<&EgressPlan>, report: &Reporter<'_>) -> Result<(
             any.map(|address| (SocketRole::Port, SocketAddr::new(address, *port)))
         })
         .chain(NAME_SERVERS.into_iter().flat_map(|server| {
-            let address = SocketAddr::new(server, DNS_PORT);
+            let address = SocketAddr::new(server, synthetic::DNS_PORT);
             [SocketRole::DnsDatagrams, SocketRole::Dns].map(|role| (role, address))
+        }))
+        .chain(PROXIES.into_iter().filter_map(|(role, port)| {
+            let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            (!plan.ports.contains(&port)).then_some((role, address))
         }))
         .filter(|(_, address)| has_v6 || address.is_ipv4());
     let made: Vec<(Role, OwnedFd)> = sockets
@@ -76,7 +87,7 @@ fn listen_at(role: SocketRole, address: SocketAddr, site: Site) -> Result<OwnedF
     };
     let kind = match role {
         SocketRole::DnsDatagrams => SockType::Datagram,
-        SocketRole::Port | SocketRole::Dns => SockType::Stream,
+        _ => SockType::Stream,
     };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(family, kind, flags, None).at(site, Call::Socket)?;

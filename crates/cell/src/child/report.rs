@@ -88,6 +88,10 @@ pub(crate) enum SocketRole {
     Dns,
     /// DNS over UDP.
     DnsDatagrams,
+    /// The HTTP proxy.
+    Proxy,
+    /// The SOCKS5 proxy.
+    Socks,
 }
 
 /// Namespaces by the numbers of their roles.
@@ -104,7 +108,13 @@ const NAMESPACES: [Namespace; 7] = [
 const SCRATCH: i64 = 16;
 /// The first number of a socket. Its purpose, family and port follow in these bits.
 const SOCKET: i64 = 1 << 32;
-const SOCKET_ROLES: [SocketRole; 3] = [SocketRole::Port, SocketRole::Dns, SocketRole::DnsDatagrams];
+const SOCKET_ROLES: [SocketRole; 5] = [
+    SocketRole::Port,
+    SocketRole::Dns,
+    SocketRole::DnsDatagrams,
+    SocketRole::Proxy,
+    SocketRole::Socks,
+];
 const IPV6: i64 = 1 << 16;
 
 impl Role {

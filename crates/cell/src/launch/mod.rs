@@ -23,6 +23,7 @@ use sys::nested::{Above, fork_below};
 use sys::process::pidfd_send_signal;
 use sys::shared::Progress;
 
+mod broker;
 pub mod cgroup;
 mod channel;
 pub(crate) mod cpus;
@@ -34,6 +35,7 @@ pub(crate) mod tests;
 mod translate;
 
 use crate::carry::Identity;
+pub(crate) use broker::BrokerProcess;
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;

@@ -1,32 +1,20 @@
 //! What init makes in an empty network namespace, so that connections to allowed hosts
 //! end at the broker.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use broker::Config;
+use broker::rules::Network;
+use broker::synthetic;
 use serde::Serialize;
 
-/// Addresses that stand for allowed names inside a cell. 198.18.0.0/15 is set apart for
-/// tests of networks (RFC 2544), so no host has them, and no program treats them as its
-/// own machine.
-const NAMES: [Route; 2] = [
-    Route {
-        address: IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0)),
-        prefix: 15,
-    },
-    Route {
-        address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xcb, 0, 0, 0, 0, 0, 0)),
-        prefix: 64,
-    },
-];
+use crate::spec::{Egress, Limits};
 
 /// Where the cell's name server is.
 pub(crate) const NAME_SERVERS: [IpAddr; 2] = [
-    IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xcb, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V4(synthetic::DNS_IPV4),
+    IpAddr::V6(synthetic::DNS_IPV6),
 ];
-
-/// The port of the name server.
-pub(crate) const DNS_PORT: u16 = 53;
 
 /// A network whose addresses are local inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,13 +34,46 @@ pub(crate) struct EgressPlan {
     pub(crate) ports: Vec<u16>,
 }
 
-impl EgressPlan {
-    /// For these ports, and the networks that the caller wrote out.
-    pub(crate) fn new(ports: Vec<u16>, networks: impl IntoIterator<Item = Route>) -> Self {
+impl Route {
+    fn of(network: &Network) -> Self {
         Self {
-            routes: NAMES.into_iter().chain(networks).collect(),
-            ports,
+            address: network.address(),
+            prefix: network.prefix(),
         }
+    }
+}
+
+impl EgressPlan {
+    pub(crate) fn new(egress: &Egress) -> Self {
+        let networks = synthetic::networks().into_iter();
+        let written_out = egress.rules.networks();
+        Self {
+            routes: networks
+                .chain(written_out)
+                .map(|network| Route::of(&network))
+                .collect(),
+            ports: egress.rules.ports().into_iter().collect(),
+        }
+    }
+}
+
+/// What the broker decides by.
+pub(super) fn config(egress: &Egress, limits: &Limits) -> Config {
+    Config {
+        rules: egress.rules.clone(),
+        check_names: egress.check_names,
+        limits: broker::Limits {
+            sent_bytes: limits.net_sent.map(|bytes| bytes.0),
+            received_bytes: limits.net_received.map(|bytes| bytes.0),
+            // The ranges of the table fit.
+            connections: u32::try_from(limits.connections).unwrap_or(u32::MAX),
+            connections_total: limits.connections_total,
+            connections_per_second: (limits.connection_rate)
+                .map(|rate| u32::try_from(rate).unwrap_or(u32::MAX)),
+            queries: limits.dns_queries,
+            ..broker::Limits::default()
+        },
+        ..Config::default()
     }
 }
 

@@ -27,9 +27,7 @@ mod scratch;
 pub mod seccomp;
 mod template;
 
-#[cfg(test)]
-pub(crate) use egress::Route;
-pub(crate) use egress::{DNS_PORT, EgressPlan, NAME_SERVERS};
+pub(crate) use egress::{EgressPlan, NAME_SERVERS};
 pub(crate) use ids::Ids;
 pub use key::PlanKey;
 pub(crate) use landlock::{Access, LandlockPlan, LandlockRule};
@@ -51,6 +49,8 @@ pub struct Plan {
     pub(crate) hostname: String,
     /// What leads to allowed hosts, if there are any.
     pub(crate) egress: Option<EgressPlan>,
+    /// What it may reach.
+    pub(crate) network: Network,
     /// The cell's file system, in the order of mounting.
     pub(crate) mounts: Vec<Mount>,
     /// What the places are that the program writes to.
@@ -195,7 +195,6 @@ impl Plan {
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
-            egress: None,
             mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch),
             scratch,
             files: spec.files.clone(),
@@ -217,6 +216,16 @@ impl Plan {
             rootfs: tree.label.clone(),
             strict: spec.strict,
         })
+    }
+
+    /// What the broker decides by, in a cell that has one.
+    pub(crate) fn broker_config(&self) -> Option<broker::Config> {
+        match &self.network {
+            Network::Hosts(egress) if self.egress.is_some() => {
+                Some(egress::config(egress, &self.limits))
+            }
+            _ => None,
+        }
     }
 
     /// The cell's id, and what its rootfs is called.

@@ -15,6 +15,10 @@ impl NameFiles {
     pub(super) fn of(network: &Network, host: &HostNames) -> Self {
         match network {
             Network::None => Self::default(),
+            Network::Hosts(_) => Self {
+                resolv_conf: Some(super::egress::resolv_conf()),
+                hosts: None,
+            },
             Network::Host => Self {
                 resolv_conf: host.resolv_conf.clone(),
                 hosts: host.hosts.clone(),

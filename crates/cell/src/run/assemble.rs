@@ -10,12 +10,13 @@ use super::isolation::isolation;
 use super::limits;
 use super::live::Facts;
 use super::measures::{CgroupFacts, timing, usage};
+use super::network;
 use crate::drivers::Driver;
 use crate::launch::Running;
 use crate::plan::Plan;
 use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
-use crate::supervise::evidence::{End, Evidence, Place, Stop};
+use crate::supervise::evidence::{End, Evidence, Place, Reach, Stop};
 use crate::supervise::verdict::{self, Verdict, judge};
 use crate::supervise::{Execution, Observed, Stream};
 use crate::workspace::Outputs;
@@ -51,8 +52,13 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     } = parts;
     let (spec, plan, driver) = (&*facts.spec, &*facts.plan, facts.driver);
     let filter = facts.filter.as_ref();
-    let denied = denied(&execution.denials.counts, filter);
+    let mut denied = denied(&execution.denials.counts, filter);
     let denied_to_interpreter = self::denied(&execution.denials.interpreters, filter);
+    let mut log = execution.network.take();
+    match (&mut log, observed.network.clone()) {
+        (Some(log), Some(last)) => log.absorb(last),
+        (log, last) => *log = log.take().or(last),
+    }
     let end = match lives {
         // As one would have ended that ran the code alone.
         true => {
@@ -82,6 +88,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         end,
         stderr: last_output[1].clone(),
         denied: &denied,
+        refused: log.as_ref().map_or(&[], |log| &log.refused),
         error: execution.report.error.as_ref(),
         broken_syntax: execution.report.is_syntax,
         limits: &plan.limits,
@@ -110,8 +117,11 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         verdict: &verdict,
         measured: &measured,
         truncated: &truncated,
+        network: log.as_ref(),
     }
     .limits();
+    let network = network::network(plan, log);
+    denied.extend(network::denied(network.as_ref()));
     let timing = timing(&execution, cell, began_ns);
     Record {
         setup_error: observed
@@ -127,6 +137,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         truncated,
         denied,
         denied_to_interpreter,
+        network,
         usage,
         limits,
         isolation: Some(isolation(spec, plan, filter, cgroup.map(|c| c.record))),
@@ -161,7 +172,11 @@ fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'
     Place {
         driver,
         rootfs: &plan.rootfs,
-        has_network: spec.network != Network::None,
+        reach: match spec.network {
+            Network::None => Reach::Nothing,
+            Network::Hosts(_) => Reach::Hosts,
+            Network::Host => Reach::All,
+        },
     }
 }
 

@@ -1,10 +1,13 @@
 //! The security layers as they were in force.
 
+use broker::NameChecks;
 use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
 use crate::plan::{MountKind, Namespace, Plan, Rlimit};
 use crate::spec::Spec;
+use crate::plan::{Plan, Rlimit};
+use crate::spec::{Layer, Network, Spec};
 use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
@@ -32,6 +35,11 @@ pub(super) fn isolation(
             .collect()
     });
     let own_network = plan.has(Namespace::Net);
+    let is_unchecked = matches!(
+        &plan.network,
+        Network::Hosts(egress) if egress.check_names == NameChecks::Off
+    );
+    let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
             .namespaces
@@ -55,6 +63,13 @@ pub(super) fn isolation(
         nested_userns: nested,
         network: if own_network { "none" } else { "host" }.to_owned(),
         proc: proc_shown(plan).to_owned(),
+        network: match &plan.network {
+            Network::None => "none",
+            Network::Hosts(_) => "hosts",
+            Network::Host => "host",
+        }
+        .to_owned(),
+        proc: if own_proc { "own" } else { "host" }.to_owned(),
         rootfs: plan.rootfs.clone(),
         profile: spec.profile.clone(),
         cgroup,
@@ -62,6 +77,7 @@ pub(super) fn isolation(
             .without
             .iter()
             .map(|layer| layer.name().to_owned())
+            .chain(is_unchecked.then(|| "name-checks".to_owned()))
             .collect(),
     }
 }

@@ -13,7 +13,7 @@ use crate::spec::Scratch;
 use crate::spec::limits::{self, Name};
 use crate::supervise::evidence::{Exhausted, Stop};
 use crate::supervise::verdict::Verdict;
-use crate::supervise::{Grace, Measured, Observed};
+use crate::supervise::{Grace, Measured, NetworkLog, Observed};
 use record::{Enforced, LimitRecord, Outcome, Truncation};
 use sys::process::allowed_cpus;
 
@@ -28,6 +28,8 @@ pub(super) struct Evidence<'a> {
     pub(super) verdict: &'a Verdict,
     pub(super) measured: &'a Measured,
     pub(super) truncated: &'a BTreeMap<String, Truncation>,
+    /// What the broker reported, in a cell that has one.
+    pub(super) network: Option<&'a NetworkLog>,
 }
 
 /// How a limit is enforced.
@@ -123,6 +125,16 @@ impl Evidence<'_> {
                 let hit = self.truncated.contains_key("results");
                 Holding::new("capture", Some(requested), hit)
             }
+            Name::NetSent
+            | Name::NetReceived
+            | Name::Connections
+            | Name::ConnectionsTotal
+            | Name::ConnectionRate
+            | Name::DnsQueries => {
+                let network = self.network?;
+                let hit = network.has_hit(name_at_broker(name));
+                Holding::new("broker", network.is_served.then_some(requested), hit)
+            }
             Name::Size(scratch) | Name::Inodes(scratch) => self.tmpfs(name, scratch)?,
         })
     }
@@ -209,6 +221,19 @@ impl Evidence<'_> {
         rlimits
             .find(|limit| limit.resource == resource)
             .map(effective)
+    }
+}
+
+/// What the broker calls a limit ([`broker::Limits`]).
+const fn name_at_broker(name: Name) -> &'static str {
+    match name {
+        Name::NetSent => "sent_bytes",
+        Name::NetReceived => "received_bytes",
+        Name::Connections => "connections",
+        Name::ConnectionsTotal => "connections_total",
+        Name::ConnectionRate => "connections_per_second",
+        Name::DnsQueries => "queries",
+        _ => "",
     }
 }
 

@@ -321,7 +321,8 @@ impl<'a> Live<'a> {
         }
         // One who waits for the record need not wait for the end of what held the cell.
         let early = control.is_some();
-        cell.end_processes(early)?;
+        let observer = emitter.as_ref().map(|emitter| emitter as &dyn Observer);
+        cell.end_processes(early, observer)?;
         let cgroup = cgroup_facts(cell.parts().0, &execution);
         if !early {
             warnings.extend(cell.remove_cgroup().err().map(|error| error.to_string()));

@@ -21,6 +21,7 @@ mod isolation;
 mod limits;
 mod live;
 mod measures;
+mod network;
 mod resolve;
 mod sockets;
 mod stock;

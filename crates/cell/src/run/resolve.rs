@@ -44,7 +44,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
     let needs = |call: &str| match call {
         "seccomp" => !spec.without.contains(&Layer::Seccomp),
         "setgroups" => host.uid == 0,
-        "setns" | "socket" => spec.network == Network::None,
+        "setns" | "socket" => spec.network != Network::Host,
         // Made only where no cgroup holds the CPUs.
         "sched_setaffinity" => false,
         call => !call.starts_with("landlock") || !spec.without.contains(&Layer::Landlock),
@@ -66,6 +66,7 @@ pub(crate) fn resolve_on(spec: &Spec, mut host: HostFacts) -> Result<Resolved> {
     let mut tree = Tree::find(&spec.rootfs, spec.store.as_deref(), preferred)?;
     match spec.network {
         Network::None => {}
+        Network::Hosts(_) => tree.open_etc(&["resolv.conf"])?,
         Network::Host => {
             host.names = HostNames::read();
             tree.open_etc(&["resolv.conf", "hosts"])?;

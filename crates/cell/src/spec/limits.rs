@@ -63,6 +63,18 @@ pub enum Name {
     Output,
     /// `results`
     Results,
+    /// `net_sent`
+    NetSent,
+    /// `net_received`
+    NetReceived,
+    /// `connections`
+    Connections,
+    /// `connections_total`
+    ConnectionsTotal,
+    /// `connection_rate`
+    ConnectionRate,
+    /// `dns_queries`
+    DnsQueries,
     /// `tmp.size` and its like
     Size(Scratch),
     /// `tmp.inodes` and its like
@@ -295,6 +307,24 @@ limits! {
     Results, results, ["results"], Bytes => Bytes,
         "bytes", 0.0..=GIB, "at most 1G",
         "Bytes kept of all results together, as they stand in the record; the rest is counted";
+    NetSent, net_sent, ["net-sent"], Bound<Bytes> => Option<Bytes>,
+        "bytes", 0.0..=EXBIBYTE, "at most 1048576T",
+        "Bytes sent to allowed hosts, over all connections";
+    NetReceived, net_received, ["net-received"], Bound<Bytes> => Option<Bytes>,
+        "bytes", 0.0..=EXBIBYTE, "at most 1048576T",
+        "Bytes received from allowed hosts, over all connections";
+    Connections, connections, ["connections"], u64 => u64,
+        "count", 1.0..=10_000.0, "1 to 10000",
+        "Connections to allowed hosts at once";
+    ConnectionsTotal, connections_total, ["connections-total"], Bound<u64> => Option<u64>,
+        "count", 1.0..=1e12, "1 to 1000000000000",
+        "Connections to allowed hosts in all";
+    ConnectionRate, connection_rate, ["connection-rate"], Bound<u64> => Option<u64>,
+        "count/s", 1.0..=100_000.0, "1 to 100000",
+        "New connections to allowed hosts per second; twice as many can come at once";
+    DnsQueries, dns_queries, ["dns-queries"], Bound<u64> => Option<u64>,
+        "count", 0.0..=1e12, "at most 1000000000000",
+        "DNS queries in all";
 }
 
 /// Bounds of a tmpfs.

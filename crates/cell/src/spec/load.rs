@@ -10,7 +10,7 @@ use super::partial::{CodeFrom, Partial, is_stdin};
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
 use super::resolve::{Ask, Mode, Origin, SpecLayer, resolve};
-use super::{Bytes, RemoteRequest, Spec, Stdin, Stdio, request};
+use super::{Bytes, RemoteRequest, Spec, Stdin, Stdio, Trust, request};
 use record::error::{Result, SetupError, Step};
 
 /// Larger profiles, spec files and programs are refused.
@@ -112,6 +112,12 @@ fn load_all(
         layer.partial.root_at(ask.cwd);
     }
     layers.append(&mut upper);
+    for layer in &mut layers {
+        // A request names no mirror.
+        if let (Trust::Caller, Some(network)) = (layer.origin.trust(), &mut layer.partial.network) {
+            network.find_mirrors()?;
+        }
+    }
     let mut spec = resolve(layers, profile, ask)?;
     if spec_file.is_some_and(is_stdin) && matches!(spec.stdin, Stdin::Inherit) {
         spec.stdin = Stdin::Null;

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use broker::NameChecks;
+use broker::rules::Rules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,8 @@ use record::bytes::RawText;
 pub(crate) mod language;
 pub mod limits;
 pub mod load;
+mod mirrors;
+pub mod network;
 mod node;
 pub mod partial;
 pub mod profiles;
@@ -222,11 +226,13 @@ pub enum FilesFrom {
 }
 
 /// The network that the program sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// A network namespace of its own with only loopback.
     None,
+    /// Likewise, and a broker outside carries connections to these hosts.
+    Hosts(Egress),
     /// The host's network namespace: an opt-out that the record names.
     Host,
 }
@@ -239,6 +245,13 @@ pub enum ProcChoice {
     Machine,
     /// Nothing.
     Processes,
+/// What a cell may reach through the broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Egress {
+    /// The hosts.
+    pub rules: Rules,
+    /// Whether names inside of connections must be the ones connected to.
+    pub check_names: NameChecks,
 }
 
 /// What happens when a stream exceeds its cap.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Layer;
 pub use super::limits::{PartialLimits, PartialTmpfs};
+use super::network::PartialNetwork;
 use super::quantity::Bound;
 use super::tcp::PartialTcp;
 use super::units::Bytes;
@@ -70,10 +72,10 @@ pub struct Partial {
     /// The working directory inside, an absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
-    /// `none` for a network namespace with loopback only, or `host` for the
-    /// host's own network.
+    /// `"none"` for a network namespace with loopback only, a table for named hosts
+    /// (`{allow = ["api.example.com"]}`), or `"host"` for the host's own network.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<PartialNetwork>,
     /// Where limits on resources come from: `auto` for the first cgroup that
     /// works, `none` for fallbacks only, or the path of a cgroup directory.
     #[serde(skip_serializing_if = "Option::is_none")]

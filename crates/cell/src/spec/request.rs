@@ -13,6 +13,7 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
 use super::limits::PartialLimits;
+use super::network::{MIRROR, PartialNetwork};
 use super::partial::{CodeFrom, Partial, PartialFile};
 use super::validate::Fault;
 use super::{Bytes, OnOutput};
@@ -59,6 +60,9 @@ pub struct RemoteRequest {
     pub files: Vec<RemoteFile>,
     /// Lower limits than the caller's.
     pub limits: PartialLimits,
+    /// A smaller network than the caller's: `"none"`, or a table with some of the hosts
+    /// that the caller allows.
+    pub network: Option<PartialNetwork>,
 }
 
 /// A file to put into `/workspace`. It has exactly one of `text` and `base64`.
@@ -105,6 +109,14 @@ impl RemoteRequest {
                 format!("has {stdin} bytes, but wants at most {LONGEST_STDIN}"),
             );
         }
+        if let Some(PartialNetwork::Hosts(egress)) = &self.network
+            && let Some(entry) = egress.allow.iter().find(|entry| entry.starts_with(MIRROR))
+        {
+            push(
+                "network.allow",
+                format!("is `{entry}`, but only the caller can name what this host has"),
+            );
+        }
         faults
     }
 
@@ -126,6 +138,7 @@ impl RemoteRequest {
             env: self.env,
             files: self.files.into_iter().map(file).collect(),
             limits: self.limits,
+            network: self.network,
             ..Partial::default()
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::language;
+use super::network::PartialNetwork;
 use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, is_stdin};
 use super::request::{Trust, overreach};
 use super::validate::{Fault, faults};
@@ -133,10 +134,26 @@ pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result
         {
             return Err(layer.origin.fault(fault));
         }
+        let mut layer = layer;
+        if layer.origin.trust() == Trust::Remote {
+            narrow_network(&mut layer, merged.network.as_ref())?;
+        }
         merged = merged.merge(layer.partial);
     }
     let command = command(&mut merged, ask)?;
     complete(merged, profile, command, ask)
+}
+
+/// Has an untrusted party's network end where the caller's does.
+fn narrow_network(layer: &mut SpecLayer, caller: Option<&PartialNetwork>) -> Result<()> {
+    if let Some(wanted) = layer.partial.network.take() {
+        let narrowed = wanted.within(caller).map_err(|message| {
+            let field = "network".to_owned();
+            layer.origin.fault(Fault { field, message })
+        })?;
+        layer.partial.network = Some(narrowed);
+    }
+    Ok(())
 }
 
 /// What runs, from the command and the layers.
@@ -208,7 +225,8 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         keep_tmp: merged.keep_tmp,
         workspace_wait: (merged.workspace_wait).map_or(Some(Duration::ZERO), |bound| bound.0),
         inline_files: merged.inline_files,
-        network: need(merged.network, "network")?,
+        network: (need(merged.network, "network")?.complete())
+            .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on("network"))?,
         limits: merged.limits.complete()?,
         cgroup: cgroup(&need(merged.cgroup, "cgroup")?, ask.cwd),
         strict: need(merged.strict, "strict")?,

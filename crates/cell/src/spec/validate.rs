@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
 use super::WORKSPACE;
+use super::network::PartialNetwork;
 use super::partial::{Partial, PartialBind, PartialFile};
 use super::read::quoted_key;
 use super::tcp::PartialTcp;
@@ -28,6 +29,7 @@ pub(super) fn faults(partial: &Partial) -> Vec<Fault> {
     found.command(partial);
     found.names(partial);
     found.0.extend(partial.limits.faults());
+    found.network(partial);
     found.landlock(partial);
     found.env(partial);
     found.binds(&partial.binds);
@@ -132,6 +134,14 @@ impl Found {
                 "outer_uid",
                 "wants an unprivileged uid from 1 to 4294967294",
             );
+        }
+    }
+
+    fn network(&mut self, partial: &Partial) {
+        if let Some(PartialNetwork::Hosts(egress)) = &partial.network
+            && let Some((field, message)) = egress.fault()
+        {
+            self.push(format!("network.{field}"), message);
         }
     }
 

@@ -131,9 +131,11 @@ impl<'a> Blank<'a> {
         cell.meter = Meter::new(&cell.running, &plan);
         cell.plan = Rc::clone(&plan);
         cell.running.start = Start::Blank;
+        cell.has_program = true;
         if cell.phase != Phase::Waiting {
             return Ok(cell);
         }
+        cell.configure_broker()?;
         let parcel = parcel::pack(&plan, inputs)?;
         let stdin = given_stdin(&plan.program.stdin)?;
         if let Some(stdin) = &stdin {

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use super::capture::Capture;
 use super::evidence::Stop;
 use super::meter::{InUse, Meter};
+use super::network::CellBroker;
 use super::proc::descendants;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{
@@ -93,6 +94,10 @@ pub struct Cell<'a> {
     pub(super) namespaces: Vec<(Namespace, OwnedFd)>,
     /// What the broker is to listen at.
     pub(super) sockets: Vec<(Role, OwnedFd)>,
+    /// The broker, once it has been started.
+    pub(super) broker: Option<CellBroker>,
+    /// Whether the plan is that of the program; a blank cell gets that later.
+    pub(super) has_program: bool,
     pub(super) phase: Phase,
     pub(super) deadline: Option<Instant>,
     pub(super) next_check: Option<Instant>,
@@ -108,6 +113,7 @@ impl<'a> Cell<'a> {
     /// The step that failed on this side.
     pub(crate) fn start(start: Launch<'_>, denials: Denials, cancel: Cancel<'a>) -> Result<Self> {
         let plan = Rc::clone(&start.plan);
+        let has_program = !start.holds;
         let running = launch(start)?;
         Ok(Self {
             meter: Meter::new(&running, &plan),
@@ -125,6 +131,8 @@ impl<'a> Cell<'a> {
             prepared: None,
             namespaces: Vec::new(),
             sockets: Vec::new(),
+            broker: None,
+            has_program,
             phase: Phase::SetUp,
             deadline: Some(Instant::now() + SETUP_DEADLINE),
             next_check: None,
@@ -337,16 +345,21 @@ impl<'a> Cell<'a> {
     /// # Errors
     /// Only when watching itself is impossible; the cell is ended then too.
     pub(crate) fn end(mut self) -> Result<Observed> {
-        self.end_processes(false)?;
+        self.end_processes(false, None)?;
         Ok(self.seen)
     }
 
     /// Ends what runs in the cell. Where `early` is set, init may still be on its way out:
-    /// it has no process any more, and has said how the program ended.
+    /// it has no process any more, and has said how the program ended. `observer` sees
+    /// what the broker still reports.
     ///
     /// # Errors
     /// Only when watching itself is impossible; the cell is to be dropped then.
-    pub(crate) fn end_processes(&mut self, early: bool) -> Result<()> {
+    pub(crate) fn end_processes(
+        &mut self,
+        early: bool,
+        observer: Option<&dyn Observer>,
+    ) -> Result<()> {
         let mut watch = self.idle();
         while !(watch.cell.is_over() || early && watch.cell.is_empty()) {
             if watch.cell.phase == Phase::Running {
@@ -355,6 +368,9 @@ impl<'a> Cell<'a> {
             watch.step()?;
         }
         self.seen.disks.look(&self.seen.scratch);
+        if let Some(broker) = self.broker.take() {
+            self.seen.network = Some(broker.finish(observer));
+        }
         Ok(())
     }
 
@@ -375,6 +391,21 @@ impl<'a> Cell<'a> {
     pub(crate) fn remove_cgroup(&mut self) -> Result<()> {
         let cgroup = self.running.cgroup.take();
         cgroup.map_or(Ok(()), CellCgroup::remove)
+    }
+
+    /// Starts the broker, whose sockets have all come.
+    pub(super) fn start_broker(&mut self) -> Result<()> {
+        let sockets = std::mem::take(&mut self.sockets);
+        self.broker = Some(CellBroker::start(sockets, &self.plan)?);
+        self.configure_broker()
+    }
+
+    /// Tells the broker what the program may reach.
+    pub(super) fn configure_broker(&self) -> Result<()> {
+        match (&self.broker, self.plan.broker_config()) {
+            (Some(broker), Some(config)) if self.has_program => broker.configure(&config),
+            _ => Ok(()),
+        }
     }
 
     /// The cell with no execution in it.

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::drivers::Driver;
 use crate::spec::{Bytes, Limits};
 use record::error::SetupError;
-use record::{Category, CodeError, Denied};
+use record::{Category, CodeError, Denied, RefusedHost};
 
 /// Everything known about how a cell ended.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Evidence<'a> {
     pub stderr: String,
     /// What the policy denied to the code.
     pub denied: &'a [Denied],
+    /// Names and hosts that the broker refused.
+    pub refused: &'a [RefusedHost],
     /// The exception that the driver reported.
     pub error: Option<&'a CodeError>,
     /// Whether the driver found that the code does not parse.
@@ -42,8 +44,20 @@ pub(crate) struct Place<'a> {
     pub driver: Option<&'a Driver>,
     /// The rootfs, as in the record.
     pub rootfs: &'a str,
-    /// Whether there is more of a network than loopback.
-    pub has_network: bool,
+    /// What its network reaches.
+    pub reach: Reach,
+}
+
+/// What the network of a cell reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Loopback only.
+    #[default]
+    Nothing,
+    /// Hosts that were allowed.
+    Hosts,
+    /// What the host reaches.
+    All,
 }
 
 /// How the program ended.

@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use broker::report::Reason;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::evidence::{Evidence, Exhausted, FullTmpfs, Place};
+use super::evidence::{Evidence, Exhausted, FullTmpfs, Place, Reach};
 use super::{category, modules, programs};
 use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};
-use record::{Category, CodeError, Denied};
+use record::{Category, CodeError, Denied, RefusedHost};
 
 /// What to do about a failure, in words that end a sentence.
 pub(super) struct Advice {
@@ -52,10 +53,14 @@ pub(super) fn exception_context(
         Category::File => &for_author(file_advice(error, evidence)),
         Category::Permission => &permission_advice(error, evidence.denied),
         Category::Memory | Category::Processes | Category::Disk => &claim(category, evidence),
+        Category::Network if !evidence.refused.is_empty() => "the cell's network refused it",
         Category::Network if category::network_answered(error) => {
             "nothing listens at that address, or the connection was cut"
         }
-        Category::Network if place.has_network => "the network does not reach that address",
+        Category::Network if place.reach == Reach::Hosts => {
+            "the network reaches allowed hosts only, by their names: use one, or allow an address that the code connects to with --net allow=ADDRESS:PORT"
+        }
+        Category::Network if place.reach == Reach::All => "the network does not reach that address",
         Category::Network => "the cell has no network; pass data in as files",
         Category::Timeout => "an operation took longer than the code itself allows",
         _ if category::is_unavailable(error) => &not_the_limit(evidence),
@@ -263,6 +268,28 @@ fn shown_class(name: &str) -> String {
         "" => "an exception".to_owned(),
         _ => shown,
     }
+}
+
+/// The hosts that the broker refused, as the end of a sentence.
+pub(super) fn refusals(refused: &[RefusedHost]) -> String {
+    const NAMED: usize = 3;
+    let Some(first) = refused.first() else {
+        return String::new();
+    };
+    let mut hosts: Vec<String> = (refused.iter().take(NAMED))
+        .map(|refused| format!("{} ({})", refused.shown(), refused.reason))
+        .collect();
+    if refused.len() > NAMED {
+        hosts.push(format!("{} more", refused.len() - NAMED));
+    }
+    let can_be_allowed = [Reason::NotAllowed, Reason::PortNotAllowed]
+        .map(Reason::explain)
+        .contains(&&*first.reason);
+    let way_out = match can_be_allowed {
+        true => format!("; --net allow={} would allow it", first.shown()),
+        false => String::new(),
+    };
+    format!("; the network refused {}{way_out}", hosts.join(", "))
 }
 
 /// The calls that the policy denied, as the end of a sentence.

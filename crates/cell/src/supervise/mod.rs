@@ -10,7 +10,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use record::error::SetupError;
-use record::{CodeError, ResultItem};
+use record::{CodeError, Connection, RefusedHost, ResultItem};
 use sys::process::{ChildUsage, CpuTime};
 
 mod blank;
@@ -27,6 +27,7 @@ pub(crate) mod evidence;
 mod explain;
 mod meter;
 mod modules;
+mod network;
 mod poll_set;
 mod proc;
 mod programs;
@@ -51,6 +52,7 @@ pub(crate) use disks::Disks;
 pub(crate) use driver::DriverReport;
 pub(crate) use evidence::Measured;
 use evidence::Stop;
+pub(crate) use network::NetworkLog;
 pub use signals::{BlockedSignals, Parent};
 
 /// A captured stream; its number is the place in [`Execution::output`].
@@ -86,6 +88,10 @@ pub(crate) trait Observer {
     fn stream_ended(&self, stream: Stream);
     /// A system call of this number was denied for the first time.
     fn denied(&self, number: i64);
+    /// A connection to an allowed host ended, or was refused.
+    fn connection(&self, connection: &Connection);
+    /// A name or a host was refused for the first time.
+    fn refused(&self, refused: &RefusedHost);
     /// The code produced a value.
     fn result(&self, result: &ResultItem);
     /// The code replaced what it displayed.
@@ -127,6 +133,8 @@ pub struct Execution {
     pub(crate) denials: Denials,
     /// What the driver reported.
     pub(crate) report: DriverReport,
+    /// What the broker reported, in a cell that has one.
+    pub(crate) network: Option<NetworkLog>,
 }
 
 /// What was observed of a cell from its start to its end.
@@ -154,6 +162,8 @@ pub(crate) struct Observed {
     pub(crate) disks: Disks,
     /// Whether a process could not be ended within the deadline.
     pub(crate) unkillable: bool,
+    /// What the broker reported last, in a cell that had one.
+    pub(crate) network: Option<NetworkLog>,
     /// The most memory and processes that the watchdog saw, without a cgroup, in the
     /// last execution.
     pub(crate) watched: meter::Peaks,

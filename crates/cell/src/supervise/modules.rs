@@ -80,7 +80,7 @@ mod tests {
         let place = Place {
             driver: find(language),
             rootfs,
-            has_network: false,
+            reach: crate::supervise::evidence::Reach::Nothing,
         };
         advice(message, &place)
     }

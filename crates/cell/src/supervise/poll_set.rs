@@ -6,6 +6,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::network::CellBroker;
 use super::turn::Pace;
 use super::watch::{Phase, Watch};
 use super::{Control, Observer, Stream};
@@ -25,6 +26,8 @@ pub(super) enum Slot {
     /// Room for requests.
     Requests,
     Listener,
+    /// The broker reports.
+    Broker,
     /// Something is asked for.
     Control,
     /// Room for events, or something to report.
@@ -83,6 +86,9 @@ impl Watch<'_, '_> {
         {
             slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
         }
+        if let Some(fd) = cell.broker.as_ref().and_then(CellBroker::waits_for) {
+            slots.push((Slot::Broker, fd, PollFlags::POLLIN));
+        }
         if let Some(fd) = self.observer.and_then(Observer::waits_for) {
             slots.push((Slot::Events, fd, PollFlags::POLLOUT));
         }
@@ -115,6 +121,17 @@ impl Watch<'_, '_> {
         .chain([self.control.and_then(Control::resumes_at)])
         .flatten()
         .min();
+        let next = [self.cell.deadline, self.cell.next_check, self.until]
+            .into_iter()
+            .chain(resume.map(Pace::resumes_at))
+            .chain([self.control.and_then(Control::resumes_at)])
+            .chain([self
+                .cell
+                .broker
+                .as_ref()
+                .and_then(|broker| broker.pace.resumes_at())])
+            .flatten()
+            .min();
         let Some(next) = next else {
             return PollTimeout::NONE;
         };

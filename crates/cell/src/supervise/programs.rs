@@ -164,7 +164,7 @@ mod tests {
         let place = |rootfs| Place {
             driver: find("python"),
             rootfs,
-            has_network: false,
+            reach: crate::supervise::evidence::Reach::Nothing,
         };
         let of = |program, rootfs| advice(program, &place(rootfs));
         let operator = |program, rootfs| of(program, rootfs).operator.unwrap();

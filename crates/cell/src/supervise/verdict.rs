@@ -15,14 +15,14 @@ use nix::sys::signal::Signal;
 
 use super::evidence::{End, Evidence, FullTmpfs, Stop};
 use super::explain::{
-    claim, denials, exception_context, full_context, internal_context, limit_signal, setup_context,
-    signal_meaning, signal_name, status_meaning,
+    claim, denials, exception_context, full_context, internal_context, limit_signal, refusals,
+    setup_context, signal_meaning, signal_name, status_meaning,
 };
 use super::{category, programs};
 use crate::spec::Limits;
 use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};
-use record::{Category, CodeError, Denied, Outcome};
+use record::{Category, CodeError, Outcome};
 
 /// Exit code for a time limit, as timeout(1) has it.
 const TIMED_OUT: i32 = 124;
@@ -78,25 +78,30 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
         End::Signaled(signal) => Some(signal_name(signal).into_owned()),
         _ => None,
     };
-    failed(failure, signal, evidence.error, evidence.denied)
+    let denials = denials(evidence.denied) + &refusals(evidence.refused);
+    let mut verdict = failed(failure, signal, evidence.error, &denials);
+    // A host that is not allowed stays so.
+    let is_networks = verdict.error_category == Some(Category::Network);
+    verdict.is_retryable &= !is_networks || evidence.refused.is_empty();
+    verdict
 }
 
 /// The verdict on a call whose cell never started.
 pub(crate) fn not_set_up(error: &SetupError) -> Verdict {
-    failed(not_started(error), None, None, &[])
+    failed(not_started(error), None, None, "")
 }
 
 /// The verdict on an execution that was cancelled before it began.
 pub(crate) fn cancelled_early() -> Verdict {
     let context = "the caller cancelled the execution before it began";
-    failed(cancelled(Signal::SIGTERM as i32, context), None, None, &[])
+    failed(cancelled(Signal::SIGTERM as i32, context), None, None, "")
 }
 
 fn failed(
     failure: Failure,
     signal: Option<String>,
     error: Option<&CodeError>,
-    denied: &[Denied],
+    denials: &str,
 ) -> Verdict {
     Verdict {
         outcome: failure.outcome,
@@ -105,8 +110,8 @@ fn failed(
         is_error: true,
         error_category: Some(failure.category),
         is_retryable: is_retryable(&failure, error),
-        context: Some(failure.context + &denials(denied)),
-        operator_hint: failure.operator_hint,
+        context: Some(failure.context + denials),
+            operator_hint: failure.operator_hint,
     }
 }
 

@@ -12,6 +12,7 @@
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
 //! | denials | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory |
+//! | broker's reports | read(2) of a pipe, likewise; its last ones have a deadline |
 //! | changes of files | read(2) of an inotify descriptor that is non-blocking, and directories of the tmpfs, in turns and with rests |
 //! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
 //! | `/proc`, cgroups | reads that take no lock which a program holds for long; each look is bounded in time |
@@ -35,6 +36,7 @@ use super::capture::{Capture, ReadStatus};
 use super::cell::Cell;
 use super::driver::{Channel, read_frames};
 use super::evidence::Stop;
+use super::network::CellBroker;
 use super::poll_set::Slot;
 use super::turn::{Pace, Turn};
 use super::{Asked, Control, Execution, Observer, Stream};
@@ -138,6 +140,7 @@ impl Watch<'_, '_> {
                 }
                 Slot::Requests => self.cell.send_request(),
                 Slot::Listener => self.on_denial(),
+                Slot::Broker => self.read_broker(),
                 Slot::Control => self.on_control(),
                 // Written below, with what came in this turn.
                 Slot::Events => {}
@@ -170,7 +173,13 @@ impl Watch<'_, '_> {
                 self.cell.phase = Phase::Waiting;
                 self.cell.deadline = None;
             }
-            Message::Sockets { fds, .. } => self.cell.sockets.extend(fds),
+            Message::Sockets { fds, is_last } => {
+                self.cell.sockets.extend(fds);
+                if is_last && let Err(error) = self.cell.start_broker() {
+                    self.cell.seen.failure = Some(error);
+                    self.kill();
+                }
+            }
             Message::Prepared { fds } => self.cell.prepared = Some(fds),
             Message::Failed {
                 step,
@@ -397,6 +406,12 @@ impl Watch<'_, '_> {
         }
     }
 
+    fn read_broker(&mut self) {
+        if let Some(broker) = &mut self.cell.broker {
+            broker.read(self.observer);
+        }
+    }
+
     fn on_denial(&mut self) {
         let Some(listener) = &self.cell.listener else {
             return;
@@ -447,6 +462,10 @@ impl Watch<'_, '_> {
             // What watched makes room for what writes the record.
             sys::text::drop_text_pages();
         }
+        // The rest is read when the cell has ended.
+        self.read_broker();
+        let broker = self.cell.broker.as_mut();
+        self.execution.network = broker.map(CellBroker::take_log);
         if let Some(observer) = self.observer {
             // A stream whose writer could not be killed has not ended.
             for stream in Stream::ALL {

@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use crate::{FileSkipped, Isolation, Record};
+use crate::{FileSkipped, Isolation, NetworkRecord, Record};
 
 /// The record with all its fields. Paths are left out of cellblock's own texts; the
 /// code's output and file names stay.
@@ -18,7 +18,7 @@ impl Serialize for Public<'_> {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
             stdout_base64, stderr_base64, results, error, files, files_skipped, truncated, denied,
-            denied_to_interpreter, usage, limits, isolation, start, timing, setup_error,
+            denied_to_interpreter, network, usage, limits, isolation, start, timing, setup_error,
             warnings,
         } = self.0;
         let mut map = serializer.serialize_map(None)?;
@@ -34,7 +34,9 @@ impl Serialize for Public<'_> {
         );
         fields!(stdout_base64, stderr_base64, results, error, files);
         map.serialize_entry("files_skipped", &skipped(files_skipped))?;
-        fields!(truncated, denied, denied_to_interpreter, usage, limits);
+        fields!(truncated, denied, denied_to_interpreter);
+        map.serialize_entry("network", &network.as_ref().map(without_addresses))?;
+        fields!(usage, limits);
         map.serialize_entry("isolation", &isolation.as_ref().map(without_paths))?;
         fields!(start, timing);
         let error = setup_error.as_ref().map(|error| error.without_paths());
@@ -57,6 +59,15 @@ fn skipped(files: &[FileSkipped]) -> Vec<FileSkipped> {
             reason: reason(&file.reason),
         })
         .collect()
+}
+
+/// Where a name leads is the host's affair.
+fn without_addresses(network: &NetworkRecord) -> NetworkRecord {
+    let mut network = network.clone();
+    for connection in &mut network.connections {
+        connection.address = None;
+    }
+    network
 }
 
 fn without_paths(isolation: &Isolation) -> Isolation {

@@ -68,8 +68,8 @@ impl Request {
         serde_json::to_string(&fields).ok()
     }
 
-    /// Whether it leaves alone what a blank cell is set up with: the limits, but those
-    /// that only the supervisor counts.
+    /// Whether it leaves alone what a blank cell is set up with: the network, and the
+    /// limits, but those that only the supervisor counts.
     pub(super) fn fits_blank(&self) -> bool {
         let own = PartialLimits {
             wall: None,
@@ -79,7 +79,7 @@ impl Request {
             results: None,
             ..self.parsed.limits.clone()
         };
-        own == PartialLimits::default()
+        own == PartialLimits::default() && self.parsed.network.is_none()
     }
 
     /// What contexts that branch from one of this request are opened with: files come

@@ -11,7 +11,7 @@ use crate::run::filter::{self, Policy};
 use crate::spec::{Bytes, Command, Spec};
 use crate::supervise::{Observer, Stream};
 use record::event::{Chunk, SCHEMA, Started, What};
-use record::{CodeError, FileChange, ResultItem, Start};
+use record::{CodeError, Connection, FileChange, RefusedHost, ResultItem, Start};
 
 /// Events of one kind, as many as the record may hold results; a program that
 /// updates one of them for ever does not fill the caller's disk.
@@ -41,6 +41,7 @@ struct Emitted {
     clears: Allowance,
     errors: Allowance,
     denials: Allowance,
+    connections: Allowance,
 }
 
 /// One captured stream.
@@ -223,6 +224,25 @@ impl Observer for EventEmitter<'_> {
                 name: &denied.name,
                 action: &denied.action,
                 reason: denied.reason.as_deref(),
+            };
+            emitted.denials.add(events, "denied", what);
+        });
+    }
+
+    fn connection(&self, connection: &Connection) {
+        self.emit(|emitted, events| {
+            let what = What::Connection { connection };
+            emitted.connections.add(events, "connection", what);
+        });
+    }
+
+    fn refused(&self, refused: &RefusedHost) {
+        self.emit(|emitted, events| {
+            let what = What::Denied {
+                kind: "network",
+                name: &refused.shown(),
+                action: "refused",
+                reason: Some(&refused.reason),
             };
             emitted.denials.add(events, "denied", what);
         });

@@ -1,16 +1,16 @@
 //! Routes and sockets that lead to allowed hosts, as the program in a cell sees them.
 
 use std::error::Error;
-use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 
 use crate::child::Content;
 use crate::launch::tests::alone;
 use crate::launch::{Launch, Role};
-use crate::plan::{EgressPlan, Fallback, Plan, Route};
+use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::run::resolve_on;
+use crate::spec::network::{PartialEgress, PartialNetwork};
 use crate::spec::{self, Ask, Mode, Partial, Stdin, Stdio};
 use crate::supervise::{Cancel, Cell, Denials, Request};
 use record::error::Step;
@@ -104,18 +104,18 @@ fn plan(probes: &[(&str, &str)]) -> Done<Plan> {
     };
     let partial = Partial {
         argv: Some(["/usr/bin/python3", "-Ic", PROBE].map(Into::into).into()),
+        network: Some(PartialNetwork::Hosts(PartialEgress {
+            allow: ["a.example:443", "b.example:8443", "203.0.113.0/24:443"]
+                .map(str::to_owned)
+                .into(),
+            ..PartialEgress::default()
+        })),
         ..Partial::default()
     };
     let mut spec = spec::load(&ask, None, None, partial)?;
     let lines: Vec<&str> = probes.iter().map(|(probe, _)| *probe).collect();
     spec.stdin = Stdin::Inline(lines.join("\n").into());
-    let mut plan = resolve_on(&spec, HostFacts::gather()?)?.plan;
-    let written_out = Route {
-        address: IpAddr::from([203, 0, 113, 0]),
-        prefix: 24,
-    };
-    plan.egress = Some(EgressPlan::new(vec![443, 8443], [written_out]));
-    Ok(plan)
+    Ok(resolve_on(&spec, HostFacts::gather()?)?.plan)
 }
 
 #[test]

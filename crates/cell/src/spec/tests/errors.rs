@@ -63,7 +63,7 @@ fn text_that_does_not_parse() {
         ("argv = \"ls -l\"", "argv: is \"ls -l\", but wants a list"),
         (
             "network = \"hst\"",
-            "network: is \"hst\", but wants one of none, host; did you mean `host`?",
+            "network: is \"hst\", but wants \"none\", \"host\", or a table with the list `allow`",
         ),
         ("network = 1", "network: is 1, but wants one of none, host"),
         (

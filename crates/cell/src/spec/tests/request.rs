@@ -88,7 +88,6 @@ fn whatever_is_not_listed_is_refused() {
         "inline_files",
         "keep_tmp",
         "landlock",
-        "network",
         "out",
         "outer_uid",
         "policy",
@@ -110,7 +109,7 @@ fn whatever_is_not_listed_is_refused() {
             error.starts_with(&format!("request:{field}: there is no such field")),
             "{error}"
         );
-        let listed = "fields here: language, code, name, args, argv, stdin, env, files, limits";
+        let listed = "fields here: language, code, name, args, argv, stdin, env, files, limits, network";
         assert!(error.ends_with(listed), "{error}");
     }
     let file = json!({"code": "1", "files": [{"path": "x", "source": "/etc/shadow"}]});

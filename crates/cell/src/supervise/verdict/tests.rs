@@ -5,7 +5,9 @@ use super::super::evidence::{Exhausted, Measured, Place};
 use super::*;
 use crate::spec::Bytes;
 use crate::spec::{OnOutput, TmpfsLimit};
-use record::Denied;
+use crate::supervise::evidence::Reach;
+use broker::report::Reason;
+use record::{Denied, RefusedHost};
 
 const TMPFS: TmpfsLimit = TmpfsLimit {
     size: Bytes::mib(64),
@@ -24,6 +26,12 @@ const LIMITS: Limits = Limits {
     output: Bytes::mib(1),
     on_output: OnOutput::Truncate,
     results: Bytes(8 << 20),
+    net_sent: None,
+    net_received: None,
+    connections: 256,
+    connections_total: None,
+    connection_rate: None,
+    dns_queries: None,
     tmp: TMPFS,
     workspace: TMPFS,
     shm: TMPFS,
@@ -37,13 +45,14 @@ fn ended(end: End) -> Evidence<'static> {
         last_words: None,
         stderr: String::new(),
         denied: &[],
+        refused: &[],
         error: None,
         broken_syntax: false,
         limits: &LIMITS,
         place: Place {
             driver: find("python"),
             rootfs: "host",
-            has_network: false,
+            reach: Reach::Nothing,
         },
     }
 }
@@ -622,7 +631,7 @@ proptest! {
     ) {
         let verdict = judge(&Evidence {
             end: end.clone(), stopped: stopped.clone(), measured: measured.clone(), last_words, stderr: String::new(),
-            denied: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
+            denied: &[], refused: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
         });
         let ok = verdict.outcome == Outcome::Ok;
         prop_assert_eq!(verdict.is_error, !ok);
@@ -657,5 +666,52 @@ proptest! {
         if matches!(verdict.outcome, Outcome::Error | Outcome::Exit) {
             prop_assert!(matches!(end, End::Exited(_)));
         }
+    }
+}
+
+#[test]
+fn a_refused_host_is_named_with_the_flag_that_would_allow_it() {
+    let raised = error("gaierror", None);
+    let refused = |port, reason: Reason| RefusedHost {
+        host: "evil.example".to_owned(),
+        port,
+        via: "dns".to_owned(),
+        reason: reason.explain().to_owned(),
+        count: 1,
+    };
+    for (refused, allows) in [
+        (
+            refused(None, Reason::NotAllowed),
+            Some("--net allow=evil.example would"),
+        ),
+        (
+            refused(Some(22), Reason::PortNotAllowed),
+            Some("--net allow=evil.example:22 would"),
+        ),
+        (refused(Some(443), Reason::Denied), None),
+    ] {
+        let refused = [refused];
+        let verdict = judge(&Evidence {
+            error: Some(&raised),
+            refused: &refused,
+            place: Place {
+                driver: find("python"),
+                reach: Reach::Hosts,
+                ..Place::default()
+            },
+            ..exit(1)
+        });
+        assert_eq!(verdict.error_category, Some(Category::Network));
+        assert!(!verdict.is_retryable);
+        let context = verdict.context.unwrap();
+        assert!(
+            context.contains("refused it; the network refused evil.example"),
+            "{context}"
+        );
+        assert_eq!(
+            allows.is_some_and(|flag| context.contains(flag)),
+            allows.is_some()
+        );
+        assert_eq!(context.contains("--net"), allows.is_some(), "{context}");
     }
 }

@@ -1,0 +1,53 @@
+//! The network in the record.
+
+use broker::NameChecks;
+use broker::rules::Rule;
+
+use crate::plan::Plan;
+use crate::spec::Network;
+use crate::supervise::NetworkLog;
+use record::{Denied, NetworkRecord, NetworkTotals};
+
+/// What the broker reported, for the record; `None` in a cell without one.
+pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRecord> {
+    let Network::Hosts(egress) = &plan.network else {
+        return None;
+    };
+    let log = log.unwrap_or_default();
+    let texts = |rules: &[Rule]| rules.iter().map(Rule::to_string).collect();
+    let listed = log.connections.len() as u64;
+    Some(NetworkRecord {
+        allow: texts(&egress.rules.allow),
+        deny: texts(&egress.rules.deny),
+        check_names: egress.check_names == NameChecks::On,
+        totals: NetworkTotals {
+            connections: log.ended,
+            refused: log.refused_count,
+            failed: log.failed,
+            sent_bytes: log.sent,
+            received_bytes: log.received,
+            dns_queries: log.totals.as_ref().map(|totals| totals.queries),
+            connections_not_listed: log.ended.saturating_sub(listed),
+            refused_not_listed: log.refused_unlisted
+                + log
+                    .totals
+                    .as_ref()
+                    .map_or(0, |totals| totals.refused_unnamed),
+        },
+        connections: log.connections,
+        refused: log.refused,
+        broker_failure: log.failure,
+    })
+}
+
+/// What was refused, as a list of what the policy denied.
+pub(super) fn denied(network: Option<&NetworkRecord>) -> impl Iterator<Item = Denied> {
+    let refused = network.into_iter().flat_map(|network| &network.refused);
+    refused.map(|refused| Denied {
+        kind: "network".to_owned(),
+        name: refused.shown(),
+        count: refused.count,
+        action: "refused".to_owned(),
+        reason: Some(refused.reason.clone()),
+    })
+}

@@ -1,0 +1,328 @@
+//! What the broker reports of a cell's connections.
+//!
+//! The broker reads what comes from the cell and from its peers, so it may be taken over,
+//! and its reports are hostile input: bounded in length, checked, read in turns, and never
+//! waited for without a deadline.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use broker::report::{Closed, MAX_LINE, Reason, Refused, Report, Totals, Verdict, Via};
+use broker::{Config, Sockets};
+use nix::errno::Errno;
+
+use super::Observer;
+use super::turn::{Pace, Turn};
+use crate::child::report::{Role, SocketRole};
+use crate::launch::{BrokerProcess, wait_for};
+use crate::plan::Plan;
+use record::error::Result;
+use record::{Connection, RefusedHost};
+
+/// Connections that are listed, and names and hosts that were refused.
+const LISTED: usize = 1000;
+/// Names and hosts whose counts are kept from one execution to the next.
+const KNOWN: usize = 4096;
+/// How long the broker gets for its last reports when the cell has ended.
+const LAST_REPORTS: Duration = Duration::from_millis(500);
+
+/// Who asked for what, and why it was refused.
+type RefusalKey = (String, Option<u16>, &'static str, &'static str);
+
+/// The broker of a cell, and what it reported.
+#[derive(Debug)]
+pub(super) struct CellBroker {
+    process: Option<BrokerProcess>,
+    line: Vec<u8>,
+    pub(super) pace: Pace,
+    /// How often each was refused before this execution and in it.
+    refusals: BTreeMap<RefusalKey, u64>,
+    log: NetworkLog,
+}
+
+/// What was reported during one execution.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NetworkLog {
+    /// Connections that have ended.
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) refused: Vec<RefusedHost>,
+    /// Connections that ended, refused and failed ones, and bytes from the cell and to it.
+    pub(crate) ended: u64,
+    pub(crate) refused_count: u64,
+    pub(crate) failed: u64,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Refusals of names and hosts that are not listed.
+    pub(crate) refused_unlisted: u64,
+    /// The broker's last report, at the cell's end.
+    pub(crate) totals: Option<Totals>,
+    /// Whether the broker had begun to serve.
+    pub(crate) is_served: bool,
+    /// Why the broker ended before the cell.
+    pub(crate) failure: Option<String>,
+}
+
+impl CellBroker {
+    /// Starts the broker for sockets from init.
+    pub(super) fn start(fds: Vec<(Role, std::os::fd::OwnedFd)>, plan: &Plan) -> Result<Self> {
+        let mut sockets = Sockets::default();
+        for (role, fd) in fds {
+            match role {
+                Role::Socket(SocketRole::Port, port, _) => sockets.tcp.push((port, fd)),
+                Role::Socket(SocketRole::Dns, ..) => sockets.dns_tcp.push(fd),
+                Role::Socket(SocketRole::DnsDatagrams, ..) => sockets.dns_udp.push(fd),
+                Role::Socket(SocketRole::Proxy, ..) => sockets.proxy.push(fd),
+                Role::Socket(SocketRole::Socks, ..) => sockets.socks.push(fd),
+                // Not from an init of this version.
+                _ => {}
+            }
+        }
+        Ok(Self {
+            process: Some(BrokerProcess::start(sockets, &plan.ids)?),
+            line: Vec::new(),
+            pace: Pace::of_calls(),
+            refusals: BTreeMap::new(),
+            log: NetworkLog::default(),
+        })
+    }
+
+    /// Tells the broker what the cell may reach.
+    pub(super) fn configure(&self, config: &Config) -> Result<()> {
+        match &self.process {
+            Some(process) => process.configure(config),
+            // Why it has ended is in the log.
+            None => Ok(()),
+        }
+    }
+
+    /// What to wait for, unless it rests or has ended.
+    pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        let rests = self.pace.resumes_at().is_some();
+        self.process.as_ref().filter(|_| !rests).map(AsFd::as_fd)
+    }
+
+    /// Reads reports for one turn.
+    pub(super) fn read(&mut self, observer: Option<&dyn Observer>) {
+        let mut pace = std::mem::replace(&mut self.pace, Pace::of_calls());
+        pace.turn(|turn| while self.read_some(observer, turn) {});
+        self.pace = pace;
+    }
+
+    /// Reads what has come; returns whether there may be more in this turn.
+    fn read_some(&mut self, observer: Option<&dyn Observer>, turn: &mut Turn) -> bool {
+        let Some(process) = &self.process else {
+            return false;
+        };
+        let mut buffer = [0; 16 << 10];
+        match nix::unistd::read(process, &mut buffer) {
+            Ok(0) => {
+                self.end("it ended");
+                false
+            }
+            Ok(count) => self.take(&buffer[..count], observer) && turn.goes_on(count),
+            Err(Errno::EINTR) => true,
+            Err(Errno::EAGAIN) => false,
+            Err(errno) => {
+                self.end(&format!("its reports cannot be read: {}", errno.desc()));
+                false
+            }
+        }
+    }
+
+    /// Takes bytes of reports; false when they are none, and the broker was ended.
+    fn take(&mut self, mut bytes: &[u8], observer: Option<&dyn Observer>) -> bool {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.line.extend(&bytes[..end]);
+            bytes = &bytes[end + 1..];
+            let line = std::mem::take(&mut self.line);
+            match Report::read(&line) {
+                Some(report) => self.note(report, observer),
+                None => {
+                    self.end("it sent something that is not a report");
+                    return false;
+                }
+            }
+        }
+        self.line.extend(bytes);
+        if self.line.len() > MAX_LINE {
+            self.end("it sent something that is not a report");
+            return false;
+        }
+        true
+    }
+
+    /// Ends the broker; the cell has no way out from then on. A broker that was to end
+    /// has said so in its last report.
+    fn end(&mut self, why: &str) {
+        self.process = None;
+        if self.log.totals.is_none() {
+            self.log.failure.get_or_insert_with(|| why.to_owned());
+        }
+    }
+
+    fn note(&mut self, report: Report, observer: Option<&dyn Observer>) {
+        match report {
+            Report::Ready(_) => self.log.is_served = true,
+            Report::Opened(_) => {}
+            Report::Closed(closed) => self.closed(closed, observer),
+            Report::Refused(refused) => self.refused(refused, observer),
+            Report::Totals(totals) => self.log.totals = Some(totals),
+        }
+    }
+
+    fn closed(&mut self, closed: Closed, observer: Option<&dyn Observer>) {
+        let log = &mut self.log;
+        log.ended = log.ended.saturating_add(1);
+        log.sent = log.sent.saturating_add(closed.sent);
+        log.received = log.received.saturating_add(closed.received);
+        match closed.verdict {
+            Verdict::Allowed => {}
+            Verdict::Refused => log.refused_count += 1,
+            Verdict::Failed => log.failed += 1,
+        }
+        let connection = connection(closed);
+        if let Some(observer) = observer {
+            observer.connection(&connection);
+        }
+        if log.connections.len() < LISTED {
+            log.connections.push(connection);
+        }
+    }
+
+    fn refused(&mut self, refused: Refused, observer: Option<&dyn Observer>) {
+        let Refused {
+            host,
+            port,
+            via,
+            reason,
+            count,
+        } = refused;
+        let key = (host, port, shown(via), reason.explain());
+        let known = self.refusals.len();
+        let before = self.refusals.get(&key).copied();
+        let new = count.saturating_sub(before.unwrap_or(0));
+        if new == 0 {
+            return;
+        }
+        if before.is_some() || known < KNOWN {
+            self.refusals.insert(key.clone(), count);
+        }
+        let (host, port, via, reason) = key;
+        let log = &mut self.log;
+        let is_same = |other: &&mut RefusedHost| {
+            other.host == host && other.port == port && other.via == via && other.reason == reason
+        };
+        if let Some(listed) = log.refused.iter_mut().find(is_same) {
+            listed.count = listed.count.saturating_add(new);
+            return;
+        }
+        if log.refused.len() >= LISTED {
+            log.refused_unlisted = log.refused_unlisted.saturating_add(new);
+            return;
+        }
+        let refused = RefusedHost {
+            host,
+            port,
+            via: via.to_owned(),
+            reason: reason.to_owned(),
+            count: new,
+        };
+        if let Some(observer) = observer {
+            observer.refused(&refused);
+        }
+        log.refused.push(refused);
+    }
+
+    /// What was reported since the last call.
+    pub(super) fn take_log(&mut self) -> NetworkLog {
+        let next = NetworkLog {
+            is_served: self.log.is_served,
+            failure: self.log.failure.clone(),
+            ..NetworkLog::default()
+        };
+        std::mem::replace(&mut self.log, next)
+    }
+
+    /// Ends the broker when its cell has ended, and takes its last reports.
+    pub(super) fn finish(mut self, observer: Option<&dyn Observer>) -> NetworkLog {
+        let until = Instant::now() + LAST_REPORTS;
+        if let Some(process) = &mut self.process {
+            process.finish();
+        }
+        while let Some(process) = &self.process {
+            if Instant::now() >= until || !wait_for(process.as_fd(), until) {
+                self.end("it did not end with its cell");
+                break;
+            }
+            let mut turn = Turn::begin();
+            while self.read_some(observer, &mut turn) {}
+        }
+        self.log
+    }
+}
+
+impl NetworkLog {
+    /// Adds what came later in the same execution.
+    pub(crate) fn absorb(&mut self, later: Self) {
+        let room = LISTED.saturating_sub(self.connections.len());
+        self.connections
+            .extend(later.connections.into_iter().take(room));
+        for refused in later.refused {
+            let is_same = |other: &&mut RefusedHost| {
+                RefusedHost {
+                    count: refused.count,
+                    ..(**other).clone()
+                } == refused
+            };
+            match self.refused.iter_mut().find(is_same) {
+                Some(listed) => listed.count = listed.count.saturating_add(refused.count),
+                None => self.refused.push(refused),
+            }
+        }
+        self.ended = self.ended.saturating_add(later.ended);
+        self.refused_count = self.refused_count.saturating_add(later.refused_count);
+        self.failed = self.failed.saturating_add(later.failed);
+        self.sent = self.sent.saturating_add(later.sent);
+        self.received = self.received.saturating_add(later.received);
+        self.refused_unlisted = self.refused_unlisted.saturating_add(later.refused_unlisted);
+        self.totals = later.totals.or(self.totals.take());
+        self.is_served |= later.is_served;
+        self.failure = self.failure.take().or(later.failure);
+    }
+
+    /// Whether the limit of this name in [`broker::Limits`] was hit; `None` while the
+    /// cell goes on.
+    pub(crate) fn has_hit(&self, limit: &str) -> Option<bool> {
+        let totals = self.totals.as_ref()?;
+        Some(totals.limits_hit.iter().any(|hit| hit == limit))
+    }
+}
+
+fn connection(closed: Closed) -> Connection {
+    let verdict = match closed.verdict {
+        Verdict::Allowed => "allowed",
+        Verdict::Refused => "refused",
+        Verdict::Failed => "failed",
+    };
+    Connection {
+        host: closed.host,
+        port: closed.port,
+        via: shown(closed.via).to_owned(),
+        address: closed.dialled.map(|address| address.to_string()),
+        sent_bytes: closed.sent,
+        received_bytes: closed.received,
+        duration_ms: closed.duration_ms,
+        verdict: verdict.to_owned(),
+        reason: closed.reason.map(Reason::explain).map(str::to_owned),
+    }
+}
+
+const fn shown(via: Via) -> &'static str {
+    match via {
+        Via::Direct => "direct",
+        Via::Connect => "connect",
+        Via::Socks5 => "socks5",
+        Via::Dns => "dns",
+    }
+}
