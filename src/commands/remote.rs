@@ -69,7 +69,10 @@ fn request(mut flags: Partial) -> Result<Value> {
         ("env", Some(json!(std::mem::take(&mut flags.env)))),
         ("files", Some(Value::from(files))),
         ("limits", Some(json!(std::mem::take(&mut flags.limits)))),
-        ("network", flags.network.take().map(|network| json!(network))),
+        (
+            "network",
+            flags.network.take().map(|network| json!(network)),
+        ),
     ] {
         request.extend(value.map(|value| (field.to_owned(), value)));
     }

@@ -87,8 +87,8 @@ pub struct Record {
     /// What the policy denied to the interpreter itself, which tries it at every
     /// start before it runs the code, and works without it.
     pub denied_to_interpreter: Vec<Denied>,
-    /// What the program did on the network; null unless hosts were allowed by name.
-    #[serde(default)]
+    /// What the program did on the network; present where hosts were allowed by name.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub network: Option<NetworkRecord>,
     /// What the execution used.
     pub usage: Usage,

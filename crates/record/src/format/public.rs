@@ -35,7 +35,9 @@ impl Serialize for Public<'_> {
         fields!(stdout_base64, stderr_base64, results, error, files);
         map.serialize_entry("files_skipped", &skipped(files_skipped))?;
         fields!(truncated, denied, denied_to_interpreter);
-        map.serialize_entry("network", &network.as_ref().map(without_addresses))?;
+        if let Some(network) = network {
+            map.serialize_entry("network", &without_addresses(network))?;
+        }
         fields!(usage, limits);
         map.serialize_entry("isolation", &isolation.as_ref().map(without_paths))?;
         fields!(start, timing);

@@ -109,7 +109,8 @@ fn whatever_is_not_listed_is_refused() {
             error.starts_with(&format!("request:{field}: there is no such field")),
             "{error}"
         );
-        let listed = "fields here: language, code, name, args, argv, stdin, env, files, limits, network";
+        let listed =
+            "fields here: language, code, name, args, argv, stdin, env, files, limits, network";
         assert!(error.ends_with(listed), "{error}");
     }
     let file = json!({"code": "1", "files": [{"path": "x", "source": "/etc/shadow"}]});
