@@ -74,7 +74,7 @@ impl PartialEgress {
         let rules = match self.rules() {
             Ok(rules) => rules,
             Err(error) => {
-                let is_denied = self.deny.iter().any(|entry| error.text == *entry);
+                let is_denied = self.deny.contains(&error.text);
                 return Some((if is_denied { "deny" } else { "allow" }, error.to_string()));
             }
         };

@@ -65,7 +65,10 @@ fn text_that_does_not_parse() {
             "network = \"hst\"",
             "network: is \"hst\", but wants \"none\", \"host\", or a table with the list `allow`",
         ),
-        ("network = 1", "network: is 1, but wants one of none, host"),
+        (
+            "network = 1",
+            "network: is 1, but wants \"none\", \"host\", or a table with the list `allow`",
+        ),
         (
             "without = [\"seccomp\", \"landlok\"]",
             "without[1]: is \"landlok\", but wants one of seccomp, landlock, userns-limit, proc; did you mean `landlock`?",
