@@ -165,6 +165,10 @@ impl CellBroker {
         match report {
             Report::Ready(_) => self.log.is_served = true,
             Report::Opened(_) => {}
+            Report::Failed(failed) => {
+                let why = format!("it could not begin: {}", failed.error);
+                self.log.failure.get_or_insert(why);
+            }
             Report::Closed(closed) => self.closed(closed, observer),
             Report::Refused(refused) => self.refused(refused, observer),
             Report::Totals(totals) => self.log.totals = Some(totals),
