@@ -79,7 +79,7 @@ fn a_program_gets_everything_that_is_its_own() {
             ..Request::default()
         })?;
         assert_eq!(super::stdout(execution), "in hello /tmp file\n");
-        cell.end_processes(false)?;
+        cell.end_processes(false, None)?;
         let (running, observed) = cell.parts();
         assert_eq!(running.start, Start::Blank);
         assert_eq!(observed.status.map(libc_exit), Some(7));

@@ -140,8 +140,8 @@ fn the_cells_network_leads_to_the_brokers_sockets_and_nowhere_else() {
             is_last: true,
             ..Request::default()
         })?;
-        let ended = cell.end()?;
-        assert!(ended.observed.failure.is_none(), "{:?}", ended.observed);
+        let observed = cell.end()?;
+        assert!(observed.failure.is_none(), "{observed:?}");
         let found = super::stdout(execution);
         let wanted: Vec<String> = (probes.iter())
             .map(|(probe, result)| format!("{probe} {result}"))
