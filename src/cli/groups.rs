@@ -13,8 +13,7 @@ use super::values::{
     NetworkChoice, OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
 };
 use cell::spec::quantity::Bound;
-use cell::spec::{Bytes, Layer, Network, OnOutput, PartialLimits, ProcChoice, limits, profiles};
-use cell::spec::{Bytes, Layer, OnOutput, PartialLimits, limits, profiles};
+use cell::spec::{Bytes, Layer, OnOutput, PartialLimits, ProcChoice, limits, profiles};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {

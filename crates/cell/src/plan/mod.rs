@@ -195,6 +195,11 @@ impl Plan {
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
+            network: spec.network.clone(),
+            egress: match &spec.network {
+                Network::Hosts(egress) => Some(EgressPlan::new(egress)),
+                Network::None | Network::Host => None,
+            },
             mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch),
             scratch,
             files: spec.files.clone(),

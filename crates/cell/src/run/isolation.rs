@@ -4,10 +4,8 @@ use broker::NameChecks;
 use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
-use crate::plan::{MountKind, Namespace, Plan, Rlimit};
-use crate::spec::Spec;
-use crate::plan::{Plan, Rlimit};
-use crate::spec::{Layer, Network, Spec};
+use crate::plan::{MountKind, Plan, Rlimit};
+use crate::spec::{Network, Spec};
 use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
@@ -34,12 +32,10 @@ pub(super) fn isolation(
             .map(|(name, _)| (*name).to_owned())
             .collect()
     });
-    let own_network = plan.has(Namespace::Net);
     let is_unchecked = matches!(
         &plan.network,
         Network::Hosts(egress) if egress.check_names == NameChecks::Off
     );
-    let own_proc = !spec.without.contains(&Layer::Proc);
     Isolation {
         namespaces: plan
             .namespaces
@@ -61,15 +57,13 @@ pub(super) fn isolation(
         seccomp: filter.map(|policy| policy.compiled().identity()),
         rlimits: plan.rlimits.iter().map(rlimit).collect(),
         nested_userns: nested,
-        network: if own_network { "none" } else { "host" }.to_owned(),
-        proc: proc_shown(plan).to_owned(),
         network: match &plan.network {
             Network::None => "none",
             Network::Hosts(_) => "hosts",
             Network::Host => "host",
         }
         .to_owned(),
-        proc: if own_proc { "own" } else { "host" }.to_owned(),
+        proc: proc_shown(plan).to_owned(),
         rootfs: plan.rootfs.clone(),
         profile: spec.profile.clone(),
         cgroup,

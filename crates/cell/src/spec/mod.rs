@@ -237,6 +237,15 @@ pub enum Network {
     Host,
 }
 
+/// What a cell may reach through the broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Egress {
+    /// The hosts.
+    pub rules: Rules,
+    /// Whether names inside of connections must be the ones connected to.
+    pub check_names: NameChecks,
+}
+
 /// What `/proc` and `/sys` show besides the cell's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -245,13 +254,6 @@ pub enum ProcChoice {
     Machine,
     /// Nothing.
     Processes,
-/// What a cell may reach through the broker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Egress {
-    /// The hosts.
-    pub rules: Rules,
-    /// Whether names inside of connections must be the ones connected to.
-    pub check_names: NameChecks,
 }
 
 /// What happens when a stream exceeds its cap.

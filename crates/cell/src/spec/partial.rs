@@ -7,13 +7,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Layer;
 pub use super::limits::{PartialLimits, PartialTmpfs};
 use super::network::PartialNetwork;
 use super::quantity::Bound;
 use super::tcp::PartialTcp;
 use super::units::Bytes;
-use super::{Layer, Network, ProcChoice};
+use super::{Layer, ProcChoice};
 use record::bytes::RawText;
 
 /// The fields of a profile, a spec file or the flags. A field without a value keeps

@@ -119,19 +119,13 @@ impl Watch<'_, '_> {
         .into_iter()
         .chain(resume.map(Pace::resumes_at))
         .chain([self.control.and_then(Control::resumes_at)])
+        .chain([self
+            .cell
+            .broker
+            .as_ref()
+            .and_then(|broker| broker.pace.resumes_at())])
         .flatten()
         .min();
-        let next = [self.cell.deadline, self.cell.next_check, self.until]
-            .into_iter()
-            .chain(resume.map(Pace::resumes_at))
-            .chain([self.control.and_then(Control::resumes_at)])
-            .chain([self
-                .cell
-                .broker
-                .as_ref()
-                .and_then(|broker| broker.pace.resumes_at())])
-            .flatten()
-            .min();
         let Some(next) = next else {
             return PollTimeout::NONE;
         };
