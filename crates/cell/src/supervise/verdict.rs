@@ -111,7 +111,7 @@ fn failed(
         error_category: Some(failure.category),
         is_retryable: is_retryable(&failure, error),
         context: Some(failure.context + denials),
-            operator_hint: failure.operator_hint,
+        operator_hint: failure.operator_hint,
     }
 }
 
