@@ -54,6 +54,7 @@ pub struct Record {
     pub context: Option<String>,
     /// What the operator can do about it, in one sentence, where the code's author can
     /// only do without: such as the command that adds a missing package.
+    #[serde(default)]
     pub operator_hint: Option<String>,
     /// What the program wrote to stdout; invalid UTF-8 is shown as U+FFFD. Null
     /// when it was passed through.
