@@ -167,7 +167,7 @@ fn wrong_command_lines_are_usage_errors() {
         ),
         (
             &["run", "--net", "all", "x"],
-            "[possible values: none, host]",
+            "wants none, allow=HOST[:PORT], deny=HOST[:PORT], preset:NAME, mirror:NAME or host",
         ),
         (
             &["run", "--without", "all", "x"],
