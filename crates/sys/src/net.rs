@@ -6,7 +6,7 @@
 //! shares the caller's memory and descriptors, which makes it cheap to start,
 //! and therefore keeps to bare system calls and its own stack.
 
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
@@ -120,6 +120,16 @@ impl Drop for NewNetwork {
     fn drop(&mut self) {
         self.wait();
     }
+}
+
+/// Listens at a socket for connections, of which `backlog` may wait. The kernel lowers it to
+/// `net.core.somaxconn`; nix refuses more than the C library's SOMAXCONN, 128 in musl.
+///
+/// # Errors
+/// The error number of listen(2).
+pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    Errno::result(unsafe { libc::listen(socket.as_raw_fd(), backlog) }).map(drop)
 }
 
 /// The maker's life.

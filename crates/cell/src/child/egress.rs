@@ -11,14 +11,14 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use broker::synthetic;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, listen, setsockopt,
-    socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, setsockopt, socket, sockopt,
 };
 
 use super::fail::{At, Call, Fail, Site};
 use super::report::{Reporter, Role, SocketRole};
 use crate::plan::{EgressPlan, NAME_SERVERS};
 use record::error::Step;
+use sys::net::listen;
 use sys::route::Routes;
 
 /// Connections that wait for the broker, for each port and family. The kernel lowers it
@@ -102,8 +102,7 @@ fn listen_at(role: SocketRole, address: SocketAddr, site: Site) -> Result<OwnedF
     };
     bound.at(site, Call::Bind)?;
     if kind == SockType::Stream {
-        let backlog = Backlog::new(BACKLOG).at(site, Call::Listen)?;
-        listen(&made, backlog).at(site, Call::Listen)?;
+        listen(made.as_fd(), BACKLOG).at(site, Call::Listen)?;
     }
     Ok(made)
 }
