@@ -234,7 +234,7 @@ pub(crate) const ALL: &[Row] = &[
         prepare: |scene| {
             let (mut server, context) = with_state(scene)?;
             Ok(Box::new(move || {
-                let params = json!({"context": context});
+                let params = json!({"context": context, "n": 1});
                 let (took, result) = server.timed("context.fork", params)?;
                 let forks = result["branches"]
                     .as_array()
@@ -328,8 +328,9 @@ fn with_context(scene: &Scene) -> Result<(Server, Value)> {
 
 /// A context that can be forked, with 10 MB of its own.
 fn with_state(scene: &Scene) -> Result<(Server, Value)> {
-    let mut server = Server::start(scene, &[])?;
-    let params = json!({"request": {"language": "python"}, "branches": true});
+    let options = ["--warm", "python:3", "--preload", "json"];
+    let mut server = Server::start(scene, &options)?;
+    let params = json!({"request": {"language": "python"}});
     let context = server.call("context.create", params)?["context"].take();
     let code = "import os\ndata = bytearray(os.urandom(10 << 20))";
     let params = json!({"context": context, "code": code});
