@@ -141,7 +141,7 @@ fn a_context_with_a_thread_is_not_forked_and_goes_on() {
         ("41\n", &json!("kept")),
         "{ended}"
     );
-    // One that has ended stands in nobody's way.
+    // A thread that has ended does not prevent a fork.
     let forked = client.call("context.fork", json!({"context": "a", "n": 1}));
     let Some(forked) = carried(forked) else {
         return;

@@ -168,8 +168,7 @@ impl Config {
         control.write_all(&[&length.to_be_bytes()[..], &json].concat())
     }
 
-    /// Reads what [`Self::send`] wrote; `None` when there is none because the other side
-    /// has ended.
+    /// Reads what [`Self::send`] wrote; `None` if the other side ended without sending.
     ///
     /// # Errors
     /// Those of reading; `InvalidData` for anything else than a configuration.

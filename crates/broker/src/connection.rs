@@ -167,7 +167,7 @@ impl Connection {
 
     /// Drops what a refused client sends; `true` when it has ended.
     pub(crate) fn drain(&mut self, buffer: &mut [u8]) -> bool {
-        // As much as a client may have under way; more has no claim to a polite end.
+        // Enough for what a client had already sent; one that sends more is reset.
         for _ in 0..16 {
             match io::Read::read(&mut &self.client, buffer) {
                 Ok(0) => return true,

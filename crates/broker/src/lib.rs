@@ -82,11 +82,12 @@ fn try_serve(
         return Ok(());
     };
     confine::limit(&config)?;
-    config.limits.connections = confine::most_connections(config.limits.connections);
+    let connections = confine::most_connections(config.limits.connections);
+    config.limits.connections = connections;
     let needed = confine::Needed::by(&config);
     let mut broker = Broker::new(config, sockets, control.into(), Log::new(reports)?)?;
     // Nothing has been read from the cell so far.
-    let ready = confine::confine(&needed)?;
+    let ready = confine::confine(&needed, connections)?;
     broker.log().report(&Report::Ready(ready));
     broker.run();
     Ok(())

@@ -39,6 +39,8 @@ pub struct Ready {
     pub landlock_abi: u32,
     /// Whether a system call filter is loaded.
     pub seccomp: bool,
+    /// Connections at once: as configured, or as many as there are descriptors for.
+    pub connections: u32,
 }
 
 /// Why a broker could not begin.

@@ -41,7 +41,8 @@ impl Routes {
     /// # Errors
     /// The kernel's error number: EINVAL for bits beyond the prefix, EPERM without
     /// CAP_NET_ADMIN over the network namespace, EACCES or ENODEV where IPv6 is switched
-    /// off; EEXIST is none. EBADMSG for an answer that is not one.
+    /// off. EBADMSG if the kernel's answer cannot be read. A route that exists already is
+    /// no error.
     pub fn add_local(&self, address: IpAddr, prefix: u8) -> Result<(), Errno> {
         let message = local_route(address, prefix);
         send(self.0.as_raw_fd(), &message, MsgFlags::empty())?;
@@ -93,7 +94,7 @@ fn attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.extend(value);
 }
 
-/// The error number of an answer, [`Errno::UnknownErrno`] (0) for none.
+/// The error number in an answer; [`Errno::UnknownErrno`] (0) means success.
 fn acknowledged(answer: &[u8]) -> Result<Errno, Errno> {
     let (kind, error) = (answer.get(4..6), answer.get(HEADER..HEADER + 4));
     let (Some(&[a, b]), Some(&[c, d, e, f])) = (kind, error) else {

@@ -65,13 +65,15 @@ impl Needed {
     }
 }
 
-/// Gives up all files, ports and system calls that the broker does not need.
-pub(crate) fn confine(needed: &Needed) -> io::Result<Ready> {
+/// Gives up all files, ports and system calls that the broker does not need. Returns what
+/// to report, with the `connections` that it has room for.
+pub(crate) fn confine(needed: &Needed, connections: u32) -> io::Result<Ready> {
     let landlock_abi = files::restrict(&needed.directories, &needed.ports)?;
     calls::filter()?;
     Ok(Ready {
         landlock_abi,
         seccomp: true,
+        connections,
     })
 }
 

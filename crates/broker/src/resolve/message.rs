@@ -9,7 +9,7 @@ use simple_dns::{
 
 use crate::rules::Name;
 
-/// The longest answer by UDP, in bytes; longer ones come by TCP.
+/// The largest answer accepted over UDP, in bytes. A larger one is asked for over TCP.
 pub(super) const MAX_DATAGRAM: usize = 1232;
 
 /// The most CNAME records in a row.

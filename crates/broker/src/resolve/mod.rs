@@ -330,7 +330,7 @@ impl Lookup {
         }
     }
 
-    /// Takes a complete message off what has come by TCP.
+    /// Removes the next complete message from the bytes received over TCP.
     fn next_message(&mut self) -> Option<Vec<u8>> {
         let Transport::Tcp { received, .. } = &mut self.transport else {
             return None;

@@ -25,7 +25,8 @@ use sys::route::Routes;
 /// to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
-/// For clients that take a proxy. A port that is allowed outside is not one of theirs.
+/// Proxies on loopback, for clients that are configured with one. A port that a rule allows
+/// is left to that rule.
 const PROXIES: [(SocketRole, u16); 2] = [
     (SocketRole::Proxy, synthetic::PROXY_PORT),
     (SocketRole::Socks, synthetic::SOCKS_PORT),
@@ -93,7 +94,7 @@ fn listen_at(role: SocketRole, address: SocketAddr, site: Site) -> Result<OwnedF
     let made = socket(family, kind, flags, None).at(site, Call::Socket)?;
     if family == AddressFamily::Inet6 {
         setsockopt(&made.as_fd(), sockopt::Ipv6V6Only, &true).at(site, Call::Setsockopt)?;
-        // For IPv6, a local route alone makes an address none of the host's own.
+        // For IPv6, a local route is not enough for bind(2) to accept an address.
         setsockopt(&made.as_fd(), sockopt::IpFreebind, &true).at(site, Call::Setsockopt)?;
     }
     let bound = match address {

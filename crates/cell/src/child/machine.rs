@@ -3,7 +3,8 @@
 //! The kernel's own `/proc` is mounted, and every entry of its top that is not a
 //! process is covered: by a prepared file where the cell shows one, else by a file or
 //! directory that nobody may open. What the kernel lists decides what is covered, so
-//! entries of kernels to come are hidden as well.
+//! entries of later kernels are hidden as well. An entry that the host adds while the cell
+//! runs, by loading a module, is not.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -153,7 +154,7 @@ fn names(site: Site, top: &OwnedFd, path: &CStr) -> Result<Vec<Named>, Fail> {
         .filter(|entry| {
             !entry
                 .as_ref()
-                .is_ok_and(|entry| entry.file_name().to_bytes().starts_with(b"."))
+                .is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
         })
         .map(|entry| entry.map(|entry| (entry.file_name().to_bytes().to_vec(), entry.file_type())))
         .collect::<Result<_, Errno>>()

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use broker::{Config, Identity, Sockets};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::pipe2;
 
 use super::process::fork_with;
@@ -25,7 +25,7 @@ const END_DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct BrokerProcess {
     pidfd: OwnedFd,
-    /// Its end has the broker end; `None` once it is to.
+    /// Closing it tells the broker to end; `None` once closed.
     control: Option<OwnedFd>,
     /// Where its reports come from, non-blocking.
     reports: OwnedFd,
@@ -65,7 +65,11 @@ impl BrokerProcess {
             unsafe { sys::process::wipe_environment() };
             broker::serve(sockets, control, to, identity)
         })?;
-        let pidfd = pidfd_open(pid).map_err(failed("pidfd_open"))?;
+        let pidfd = pidfd_open(pid).map_err(|errno| {
+            let _ = kill(pid, Signal::SIGKILL);
+            let _ = waitpid(pid, None);
+            failed("pidfd_open")(errno)
+        })?;
         Ok(Self {
             pidfd,
             control: Some(control),
@@ -89,15 +93,9 @@ impl BrokerProcess {
         config.send(File::from(socket)).map_err(failed)
     }
 
-    /// Asks it to end, with its last report.
+    /// Tells it to send its last report and end.
     pub(crate) fn finish(&mut self) {
         self.control = None;
-    }
-
-    /// Kills it.
-    pub(crate) fn kill(&self) {
-        // It can only be gone already.
-        let _ = pidfd_send_signal(self.pidfd.as_fd(), Signal::SIGKILL);
     }
 }
 
@@ -110,7 +108,8 @@ impl AsFd for BrokerProcess {
 
 impl Drop for BrokerProcess {
     fn drop(&mut self) {
-        self.kill();
+        // It can only be gone already.
+        let _ = pidfd_send_signal(self.pidfd.as_fd(), Signal::SIGKILL);
         let _ = wait_for(self.pidfd.as_fd(), Instant::now() + END_DEADLINE);
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
         let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), flags);

@@ -55,6 +55,12 @@ impl EgressPlan {
             ports: egress.rules.ports().into_iter().collect(),
         }
     }
+
+    /// The most sockets that init makes: for each port one of each family, two for DNS at
+    /// each name server, and two for the proxies.
+    pub(crate) fn most_sockets(&self) -> usize {
+        2 * self.ports.len() + 2 * NAME_SERVERS.len() + 2
+    }
 }
 
 /// What the broker decides by.

@@ -22,7 +22,7 @@ pub(crate) const DENIED_FILE: &str = "denied/file";
 pub(crate) const DENIED_DIRECTORY: &str = "denied/directory";
 /// The one setting that the kernel answers itself: each reading is another number.
 pub(crate) const UUID: &str = "proc/sys/kernel/random/uuid";
-/// What names this start of the kernel: each cell has its own.
+/// The id of this boot of the kernel; each cell gets a random one.
 pub(crate) const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 /// Settings of the kernel that are copied: programs act on them, and they are the same
 /// on most hosts.
@@ -44,7 +44,7 @@ pub(crate) struct Machine {
     pub memory_limited: bool,
     /// Its CPUs.
     pub cpus: usize,
-    /// CPU time per second of the clock, in microseconds per 100 ms; `None` without a
+    /// CPU time in microseconds per 100 ms of the clock; `None` without a
     /// limit.
     pub cpu_quota: Option<u64>,
     /// The most processes and threads; `None` without a limit.

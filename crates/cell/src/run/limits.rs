@@ -125,18 +125,24 @@ impl Evidence<'_> {
                 let hit = self.truncated.contains_key("results");
                 Holding::new("capture", Some(requested), hit)
             }
-            Name::NetSent
-            | Name::NetReceived
-            | Name::Connections
-            | Name::ConnectionsTotal
-            | Name::ConnectionRate
-            | Name::DnsQueries => {
-                let network = self.network?;
-                let hit = network.has_hit(name_at_broker(name));
-                Holding::new("broker", network.is_served.then_some(requested), hit)
+            Name::NetSent => self.network("sent_bytes", requested)?,
+            Name::NetReceived => self.network("received_bytes", requested)?,
+            Name::Connections => {
+                let most = self.network?.most_connections.map_or(requested, f64::from);
+                self.network("connections", requested.min(most))?
             }
+            Name::ConnectionsTotal => self.network("connections_total", requested)?,
+            Name::ConnectionRate => self.network("connections_per_second", requested)?,
+            Name::DnsQueries => self.network("queries", requested)?,
             Name::Size(scratch) | Name::Inodes(scratch) => self.tmpfs(name, scratch)?,
         })
+    }
+
+    /// What the broker holds, by its own name of the limit ([`broker::Limits`]).
+    fn network(&self, name: &str, held: f64) -> Option<Holding> {
+        let network = self.network?;
+        let held = network.most_connections.map(|_| held);
+        Some(Holding::new("broker", held, network.has_hit(name)))
     }
 
     fn cpus(&self) -> Holding {
@@ -221,19 +227,6 @@ impl Evidence<'_> {
         rlimits
             .find(|limit| limit.resource == resource)
             .map(effective)
-    }
-}
-
-/// What the broker calls a limit ([`broker::Limits`]).
-const fn name_at_broker(name: Name) -> &'static str {
-    match name {
-        Name::NetSent => "sent_bytes",
-        Name::NetReceived => "received_bytes",
-        Name::Connections => "connections",
-        Name::ConnectionsTotal => "connections_total",
-        Name::ConnectionRate => "connections_per_second",
-        Name::DnsQueries => "queries",
-        _ => "",
     }
 }
 

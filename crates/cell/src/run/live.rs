@@ -319,7 +319,7 @@ impl<'a> Live<'a> {
                 cell: Ok(live),
             });
         }
-        // One who waits for the record need not wait for the end of what held the cell.
+        // A caller that waits for the record does not wait for init and the cgroup to go.
         let early = control.is_some();
         let observer = emitter.as_ref().map(|emitter| emitter as &dyn Observer);
         cell.end_processes(early, observer)?;

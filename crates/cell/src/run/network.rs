@@ -28,11 +28,11 @@ pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRec
             received_bytes: log.received,
             dns_queries: log.totals.as_ref().map(|totals| totals.queries),
             connections_not_listed: log.ended.saturating_sub(listed),
-            refused_not_listed: log.refused_unlisted
-                + log
-                    .totals
+            refused_not_listed: log.refused_unlisted.saturating_add(
+                log.totals
                     .as_ref()
                     .map_or(0, |totals| totals.refused_unnamed),
+            ),
         },
         connections: log.connections,
         refused: log.refused,

@@ -24,7 +24,7 @@ use crate::child::report::Role;
 use crate::drivers::frames::FrameReader;
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Running, launch, wait_for};
-use crate::plan::{Namespace, Plan};
+use crate::plan::{EgressPlan, Namespace, Plan};
 use crate::spec::Bytes;
 use record::Start;
 use record::error::{Result, SetupError, Step};
@@ -393,8 +393,24 @@ impl<'a> Cell<'a> {
         cgroup.map_or(Ok(()), CellCgroup::remove)
     }
 
-    /// Starts the broker, whose sockets have all come.
-    pub(super) fn start_broker(&mut self) -> Result<()> {
+    /// Takes sockets for the broker from init, and starts it with the last of them.
+    ///
+    /// # Errors
+    /// Init sends more than the plan has, or the broker cannot be started.
+    pub(super) fn take_sockets(&mut self, fds: Vec<(Role, OwnedFd)>, are_last: bool) -> Result<()> {
+        let most = self
+            .plan
+            .egress
+            .as_ref()
+            .map_or(0, EgressPlan::most_sockets);
+        if self.broker.is_some() || self.sockets.len() + fds.len() > most {
+            let message = "init sent more sockets than it was to make";
+            return Err(SetupError::new(Step::Egress, message));
+        }
+        self.sockets.extend(fds);
+        if !are_last {
+            return Ok(());
+        }
         let sockets = std::mem::take(&mut self.sockets);
         self.broker = Some(CellBroker::start(sockets, &self.plan)?);
         self.configure_broker()

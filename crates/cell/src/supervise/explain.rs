@@ -282,9 +282,13 @@ pub(super) fn refusals(refused: &[RefusedHost]) -> String {
     if refused.len() > NAMED {
         hosts.push(format!("{} more", refused.len() - NAMED));
     }
-    let can_be_allowed = [Reason::NotAllowed, Reason::PortNotAllowed]
-        .map(Reason::explain)
-        .contains(&&*first.reason);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    // It comes from the cell, by the broker, and is to stand in a command.
+    let can_be_allowed = !first.host.starts_with('-')
+        && first.shown().chars().all(is_plain)
+        && [Reason::NotAllowed, Reason::PortNotAllowed]
+            .map(Reason::explain)
+            .contains(&&*first.reason);
     let way_out = match can_be_allowed {
         true => format!("; --net allow={} would allow it", first.shown()),
         false => String::new(),

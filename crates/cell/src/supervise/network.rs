@@ -5,7 +5,7 @@
 //! waited for without a deadline.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use broker::report::{Closed, MAX_LINE, Reason, Refused, Report, Totals, Verdict, Via};
@@ -39,6 +39,8 @@ pub(super) struct CellBroker {
     /// How often each was refused before this execution and in it.
     refusals: BTreeMap<RefusalKey, u64>,
     log: NetworkLog,
+    /// It was told to end.
+    is_finishing: bool,
 }
 
 /// What was reported during one execution.
@@ -57,15 +59,16 @@ pub(crate) struct NetworkLog {
     pub(crate) refused_unlisted: u64,
     /// The broker's last report, at the cell's end.
     pub(crate) totals: Option<Totals>,
-    /// Whether the broker had begun to serve.
-    pub(crate) is_served: bool,
+    /// Connections at once, once the broker serves: it may have descriptors for fewer than
+    /// it was given.
+    pub(crate) most_connections: Option<u32>,
     /// Why the broker ended before the cell.
     pub(crate) failure: Option<String>,
 }
 
 impl CellBroker {
     /// Starts the broker for sockets from init.
-    pub(super) fn start(fds: Vec<(Role, std::os::fd::OwnedFd)>, plan: &Plan) -> Result<Self> {
+    pub(super) fn start(fds: Vec<(Role, OwnedFd)>, plan: &Plan) -> Result<Self> {
         let mut sockets = Sockets::default();
         for (role, fd) in fds {
             match role {
@@ -84,6 +87,7 @@ impl CellBroker {
             pace: Pace::of_calls(),
             refusals: BTreeMap::new(),
             log: NetworkLog::default(),
+            is_finishing: false,
         })
     }
 
@@ -130,15 +134,15 @@ impl CellBroker {
         }
     }
 
-    /// Takes bytes of reports; false when they are none, and the broker was ended.
+    /// Takes bytes of reports. Returns false, and ends the broker, if they are not reports.
     fn take(&mut self, mut bytes: &[u8], observer: Option<&dyn Observer>) -> bool {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.line.extend(&bytes[..end]);
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.line);
             match Report::read(&line) {
-                Some(report) => self.note(report, observer),
-                None => {
+                Some(report) if !self.is_untimely(&report) => self.note(report, observer),
+                _ => {
                     self.end("it sent something that is not a report");
                     return false;
                 }
@@ -152,8 +156,14 @@ impl CellBroker {
         true
     }
 
-    /// Ends the broker; the cell has no way out from then on. A broker that was to end
-    /// has said so in its last report.
+    /// Whether a broker sends this only if it was taken over: its last report before it is
+    /// told to end.
+    fn is_untimely(&self, report: &Report) -> bool {
+        matches!(report, Report::Totals(_)) && !self.is_finishing
+    }
+
+    /// Ends the broker; from then on the cell reaches nothing. Without a last report, this
+    /// is a failure.
     fn end(&mut self, why: &str) {
         self.process = None;
         if self.log.totals.is_none() {
@@ -163,7 +173,7 @@ impl CellBroker {
 
     fn note(&mut self, report: Report, observer: Option<&dyn Observer>) {
         match report {
-            Report::Ready(_) => self.log.is_served = true,
+            Report::Ready(ready) => self.log.most_connections = Some(ready.connections),
             Report::Opened(_) => {}
             Report::Failed(failed) => {
                 let why = format!("it could not begin: {}", failed.error);
@@ -203,28 +213,18 @@ impl CellBroker {
             count,
         } = refused;
         let key = (host, port, shown(via), reason.explain());
-        let known = self.refusals.len();
         let before = self.refusals.get(&key).copied();
         let new = count.saturating_sub(before.unwrap_or(0));
         if new == 0 {
             return;
         }
-        if before.is_some() || known < KNOWN {
-            self.refusals.insert(key.clone(), count);
+        if before.is_none() && self.refusals.len() >= KNOWN {
+            // Without a count of what came before, a report stands for one refusal.
+            self.log.refused_unlisted = self.log.refused_unlisted.saturating_add(1);
+            return;
         }
+        self.refusals.insert(key.clone(), count);
         let (host, port, via, reason) = key;
-        let log = &mut self.log;
-        let is_same = |other: &&mut RefusedHost| {
-            other.host == host && other.port == port && other.via == via && other.reason == reason
-        };
-        if let Some(listed) = log.refused.iter_mut().find(is_same) {
-            listed.count = listed.count.saturating_add(new);
-            return;
-        }
-        if log.refused.len() >= LISTED {
-            log.refused_unlisted = log.refused_unlisted.saturating_add(new);
-            return;
-        }
         let refused = RefusedHost {
             host,
             port,
@@ -232,16 +232,17 @@ impl CellBroker {
             reason: reason.to_owned(),
             count: new,
         };
-        if let Some(observer) = observer {
-            observer.refused(&refused);
+        if let Some(added) = self.log.add_refused(refused)
+            && let Some(observer) = observer
+        {
+            observer.refused(added);
         }
-        log.refused.push(refused);
     }
 
     /// What was reported since the last call.
     pub(super) fn take_log(&mut self) -> NetworkLog {
         let next = NetworkLog {
-            is_served: self.log.is_served,
+            most_connections: self.log.most_connections,
             failure: self.log.failure.clone(),
             ..NetworkLog::default()
         };
@@ -251,6 +252,7 @@ impl CellBroker {
     /// Ends the broker when its cell has ended, and takes its last reports.
     pub(super) fn finish(mut self, observer: Option<&dyn Observer>) -> NetworkLog {
         let until = Instant::now() + LAST_REPORTS;
+        self.is_finishing = true;
         if let Some(process) = &mut self.process {
             process.finish();
         }
@@ -273,16 +275,7 @@ impl NetworkLog {
         self.connections
             .extend(later.connections.into_iter().take(room));
         for refused in later.refused {
-            let is_same = |other: &&mut RefusedHost| {
-                RefusedHost {
-                    count: refused.count,
-                    ..(**other).clone()
-                } == refused
-            };
-            match self.refused.iter_mut().find(is_same) {
-                Some(listed) => listed.count = listed.count.saturating_add(refused.count),
-                None => self.refused.push(refused),
-            }
+            self.add_refused(refused);
         }
         self.ended = self.ended.saturating_add(later.ended);
         self.refused_count = self.refused_count.saturating_add(later.refused_count);
@@ -291,8 +284,27 @@ impl NetworkLog {
         self.received = self.received.saturating_add(later.received);
         self.refused_unlisted = self.refused_unlisted.saturating_add(later.refused_unlisted);
         self.totals = later.totals.or(self.totals.take());
-        self.is_served |= later.is_served;
+        self.most_connections = later.most_connections.or(self.most_connections);
         self.failure = self.failure.take().or(later.failure);
+    }
+
+    /// Adds to the count of a host that is listed, or lists it if there is room. Returns
+    /// what was listed anew.
+    fn add_refused(&mut self, refused: RefusedHost) -> Option<&RefusedHost> {
+        let is_same = |other: &&mut RefusedHost| {
+            (&other.host, other.port, &other.via, &other.reason)
+                == (&refused.host, refused.port, &refused.via, &refused.reason)
+        };
+        if let Some(listed) = self.refused.iter_mut().find(is_same) {
+            listed.count = listed.count.saturating_add(refused.count);
+            return None;
+        }
+        if self.refused.len() >= LISTED {
+            self.refused_unlisted = self.refused_unlisted.saturating_add(refused.count);
+            return None;
+        }
+        self.refused.push(refused);
+        self.refused.last()
     }
 
     /// Whether the limit of this name in [`broker::Limits`] was hit; `None` while the

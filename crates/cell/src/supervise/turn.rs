@@ -1,6 +1,7 @@
 //! How much of the supervisor's time the sources in a cell may take.
 //!
-//! Every source of events (a stream, the driver's frames, denied calls) is read
+//! Every source of events (a stream, the driver's frames, denied calls, the broker's
+//! reports) is read
 //! within a [`Turn`], so that however much one of them has, the others, signals and
 //! limits come next. A source that goes on for ever is slowed down by its [`Pace`]:
 //! the time that the supervisor spends is not charged to the cell, so a program
@@ -8,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Time of one turn. There are four sources, and the limits are to be looked at
+/// Time of one turn. There are five sources, and the limits are to be looked at
 /// every 20 ms.
 const TIME: Duration = Duration::from_millis(2);
 /// Bytes of one turn.

@@ -80,7 +80,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
     };
     let denials = denials(evidence.denied) + &refusals(evidence.refused);
     let mut verdict = failed(failure, signal, evidence.error, &denials);
-    // A host that is not allowed stays so.
+    // A refused host is refused again, so a retry does not help.
     let is_networks = verdict.error_category == Some(Category::Network);
     verdict.is_retryable &= !is_networks || evidence.refused.is_empty();
     verdict

@@ -174,8 +174,7 @@ impl Watch<'_, '_> {
                 self.cell.deadline = None;
             }
             Message::Sockets { fds, is_last } => {
-                self.cell.sockets.extend(fds);
-                if is_last && let Err(error) = self.cell.start_broker() {
+                if let Err(error) = self.cell.take_sockets(fds, is_last) {
                     self.cell.seen.failure = Some(error);
                     self.kill();
                 }
@@ -244,7 +243,8 @@ impl Watch<'_, '_> {
     pub(super) fn is_over(&self) -> bool {
         let report = &self.execution.report;
         let is_done = report.is_done && !report.is_ending && !self.cell.is_last;
-        // Where there is one who waits for the record, it is not init's own end that counts.
+        // A caller that waits for the record does not wait for init's own exit: that init has
+        // reaped everything is enough.
         let is_empty = self.control.is_some() && self.cell.is_empty();
         (is_done && self.cell.lives()) || is_empty || self.cell.phase == Phase::Over
     }

@@ -166,6 +166,12 @@ impl Hub {
             _ => {}
         }
         let id = self.checkpoints + 1;
+        let restore = |from, layout, why| Order::Restore {
+            id,
+            from,
+            layout,
+            why,
+        };
         let done = match carry {
             Carry::Checkpoint { branches } => {
                 let to = self.directory(id)?;
@@ -182,42 +188,20 @@ impl Hub {
                 (Order::Checkpoint { id, to }, Doing::Suspend { id })
             }
             Carry::Resume(origin) => {
-                let (from, layout) = (origin.directory, origin.layout);
                 let why = Some(super::suspend::CONTINUED.to_owned());
-                let order = Order::Restore {
-                    id,
-                    from,
-                    layout,
-                    why,
-                };
+                let order = restore(origin.directory, origin.layout, why);
                 (order, Doing::Resume { id })
             }
             Carry::Begin(origin) => {
                 let checkpoint = None;
-                let (from, layout) = (origin.directory, origin.layout);
-                (
-                    Order::Restore {
-                        id,
-                        from,
-                        layout,
-                        why: None,
-                    },
-                    Doing::Restore { id, checkpoint },
-                )
+                let order = restore(origin.directory, origin.layout, None);
+                (order, Doing::Restore { id, checkpoint })
             }
             Carry::Rewind(wanted) => {
                 let (number, layout) = self.own(link, wanted)?;
-                let from = self.directory(number)?;
+                let order = restore(self.directory(number)?, layout, None);
                 let checkpoint = Some(number);
-                (
-                    Order::Restore {
-                        id,
-                        from,
-                        layout,
-                        why: None,
-                    },
-                    Doing::Restore { id, checkpoint },
-                )
+                (order, Doing::Restore { id, checkpoint })
             }
             Carry::Compare(wanted) => {
                 let (number, _) = self.own(link, Some(wanted))?;

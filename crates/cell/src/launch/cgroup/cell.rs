@@ -215,9 +215,11 @@ impl CellCgroup {
             ("cgroup.max.descendants", Some(0)),
         ];
         for (file, wanted) in limits {
-            let wanted = wanted.map(|number| number.to_string());
-            let found = self.dir.read(file).unwrap_or_default();
-            if let Some(wanted) = wanted.filter(|wanted| wanted != found.trim()) {
+            let Some(wanted) = wanted.map(|number: u64| number.to_string()) else {
+                continue;
+            };
+            let found = self.dir.read(file)?;
+            if found.trim() != wanted {
                 return Err(limits::differs(&self.dir, file, found.trim(), &wanted));
             }
         }
