@@ -265,7 +265,9 @@ impl Networking {
         match (whole, self.net.len()) {
             (Some(whole), 1) if !self.net_unchecked => Ok(Some(whole)),
             (Some(_), 1) => error("`--net-unchecked` is for allowed hosts only"),
-            (Some(_), _) => error("none and host stand alone: name hosts, or one of the two"),
+            (Some(_), _) => {
+                error("`none` and `host` cannot be combined with other values of --net")
+            }
             (None, 0) if !self.net_unchecked => Ok(None),
             (None, _) if egress.allow.is_empty() => error("allows no host: add allow=HOST"),
             (None, _) => {

@@ -540,7 +540,7 @@ pub(super) fn unlike(what: &str, context: &str) -> Failure {
         "context {context} cannot be {what}: its interpreter's memory is laid out at random, and no template has this layout"
     );
     Failure::new(Code::Failed, message).hint(
-        "create contexts that shall be forked or suspended with \"branches\": true, or from a pool of --warm python:N with --preload",
+        "create the context with --branches (\"branches\": true), or use a pool of --warm python:N with --preload",
     )
 }
 
