@@ -17,6 +17,26 @@ use record::error::{Result, SetupError, Step};
 /// How the names of servers' directories begin.
 const NAME: &str = "cellblock-checkpoints-";
 
+/// A directory to remove.
+struct Removal {
+    directory: PathBuf,
+    /// It is another server's, and stays if that server goes on.
+    is_others: bool,
+}
+
+impl Removal {
+    fn carry_out(self) {
+        // Held meanwhile, so that no server takes the directory for its own.
+        let lock = self.is_others.then(|| lock_left(&self.directory));
+        if !matches!(lock, Some(None)) {
+            erase(&self.directory);
+        }
+    }
+}
+
+/// How often a new directory is tried to be locked.
+const ATTEMPTS: usize = 16;
+
 /// A new directory of the server's own (mode 0700), which goes with this value.
 #[derive(Debug)]
 pub struct Store {
@@ -24,7 +44,7 @@ pub struct Store {
     /// The directory, locked: what a server that was killed left behind is not.
     _lock: Flock<File>,
     /// Removes what is in it: large trees take time, and the server's loop has none.
-    worker: Option<(Sender<PathBuf>, JoinHandle<()>)>,
+    worker: Option<(Sender<Removal>, JoinHandle<()>)>,
 }
 
 impl Store {
@@ -34,11 +54,11 @@ impl Store {
     /// It cannot be made.
     pub fn create(parent: &Path) -> Result<Self> {
         let template = parent.join(format!("{NAME}XXXXXX"));
-        loop {
+        for _ in 0..ATTEMPTS {
             let path = mkdtemp(&template).map_err(|errno| {
                 SetupError::os(Step::Outputs, "mkdtemp", errno).on(template.display())
             })?;
-            // A server that starts at this moment may have taken it for a left one.
+            // A server that starts at this moment may have locked it to remove it.
             if let Some(lock) = lock_left(&path) {
                 return Ok(Self {
                     path,
@@ -46,7 +66,10 @@ impl Store {
                     worker: None,
                 });
             }
+            let _ = std::fs::remove_dir(&path);
         }
+        let message = "the new directory cannot be locked";
+        Err(SetupError::new(Step::Outputs, message).on(template.display()))
     }
 
     /// Removes before long what servers of this user have left beside it, because they
@@ -61,8 +84,10 @@ impl Store {
         };
         let paths = entries.into_iter().flatten().flatten();
         let paths = paths.map(|entry| entry.path()).filter(is_store);
-        let left: Vec<PathBuf> = paths.filter(|path| lock_left(path).is_some()).collect();
-        left.into_iter().for_each(|path| self.remove(path));
+        let others: Vec<PathBuf> = paths.collect();
+        others
+            .into_iter()
+            .for_each(|path| self.hand_over(path, true));
     }
 
     /// The directory.
@@ -72,18 +97,26 @@ impl Store {
 
     /// Removes a directory in it before long. It is not an error if it does not exist.
     pub(crate) fn remove(&mut self, directory: PathBuf) {
+        self.hand_over(directory, false);
+    }
+
+    fn hand_over(&mut self, directory: PathBuf, is_others: bool) {
+        let removal = Removal {
+            directory,
+            is_others,
+        };
         // Not before it is needed: by then, signals are blocked.
         if self.worker.is_none() {
-            let (sender, waiting) = mpsc::channel::<PathBuf>();
-            let work = move || waiting.iter().for_each(|directory| erase(&directory));
+            let (sender, waiting) = mpsc::channel();
+            let work = move || waiting.iter().for_each(Removal::carry_out);
             let begun = thread::Builder::new()
                 .name("remover".to_owned())
                 .spawn(work);
             self.worker = begun.ok().map(|thread| (sender, thread));
         }
         match &self.worker {
-            Some((sender, _)) => drop(sender.send(directory)),
-            None => erase(&directory),
+            Some((sender, _)) => drop(sender.send(removal)),
+            None => removal.carry_out(),
         }
     }
 }
@@ -164,6 +197,14 @@ mod tests {
         let path = store.path().to_owned();
         drop(store);
         assert!(!left.exists() && !path.exists());
+        // A server that begins may have locked it since it was listed.
+        fs::create_dir(&left).unwrap();
+        let mut store = Store::create(base.path()).unwrap();
+        let lock = lock_left(&left).unwrap();
+        store.sweep();
+        drop(store);
+        assert!(left.exists());
+        drop(lock);
         assert!(alive.path().exists() && at("other").exists());
         assert!(fs::symlink_metadata(at("cellblock-checkpoints-link")).is_ok());
     }

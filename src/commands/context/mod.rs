@@ -120,17 +120,21 @@ fn fork(place: &Place, of: &Of, n: usize) -> Result<u8> {
         n,
     };
     let forked: Forked = place.connect(&of.id)?.ask("context.fork", &params)?;
+    let mut status = 0;
     for id in forked
         .branches
         .iter()
         .filter_map(|one| one.context.as_ref())
     {
-        place.share(&of.id, id)?;
+        // The branch is there, and so is its line in the output.
+        if let Err(error) = place.share(&of.id, id) {
+            status = FAILED;
+            complain(&error);
+        }
     }
     if of.json {
         print_json(&forked)?;
     }
-    let mut status = 0;
     for branch in forked.branches {
         match (branch.context, branch.error) {
             (Some(id), _) if !of.json => print(format!("{id}\n").as_bytes())?,

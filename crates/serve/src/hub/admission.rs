@@ -172,10 +172,10 @@ impl Hub {
 
     /// Answers a call that gets no cell, and with it others that wait for the same one.
     pub(super) fn refuse_pending(&mut self, pending: &Pending, failure: &Failure) {
-        if let What::Resume(link) = pending.what {
-            self.not_lined_up(link, failure);
+        match pending.what {
+            What::Resume(link) => self.not_lined_up(link, failure),
+            _ => self.fail(&pending.caller, failure.clone()),
         }
-        self.fail(&pending.caller, failure.clone());
     }
 
     /// Refuses what has waited for too long.

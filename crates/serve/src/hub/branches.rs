@@ -185,6 +185,9 @@ impl Hub {
             }
             Carry::Suspend => {
                 let to = self.directory(id)?;
+                if let Some(session) = self.sessions.get_mut(&link) {
+                    session.checkpoints.insert(id, None);
+                }
                 (Order::Checkpoint { id, to }, Doing::Suspend { id })
             }
             Carry::Resume(origin) => {
