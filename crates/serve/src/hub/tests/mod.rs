@@ -38,6 +38,8 @@ pub(super) struct World {
     pub(super) layouts: BTreeMap<LinkId, Layout>,
     /// Orders, by name, that supervisors cannot carry out.
     pub(super) refused: BTreeSet<&'static str>,
+    /// Orders, by name, whose reports do not come.
+    pub(super) unanswered: BTreeSet<&'static str>,
     pub(super) is_over: bool,
     /// Whether supervisors end at once when they are told to.
     pub(super) ends: bool,
@@ -63,6 +65,7 @@ impl World {
             templates: BTreeMap::new(),
             layouts: BTreeMap::new(),
             refused: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             is_over: false,
             ends: true,
         };
@@ -268,6 +271,7 @@ impl World {
             }
         };
         let report = match self.refused.contains(name) {
+            _ if self.unanswered.contains(name) => None,
             true => Some(Report::Failed {
                 order: name.to_owned(),
                 // Those about checkpoints have numbers of their own.

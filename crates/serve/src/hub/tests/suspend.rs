@@ -67,6 +67,19 @@ fn a_suspended_context_has_no_cell_and_goes_on_when_it_is_used() {
 }
 
 #[test]
+fn a_cell_that_ends_while_it_is_suspended_leaves_nothing() {
+    let mut world = World::with(8, 8);
+    world.connect(1);
+    suspendable(&mut world, 1, 0, "a", json!(null));
+    world.unanswered.insert("checkpoint");
+    world.call(1, 1, "context.suspend", json!({"context": "a"}));
+    assert_eq!(world.stored.len(), 1);
+    let link = *world.alive.first().unwrap();
+    world.kill(link);
+    assert!(world.stored.is_empty(), "{:?}", world.stored);
+}
+
+#[test]
 fn a_context_is_suspended_after_the_time_that_its_client_said() {
     let mut world = World::with(8, 8);
     world.connect(1);
