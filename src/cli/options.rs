@@ -269,7 +269,9 @@ impl Networking {
                 error("`none` and `host` cannot be combined with other values of --net")
             }
             (None, 0) if !self.net_unchecked => Ok(None),
-            (None, _) if egress.allow.is_empty() => error("allows no host: add allow=HOST"),
+            (None, _) if egress.allow.is_empty() => {
+                error("no host is allowed: add --net allow=HOST")
+            }
             (None, _) => {
                 egress.check_names = self.net_unchecked.then_some(false);
                 Ok(Some(PartialNetwork::Hosts(egress)))

@@ -91,10 +91,10 @@ pub struct Serve {
     /// The memory limits of these cells together [default: not counted]
     #[arg(long, value_name = "SIZE", help_heading = "Server")]
     pub warm_memory: Option<Bytes>,
-    /// Checkpoints of contexts at once, with those that forks are made of
+    /// Checkpoints of all contexts at once; a fork needs one while it is made
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
     pub max_checkpoints: usize,
-    /// Their memory and files together, below $TMPDIR or /tmp
+    /// Disk space of all checkpoints and suspended contexts together, below $TMPDIR or /tmp
     #[arg(
         long,
         value_name = "SIZE",

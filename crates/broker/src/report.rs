@@ -137,7 +137,7 @@ pub struct Totals {
     pub connections: u64,
     /// Those that were allowed.
     pub allowed: u64,
-    /// Those that were refused.
+    /// Connections that were refused; names that were only looked up do not count.
     pub refused: u64,
     /// Those that were allowed and failed.
     pub failed: u64,

@@ -80,7 +80,7 @@ impl RefusedHost {
 pub struct NetworkTotals {
     /// Connections that have ended.
     pub connections: u64,
-    /// Those that were refused.
+    /// Connections that were refused; names that were only looked up do not count.
     pub refused: u64,
     /// Those that were allowed and failed.
     pub failed: u64,

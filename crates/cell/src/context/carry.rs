@@ -53,7 +53,7 @@ pub(crate) struct Checkpoint {
     pub(crate) bytes: u64,
     /// Which other interpreters can go on from it.
     pub(crate) layout: Layout,
-    /// What it has not of the workspace, and why.
+    /// Files of the workspace that are not in it, each with the reason.
     pub(crate) left_out: BTreeMap<String, String>,
 }
 

@@ -16,6 +16,11 @@ use super::spawner::{self, Spawner};
 use crate::run::StockCell;
 use record::error::{Result, SetupError, Step};
 
+/// Replaced templates that are kept because contexts have their layout. A client could
+/// otherwise have any number of them stay, each with all that it has loaded; with so many,
+/// the current one is not renewed.
+const MOST_OLD: usize = 8;
+
 /// The time after a template that could not be made.
 const BACK_OFF: Duration = Duration::from_secs(10);
 /// The most bytes of an error.
@@ -184,7 +189,8 @@ impl Now {
             }
         }
         let is_old = (self.current.as_ref()).is_none_or(|current| {
-            current.copies >= renewal.copies || current.since.elapsed() >= renewal.life
+            self.old.len() < MOST_OLD
+                && (current.copies >= renewal.copies || current.since.elapsed() >= renewal.life)
         });
         let is_early = self.not_before.is_some_and(|when| Instant::now() < when);
         if is_old && !is_early && self.next.is_none() {

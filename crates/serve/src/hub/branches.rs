@@ -161,7 +161,7 @@ impl Hub {
     ) -> Result<(Order, Doing), Failure> {
         match carry {
             Carry::Checkpoint { .. } => self.refuse_when_full(true)?,
-            // Their number is that of the contexts.
+            // Suspensions do not count: a context has at most one.
             Carry::Suspend => self.refuse_when_full(false)?,
             _ => {}
         }
@@ -316,7 +316,7 @@ impl Hub {
             None if suspends && layout == Layout::Own => {
                 self.not_checkpointed(link, number, unlike("suspended", &context));
             }
-            // It has got something to do meanwhile.
+            // A call came while it was being suspended.
             None if by_itself && has_work => {
                 self.not_checkpointed(link, number, unlike("suspended", &context));
             }

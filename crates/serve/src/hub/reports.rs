@@ -101,7 +101,7 @@ impl Hub {
         if !session.ending {
             session.deadline = None;
         }
-        // A suspension that failed is no use of the context.
+        // A suspension that failed does not count as use of the context.
         if let Kind::Context(name) = session.kind.clone()
             && !suspends
         {

@@ -158,7 +158,7 @@ impl Hub {
         }
     }
 
-    /// The same, when its processes still have to end.
+    /// As `not_resumed`; also ends the processes of the new cell.
     pub(super) fn give_up_resuming(&mut self, link: LinkId, failure: &Failure) {
         self.not_resumed(link, failure);
         self.leave(link);

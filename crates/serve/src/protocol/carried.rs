@@ -21,7 +21,7 @@ pub struct Checkpointed {
     pub checkpoint: u64,
     /// Bytes of memory and files in it.
     pub bytes: u64,
-    /// What it has not of the workspace, and why.
+    /// Files of the workspace that are not in it, each with the reason.
     pub left_out: BTreeMap<String, String>,
 }
 
