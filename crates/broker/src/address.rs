@@ -2,14 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metadata services and other services of clouds outside of the ranges below
-/// (100.100.100.200 and 169.254.169.254 are inside of them).
-const SERVICES_IPV4: [Ipv4Addr; 2] = [
-    // Azure's.
-    Ipv4Addr::new(168, 63, 129, 16),
-    // Oracle's.
-    Ipv4Addr::new(192, 0, 0, 192),
-];
+/// Azure's metadata service, which is in a public range. Those of others are in the ranges
+/// below.
+const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// Whether an address is private, local, reserved or a metadata service. Where an IPv6
 /// address embeds an IPv4 address to which it can lead, that one is judged as well.
@@ -22,7 +17,7 @@ pub(crate) fn is_refused(address: IpAddr) -> bool {
 
 fn is_refused_ipv4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
-    SERVICES_IPV4.contains(&address)
+    address == AZURE
         || match (a, b, c) {
             // This network, private, loopback, multicast and what is reserved above it.
             (0 | 10 | 127 | 224.., _, _) => true,
@@ -38,9 +33,24 @@ fn is_refused_ipv4(address: Ipv4Addr) -> bool {
         }
 }
 
+/// The address itself, and the IPv4 addresses to which it can lead.
+pub(crate) fn leads_to(address: IpAddr) -> Vec<IpAddr> {
+    let embedded = match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => isatap(address)
+            .map(|ipv4| vec![ipv4])
+            .or_else(|| embedded(address)),
+    };
+    let embedded = embedded.into_iter().flatten().map(IpAddr::V4);
+    [address].into_iter().chain(embedded).collect()
+}
+
 fn is_refused_ipv6(address: Ipv6Addr) -> bool {
-    let embedded = embedded(address);
-    if let Some(ipv4) = embedded {
+    // Any prefix can have it, so the prefix is judged as well.
+    if isatap(address).is_some_and(is_refused_ipv4) {
+        return true;
+    }
+    if let Some(ipv4) = embedded(address) {
         return ipv4.iter().any(|ipv4| is_refused_ipv4(*ipv4));
     }
     let segments = address.segments();
@@ -55,7 +65,17 @@ fn is_refused_ipv6(address: Ipv6Addr) -> bool {
         || (segments[0] == 0x3fff && segments[1] < 0x1000)
 }
 
-/// The IPv4 addresses to which an IPv6 address can lead.
+/// The IPv4 address in an interface identifier of ISATAP (RFC 5214).
+fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => None,
+    }
+}
+
+/// The IPv4 addresses to which an IPv6 address with one of their prefixes can lead.
 fn embedded(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
     let segments = address.segments();
     let ipv4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -73,8 +93,6 @@ fn embedded(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
         [0x2001, 0, high, low, ..] => {
             Some(vec![ipv4(high, low), Ipv4Addr::from_bits(!last.to_bits())])
         }
-        // ISATAP (RFC 5214).
-        [_, _, _, _, 0 | 0x200, 0x5efe, _, _] => Some(vec![last]),
         _ => None,
     }
 }
@@ -125,6 +143,9 @@ mod tests {
             "2001:db8::1",
             "2001:10::1",
             "2001:4860::200:5efe:a00:1",
+            "fd12::5efe:808:808",
+            "fe80::5efe:808:808",
+            "fe80::200:5efe:808:808",
             "fc00::1",
             "fd00:ec2::254",
             "fd20:ce::254",

@@ -60,7 +60,7 @@ pub fn serve(
                 error: shown(error.to_string().as_bytes()),
             });
             if let Ok(out) = &mut last_words {
-                // Without a reader nobody misses it.
+                // Without a reader, the line is lost.
                 let _ = writeln!(out, "{}", failed.line());
             }
             1

@@ -183,6 +183,7 @@ impl Pass<'_> {
                 if let Some(instead) = admit.instead {
                     self.flow.first = instead;
                     self.remove(buffer, take)?;
+                    passed += take;
                     continue;
                 }
             }

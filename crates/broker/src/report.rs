@@ -19,7 +19,7 @@ pub const MAX_HOST: usize = 280;
 pub enum Report {
     /// The broker has confined itself and begins.
     Ready(Ready),
-    /// A connection that is allowed is being dialled.
+    /// An allowed connection was made.
     Opened(Opened),
     /// A connection has ended, or was refused.
     Closed(Closed),
@@ -76,7 +76,7 @@ pub enum Verdict {
     Failed,
 }
 
-/// A connection that is being dialled.
+/// A connection that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// Its number; 1 is the first.
@@ -172,7 +172,7 @@ macro_rules! reasons {
             /// Every reason.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// It in words, as the end of a sentence.
+            /// The reason in words, to end a sentence with.
             pub const fn explain(self) -> &'static str {
                 match self {
                     $(Self::$reason => $text,)+
@@ -207,6 +207,8 @@ reasons! {
     EncryptedTlsName = "the TLS server name is encrypted (ECH)",
     /// The host of the HTTP request is another.
     OtherHttpHost = "the host of the HTTP request is another one",
+    /// TRACE to a host whose requests get a secret field.
+    HttpTrace = "an HTTP TRACE would show a secret field",
     /// The HTTP request has no Host field, or several.
     NoHttpHost = "the HTTP request does not name one host",
     /// Port 443 begins with something else than TLS.

@@ -1,7 +1,7 @@
 //! From a host that is allowed to a connection outside.
 
 use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::Broker;
@@ -89,12 +89,15 @@ impl Broker {
         connection.upstream_ready = Readiness::default();
         while let Some(address) = connection.addresses.pop_front() {
             let target = connection.target(address);
-            if self.config.rules.denies_address(address, target.port()) {
+            let all = address::leads_to(address);
+            let denied = |one: &IpAddr| self.config.rules.denies_address(*one, target.port());
+            if all.iter().any(denied) {
                 connection.failure = Reason::Denied;
                 continue;
             }
             // At this address and no other: nothing is resolved again.
-            let refused = || address::is_refused(address) || socket::is_own(target);
+            let is_own = |one: &IpAddr| socket::is_own(SocketAddr::new(*one, target.port()));
+            let refused = || address::is_refused(address) || all.iter().any(is_own);
             if !self.is_written_out(address, target.port()) && refused() {
                 connection.failure = Reason::RefusedAddress;
                 continue;
@@ -156,7 +159,7 @@ impl Broker {
         }
         if upstream.peer_addr().is_err() {
             // The event was about another address's socket.
-            connection.upstream_ready.writable = false;
+            connection.upstream_ready = Readiness::default();
             return Ok(false);
         }
         self.established(connection)?;

@@ -264,6 +264,7 @@ impl Broker {
     ) {
         match result {
             Ok(Turn::Waits) => {}
+            Ok(Turn::Ready) if self.busy.contains(&index) => {}
             Ok(Turn::Ready) => self.busy.push_back(index),
             Ok(Turn::Over) => {
                 if !matches!(connection.phase, Phase::Linger) {

@@ -11,7 +11,7 @@ use seccompiler::{
 
 /// Allowed whatever their arguments.
 const ALLOWED: &[libc::c_long] = &[
-    // Sockets: SOCKETS below has socket(2).
+    // Sockets; `program` has socket(2) and sendto(2).
     libc::SYS_accept4,
     libc::SYS_bind,
     libc::SYS_connect,
@@ -19,7 +19,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
     libc::SYS_recvfrom,
-    libc::SYS_sendto,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     // The loop.
@@ -107,10 +106,14 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     for family in [libc::AF_INET, libc::AF_INET6] {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
             let kind = masked(1, 0xf, kind)?;
-            sockets.push(SeccompRule::new(vec![is(0, family)?, kind])?);
+            // Protocol 0: Landlock's rules for ports do not cover MPTCP.
+            sockets.push(SeccompRule::new(vec![is(0, family)?, kind, is(2, 0)?])?);
         }
     }
     rules.insert(libc::SYS_socket, sockets);
+    // With MSG_FASTOPEN it connects, which Landlock does not see.
+    let sends = SeccompRule::new(vec![masked(3, libc::MSG_FASTOPEN, 0)?])?;
+    rules.insert(libc::SYS_sendto, vec![sends]);
     for call in EXECUTABLE {
         let rule = SeccompRule::new(vec![masked(2, libc::PROT_EXEC, 0)?])?;
         rules.insert(call, vec![rule]);

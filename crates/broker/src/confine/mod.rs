@@ -21,9 +21,9 @@ const MORE_MEMORY: u64 = 64 << 20;
 /// Descriptors besides those of connections.
 const OTHER_DESCRIPTORS: u64 = 256;
 
-/// The descriptors of a connection: both sockets, and one while an address is looked at.
-/// Pipes, which need more, are done without where descriptors are scarce.
-const PER_CONNECTION: u64 = 3;
+/// The descriptors of a connection: both sockets, one while an address is looked at, and a
+/// pipe in each direction.
+const PER_CONNECTION: u64 = 7;
 
 /// Ties this process to its parent and gives up its privileges. Nothing of a cell's has
 /// been read yet, nor has the configuration.
@@ -108,7 +108,7 @@ pub(crate) fn limit(config: &Config) -> io::Result<()> {
 }
 
 /// The directories of hosts(5) and resolv.conf(5). Rules are for inodes, and both files are
-/// replaced while the host runs: so their directories are named, and not they.
+/// replaced while the host runs: so the rules name their directories.
 fn readable_directories(config: &Config) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for path in [&config.upstream.hosts, &config.upstream.resolv_conf] {

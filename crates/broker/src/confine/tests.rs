@@ -2,12 +2,15 @@
 //! so each test has a thread of its own.
 
 use std::io;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::thread;
 
+use nix::libc;
 use nix::sys::prctl;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, sendto, socket};
 
 use super::{calls, files};
 
@@ -48,6 +51,30 @@ fn the_filter_leaves_what_the_loop_needs() {
         assert_eq!(kind(listener), DENIED);
         UdpSocket::bind("127.0.0.1:0").unwrap();
         assert!(!std::fs::read("/proc/self/stat").unwrap().is_empty());
+    });
+}
+
+/// Landlock's rules for ports do not see this (sendto(2), tcp(7)).
+fn fast_open(to: SocketAddrV4) -> io::Result<()> {
+    let (family, kind) = (AddressFamily::Inet, SockType::Stream);
+    let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
+    let flags = MsgFlags::from_bits_retain(libc::MSG_FASTOPEN);
+    sendto(socket.as_raw_fd(), b"x", &SockaddrIn::from(to), flags)?;
+    Ok(())
+}
+
+#[test]
+fn the_filter_closes_ways_around_the_rules_for_ports() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let SocketAddr::V4(closed) = listener.local_addr().unwrap() else {
+        panic!("an IPv4 address was asked for");
+    };
+    in_thread(move || {
+        prctl::set_no_new_privs().unwrap();
+        files::restrict(&[], &[]).unwrap();
+        assert_ne!(kind(fast_open(closed)), DENIED);
+        calls::filter().unwrap();
+        assert_eq!(kind(fast_open(closed)), DENIED);
     });
 }
 

@@ -233,6 +233,10 @@ impl Requests {
         if request.method == Some("CONNECT") {
             return Err(Reason::OtherHttpHost);
         }
+        // Servers answer it with the request that they got, secrets included.
+        if request.method == Some("TRACE") && !self.secrets.is_empty() {
+            return Err(Reason::HttpTrace);
+        }
         let target = request.path.unwrap_or_default();
         let authority = match target.as_bytes().first() {
             Some(b'/') => None,
