@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::guard::{Guard, Speaks};
 use crate::relay::Pipe;
-use crate::report::{Reason, Via};
+use crate::report::{Reason, Verdict, Via};
 use crate::request::{self, Form};
 use crate::resolve::Lookup;
 use crate::rules::Host;
@@ -28,6 +28,9 @@ pub(crate) struct Readiness {
 pub(crate) struct Flow {
     /// Bytes that go before what waits in the socket.
     pub(crate) first: Vec<u8>,
+    /// How many bytes at the head of the socket's queue were admitted, and are still to be
+    /// sent.
+    pub(crate) admitted: usize,
     /// Bytes on their way, after those.
     pub(crate) pipe: Option<Pipe>,
     /// The end was passed on.
@@ -136,6 +139,7 @@ impl Connection {
     /// Says in the client's protocol why it is refused; `false` when that protocol has no
     /// way to, or is not known.
     pub(crate) fn explain(&mut self, reason: Reason) -> bool {
+        let is_failure = reason.verdict() == Verdict::Failed;
         let waits_for_proxy = !self.established && self.form != Some(Form::Absolute);
         let answer = match (self.via, self.guard.speaks) {
             _ if self.received > 0 => return false,
@@ -144,6 +148,8 @@ impl Connection {
             }
             (Via::Socks5, _) if waits_for_proxy => request::socks_refusal(reason, self.greeted),
             (_, Speaks::Http) => request::http_refusal(reason, &self.host_shown()),
+            // A failure is what it would be without the broker: the connection breaks.
+            (_, Speaks::Tls) if is_failure => return false,
             (_, Speaks::Tls) => request::TLS_ALERT.to_vec(),
             (Via::Connect, _) if !self.established => {
                 request::http_refusal(reason, &self.host_shown())

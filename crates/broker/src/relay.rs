@@ -97,11 +97,13 @@ pub(crate) fn relay(
         budget: budget.received,
         count: &mut connection.received,
     };
-    let waited = connection.guard.awaits_response();
-    if waited {
-        down.look(buffer, &mut connection.guard);
+    if connection.guard.awaits_response() {
+        if !down.shows_response(buffer, &mut connection.guard) {
+            return Ok(turn);
+        }
+        turn = Turn::Ready;
     }
-    if down.run(buffer, None)? == Turn::Ready || (waited && !connection.guard.awaits_response()) {
+    if down.run(buffer, None)? == Turn::Ready {
         turn = Turn::Ready;
     }
     if connection.up.closed && connection.down.closed {
@@ -150,6 +152,9 @@ impl Pass<'_> {
             }
             let seen = match self.from.0.peek(buffer) {
                 Ok(0) => {
+                    if let Some(guard) = &guard {
+                        guard.end()?;
+                    }
                     self.flow.closed = true;
                     // The peer may be gone already.
                     let _ = self.to.0.shutdown(Shutdown::Write);
@@ -161,7 +166,8 @@ impl Pass<'_> {
             if self.budget == 0 {
                 return Err(Reason::ByteLimit);
             }
-            if pipes && seen == buffer.len() && guard.as_deref().is_none_or(Guard::is_open) {
+            let is_open = self.flow.admitted == 0 && guard.as_deref().is_none_or(Guard::is_open);
+            if pipes && seen == buffer.len() && is_open {
                 pipes = self.flow.pipe.is_some() || self.flow.open_pipe();
                 bulk = pipes;
                 if bulk {
@@ -169,7 +175,10 @@ impl Pass<'_> {
                 }
             }
             let mut take = seen;
-            if let Some(guard) = guard.as_deref_mut().filter(|guard| !guard.is_open()) {
+            // What was admitted is not judged again: it may have been sent in part.
+            if self.flow.admitted > 0 {
+                take = self.flow.admitted.min(seen);
+            } else if let Some(guard) = guard.as_deref_mut().filter(|guard| !guard.is_open()) {
                 let admit = guard.admit(&buffer[..seen])?;
                 take = admit.take;
                 if take == 0 {
@@ -186,10 +195,12 @@ impl Pass<'_> {
                     passed += take;
                     continue;
                 }
+                self.flow.admitted = take;
             }
             let most = usize::try_from(self.budget).unwrap_or(usize::MAX).min(take);
             match (&mut &*self.to.0).write(&buffer[..most]) {
                 Ok(count) => {
+                    self.flow.admitted = self.flow.admitted.saturating_sub(count);
                     self.remove(buffer, count)?;
                     passed += count;
                 }
@@ -234,10 +245,13 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// Shows the guard the response that it waits for.
-    fn look(&mut self, buffer: &mut [u8], guard: &mut Guard) {
-        if let Ok(seen) = self.from.0.peek(buffer) {
-            guard.response(&buffer[..seen]);
+    /// Shows the guard the response that it waits for; `false` when more of it is needed,
+    /// which stays in the queue until then.
+    fn shows_response(&mut self, buffer: &mut [u8], guard: &mut Guard) -> bool {
+        match self.from.0.peek(buffer) {
+            // There will be no more.
+            Ok(seen) => guard.response(&buffer[..seen]) || self.from.1.ended,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use httparse::{Request, Status};
 
 use crate::guard::authority::{authority, host_and_port};
-use crate::report::Reason;
+use crate::report::{Reason, Verdict};
 use crate::rules::{Host, Name};
 
 /// The longest request to a proxy, in bytes.
@@ -142,6 +142,7 @@ pub(crate) fn socks_refusal(reason: Reason, greeted: bool) -> Vec<u8> {
         Reason::Unreachable | Reason::NoAddress | Reason::NoResolver => 4,
         Reason::ConnectionRefused => 5,
         Reason::DialTimeout => 6,
+        _ if reason.verdict() == Verdict::Failed => 1,
         _ => 2,
     })
 }
@@ -151,12 +152,9 @@ pub(crate) fn http_refusal(reason: Reason, host: &str) -> Vec<u8> {
     let status = match reason {
         Reason::BadProxyRequest | Reason::AmbiguousHttp => "400 Bad Request",
         Reason::TooSlow => "408 Request Timeout",
-        Reason::DialTimeout => "504 Gateway Timeout",
-        Reason::Unreachable
-        | Reason::NoAddress
-        | Reason::NoResolver
-        | Reason::ConnectionRefused
-        | Reason::Reset => "502 Bad Gateway",
+        Reason::DialTimeout | Reason::Idle => "504 Gateway Timeout",
+        Reason::Resources => "503 Service Unavailable",
+        _ if reason.verdict() == Verdict::Failed => "502 Bad Gateway",
         _ => "403 Forbidden",
     };
     let text = format!("cellblock: {host}: {}\n", reason.explain());
@@ -231,6 +229,22 @@ mod tests {
         }
         let long = vec![b'A'; MAX_REQUEST];
         assert_eq!(http(&long), Err(Reason::BadProxyRequest));
+    }
+
+    /// A program can tell what is forbidden from what went wrong.
+    #[test]
+    fn only_refusals_are_forbidden() {
+        for reason in Reason::ALL {
+            let text = String::from_utf8(http_refusal(*reason, "example.com")).unwrap();
+            let class = match reason.verdict() {
+                Verdict::Failed => "HTTP/1.1 5",
+                _ => "HTTP/1.1 4",
+            };
+            assert!(text.starts_with(class), "{reason:?}: {text}");
+            if reason.verdict() == Verdict::Failed {
+                assert_ne!(socks_refusal(*reason, true)[1], 2, "{reason:?}");
+            }
+        }
     }
 
     #[test]

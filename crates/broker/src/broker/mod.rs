@@ -278,7 +278,10 @@ impl Broker {
                     connection.reset();
                     return self.release(index);
                 }
-                connection.upstream = None;
+                // What the host has so far is not complete.
+                if let Some(upstream) = connection.upstream.take() {
+                    crate::socket::reset(&upstream);
+                }
                 connection.phase = Phase::Linger;
                 connection.deadline = Instant::now() + LINGER;
             }

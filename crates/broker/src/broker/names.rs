@@ -61,6 +61,8 @@ impl Broker {
         {
             self.log.limit("queries");
             self.log.totals.queries_refused += 1;
+            self.log
+                .refused(&query.shown, None, Via::Dns, Reason::QueryLimit);
             return query.reply(Answer::Refused);
         }
         let allowed = match &query.name {

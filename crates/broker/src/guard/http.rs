@@ -2,6 +2,8 @@
 //! following their framing. What is ambiguous is refused, so that no server can read
 //! another request than the one that was checked.
 
+use std::borrow::Cow;
+
 use httparse::{Header, Request, Status};
 
 use super::Admit;
@@ -30,6 +32,8 @@ pub(crate) struct Requests {
     secrets: Vec<Secret>,
     state: State,
     seen: u64,
+    /// The start of the first head, which has gone on already.
+    passed: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,20 +78,6 @@ pub(crate) fn begins(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether the first bytes are a whole request line of HTTP/1, or could become one.
-pub(crate) fn may_be_request(bytes: &[u8]) -> bool {
-    if !begins(bytes) {
-        return false;
-    }
-    match bytes.iter().position(|byte| *byte == b'\n') {
-        None => bytes.len() < MAX_HEAD,
-        Some(end) => {
-            let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
-            line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0")
-        }
-    }
-}
-
 impl Requests {
     pub(crate) fn new(host: Host, port: u16, secrets: Vec<Secret>) -> Self {
         Self {
@@ -96,7 +86,13 @@ impl Requests {
             secrets,
             state: State::Head,
             seen: 0,
+            passed: Vec::new(),
         }
+    }
+
+    /// Where the start of the first head has gone on already.
+    pub(crate) fn after(self, passed: Vec<u8>) -> Self {
+        Self { passed, ..self }
     }
 
     /// How many of `bytes` go on, and in which form.
@@ -111,24 +107,33 @@ impl Requests {
                 State::Tunnel => return Ok(Admit::as_is(bytes.len())),
                 State::Upgrade => return Ok(Admit::as_is(taken)),
                 State::Head => {
-                    let Some(head) = self.head(rest)? else {
-                        return incomplete(taken, rest, MAX_HEAD);
+                    let passed = std::mem::take(&mut self.passed);
+                    let whole = match passed.is_empty() {
+                        true => Cow::Borrowed(rest),
+                        false => Cow::Owned([&passed, rest].concat()),
                     };
-                    let whole = &rest[..head.length];
+                    let Some(head) = self.head(&whole)? else {
+                        self.passed = passed;
+                        return incomplete(taken, &whole, MAX_HEAD);
+                    };
+                    let whole = &whole[..head.length];
+                    let length = head.length - passed.len().min(head.length);
                     if head.drop_upgrade || !self.secrets.is_empty() {
                         if taken > 0 {
                             // It is rewritten when it comes first.
                             return Ok(Admit::as_is(taken));
                         }
                         self.advance(&head);
-                        let instead = self.rewrite(whole, head.drop_upgrade)?;
+                        // It begins with what has gone on: a part of its first line.
+                        let mut instead = self.rewrite(whole, head.drop_upgrade)?;
+                        instead.drain(..passed.len().min(instead.len()));
                         return Ok(Admit {
-                            take: head.length,
+                            take: length,
                             instead: Some(instead),
                         });
                     }
                     self.advance(&head);
-                    taken += head.length;
+                    taken += length;
                 }
                 State::Body { left, chunked } => {
                     let now = left.min(rest.len() as u64);

@@ -222,23 +222,6 @@ fn a_secret_replaces_what_the_cell_sends() {
     assert_eq!(String::from_utf8(out).unwrap(), format!("{head}ab{head}cd"));
 }
 
-#[test]
-fn what_looks_like_a_request() {
-    for (bytes, begins) in [
-        (&b"GET / HTTP/1.1\r\n"[..], true),
-        (b"G", true),
-        (b"M-SEARCH * HTTP/1.1\r\n", true),
-        (b"PRI * HTTP/2.0\r\n\r\n", false),
-        (b"SSH-2.0-OpenSSH\r\n", false),
-        (b"EHLO example.com\r\n", false),
-        (b"HELLO / x\r\n", false),
-        (b"\0\0\0\x08", false),
-        (b"", false),
-    ] {
-        assert_eq!(may_be_request(bytes), begins, "{bytes:?}");
-    }
-}
-
 proptest::proptest! {
     #[test]
     fn any_bytes_are_admitted_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400), step in 1..50_usize) {

@@ -1,9 +1,11 @@
 //! Checks that what a connection says inside is what it was allowed for.
 
 pub(crate) mod authority;
+mod first_line;
 pub(crate) mod http;
 pub(crate) mod tls;
 
+use self::first_line::FirstLine;
 use self::http::{Requests, Secret};
 use self::tls::Hello;
 use crate::report::Reason;
@@ -42,6 +44,9 @@ pub(crate) struct Guard {
     checked: Option<(Name, u16)>,
     secrets: Vec<Secret>,
     pub(crate) speaks: Speaks,
+    first_line: FirstLine,
+    /// Nothing goes on before there are more bytes.
+    waits: bool,
     requests: Option<Requests>,
 }
 
@@ -52,6 +57,8 @@ impl Guard {
             checked: None,
             secrets: Vec::new(),
             speaks: Speaks::Other,
+            first_line: FirstLine::default(),
+            waits: false,
             requests: None,
         }
     }
@@ -62,6 +69,8 @@ impl Guard {
             checked: Some((name, port)),
             secrets,
             speaks: Speaks::Unknown,
+            first_line: FirstLine::default(),
+            waits: false,
             requests: None,
         }
     }
@@ -84,8 +93,16 @@ impl Guard {
         }
         match &mut self.requests {
             Some(requests) => requests.admit(bytes),
-            None if self.speaks == Speaks::Unknown => Ok(Admit::as_is(0)),
+            None if self.waits => Ok(Admit::as_is(0)),
             None => Ok(Admit::as_is(bytes.len())),
+        }
+    }
+
+    /// Judges the end of the client's bytes. Some servers take it for the end of a line.
+    pub(crate) fn end(&self) -> Result<(), Reason> {
+        match self.speaks == Speaks::Unknown && self.first_line.could_end() {
+            true => Err(Reason::AmbiguousHttp),
+            false => Ok(()),
         }
     }
 
@@ -107,36 +124,39 @@ impl Guard {
             self.speaks = Speaks::Other;
             return Ok(());
         };
-        let mut joined = Vec::new();
-        let tls = tls::read(bytes, &mut joined);
-        if tls == Hello::Incomplete {
-            return Ok(());
-        }
-        if tls != Hello::Other {
-            self.speaks = Speaks::Tls;
-            return match tls {
-                Hello::Name(given) if Name::from_ascii(given).as_ref() == Some(name) => Ok(()),
-                Hello::Name(_) => Err(Reason::OtherTlsName),
-                Hello::Encrypted => Err(Reason::EncryptedTlsName),
-                Hello::Nameless => Err(Reason::NoTlsName),
-                _ => Err(Reason::NotTls),
-            };
+        if self.first_line.is_empty() {
+            let mut joined = Vec::new();
+            let tls = tls::read(bytes, &mut joined);
+            self.waits = tls == Hello::Incomplete;
+            if self.waits {
+                return Ok(());
+            }
+            if tls != Hello::Other {
+                self.speaks = Speaks::Tls;
+                return match tls {
+                    Hello::Name(given) if Name::from_ascii(given).as_ref() == Some(name) => Ok(()),
+                    Hello::Name(_) => Err(Reason::OtherTlsName),
+                    Hello::Encrypted => Err(Reason::EncryptedTlsName),
+                    Hello::Nameless => Err(Reason::NoTlsName),
+                    _ => Err(Reason::NotTls),
+                };
+            }
         }
         if *port == 443 {
             self.speaks = Speaks::Other;
             return Err(Reason::NotTls);
         }
-        let line_ends = bytes.contains(&b'\n');
-        if *port == 80 || http::may_be_request(bytes) {
-            if *port != 80 && !line_ends {
-                // Not a whole line yet: it may still be another protocol.
-                return Ok(());
-            }
-            self.speaks = Speaks::Http;
+        // Other protocols' clients may wait for an answer to a part of a line. So it goes
+        // on, and counts as a part of the head if the line turns out to be a request.
+        self.speaks = match *port {
+            80 => Speaks::Http,
+            _ => self.first_line.read(bytes)?,
+        };
+        if self.speaks == Speaks::Http {
             let secrets = std::mem::take(&mut self.secrets);
-            self.requests = Some(Requests::new(Host::Name(name.clone()), *port, secrets));
-        } else {
-            self.speaks = Speaks::Other;
+            let host = Host::Name(name.clone());
+            let passed = self.first_line.take_passed();
+            self.requests = Some(Requests::new(host, *port, secrets).after(passed));
         }
         Ok(())
     }
@@ -183,7 +203,7 @@ mod tests {
             (80, b"SSH-2.0\r\n", Err(Reason::NotHttp)),
             (8080, request, Ok(request.len())),
             (8080, other, Err(Reason::OtherHttpHost)),
-            (8080, &request[..9], Ok(0)),
+            (8080, &request[..9], Ok(9)),
             (8443, &evil, Err(Reason::OtherTlsName)),
             (5432, b"\0\0\0\x08\x04\xd2\x16\x2f", Ok(8)),
             (22, b"SSH-2.0-OpenSSH\r\n", Ok(17)),
@@ -196,5 +216,79 @@ mod tests {
             );
         }
         assert_eq!(Guard::open().admit(&evil).unwrap().take, evil.len());
+    }
+
+    /// How many bytes go on, in pieces of `step` bytes and with the end, or why not.
+    fn feed(port: u16, bytes: &[u8], step: usize) -> Result<usize, Reason> {
+        let mut guard = guard(port);
+        let (mut at, mut end) = (0, 0);
+        while end < bytes.len() {
+            end = (end + step).min(bytes.len());
+            loop {
+                match guard.admit(&bytes[at..end])?.take {
+                    0 => break,
+                    count => at += count,
+                }
+            }
+        }
+        guard.end().map(|()| at)
+    }
+
+    /// What some server takes for a request is one, on every port.
+    #[test]
+    fn a_request_is_found_however_it_is_written() {
+        let long = format!(
+            "GET /{} HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "x".repeat(50_000)
+        );
+        for bytes in [
+            "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "\n \t GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "get / http/1.1\r\nhost: evil.example\r\n\r\n",
+            "Get\t/\tHTTP/1.1\nHost: evil.example\n\n",
+            "GET  /  HTTP/1.1 \r\nHost: evil.example\r\n\r\n",
+            "GET / HTTP/1.2\r\nHost: evil.example\r\n\r\n",
+            "GET /\0 HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "M-S_1 x:/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "GET / HTTP/1.1\rHost: evil.example\r\r",
+            "GET http://evil.example/\r\n",
+            "GET http://evil.example/",
+            "PRI * HTTP/2.0\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            &long,
+        ] {
+            for step in [1, 2, 7, 1000, 100_000] {
+                let result = feed(8080, bytes.as_bytes(), step);
+                assert!(result.is_err(), "{bytes:?} by {step}: {result:?}");
+            }
+        }
+        let good = "POST /a HTTP/1.1\r\nHost: example.com:8080\r\nContent-Length: 2\r\n\r\nab\
+            GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
+        for step in [1, 2, 7, 1000] {
+            assert_eq!(feed(8080, good.as_bytes(), step), Ok(good.len()), "{step}");
+        }
+    }
+
+    /// Other protocols are not kept waiting for the end of a line.
+    #[test]
+    fn other_protocols_go_on_at_once() {
+        for bytes in [
+            &b"hello"[..],
+            b"\r\n",
+            b"003egit-upload-pack /project.git\0host=example.com\0",
+            b"EHLO example.com\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            b"OPTIONS rtsp://example.com RTSP/1.0\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04",
+            b"\0\0\0\x08 HTTP/1.1\r\n",
+            b"*1\r\n$4\r\nPING\r\n",
+        ] {
+            for step in [1, 3, 1000] {
+                assert_eq!(
+                    feed(8080, bytes, step),
+                    Ok(bytes.len()),
+                    "{bytes:?} by {step}"
+                );
+            }
+        }
     }
 }

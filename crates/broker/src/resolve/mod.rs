@@ -26,6 +26,9 @@ const OTHER_FAMILY: Duration = Duration::from_millis(200);
 /// How often each server is asked.
 const ROUNDS: usize = 2;
 
+/// The most messages from one server that are no answer.
+const MOST_WRONG: u32 = 100;
+
 /// The most names that lead to the one with an address.
 const MOST_ALIASES: usize = 8;
 
@@ -43,6 +46,7 @@ pub(crate) struct Lookup {
     alias: Option<Name>,
     servers: Vec<SocketAddr>,
     attempt: usize,
+    wrong: u32,
     transport: Transport,
     queries: Vec<Pending>,
     found: Vec<IpAddr>,
@@ -120,6 +124,7 @@ impl Lookup {
             alias: None,
             servers,
             attempt: 0,
+            wrong: 0,
             transport: Transport::Udp(unbound),
             queries: Vec::new(),
             found: Vec::new(),
@@ -151,6 +156,7 @@ impl Lookup {
         while self.attempt < self.servers.len() * ROUNDS {
             let server = self.servers[self.attempt % self.servers.len()];
             self.attempt += 1;
+            self.wrong = 0;
             self.found.clear();
             self.failed = false;
             self.alias = None;
@@ -223,6 +229,7 @@ impl Lookup {
                 Err(_) => return self.expire(),
             };
             match answer {
+                None if self.is_hostile() => return self.expire(),
                 None => {}
                 Some((_, Answer::Truncated)) => return self.go_on_by_tcp(),
                 Some((index, answer)) => {
@@ -232,6 +239,13 @@ impl Lookup {
                 }
             }
         }
+    }
+
+    /// Counts a message that is no answer: whether that was one too many. Nobody else waits
+    /// while they are read.
+    fn is_hostile(&mut self) -> bool {
+        self.wrong += 1;
+        self.wrong > MOST_WRONG
     }
 
     fn match_answer(&self, bytes: &[u8]) -> Option<(usize, Answer)> {
@@ -304,10 +318,14 @@ impl Lookup {
     fn stream(&mut self) -> io::Result<Progress> {
         loop {
             while let Some(message) = self.next_message() {
-                if let Some((index, answer)) = self.match_answer(&message)
-                    && let Some(progress) = self.take(index, answer)
-                {
-                    return Ok(progress);
+                match self.match_answer(&message) {
+                    None if self.is_hostile() => return Ok(self.expire()),
+                    None => {}
+                    Some((index, answer)) => {
+                        if let Some(progress) = self.take(index, answer) {
+                            return Ok(progress);
+                        }
+                    }
                 }
             }
             let Transport::Tcp {
@@ -363,4 +381,34 @@ fn udp(server: Option<SocketAddr>) -> io::Result<UdpSocket> {
         socket.connect(server)?;
     }
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that sends wrong answers without end is given up, and so is the name.
+    #[test]
+    fn wrong_answers_come_to_an_end() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let servers = vec![server.local_addr().unwrap()];
+        let mut lookup = Lookup::start(Name::parse("example.com").unwrap(), servers).unwrap();
+        let mut query = [0; 512];
+        for attempt in 1..=ROUNDS {
+            // Both families.
+            let (length, _) = server.recv_from(&mut query).unwrap();
+            let (_, sender) = server.recv_from(&mut query).unwrap();
+            query[0] ^= 0xff;
+            query[2] |= 0x80;
+            for number in 0..=MOST_WRONG {
+                assert_eq!(lookup.ready(), Progress::Waits, "{number}");
+                server.send_to(&query[..length], sender).unwrap();
+            }
+            let progress = match attempt {
+                ROUNDS => Progress::Failed(Reason::NoResolver),
+                _ => Progress::Moved,
+            };
+            assert_eq!(lookup.ready(), progress);
+        }
+    }
 }

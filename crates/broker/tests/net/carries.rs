@@ -16,6 +16,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("carries/both-families", both_families),
     ("carries/half-closed", half_closed),
     ("carries/much", much),
+    ("carries/uploads", uploads),
+    ("carries/upgrades", upgrades),
     ("carries/dns-by-tcp", dns_by_tcp),
     ("carries/proxies", proxies),
     ("carries/written-out", written_out),
@@ -135,6 +137,55 @@ fn much() {
     sender.join().unwrap();
     let closed = rig.closed("example.com");
     assert_eq!((closed.sent, closed.received), (BYTES as u64, BYTES as u64));
+}
+
+/// Bodies that are longer than what a server takes at once; the framing is still followed.
+fn uploads() {
+    const BYTES: usize = 32 << 20;
+    let internet = internet();
+    serve("93.184.216.34:80", echo);
+    let resolver = everywhere("93.184.216.34");
+    let rig = Rig::start(&internet, &config(&["example.com"], &resolver));
+    let mut stream = rig.connect("example.com", 80);
+    let head = format!("POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: {BYTES}\r\n\r\n");
+    let body = vec![b'x'; BYTES];
+    let sent = [head.as_bytes(), &body, REQUEST].concat();
+    let mut writer = stream.try_clone().unwrap();
+    let all = sent.clone();
+    let sender = thread::spawn(move || writer.write_all(&all));
+    let mut back = vec![0; sent.len()];
+    stream.read_exact(&mut back).unwrap();
+    assert!(back == sent);
+    sender.join().unwrap().unwrap();
+    // What follows is a request, and is judged as one.
+    let evil = b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    assert_eq!(exchange(&mut stream, evil), b"");
+    rig.closed_because("example.com", Reason::OtherHttpHost);
+}
+
+/// The answer to an upgrade is understood however it is cut.
+fn upgrades() {
+    const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";
+    let internet = internet();
+    serve("93.184.216.34:80", |mut stream| {
+        let mut head = [0; 512];
+        let _ = stream.read(&mut head).unwrap();
+        for part in [&ANSWER[..3], &ANSWER[3..7], &ANSWER[7..]] {
+            stream.write_all(part).unwrap();
+            thread::sleep(std::time::Duration::from_millis(100));
+        }
+        echo(stream);
+    });
+    let resolver = everywhere("93.184.216.34");
+    let rig = Rig::start(&internet, &config(&["example.com"], &resolver));
+    let mut stream = rig.connect("example.com", 80);
+    let head = "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\n\
+                Upgrade: websocket\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = vec![0; ANSWER.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, ANSWER);
+    assert_eq!(exchange(&mut stream, b"\x81\x05hello"), b"\x81\x05hello");
 }
 
 fn dns_by_tcp() {
@@ -313,6 +364,12 @@ fn failures() {
         Reason::Unreachable,
         Reason::NoAddress,
     ]) {
+        // A failure is no denial: a client of TLS sees what it would see outside.
+        assert_eq!(
+            rig.exchange(name, 443, &crate::fronting::hello_to(name)),
+            b""
+        );
+        rig.closed_because(name, reason);
         let request = format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n");
         let answer = rig.exchange(name, 80, request.as_bytes());
         assert!(answer.starts_with(b"HTTP/1.1 502 "), "{answer:?}");
@@ -322,7 +379,7 @@ fn failures() {
             (Verdict::Failed, Some(reason))
         );
     }
-    assert_eq!(rig.end().failed, 3);
+    assert_eq!(rig.end().failed, 6);
 }
 
 fn secrets() {

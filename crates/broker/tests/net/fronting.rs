@@ -3,6 +3,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use broker::report::Reason;
 use broker::{NameChecks, synthetic};
@@ -33,6 +35,11 @@ fn hello(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     .concat();
     let message = [&[1, 0][..], &long(&body)].concat();
     [&[22, 3, 1][..], &long(&message)].concat()
+}
+
+/// A ClientHello to `name`.
+pub(crate) fn hello_to(name: &str) -> Vec<u8> {
+    hello(&[server_name(name)])
 }
 
 fn server_name(name: &str) -> (u16, Vec<u8>) {
@@ -112,6 +119,16 @@ fn http_hosts() {
             let mut stream = rig.connect("example.com", port);
             assert_eq!(exchange(&mut stream, REQUEST), REQUEST);
             assert_eq!(exchange(&mut stream, evil) == evil, passes);
+        }
+        // The same, as lenient servers would read it; its start may go on.
+        let lenient = b"\r\n get / http/1.1\r\nhost: evil.example\r\n\r\n";
+        assert_eq!(open.exchange("example.com", port, lenient), lenient);
+        for end in [3, 16, lenient.len()] {
+            let mut stream = rig.connect("example.com", port);
+            stream.write_all(&lenient[..end]).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            let back = exchange(&mut stream, &lenient[end..]);
+            assert!(!back.windows(12).any(|part| part == b"evil.example"));
         }
         // Both at once.
         let both = [REQUEST, evil].concat();
