@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::errors::{NO_SPACE, store_error};
 use crate::job::interrupted;
 use cell::run;
-use cell::spec::network::PartialNetwork;
+use cell::spec::mirrors;
+use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
 use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
@@ -28,14 +29,16 @@ pub(crate) const OUT: &str = "/out";
 pub(crate) const RECIPE: &str = "/recipe";
 
 /// The variables that name the caller's proxies.
-const PROXIES: [&str; 6] = [
+const PROXIES: [&str; 5] = [
     "http_proxy",
     "https_proxy",
-    "no_proxy",
     "HTTP_PROXY",
     "HTTPS_PROXY",
-    "NO_PROXY",
+    "PIP_PROXY",
 ];
+
+/// Those that say what is reached without them.
+const NO_PROXY: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
 /// One call of a program.
 #[derive(Debug)]
@@ -117,10 +120,31 @@ impl Tool {
         self
     }
 
-    /// Gives access to the host's network, which only downloads need.
-    pub(crate) fn online(mut self) -> Self {
-        self.partial.network = Some(PartialNetwork::Host);
-        self.pass(&PROXIES)
+    /// Lets it reach the hosts of these registries, and the caller's proxies; only
+    /// downloads need that. Each is a URL, several with spaces between them, or
+    /// `preset:NAME`.
+    pub(crate) fn online<'a>(mut self, registries: impl IntoIterator<Item = &'a str>) -> Self {
+        let (mut allow, mut urls) = (Vec::new(), Vec::new());
+        for registry in registries.into_iter().flat_map(str::split_whitespace) {
+            match registry.starts_with("preset:") {
+                true => allow.push(registry.to_owned()),
+                false => urls.push(registry.to_owned()),
+            }
+        }
+        let proxies = PROXIES.iter().filter_map(|name| std::env::var(name).ok());
+        let proxies: Vec<String> = proxies.filter(|proxy| !proxy.is_empty()).collect();
+        urls.extend(proxies.iter().map(|proxy| match proxy.contains("://") {
+            true => proxy.clone(),
+            false => format!("http://{proxy}"),
+        }));
+        allow.extend(mirrors::of_urls(urls.iter().map(String::as_str)));
+        self.partial.network = Some(PartialNetwork::Hosts(PartialEgress {
+            allow,
+            // A proxy gets requests for other hosts.
+            check_names: (!proxies.is_empty()).then_some(false),
+            ..PartialEgress::default()
+        }));
+        self.pass(&PROXIES).pass(&NO_PROXY)
     }
 
     pub(crate) fn ro(self, source: &Path, target: &str) -> Self {
@@ -204,6 +228,9 @@ pub(crate) fn cell_uid() -> Result<u32> {
 /// Messages of tools about a full disk.
 const DISK: [&str; 3] = ["No space left on device", "ENOSPC", "not enough free space"];
 
+/// What begins the message about a host that a tool may not reach.
+const REFUSED: &str = "refused to connect to";
+
 /// Messages of tools about the network.
 const NETWORK: [&str; 12] = [
     "Temporary failure resolving",
@@ -264,6 +291,11 @@ impl From<Failure> for SetupError {
             Failure::Program { name, message, .. } => store_error(message).on(name),
         };
         match () {
+            () if error.message.contains(REFUSED) => error.hint(
+                "a build reaches the registries that it is configured with and no other host: \
+                 name another one with http_proxy, PIP_EXTRA_INDEX_URL, npm_config_registry, or \
+                 the recipe's `debian.mirror`",
+            ),
             () if is_disk => error.hint(NO_SPACE),
             () if is_network => error.hint(
                 "check that the registry can be reached (http_proxy and PIP_INDEX_URL are used); \
@@ -278,6 +310,11 @@ fn output(name: String, record: Record) -> Result<(String, String), Failure> {
     if let Some(error) = record.setup_error {
         return Err(Failure::Setup(error));
     }
+    let refused = record.network.map(|network| network.refused);
+    let mut refused: Vec<String> = (refused.unwrap_or_default().iter())
+        .map(|refused| format!("; {REFUSED} {}: {}", refused.shown(), refused.reason))
+        .collect();
+    refused.truncate(3);
     let text = |text: Option<Text>| text.map_or_else(String::new, |text| text.to_string());
     let (stdout, stderr) = (text(record.stdout), text(record.stderr));
     let how = match (record.outcome, record.signal) {
@@ -295,7 +332,7 @@ fn output(name: String, record: Record) -> Result<(String, String), Failure> {
     let separator = if printed.trim().is_empty() { "" } else { ": " };
     Err(Failure::Program {
         name,
-        message: format!("{how}{separator}{}", last_lines(printed)),
+        message: format!("{how}{separator}{}{}", last_lines(printed), refused.concat()),
         output: format!("{stdout}\n{stderr}"),
     })
 }

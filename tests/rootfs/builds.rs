@@ -2,10 +2,13 @@
 //! C library and a shell. Without apt or a network these say so and do nothing.
 
 use std::fs;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -315,4 +318,70 @@ fn what_is_wrong_with_a_recipe_is_named() {
             "{name}"
         );
     }
+}
+
+/// A server that counts its connections, and sends whoever asks to `location`.
+fn redirecting(location: Option<String>) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let answer = match &location {
+                Some(to) => format!("302 Found\r\nLocation: {to}"),
+                None => "404 Not Found".to_owned(),
+            };
+            let rest = "Content-Length: 0\r\nConnection: close";
+            let _ = write!(stream, "HTTP/1.1 {answer}\r\n{rest}\r\n\r\n");
+        }
+    });
+    (port, count)
+}
+
+#[test]
+fn a_build_reaches_its_registries_and_no_other_host() {
+    const HELPER: &str = "/usr/lib/apt/apt-helper";
+    if !Path::new(HELPER).exists() {
+        eprintln!("skipped a_build_reaches_its_registries_and_no_other_host: no apt-helper");
+        return;
+    }
+    let (other, others) = redirecting(None);
+    let (registry, asked) = redirecting(Some(format!("http://127.0.0.1:{other}/x.tgz")));
+    let url = format!("http://127.0.0.1:{registry}/x.tgz");
+    let place = Place::new();
+    // On the host's network, it goes where the registry sends it.
+    let file = place.path("file");
+    let options = ["-o", "APT::Sandbox::User=", "download-file"];
+    let free = Command::new(HELPER)
+        .args(options)
+        .args([&url, file.to_str().unwrap()])
+        .env_remove("http_proxy")
+        .output()
+        .unwrap();
+    assert!(!free.status.success());
+    let before = (asked.load(Ordering::SeqCst), others.load(Ordering::SeqCst));
+    assert!(before.0 > 0 && before.1 > 0, "{before:?} {free:?}");
+    let folder = place.path("other");
+    fs::create_dir_all(&folder).unwrap();
+    let text = format!(
+        "name = \"other\"\nsummary = \"an archive\"\n\n[[archive]]\nname = \"x\"\n\
+         version = \"1\"\nsource = \"debian\"\nurl = \"{url}\"\nsha256 = \"{}\"\n\
+         size = 1\ninto = \"/usr/local\"\nstrip = 1\n",
+        "a".repeat(64)
+    );
+    fs::write(folder.join("recipe.toml"), text).unwrap();
+    let mut command = command(&place, &["build", folder.to_str().unwrap()]);
+    command.env("XDG_CACHE_HOME", place.path("cache"));
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"] {
+        command.env_remove(name);
+    }
+    let ended = Ended::of(&command.output().unwrap());
+    assert_ne!(ended.status, 0);
+    assert!(asked.load(Ordering::SeqCst) > before.0, "{}", ended.stderr);
+    assert_eq!(others.load(Ordering::SeqCst), before.1, "{}", ended.stderr);
+    place.assert_empty();
 }

@@ -77,7 +77,7 @@ pub(crate) fn install(
     context.give_all(&cache)?;
     let mut tool = Tool::new("npm install", words)
         .tree(tree)
-        .online()
+        .online(["preset:npm", registry().as_str()])
         .pass(&REGISTRY_VARIABLES)
         .ro(&npm, "/npm")
         .rw(&cache, "/npm-cache")
@@ -109,13 +109,15 @@ pub(crate) fn install(
     Ok(lock)
 }
 
+fn registry() -> String {
+    let mut given = (REGISTRY_VARIABLES.into_iter()).filter_map(|name| std::env::var(name).ok());
+    given.next().unwrap_or_else(|| REGISTRY.to_owned())
+}
+
 /// Fetches and unpacks npm.
 fn client(context: &BuildContext) -> Result<PathBuf> {
     let download = Download::new("npm", VERSION, SHA256, SIZE);
-    let registry = REGISTRY_VARIABLES
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok())
-        .unwrap_or_else(|| REGISTRY.to_owned());
+    let registry = registry();
     let registry = registry.trim_end_matches('/');
     fetch(
         context,

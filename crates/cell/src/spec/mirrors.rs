@@ -77,6 +77,15 @@ pub(super) fn find(name: &str) -> Result<Vec<String>> {
         .collect())
 }
 
+/// The rules for the hosts of these URLs: their names, and their addresses as far as they
+/// are private or local, which counts as written out.
+pub fn of_urls<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let hosts: BTreeSet<(String, u16)> = urls.into_iter().filter_map(of_address).collect();
+    (hosts.into_iter())
+        .flat_map(|(host, port)| rules(&host, port))
+        .collect()
+}
+
 fn usual(name: &str) -> &str {
     match name {
         "pip" => "pypi",
@@ -167,9 +176,10 @@ fn is_private(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let [a, b, ..] = v4.octets();
-            v4.is_private() || (a == 100 && b & 0xc0 == 64) || (v4.is_documentation())
+            let is_shared = a == 100 && b & 0xc0 == 64;
+            v4.is_private() || v4.is_loopback() || v4.is_documentation() || is_shared
         }
-        IpAddr::V6(v6) => v6.is_unique_local(),
+        IpAddr::V6(v6) => v6.is_unique_local() || v6.is_loopback(),
     }
 }
 
@@ -218,6 +228,14 @@ mod tests {
             let wanted = wanted.map(|(host, port): (&str, u16)| (host.to_owned(), port));
             assert_eq!(host(&MIRRORS[index], line), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn a_url_stands_for_its_host_and_a_local_address() {
+        let rules = of_urls(["http://localhost:4873/a", "https://192.0.2.7/b", "/a/path"]);
+        assert!(rules.contains(&"localhost:4873".to_owned()), "{rules:?}");
+        assert!(rules.contains(&"127.0.0.1:4873".to_owned()), "{rules:?}");
+        assert!(rules.contains(&"192.0.2.7:443".to_owned()), "{rules:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use record::bytes::RawText;
 pub(crate) mod language;
 pub mod limits;
 pub mod load;
-mod mirrors;
+pub mod mirrors;
 pub mod network;
 mod node;
 pub mod partial;

@@ -121,7 +121,9 @@ pub(crate) fn resolve(
             .job
             .step(&format!("package lists of Debian {suite}"));
         let words = "apt-get update -q -o APT::Update::Error-Mode=any";
-        apt("apt-get update", words, &[]).online().run()?;
+        apt("apt-get update", words, &[])
+            .online([mirror.as_str()])
+            .run()?;
         context.job.check()?;
     }
     let words = "apt-get install --yes --print-uris --no-install-recommends";

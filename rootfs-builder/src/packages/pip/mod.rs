@@ -120,10 +120,17 @@ impl<'a> Pip<'a> {
             .env("PIP_ROOT_USER_ACTION", "ignore")
     }
 
-    /// Gives pip the network, the caller's index and the host's certificates: the
+    /// Gives pip the caller's index, or the usual one, and the host's certificates: the
     /// tree's lack that of a local proxy.
     fn online(&self, name: &str, words: &str, more: &[impl AsRef<str>]) -> Tool {
-        let mut tool = self.tool(name, words, more).online().pass(&INDEX_VARIABLES);
+        // A mirror's index may lead to the files of the usual one.
+        let given = ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"];
+        let given: Vec<String> = given.iter().filter_map(|name| std::env::var(name).ok()).collect();
+        let registries = given.iter().map(String::as_str).chain(["preset:pypi"]);
+        let mut tool = self
+            .tool(name, words, more)
+            .online(registries)
+            .pass(&INDEX_VARIABLES);
         // Values that are not URLs are paths of the host.
         match std::env::var("PIP_FIND_LINKS") {
             Ok(links) if links.contains("://") => tool = tool.env("PIP_FIND_LINKS", &links),
