@@ -332,7 +332,11 @@ fn output(name: String, record: Record) -> Result<(String, String), Failure> {
     let separator = if printed.trim().is_empty() { "" } else { ": " };
     Err(Failure::Program {
         name,
-        message: format!("{how}{separator}{}{}", last_lines(printed), refused.concat()),
+        message: format!(
+            "{how}{separator}{}{}",
+            last_lines(printed),
+            refused.concat()
+        ),
         output: format!("{stdout}\n{stderr}"),
     })
 }

@@ -125,7 +125,10 @@ impl<'a> Pip<'a> {
     fn online(&self, name: &str, words: &str, more: &[impl AsRef<str>]) -> Tool {
         // A mirror's index may lead to the files of the usual one.
         let given = ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"];
-        let given: Vec<String> = given.iter().filter_map(|name| std::env::var(name).ok()).collect();
+        let given: Vec<String> = given
+            .iter()
+            .filter_map(|name| std::env::var(name).ok())
+            .collect();
         let registries = given.iter().map(String::as_str).chain(["preset:pypi"]);
         let mut tool = self
             .tool(name, words, more)
