@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,6 +47,15 @@ const REFUSED: [&str; 14] = [
 /// The outside, which this process is in.
 pub(crate) struct Internet(());
 
+/// Whose the addresses outside seem to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// This host's.
+    Own,
+    /// Those of others: this host does not send from them.
+    Others,
+}
+
 /// The inside of one cell.
 pub(crate) struct Inside(File);
 
@@ -56,12 +65,22 @@ impl Internet {
     /// # Errors
     /// Why this host does not allow it.
     pub(crate) fn new() -> Result<Self, String> {
+        Self::within(
+            CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET,
+            Whose::Own,
+        )
+    }
+
+    /// The same in these new namespaces, the network's among them.
+    ///
+    /// # Errors
+    /// Why this host does not allow it.
+    pub(crate) fn within(namespaces: CloneFlags, whose: Whose) -> Result<Self, String> {
         let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
-            .map_err(|error| told("no namespaces")(error.into()))?;
+        unshare(namespaces).map_err(|error| told("no namespaces")(error.into()))?;
         loopback_up().map_err(told("no lo"))?;
         for network in PUBLIC.iter().chain(&REFUSED) {
-            local_route(network).map_err(told("no routes"))?;
+            local_route(network, whose).map_err(told("no routes"))?;
         }
         Ok(Self(()))
     }
@@ -72,7 +91,7 @@ impl Internet {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
             loopback_up().expect("lo");
             for network in networks {
-                local_route(network).expect("a route");
+                local_route(network, Whose::Own).expect("a route");
             }
             Inside(File::open("/proc/thread-self/ns/net").expect("the namespace"))
         };
@@ -166,19 +185,32 @@ fn loopback_up() -> io::Result<()> {
     netlink(NEWLINK, 0, &body)
 }
 
-fn local_route(network: &str) -> io::Result<()> {
+fn local_route(network: &str, whose: Whose) -> io::Result<()> {
     const NEWROUTE: u16 = 24;
     const CREATE: u16 = 0x400;
     const REPLACE: u16 = 0x100;
     let (address, prefix) = network.split_once('/').expect("a network");
     let prefix: u8 = prefix.parse().expect("a prefix");
-    let (family, address) = match address.parse::<IpAddr>().expect("an address") {
+    let bytes = |address: IpAddr| match address {
         IpAddr::V4(v4) => (2_u8, v4.octets().to_vec()),
         IpAddr::V6(v6) => (10, v6.octets().to_vec()),
     };
+    let address = address.parse().expect("an address");
+    let loopback = match address {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    let ((family, address), (_, source)) = (bytes(address), bytes(loopback));
     // Table local, protocol boot, scope host, type local.
     let mut body = vec![family, prefix, 0, 0, 255, 3, 254, 2, 0, 0, 0, 0];
-    for (kind, content) in [(1_u16, &address[..]), (4, &LO.to_ne_bytes())] {
+    // Destination, device, preferred source.
+    let all = [
+        (1_u16, &address[..]),
+        (4, &LO.to_ne_bytes()),
+        (7, &source[..]),
+    ];
+    let count = if whose == Whose::Others { 3 } else { 2 };
+    for (kind, content) in all.into_iter().take(count) {
         let length = u16::try_from(4 + content.len()).expect("short");
         body.extend(length.to_ne_bytes());
         body.extend(kind.to_ne_bytes());
@@ -242,7 +274,16 @@ impl Resolver {
         truncate: bool,
         zone: impl Fn(&str, usize) -> Option<Vec<Record>> + Send + Sync + 'static,
     ) -> Self {
-        let udp = UdpSocket::bind("127.0.0.1:0").expect("the resolver's socket");
+        Self::at("127.0.0.1:0", truncate, zone)
+    }
+
+    /// Starts one at this address and port.
+    pub(crate) fn at(
+        address: &str,
+        truncate: bool,
+        zone: impl Fn(&str, usize) -> Option<Vec<Record>> + Send + Sync + 'static,
+    ) -> Self {
+        let udp = UdpSocket::bind(address).expect("the resolver's socket");
         let address = udp.local_addr().expect("its address");
         let tcp = TcpListener::bind(address).expect("the resolver's listener");
         let asked = Arc::new(Mutex::new(Vec::new()));
