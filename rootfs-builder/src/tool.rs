@@ -247,6 +247,9 @@ const NETWORK: [&str; 12] = [
     "EAI_AGAIN",
 ];
 
+/// What pip says of a package of which it may install nothing: it looks at wheels only.
+const NO_WHEEL: &str = "(from versions: none)";
+
 /// Why a tool did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -286,6 +289,7 @@ impl From<Failure> for SetupError {
     fn from(failure: Failure) -> Self {
         let is_disk = failure.mentions(&DISK);
         let is_network = failure.mentions(&NETWORK);
+        let has_no_wheel = failure.mentions(&[NO_WHEEL]);
         let error = match failure {
             Failure::Setup(error) => return error,
             Failure::Program { name, message, .. } => store_error(message).on(name),
@@ -297,6 +301,12 @@ impl From<Failure> for SetupError {
                  the recipe's `debian.mirror`",
             ),
             () if is_disk => error.hint(NO_SPACE),
+            () if has_no_wheel => error.hint(
+                "wheels only: the index has no wheel of this package for the rootfs's Python and \
+                 processor, or no such package; sources are not built here: build a wheel with \
+                 `pip wheel` and name its page in PIP_FIND_LINKS, or let the code that needs the \
+                 package install it, with --net preset:pypi",
+            ),
             () if is_network => error.hint(
                 "check that the registry can be reached (http_proxy and PIP_INDEX_URL are used); \
                  fetched files are kept, and the same command continues from there",
@@ -382,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_network_and_a_full_disk_have_hints() {
+    fn a_lost_network_a_full_disk_and_missing_wheels_have_hints() {
         let failure = |output: &str| Failure::Program {
             name: "apt-get update".to_owned(),
             message: "exit status 100".to_owned(),
@@ -391,6 +401,12 @@ mod tests {
         let hint = |output| SetupError::from(failure(output)).hint.unwrap_or_default();
         assert!(hint("Temporary failure resolving 'deb.debian.org'").contains("registry"));
         assert!(hint("write error (28: No space left on device)").contains("room"));
+        let sources = "ERROR: Could not find a version that satisfies the requirement docopt \
+                       (from versions: none)";
+        assert!(hint(sources).starts_with("wheels only"));
+        let other = "ERROR: Could not find a version that satisfies the requirement numpy==99 \
+                     (from versions: 2.3.0, 2.3.1)";
+        assert_eq!(hint(other), "");
         assert_eq!(hint("E: Unable to locate package x"), "");
     }
 }
