@@ -93,6 +93,7 @@ fn arguments(stage: &Stage) -> Check {
     argv.extend(hostile());
     let run = stage
         .exec(&argv)
+        .itself()
         .ro(&stage.probe, "/probe".as_ref())
         .run()?
         .ended(Outcome::Ok)?;

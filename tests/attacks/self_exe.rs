@@ -93,7 +93,9 @@ fn interpreter_is_the_executable(stage: &Stage) -> Check {
             .rw(&shared, Path::new("/shared"))
             .without_all(without);
         let mut command = Command::new(&victim);
-        command.args(cell.command().get_args());
+        command
+            .args(cell.command().get_args())
+            .stdin(tempfile::tempfile_in(scratch.path())?);
         let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
         if without.is_empty() {
             // Landlock lets only files in the cell's directories be executed.

@@ -135,6 +135,13 @@ impl<'s> Cell<'s> {
         self
     }
 
+    /// Has cellblock execute the program, also where code in Python would do so: that
+    /// leaves a program with an input of its own as it is.
+    #[must_use]
+    pub(crate) fn itself(self) -> Self {
+        self.stdin("")
+    }
+
     /// How long the harness waits for the end.
     #[must_use]
     pub(crate) fn deadline(mut self, milliseconds: u64) -> Self {

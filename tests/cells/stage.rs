@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::scratch::Scratch;
+use super::start::Start;
 use super::{Cell, Check};
 
 /// Everything that tests share.
@@ -38,6 +39,11 @@ impl Stage {
             notes: RefCell::default(),
             cgroup: OnceCell::new(),
         }
+    }
+
+    /// How the cells are started.
+    pub(crate) fn start(&self) -> Start {
+        Start::of(&self.cellblock).unwrap_or_default()
     }
 
     pub(crate) fn root(&self) -> bool {

@@ -55,8 +55,12 @@ impl Start {
 
     /// The start that this process is to make, by the name that it was started with.
     pub(crate) fn of_this_executable() -> Option<Self> {
-        let path = std::env::args_os().next()?;
-        let name = Path::new(&path).file_name()?;
+        Self::of(Path::new(&std::env::args_os().next()?))
+    }
+
+    /// The start that an executable makes as cellblock, by its name.
+    pub(crate) fn of(executable: &Path) -> Option<Self> {
+        let name = executable.file_name()?;
         let is_named = |start: &Self| start.executable().is_some_and(|known| known == name);
         Self::ALL.into_iter().find(is_named)
     }

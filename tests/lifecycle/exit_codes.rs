@@ -77,6 +77,7 @@ fn used_by_cellblock(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let missing = stage
         .exec(["/no/such/program"])
+        .itself()
         .run()?
         .ended(Outcome::Setup)?;
     assert_eq!(missing.record.exit_code, 127);
@@ -84,6 +85,7 @@ fn used_by_cellblock(stage: &Stage) -> Check {
     let plain = scratch.file("plain", "not a program")?;
     let mode = stage
         .exec(["/plain"])
+        .itself()
         .ro(&plain, "/plain".as_ref())
         .run()?
         .ended(Outcome::Setup)?;
@@ -93,6 +95,7 @@ fn used_by_cellblock(stage: &Stage) -> Check {
     chmod(&plain, 0o755)?;
     let format = stage
         .exec(["/plain"])
+        .itself()
         .ro(&plain, "/plain".as_ref())
         .run()?
         .ended(Outcome::Setup)?;

@@ -152,6 +152,7 @@ fn however_it_ends(stage: &Stage) -> Check {
     // Nothing runs: nothing is written back.
     let run = stage
         .exec(["/no/such/program"])
+        .itself()
         .option(["--workspace", &text(&kept), "--file", &text(&file)])
         .run()?;
     assert_eq!(run.record.exit_code, 127);

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::{self, Ahead, CellStart, Code, Events, From, Live, Resolved, Stock, Work};
+use crate::run::{self, Ahead, Code, Events, From, Live, Resolved, Stock, Work};
 use crate::spec::{Command, Spec};
 use crate::supervise::{Cancel, Cell, Control, wait};
 use crate::workspace::inputs::Staged;
@@ -260,7 +260,7 @@ impl<'a> Context<'a> {
         let from = match (stock, self.ahead.take().filter(fits)) {
             (Some(stock), _) => From::Template(stock.template_for(&resolved.plan)?),
             (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
-            (None, None) => From::Nothing(CellStart::Cold),
+            (None, None) => From::Nothing,
         };
         let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
         if is_fixed {

@@ -14,7 +14,7 @@ use super::ahead::{Ahead, Frame};
 use super::assemble::{self, Parts};
 use super::events::{EventEmitter, Events};
 use super::measures::CgroupFacts;
-use super::{CellStart, FilterPolicy, Resolved};
+use super::{FilterPolicy, Resolved};
 use crate::drivers::Driver;
 use crate::drivers::frames::{self, Request as DriverRequest};
 use crate::launch::{Launch, Running};
@@ -22,7 +22,7 @@ use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::spec::{Command, Scratch, Spec};
 use crate::supervise::capture::Capture;
-use crate::supervise::copy::{Template, TemplateCell};
+use crate::supervise::copy::Template;
 use crate::supervise::{
     Blank, Cancel, Cell, Control, Denials, Execution, Observer, Program, Request,
 };
@@ -30,7 +30,7 @@ use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
 use record::bytes::RawText;
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 use record::{FileChange, Record, Start, Variables};
 
 /// How long an interpreter may take to list its variables, and then to stop.
@@ -51,8 +51,6 @@ pub(crate) struct Live<'a> {
     late: [u64; 2],
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
-    /// What the cell's program was forked from, and ends with.
-    template: Option<TemplateCell<'a>>,
 }
 
 /// What a cell was made of.
@@ -81,8 +79,10 @@ pub(crate) struct Work {
 
 /// What there is of a cell before it is started.
 pub(crate) enum From<'a> {
-    /// Nothing. All of it is made, in this way.
-    Nothing(CellStart),
+    /// Nothing. All of it is made in one go.
+    Nothing,
+    /// Nothing. A blank cell is made first, then its program is started.
+    Blank,
     /// A blank cell of the same plan.
     Ahead(Box<Ahead<'a>>),
     /// A template that loaded modules before.
@@ -147,35 +147,23 @@ impl<'a> Live<'a> {
         let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
         let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
         outputs::refuse_same(out.as_ref(), &kept)?;
-        let mut template = None;
         let (cell, frame) = match from {
             From::Ahead(ahead) => {
                 let denials = denials(ahead.frame.filter.as_ref(), driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
-            From::Nothing(_) | From::Template(_) => {
+            From::Nothing | From::Blank | From::Template(_) => {
                 let mut frame = Frame::of(plan, filter)?;
                 let denials = denials(frame.filter.as_ref(), driver);
                 let started = match from {
                     From::Template(of) => {
                         Cell::fork(frame.launch(inputs, stages), of, denials, cancel)
                     }
-                    From::Nothing(CellStart::Forked) => {
-                        let of = TemplateCell::start(template_plan(&frame.plan, driver)?, cancel)?;
-                        let forked = Cell::fork(
-                            frame.launch(inputs, stages),
-                            of.template(),
-                            denials,
-                            cancel,
-                        );
-                        template = Some(of);
-                        forked
-                    }
-                    From::Nothing(CellStart::Blank) => {
+                    From::Blank => {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel)
                     }
-                    From::Nothing(CellStart::Cold) | From::Ahead(_) => {
+                    From::Nothing | From::Ahead(_) => {
                         Cell::start(frame.launch(inputs, stages), denials, cancel)
                     }
                 };
@@ -207,7 +195,6 @@ impl<'a> Live<'a> {
             kept,
             late: [0; 2],
             lease,
-            template,
         })
     }
 
@@ -245,7 +232,6 @@ impl<'a> Live<'a> {
             kept,
             late,
             lease,
-            template,
         } = self;
         let emitter = events.map(|events| {
             let start = cell.parts().0.start;
@@ -312,7 +298,6 @@ impl<'a> Live<'a> {
                 kept,
                 late: [0; 2],
                 lease,
-                template,
             };
             return Ok(Executed {
                 record,
@@ -394,14 +379,6 @@ impl<'a> Live<'a> {
     pub(crate) fn end(self) -> Result<Remains<'a>> {
         let observed = self.cell.end()?;
         Ok(Remains::of(&self.facts.plan, observed.scratch))
-    }
-}
-
-/// The plan of a template for this cell alone.
-fn template_plan(plan: &Plan, driver: Option<&Driver>) -> Result<Rc<Plan>> {
-    match driver {
-        Some(driver) if driver.is_template => Ok(Rc::new(plan.for_template(&[]))),
-        _ => Err(SetupError::new(Step::Fork, "only Python has templates")),
     }
 }
 

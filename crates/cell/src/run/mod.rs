@@ -1,12 +1,14 @@
 //! One call from a spec to its record: the flow of `lib.rs` in one place.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
 use crate::spec::Spec;
+use crate::supervise::copy::TemplateCell;
 use crate::supervise::{BlockedSignals, Cancel, Parent};
 use crate::workspace::inputs::Staged;
 use record::Record;
@@ -62,7 +64,7 @@ pub enum CellStart {
     /// gains nothing for one call: a server does so ahead of it.
     Blank,
     /// As a copy of a template of its own, which gains nothing for one call either. Where
-    /// that fails, the cell is started in one go, and the record says why.
+    /// there can be no template, the cell is started in one go, and the record says why.
     Forked,
 }
 
@@ -74,19 +76,7 @@ pub fn execute(spec: &Spec, began: Instant) -> Record {
 /// The same as [`execute`], for a caller that stays in touch.
 pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    let run_as = |caller| resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns));
-    let ran = match run_as(caller) {
-        Err(error) if caller.start == CellStart::Forked => {
-            let start = CellStart::Cold;
-            run_as(Caller { start, ..caller }).map(|mut record| {
-                let warning = format!("the cell was started without a template: {error}");
-                record.warnings.push(warning);
-                record
-            })
-        }
-        ran => ran,
-    };
-    match ran {
+    match resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns)) {
         Ok(record) => record,
         Err(error) => not_set_up(spec, error),
     }
@@ -114,10 +104,22 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         signals: Some(&signals),
         parent: caller.parent,
     };
-    let live = {
-        let from = From::Nothing(caller.start);
-        Live::start(Cow::Borrowed(spec), resolved, staged, cancel, from)?
+    // Inputs can be read only once, so what fails from here on is not tried in another way.
+    let template = match caller.start {
+        CellStart::Forked => Some(own_template(&resolved, cancel)),
+        CellStart::Cold | CellStart::Blank => None,
     };
+    let (from, warning) = match &template {
+        Some(Ok(of)) => (From::Template(of.template()), None),
+        Some(Err(error)) => {
+            let warning = format!("the cell was started without a template: {error}");
+            (From::Nothing, Some(warning))
+        }
+        None if caller.start == CellStart::Blank => (From::Blank, None),
+        None => (From::Nothing, None),
+    };
+    let mut live = Live::start(Cow::Borrowed(spec), resolved, staged, cancel, from)?;
+    warning.into_iter().for_each(|warning| live.warn(warning));
     let work = Work {
         execution: ONLY,
         message: live.facts.message(ONLY, code_of(spec))?,
@@ -127,6 +129,16 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     };
     let executed = live.execute(work, caller.events, None)?;
     Ok(executed.record)
+}
+
+/// Starts a template for one cell.
+fn own_template<'a>(resolved: &Resolved, cancel: Cancel<'a>) -> Result<TemplateCell<'a>> {
+    match resolved.driver() {
+        Some(driver) if driver.is_template => {
+            TemplateCell::start(Rc::new(resolved.plan.for_template(&[])), cancel)
+        }
+        _ => Err(SetupError::new(Step::Fork, "only Python has templates")),
+    }
 }
 
 /// Makes the cell's cgroup, and finds what no cgroup holds. A fallback for that is
