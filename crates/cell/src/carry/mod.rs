@@ -50,7 +50,7 @@ pub use descriptors::Identity;
 pub use image::Image;
 pub use put::{Failure, fits, put};
 pub use refusal::Refusal;
-pub use take::{take, waits};
+pub use take::{base, take, waits};
 
 /// Bytes of pages that are transferred at once: they fit a processor's cache.
 const BUFFER: usize = 256 << 10;
@@ -71,6 +71,7 @@ pub struct Subject<'a> {
 pub enum Extent<'a> {
     /// All that are not those of a file.
     Whole,
-    /// Those that differ from this image, a whole one of a sibling before it ran any code.
+    /// Those that differ from this image: [`base`] of their template, or a whole one of a
+    /// sibling before it ran any code.
     Since(&'a Image),
 }

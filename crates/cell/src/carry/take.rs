@@ -63,6 +63,24 @@ pub fn take(
     Image::complete(into, rest)
 }
 
+/// Copies the pages of a template into an empty file, whatever the template is doing. It
+/// goes on afterwards. The result is no state: it is what an image is taken since
+/// ([`Extent::Since`]). Nothing depends on what the template writes later, since pages are
+/// compared by their content.
+///
+/// # Errors
+/// Why the pages cannot be read.
+pub fn base(template: Pid, into: File) -> Result<Image, Refusal> {
+    let tracee = Tracee::stop(template).map_err(Refusal::of_stop)?;
+    let mappings = maps::of(template)?;
+    let pages = pages::find(template, &mappings, false)?.own;
+    pages::copy_out(&tracee, &mappings, &pages, &into)?;
+    let mut rest = Rest::empty(tracee.registers());
+    rest.set_pages(&pages, &[]);
+    rest.mappings = mappings;
+    Image::complete(into, rest)
+}
+
 /// Whether the process seems to wait in read(2) on this descriptor, and is not stopped.
 /// Where the kernel does not say, it may.
 pub fn waits(pid: Pid, descriptor: i32) -> bool {

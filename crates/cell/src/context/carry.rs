@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Context;
 use crate::carry::{self, Extent, Failure, Image, Refusal, Subject};
-use crate::run::Live;
+use crate::run::{Live, Stock};
 use crate::spec::Scratch;
 use crate::workspace::{Caps, Tree, copy};
 use record::FileChange;
@@ -71,7 +71,8 @@ impl<'a> Context<'a> {
                 .hint("execute something first"));
         };
         (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
-        let written = write(live, layout, to);
+        let base = base_of(self.stock, layout);
+        let written = write(live, layout, base, to);
         if written.is_err() {
             // Nothing but what was just written is in it.
             let _ = fs::remove_dir_all(to);
@@ -119,6 +120,7 @@ impl<'a> Context<'a> {
         let tree = from.join(WORKSPACE);
         let tree = File::open(&tree).map_err(|e| on_disk("open", &e, &tree))?;
         self.prepare()?;
+        let base = base_of(self.stock, layout);
         let is_unfit = |live: &mut Live<'_>| {
             let (init, program, own) = subject(live)?;
             let subject = Subject {
@@ -126,7 +128,7 @@ impl<'a> Context<'a> {
                 init: Some(init),
                 own: &own,
             };
-            carry::fits(&image, subject, None).map_err(refused)
+            carry::fits(&image, subject, base).map_err(refused)
         };
         if let Some(live) = &mut self.live
             && let Err(error) = is_unfit(live)
@@ -149,7 +151,7 @@ impl<'a> Context<'a> {
         let Some(mut live) = self.live.take() else {
             return Err(failed("there is no interpreter"));
         };
-        match put(&mut live, &image, &tree.into()) {
+        match put(&mut live, &image, base, &tree.into()) {
             Ok(()) => {
                 self.live = Some(live);
                 self.lost = None;
@@ -210,13 +212,26 @@ fn subject(live: &mut Live<'_>) -> Result<Carried> {
     }
 }
 
-fn write(live: &mut Live<'_>, layout: Layout, to: &Path) -> Result<Checkpoint> {
+/// The pages that the interpreters of a template have in common.
+fn base_of(stock: Option<&Stock>, layout: Layout) -> Option<&Image> {
+    stock
+        .filter(|_| layout == Layout::Template)
+        .and_then(Stock::base)
+}
+
+fn write(
+    live: &mut Live<'_>,
+    layout: Layout,
+    base: Option<&Image>,
+    to: &Path,
+) -> Result<Checkpoint> {
     let (init, program, own) = subject(live)?;
     let subject = Subject {
         pid: program,
         init: Some(init),
         own: &own,
     };
+    let extent = base.map_or(Extent::Whole, Extent::Since);
     let path = to.join(IMAGE);
     let mut options = File::options();
     let file = options.read(true).write(true).create_new(true).mode(0o600);
@@ -227,7 +242,7 @@ fn write(live: &mut Live<'_>, layout: Layout, to: &Path) -> Result<Checkpoint> {
         .limits
         .memory
         .map_or(u64::MAX, |limit| limit.0);
-    let image = carry::take(subject, Extent::Whole, limit, file).map_err(refused)?;
+    let image = carry::take(subject, extent, limit, file).map_err(refused)?;
     let tree = to.join(WORKSPACE);
     (DirBuilder::new().mode(0o700).create(&tree)).map_err(|e| on_disk("mkdir", &e, &tree))?;
     let tree: OwnedFd = File::open(&tree)
@@ -247,7 +262,7 @@ fn write(live: &mut Live<'_>, layout: Layout, to: &Path) -> Result<Checkpoint> {
 }
 
 /// Replaces workspace and state. The image fits; what fails now ends the interpreter.
-fn put(live: &mut Live<'_>, image: &Image, tree: &OwnedFd) -> Result<()> {
+fn put(live: &mut Live<'_>, image: &Image, base: Option<&Image>, tree: &OwnedFd) -> Result<()> {
     let (init, program, own) = subject(live)?;
     let (place, caps) = workspace(live)?;
     let owner = live.facts.owner();
@@ -264,7 +279,7 @@ fn put(live: &mut Live<'_>, image: &Image, tree: &OwnedFd) -> Result<()> {
         init: Some(init),
         own: &own,
     };
-    match carry::put(image, subject, None) {
+    match carry::put(image, subject, base) {
         Ok(()) => {}
         Err(Failure::Refused(refusal) | Failure::Broken(refusal)) => return Err(refused(refusal)),
     }

@@ -1,14 +1,16 @@
 //! A template that a server keeps for many cells.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Resolved;
+use crate::carry::{self, Image, Refusal};
 use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::supervise::Cancel;
 use crate::supervise::copy::{Template, TemplateCell};
+use crate::workspace::memory_file;
 use record::error::{Result, SetupError, Step};
 
 /// A template, and what the plans of its copies have to agree with.
@@ -16,6 +18,8 @@ use record::error::{Result, SetupError, Step};
 pub(crate) struct Stock {
     template: Template,
     plan: Plan,
+    /// Its pages, which images of its copies need not have. Without it, images are whole.
+    base: Option<Image>,
 }
 
 /// Its cell. Dropping it ends the template and all of its copies.
@@ -44,10 +48,15 @@ impl StockCell<'_> {
         }
         let cell = TemplateCell::start(Rc::new(plan.for_template(modules)), Cancel::default())
             .map_err(|error| crate::hints::complete(error, &plan))?;
+        let base = memory_file(c"cellblock-template").and_then(|file| {
+            let failed = |refusal: Refusal| SetupError::new(Step::Fork, refusal.to_string());
+            carry::base(cell.pid()?, file).map_err(failed)
+        });
         Ok(Self {
             stock: Stock {
                 template: cell.template().clone(),
                 plan,
+                base: base.ok(),
             },
             _cell: cell,
             _lease: lease,
@@ -58,13 +67,23 @@ impl StockCell<'_> {
 impl Stock {
     /// Where the template takes requests. Its other end goes with the template.
     pub(crate) fn control(&self) -> BorrowedFd<'_> {
-        let [control, ..] = self.descriptors();
+        let [control, ..] = self.template.descriptors();
         control
     }
 
     /// What a process needs so that it can ask for copies.
-    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        self.template.descriptors()
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let base = self.base.as_ref().map(|base| base.file().as_fd());
+        self.template
+            .descriptors()
+            .into_iter()
+            .chain(base)
+            .collect()
+    }
+
+    /// The template's pages, where it could be traced.
+    pub(crate) const fn base(&self) -> Option<&Image> {
+        self.base.as_ref()
     }
 
     /// The template, for a cell of `plan`: one whose program is started in the same way,

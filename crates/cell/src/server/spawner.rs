@@ -182,8 +182,8 @@ fn spawn(
     stock: Option<&Stock>,
 ) -> std::result::Result<Option<Pid>, Errno> {
     let kept = stock.map(Stock::descriptors);
-    let kept = kept.as_ref().map_or(&[][..], |kept| kept);
-    let forked = fork_with(theirs, kept, |socket| {
+    let kept = kept.unwrap_or_default();
+    let forked = fork_with(theirs, &kept, |socket| {
         let _ = SigSet::from(Signal::SIGCHLD).thread_unblock();
         match purpose {
             KEEPER => keeper::serve(&socket, base),

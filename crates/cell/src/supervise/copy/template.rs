@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
+use nix::unistd::Pid;
 
 use super::{Template, failed};
 use crate::child::Content;
@@ -27,7 +28,7 @@ const LAST_WORDS: usize = 2000;
 /// from it: their namespaces are below its own.
 #[derive(Debug)]
 pub(crate) struct TemplateCell<'a> {
-    _cell: Cell<'a>,
+    cell: Cell<'a>,
     template: Template,
 }
 
@@ -91,12 +92,20 @@ impl<'a> TemplateCell<'a> {
             ids: plan.ids.clone(),
         };
         Ok(Self {
-            _cell: cell,
+            cell,
             template: Template {
                 control: Arc::new(control),
                 namespaces: Arc::new(namespaces),
             },
         })
+    }
+
+    /// The template's pid, as this process sees it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn pid(&self) -> Result<Pid> {
+        super::only_child(self.cell.running.init.pid)
     }
 
     /// What copies are asked for with.
