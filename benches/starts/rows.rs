@@ -231,21 +231,15 @@ pub(crate) const ALL: &[Row] = &[
         measures: None,
         against: Some(Base::Python),
         goal: Some((2.0, None)),
-        prepare: |scene| {
-            let (mut server, context) = with_state(scene)?;
-            Ok(Box::new(move || {
-                let params = json!({"context": context, "n": 1});
-                let (took, result) = server.timed("context.fork", params)?;
-                let forks = result["branches"]
-                    .as_array()
-                    .filter(|forks| !forks.is_empty());
-                for fork in forks.ok_or_else(|| format!("no fork: {result}"))? {
-                    let params = json!({"context": fork["context"]});
-                    server.call("context.delete", params)?;
-                }
-                Ok(took)
-            }))
-        },
+        prepare: |scene| fork(scene, &["--preload", "json"]),
+    },
+    Row {
+        name: "context-fork-pandas",
+        about: "the same with numpy, pandas and pyplot loaded",
+        measures: None,
+        against: Some(Base::Python),
+        goal: Some((2.0, None)),
+        prepare: |scene| fork(scene, &PANDAS),
     },
     Row {
         name: "context-rewind",
@@ -253,15 +247,15 @@ pub(crate) const ALL: &[Row] = &[
         measures: None,
         against: Some(Base::Python),
         goal: Some((2.0, None)),
-        prepare: |scene| {
-            let (mut server, context) = with_state(scene)?;
-            let made = server.call("context.checkpoint", json!({"context": context}))?;
-            let checkpoint = made["checkpoint"].clone();
-            Ok(Box::new(move || {
-                let params = json!({"context": context, "checkpoint": checkpoint});
-                Ok(server.timed("context.rewind", params)?.0)
-            }))
-        },
+        prepare: |scene| rewind(scene, &["--preload", "json"]),
+    },
+    Row {
+        name: "context-rewind-pandas",
+        about: "the same with numpy, pandas and pyplot loaded",
+        measures: None,
+        against: Some(Base::Python),
+        goal: Some((2.0, None)),
+        prepare: |scene| rewind(scene, &PANDAS),
     },
 ];
 
@@ -326,9 +320,35 @@ fn with_context(scene: &Scene) -> Result<(Server, Value)> {
     Ok((server, context))
 }
 
+fn fork(scene: &Scene, options: &[&str]) -> Result<Ready> {
+    let (mut server, context) = with_state(scene, options)?;
+    Ok(Box::new(move || {
+        let params = json!({"context": context, "n": 1});
+        let (took, result) = server.timed("context.fork", params)?;
+        let forks = result["branches"]
+            .as_array()
+            .filter(|forks| !forks.is_empty());
+        for fork in forks.ok_or_else(|| format!("no fork: {result}"))? {
+            let params = json!({"context": fork["context"]});
+            server.call("context.delete", params)?;
+        }
+        Ok(took)
+    }))
+}
+
+fn rewind(scene: &Scene, options: &[&str]) -> Result<Ready> {
+    let (mut server, context) = with_state(scene, options)?;
+    let made = server.call("context.checkpoint", json!({"context": context}))?;
+    let checkpoint = made["checkpoint"].clone();
+    Ok(Box::new(move || {
+        let params = json!({"context": context, "checkpoint": checkpoint});
+        Ok(server.timed("context.rewind", params)?.0)
+    }))
+}
+
 /// A context that can be forked, with 10 MB of its own.
-fn with_state(scene: &Scene) -> Result<(Server, Value)> {
-    let options = ["--warm", "python:3", "--preload", "json"];
+fn with_state(scene: &Scene, options: &[&str]) -> Result<(Server, Value)> {
+    let options = [options, &["--warm", "python:3"]].concat();
     let mut server = Server::start(scene, &options)?;
     let params = json!({"request": {"language": "python"}});
     let context = server.call("context.create", params)?["context"].take();

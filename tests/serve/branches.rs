@@ -208,6 +208,21 @@ fn a_context_of_a_template_is_forked_without_a_fixed_layout() {
         ("0\n", &json!("restored")),
         "{look}"
     );
+    // A checkpoint has what is not the template's: no more than half of what it is
+    // without one, and all that is new.
+    let bytes = |client: &mut Client, name: &str| {
+        let made = client.ask("context.checkpoint", json!({"context": name}));
+        made["bytes"].as_u64().unwrap_or_else(|| panic!("{made}"))
+    };
+    let plain = Server::start(&[]);
+    let mut other = plain.connect();
+    create(&mut other, "whole");
+    other.run_in("whole", "import json.tool");
+    let (part, whole) = (bytes(&mut client, "a"), bytes(&mut other, "whole"));
+    assert!(part < whole / 2, "{part} and {whole}");
+    client.run_in("a", "import os; data = os.urandom(4 << 20)");
+    let more = bytes(&mut client, "a");
+    assert!(more >= part + (4 << 20), "{part}, then {more}");
     // One that is asked for it needs no fixed layout either.
     create(&mut client, "b");
     let look = client.run_in("b", LOOK);

@@ -74,17 +74,6 @@ pub fn common(one: &[Span], other: &[Span]) -> Vec<Span> {
     without(one, &without(one, other))
 }
 
-/// What a process has of its own in a range of addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pages {
-    /// Pages that no other process has; among the anonymous ones and the changed ones of
-    /// private files.
-    pub own: Vec<Span>,
-    /// Anonymous pages that it has together with the process that it was forked from, or
-    /// with another one forked from that. The kernel's page of zeroes may be among them.
-    pub inherited: Vec<Span>,
-}
-
 /// The pagemap of one process.
 #[derive(Debug)]
 pub struct Pagemap {
@@ -93,7 +82,6 @@ pub struct Pagemap {
     scans: bool,
 }
 
-const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FILE: u64 = 1 << 61;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_PRESENT: u64 = 1 << 63;
@@ -156,12 +144,13 @@ impl Pagemap {
         if self.scans { u64::MAX } else { 64 << 30 }
     }
 
-    /// The pages of `within` that have content of this process. With `apart`, those that
-    /// other processes have as well are told apart, otherwise all count as its own.
+    /// The pages of `within` that have content of this process: anonymous ones, also those
+    /// that it has together with the process that it was forked from, and changed ones of
+    /// private files.
     ///
     /// # Errors
     /// That of ioctl(2) or pread(2).
-    pub fn pages(&self, within: Span, apart: bool) -> Result<Pages, Errno> {
+    pub fn pages(&self, within: Span) -> Result<Vec<Span>, Errno> {
         let mut found = Vec::new();
         if self.scans {
             self.scan(within, &mut |span| push_span(&mut found, span))?;
@@ -172,23 +161,7 @@ impl Pagemap {
                 }
             })?;
         }
-        let mut pages = Pages::default();
-        if !apart {
-            pages.own = found;
-            return Ok(pages);
-        }
-        for span in found {
-            self.entries(span, &mut |page, entry| {
-                let is_own = entry & (ENTRY_EXCLUSIVE | ENTRY_SWAPPED) != 0;
-                let list = if is_own {
-                    &mut pages.own
-                } else {
-                    &mut pages.inherited
-                };
-                push_span(list, page);
-            })?;
-        }
-        Ok(pages)
+        Ok(found)
     }
 
     /// Has the kernel search `within`.
@@ -260,7 +233,7 @@ pub(crate) fn errno_of(error: std::io::Error) -> Errno {
 mod tests {
     use super::*;
 
-    fn touched(apart: bool, searching: bool) -> (Span, Pages) {
+    fn touched(searching: bool) -> (Span, Vec<Span>) {
         let size = 64 * PAGE;
         let mut memory = vec![0_u8; size as usize + PAGE as usize];
         let start = (memory.as_mut_ptr() as u64).next_multiple_of(PAGE);
@@ -269,7 +242,7 @@ mod tests {
             memory[first + page * PAGE as usize] = 7;
         }
         let map = Pagemap::open(Pid::this(), searching).unwrap();
-        let pages = map.pages(Span::new(start, start + size), apart).unwrap();
+        let pages = map.pages(Span::new(start, start + size)).unwrap();
         std::hint::black_box(&memory);
         (Span::new(start, start + size), pages)
     }
@@ -277,18 +250,13 @@ mod tests {
     #[test]
     fn touched_pages_are_found_by_either_search() {
         for searching in [true, false] {
-            for apart in [true, false] {
-                let (within, pages) = touched(apart, searching);
-                let page = |number: u64| within.start + number * PAGE;
-                for number in [3, 4, 60] {
-                    let has = |span: &&Span| span.start <= page(number) && page(number) < span.end;
-                    assert!(
-                        pages.own.iter().any(|span| has(&span)),
-                        "{number} {pages:?}"
-                    );
-                }
-                assert!(pages.own.iter().all(|span| span.start >= within.start));
+            let (within, pages) = touched(searching);
+            let page = |number: u64| within.start + number * PAGE;
+            for number in [3, 4, 60] {
+                let has = |span: &Span| span.start <= page(number) && page(number) < span.end;
+                assert!(pages.iter().any(has), "{number} {pages:?}");
             }
+            assert!(pages.iter().all(|span| span.start >= within.start));
         }
     }
 

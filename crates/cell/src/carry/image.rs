@@ -50,7 +50,7 @@ pub(super) struct Rest {
     pub(super) heap_end: u64,
     /// Pages whose content the file has, in its order.
     content: Vec<(u64, u64)>,
-    /// Pages that the process had together with its template.
+    /// Pages that are as in its template.
     inherited: Vec<(u64, u64)>,
     /// For signals that are caught or ignored: `struct sigaction` of the kernel.
     pub(super) actions: Vec<(u8, [u64; 4])>,
@@ -74,7 +74,7 @@ impl Rest {
             .map(|(start, end)| Span::new(*start, *end))
     }
 
-    /// Pages that the process had together with its template.
+    /// Pages that are as in its template.
     pub(super) fn inherited(&self) -> impl Iterator<Item = Span> + '_ {
         (self.inherited.iter()).map(|(start, end)| Span::new(*start, *end))
     }

@@ -10,18 +10,17 @@ use super::image::{Content, Image, system};
 use super::maps::{Mapping, READ, WRITE};
 use super::refusal::Refusal;
 use super::{BUFFER, Extent};
-use sys::memory::{PAGE, Pagemap, Pages, Span, push_span};
+use sys::memory::{PAGE, Pagemap, Span, push_span};
 use sys::trace::{Tracee, spans_at_once};
 
-/// Finds the pages that have content of the process. With `apart`, those that other
-/// processes have as well are told apart.
-pub(super) fn find(pid: Pid, mappings: &[Mapping], apart: bool) -> Result<Pages, Refusal> {
+/// Finds the pages that have content of the process.
+pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Result<Vec<Span>, Refusal> {
     let failed = |errno| match errno {
         Errno::EACCES | Errno::EPERM => Refusal::Tracing(errno),
         errno => Refusal::System("pagemap", errno),
     };
     let pagemap = Pagemap::open(pid, true).map_err(failed)?;
-    let mut all = Pages::default();
+    let mut all = Vec::new();
     let mut searched: u64 = 0;
     for mapping in mappings
         .iter()
@@ -34,43 +33,32 @@ pub(super) fn find(pid: Pid, mappings: &[Mapping], apart: bool) -> Result<Pages,
                 most: pagemap.searches(),
             });
         }
-        let found = pagemap.pages(mapping.span(), apart).map_err(failed)?;
-        (found.own.into_iter()).for_each(|span| push_span(&mut all.own, span));
-        (found.inherited.into_iter()).for_each(|span| push_span(&mut all.inherited, span));
+        let found = pagemap.pages(mapping.span()).map_err(failed)?;
+        found.into_iter().for_each(|span| push_span(&mut all, span));
     }
     Ok(all)
 }
 
 /// Pages whose content is taken, and those that are as in the template.
+///
+/// Which pages a process still shares with its template says too little: the template goes
+/// on as well, and copies write to pages ahead of need. So the content decides.
 pub(super) fn to_take(
     tracee: &Tracee,
     mappings: &[Mapping],
     extent: Extent<'_>,
 ) -> Result<(Vec<Span>, Vec<Span>), Refusal> {
+    let found = find(tracee.pid(), mappings)?;
     let base = match extent {
-        Extent::Whole => return Ok((find(tracee.pid(), mappings, false)?.own, Vec::new())),
+        Extent::Whole => return Ok((found, Vec::new())),
         Extent::Since(base) => Content::of(base),
     };
-    let found = find(tracee.pid(), mappings, true)?;
     let (mut changed, mut same) = (Vec::new(), Vec::new());
-    // The template goes on as well: what it writes to is then the common property of the
-    // processes that it forked before, and no longer what later ones inherit.
-    compare(
-        tracee,
-        mappings,
-        &found.inherited,
-        &base,
-        |span, is_same, _| {
-            push_span(if is_same { &mut same } else { &mut changed }, span);
-            Ok(())
-        },
-    )?;
-    let mut own = [found.own, changed].concat();
-    own.sort_unstable();
-    let mut joined = Vec::new();
-    own.into_iter()
-        .for_each(|span| push_span(&mut joined, span));
-    Ok((joined, same))
+    compare(tracee, mappings, &found, &base, |span, is_same, _| {
+        push_span(if is_same { &mut same } else { &mut changed }, span);
+        Ok(())
+    })?;
+    Ok((changed, same))
 }
 
 /// Compares the process's pages with those of `base`, and gives each with the base's.
@@ -91,12 +79,23 @@ fn compare(
             let pages = ours[from..to].chunks(PAGE as usize);
             let pages = pages.zip(theirs[from..to].chunks(PAGE as usize));
             for (at, (our, their)) in (span.start..).step_by(PAGE as usize).zip(pages) {
-                each(Span::new(at, at + PAGE), our == their, their)?;
+                each(Span::new(at, at + PAGE), is_same(our, their), their)?;
             }
             from = to;
         }
     }
     Ok(())
+}
+
+/// Whether two pages are alike. The comparison of slices is the C library's, which musl
+/// does byte by byte.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let (one, rest) = one.as_chunks::<16>();
+    let (other, others) = other.as_chunks::<16>();
+    let mut words = one.iter().zip(other);
+    rest == others
+        && one.len() == other.len()
+        && words.all(|(one, other)| u128::from_ne_bytes(*one) == u128::from_ne_bytes(*other))
 }
 
 /// Copies the pages into an image's file, behind its header.

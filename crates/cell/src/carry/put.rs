@@ -119,7 +119,7 @@ impl Target {
             return Err(Refusal::Machine);
         }
         Ok(Self {
-            pages: pages::find(subject.pid, &mappings, false)?.own,
+            pages: pages::find(subject.pid, &mappings)?,
             descriptors: descriptors::of(subject.pid, subject.own)?,
             limits: limits(subject.pid)?,
             mappings,

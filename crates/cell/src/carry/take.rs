@@ -48,8 +48,8 @@ pub fn take(
     rest.filters = status.filters;
     rest.limits = limits(subject.pid)?;
     rest.descriptors = found;
-    let (own, inherited) = pages::to_take(&tracee, &mappings, extent)?;
-    let size: u64 = own.iter().map(|span| span.len()).sum();
+    let (changed, inherited) = pages::to_take(&tracee, &mappings, extent)?;
+    let size: u64 = changed.iter().map(|span| span.len()).sum();
     if size > limit {
         return Err(Refusal::TooMuch {
             what: "bytes of memory",
@@ -57,8 +57,8 @@ pub fn take(
         });
     }
     ask(&mut tracee, &mappings, &status, &mut rest)?;
-    pages::copy_out(&tracee, &mappings, &own, &into)?;
-    rest.set_pages(&own, &inherited);
+    pages::copy_out(&tracee, &mappings, &changed, &into)?;
+    rest.set_pages(&changed, &inherited);
     rest.mappings = mappings;
     Image::complete(into, rest)
 }
@@ -73,7 +73,7 @@ pub fn take(
 pub fn base(template: Pid, into: File) -> Result<Image, Refusal> {
     let tracee = Tracee::stop(template).map_err(Refusal::of_stop)?;
     let mappings = maps::of(template)?;
-    let pages = pages::find(template, &mappings, false)?.own;
+    let pages = pages::find(template, &mappings)?;
     pages::copy_out(&tracee, &mappings, &pages, &into)?;
     let mut rest = Rest::empty(tracee.registers());
     rest.set_pages(&pages, &[]);
