@@ -17,6 +17,8 @@ mod config;
 mod confine;
 mod connection;
 mod dns;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod guard;
 mod log;
 mod relay;
@@ -81,8 +83,7 @@ fn try_serve(
         // The cell ended before it was used.
         return Ok(());
     };
-    confine::limit(&config)?;
-    let connections = confine::most_connections(config.limits.connections);
+    let connections = confine::limit(config.limits.connections)?;
     config.limits.connections = connections;
     let needed = confine::Needed::by(&config);
     let mut broker = Broker::new(config, sockets, control.into(), Log::new(reports)?)?;

@@ -41,6 +41,10 @@ pub struct Ready {
     pub seccomp: bool,
     /// Connections at once: as configured, or as many as there are descriptors for.
     pub connections: u32,
+    /// Address space that it may have, in bytes; none without a bound.
+    pub memory_bytes: Option<u64>,
+    /// Descriptors that it may have.
+    pub descriptors: u64,
 }
 
 /// Why a broker could not begin.

@@ -19,5 +19,5 @@ mod variables;
 pub mod words;
 
 pub use document::*;
-pub use network::{Connection, NetworkRecord, NetworkTotals, RefusedHost};
+pub use network::{BrokerRecord, Connection, NetworkRecord, NetworkTotals, RefusedHost};
 pub use variables::{Variable, Variables};

@@ -22,6 +22,25 @@ pub struct NetworkRecord {
     pub totals: NetworkTotals,
     /// Why the broker ended before the cell; null when it did not.
     pub broker_failure: Option<String>,
+    /// The layers that hold the broker, the process that carries the connections; null when
+    /// it did not begin to serve.
+    pub broker: Option<BrokerRecord>,
+}
+
+/// What holds the process that carries a cell's connections, should it be taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BrokerRecord {
+    /// The Landlock ABI in use; null where Landlock is missing.
+    pub landlock_abi: Option<u32>,
+    /// What Landlock holds: `fs`, `tcp` (the ports that it connects to), `ioctl_dev`,
+    /// `abstract_unix_socket`, `signal`.
+    pub landlock_scopes: Vec<String>,
+    /// Whether a system call filter is loaded.
+    pub seccomp: bool,
+    /// Address space that it may have, in bytes; null without a bound.
+    pub memory_bytes: Option<u64>,
+    /// Descriptors that it may have.
+    pub descriptors: u64,
 }
 
 /// A connection.

@@ -3,20 +3,26 @@
 mod calls;
 mod files;
 
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{Gid, Uid, getppid, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, dup2_stderr, getppid, setgroups, setresgid, setresuid};
 
 use crate::config::{Config, Identity};
 use crate::report::Ready;
 
-/// Memory that the broker may map beyond what it has, in bytes.
+/// Memory that the broker may map beyond what it has, in bytes: for names, hosts(5),
+/// reports and what waits there.
 const MORE_MEMORY: u64 = 64 << 20;
+
+/// Memory that a connection can need beyond that, in bytes: a head that is rewritten, or a
+/// DNS answer by TCP and the room in which it grew.
+const MEMORY_PER_CONNECTION: u64 = 128 << 10;
 
 /// Descriptors besides those of connections.
 const OTHER_DESCRIPTORS: u64 = 256;
@@ -37,6 +43,8 @@ pub(crate) fn drop_privileges(identity: Option<Identity>) -> io::Result<()> {
     }
     // After the change of ids, which clears it.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // What it has to say goes by its reports, not to the caller's terminal.
+    dup2_stderr(File::options().write(true).open("/dev/null")?)?;
     if getppid() != parent {
         return Err(Errno::ESRCH.into());
     }
@@ -69,30 +77,37 @@ impl Needed {
 /// to report, with the `connections` that it has room for.
 pub(crate) fn confine(needed: &Needed, connections: u32) -> io::Result<Ready> {
     let landlock_abi = files::restrict(&needed.directories, &needed.ports)?;
+    let bound = |resource| getrlimit(resource).map(|(soft, _)| soft);
+    let memory = bound(Resource::RLIMIT_AS)?;
+    let descriptors = bound(Resource::RLIMIT_NOFILE)?;
     calls::filter()?;
     Ok(Ready {
         landlock_abi,
         seccomp: true,
         connections,
+        memory_bytes: (memory != RLIM_INFINITY).then_some(memory),
+        descriptors,
     })
 }
 
 /// The most connections at once for which there are descriptors.
-pub(crate) fn most_connections(wanted: u32) -> u32 {
+fn most_connections(wanted: u32) -> u32 {
     let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     let room = soft.saturating_sub(OTHER_DESCRIPTORS) / PER_CONNECTION;
     wanted.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
-/// Sets limits (setrlimit(2)).
-pub(crate) fn limit(config: &Config) -> io::Result<()> {
+/// Sets limits (setrlimit(2)) for so many connections at once, and returns for how many
+/// there are descriptors.
+pub(crate) fn limit(wanted: u32) -> io::Result<u32> {
     let set = |resource, limit| setrlimit(resource, limit, limit);
     set(Resource::RLIMIT_CORE, 0)?;
     set(Resource::RLIMIT_FSIZE, 0)?;
     set(Resource::RLIMIT_NPROC, 0)?;
-    let files = u64::from(config.limits.connections) * PER_CONNECTION + OTHER_DESCRIPTORS;
+    let files = u64::from(wanted) * PER_CONNECTION + OTHER_DESCRIPTORS;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     set(Resource::RLIMIT_NOFILE, files.min(hard))?;
+    let connections = most_connections(wanted);
     // The broker is a copy of its parent, whose size does not matter.
     let status = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = status
@@ -103,8 +118,9 @@ pub(crate) fn limit(config: &Config) -> io::Result<()> {
     let page =
         4096_u64.max(nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(0) as u64);
     let (_, hard) = getrlimit(Resource::RLIMIT_AS)?;
-    set(Resource::RLIMIT_AS, (pages * page + MORE_MEMORY).min(hard))?;
-    Ok(())
+    let more = MORE_MEMORY + u64::from(connections) * MEMORY_PER_CONNECTION;
+    set(Resource::RLIMIT_AS, (pages * page + more).min(hard))?;
+    Ok(connections)
 }
 
 /// The directories of hosts(5) and resolv.conf(5). Rules are for inodes, and both files are

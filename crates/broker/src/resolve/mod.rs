@@ -361,6 +361,20 @@ impl Lookup {
     }
 }
 
+/// The addresses in an answer to a query with this id, of either kind.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_answer(bytes: &[u8], id: u16, name: &Name) -> Vec<IpAddr> {
+    let kinds = [Kind::Ipv4, Kind::Ipv6];
+    let answers = kinds.map(|kind| message::read(bytes, id, name, kind));
+    let mut found = Vec::new();
+    for answer in answers.into_iter().flatten() {
+        if let Answer::Addresses(addresses) = answer {
+            found.extend(addresses);
+        }
+    }
+    found
+}
+
 /// A connection that is being made reports that as an error of its own.
 fn not_connected(error: io::Error) -> io::Error {
     match error.kind() {

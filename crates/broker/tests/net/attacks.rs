@@ -314,7 +314,7 @@ fn other_ports() {
 fn confinement() {
     let internet = internet();
     let resolver = everywhere("93.184.216.34");
-    let rig = Rig::start(&internet, &config(&["example.com"], &resolver));
+    let mut rig = Rig::start(&internet, &config(&["example.com"], &resolver));
     let status = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let own = status(std::process::id());
     let broker = status(rig.pid());
@@ -333,6 +333,9 @@ fn confinement() {
         }
     }
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", rig.pid())).unwrap();
+    // Its standard error is closed while it goes on: the caller's terminal is not its own.
+    assert_eq!(rig.standard_error(), "");
+    assert_eq!(rig.lookup("example.com", 1).0, 0);
     for limit in [
         "Max core file size        0 ",
         "Max file size             0 ",

@@ -15,6 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("limits/connections", connections),
     ("limits/per-second", per_second),
     ("limits/queries", queries),
+    ("limits/memory-for-connections", memory_for_connections),
     ("limits/slow-clients", slow_clients),
     ("limits/idle", idle),
     ("limits/resets", resets),
@@ -104,6 +105,20 @@ fn queries() {
     let totals = rig.end();
     assert_eq!((totals.queries, totals.queries_refused), (20, 10));
     assert_eq!(totals.limits_hit, ["queries"]);
+}
+
+/// More connections may take more memory, as much as a peer can make each of them take.
+fn memory_for_connections() {
+    let internet = internet();
+    let resolver = everywhere("93.184.216.34");
+    let mut config = config(&["example.com"], &resolver);
+    let [few, many] = [100, 1100].map(|connections| {
+        config.limits.connections = connections;
+        let ready = Rig::start(&internet, &config).ready();
+        assert_eq!(ready.connections, connections);
+        ready.memory_bytes.unwrap()
+    });
+    assert!(many - few >= 1000 * (96 << 10), "{few}, {many}");
 }
 
 /// Clients that begin and never finish cost no connection outside.

@@ -4,12 +4,12 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use broker::report::{Closed, Reason, Refused, Report, Totals};
+use broker::report::{Closed, Ready, Reason, Refused, Report, Totals};
 use broker::{Config, Sockets, synthetic};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -48,6 +48,7 @@ pub(crate) fn without_address_checks(config: &Config) -> Config {
 pub(crate) struct Rig {
     inside: Inside,
     child: Child,
+    stderr: Option<ChildStderr>,
     control: Option<UnixStream>,
     reports: Arc<(Mutex<Vec<Report>>, Condvar)>,
 }
@@ -122,7 +123,8 @@ impl Rig {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
             command.arg(format!("{word}={}", fd.as_raw_fd()));
         }
-        let child = command.spawn().unwrap();
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take();
         drop(given);
         config.send(&control).unwrap();
         let reports = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
@@ -137,18 +139,34 @@ impl Rig {
         let rig = Self {
             inside,
             child,
+            stderr,
             control: Some(control),
             reports,
         };
-        rig.wait("ready", |report| {
-            matches!(report, Report::Ready(_)).then_some(())
-        });
+        rig.ready();
         rig
     }
 
     /// The broker's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it wrote to its standard error, until that was closed.
+    pub(crate) fn standard_error(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(stderr) = &mut self.stderr {
+            stderr.read_to_string(&mut text).unwrap();
+        }
+        text
+    }
+
+    /// The layers that hold it.
+    pub(crate) fn ready(&self) -> Ready {
+        self.wait("ready", |report| match report {
+            Report::Ready(ready) => Some(ready.clone()),
+            _ => None,
+        })
     }
 
     /// Does something inside of its cell.

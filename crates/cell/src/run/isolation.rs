@@ -20,17 +20,7 @@ pub(super) fn isolation(
     nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
     nested.extend(filter.map(|_| "seccomp".to_owned()));
     let landlock_scopes = plan.landlock.as_ref().map_or_else(Vec::new, |rules| {
-        let all = [
-            ("fs", true),
-            ("tcp", rules.tcp.is_some()),
-            ("ioctl_dev", rules.abi >= 5),
-            ("abstract_unix_socket", rules.scoped),
-            ("signal", rules.scoped),
-        ];
-        all.iter()
-            .filter(|(_, on)| *on)
-            .map(|(name, _)| (*name).to_owned())
-            .collect()
+        landlock_scopes(rules.abi, rules.tcp.is_some(), rules.scoped)
     });
     let is_unchecked = matches!(
         &plan.network,
@@ -74,6 +64,21 @@ pub(super) fn isolation(
             .chain(is_unchecked.then(|| "name-checks".to_owned()))
             .collect(),
     }
+}
+
+/// What rulesets of this ABI hold; `fs` is always among it.
+pub(super) fn landlock_scopes(abi: u32, tcp: bool, scoped: bool) -> Vec<String> {
+    let all = [
+        ("fs", true),
+        ("tcp", tcp),
+        ("ioctl_dev", abi >= 5),
+        ("abstract_unix_socket", scoped),
+        ("signal", scoped),
+    ];
+    all.iter()
+        .filter(|(_, on)| *on)
+        .map(|(name, _)| (*name).to_owned())
+        .collect()
 }
 
 /// What the program has: init inherits the caller's hard limits.

@@ -128,7 +128,10 @@ impl Evidence<'_> {
             Name::NetSent => self.network("sent_bytes", requested)?,
             Name::NetReceived => self.network("received_bytes", requested)?,
             Name::Connections => {
-                let most = self.network?.most_connections.map_or(requested, f64::from);
+                let most = self
+                    .network?
+                    .most_connections()
+                    .map_or(requested, f64::from);
                 self.network("connections", requested.min(most))?
             }
             Name::ConnectionsTotal => self.network("connections_total", requested)?,
@@ -141,7 +144,7 @@ impl Evidence<'_> {
     /// What the broker holds, by its own name of the limit ([`broker::Limits`]).
     fn network(&self, name: &str, held: f64) -> Option<Holding> {
         let network = self.network?;
-        let held = network.most_connections.map(|_| held);
+        let held = network.most_connections().map(|_| held);
         Some(Holding::new("broker", held, network.has_hit(name)))
     }
 

@@ -1,12 +1,14 @@
 //! The network in the record.
 
 use broker::NameChecks;
+use broker::report::Ready;
 use broker::rules::Rule;
 
+use super::isolation::landlock_scopes;
 use crate::plan::Plan;
 use crate::spec::Network;
 use crate::supervise::NetworkLog;
-use record::{Denied, NetworkRecord, NetworkTotals};
+use record::{BrokerRecord, Denied, NetworkRecord, NetworkTotals};
 
 /// What the broker reported, for the record; `None` in a cell without one.
 pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRecord> {
@@ -37,7 +39,20 @@ pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRec
         connections: log.connections,
         refused: log.refused,
         broker_failure: log.failure,
+        broker: log.ready.map(broker),
     })
+}
+
+/// What holds the broker, as it said before it read anything of the cell's.
+fn broker(ready: Ready) -> BrokerRecord {
+    let abi = (ready.landlock_abi > 0).then_some(ready.landlock_abi);
+    BrokerRecord {
+        landlock_abi: abi,
+        landlock_scopes: abi.map_or_else(Vec::new, |abi| landlock_scopes(abi, abi >= 4, abi >= 6)),
+        seccomp: ready.seccomp,
+        memory_bytes: ready.memory_bytes,
+        descriptors: ready.descriptors,
+    }
 }
 
 /// What was refused, as a list of what the policy denied.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use broker::report::{Closed, MAX_LINE, Reason, Refused, Report, Totals, Verdict, Via};
+use broker::report::{Closed, MAX_LINE, Ready, Reason, Refused, Report, Totals, Verdict, Via};
 use broker::{Config, Sockets};
 use nix::errno::Errno;
 
@@ -59,9 +59,8 @@ pub(crate) struct NetworkLog {
     pub(crate) refused_unlisted: u64,
     /// The broker's last report, at the cell's end.
     pub(crate) totals: Option<Totals>,
-    /// Connections at once, once the broker serves: it may have descriptors for fewer than
-    /// it was given.
-    pub(crate) most_connections: Option<u32>,
+    /// What the broker said when it began to serve.
+    pub(crate) ready: Option<Ready>,
     /// Why the broker ended before the cell.
     pub(crate) failure: Option<String>,
 }
@@ -173,7 +172,8 @@ impl CellBroker {
 
     fn note(&mut self, report: Report, observer: Option<&dyn Observer>) {
         match report {
-            Report::Ready(ready) => self.log.most_connections = Some(ready.connections),
+            // The first one: nothing of the cell's had been read by then.
+            Report::Ready(ready) => drop(self.log.ready.get_or_insert(ready)),
             Report::Opened(_) => {}
             Report::Failed(failed) => {
                 let why = format!("it could not begin: {}", failed.error);
@@ -242,7 +242,7 @@ impl CellBroker {
     /// What was reported since the last call.
     pub(super) fn take_log(&mut self) -> NetworkLog {
         let next = NetworkLog {
-            most_connections: self.log.most_connections,
+            ready: self.log.ready.clone(),
             failure: self.log.failure.clone(),
             ..NetworkLog::default()
         };
@@ -284,7 +284,7 @@ impl NetworkLog {
         self.received = self.received.saturating_add(later.received);
         self.refused_unlisted = self.refused_unlisted.saturating_add(later.refused_unlisted);
         self.totals = later.totals.or(self.totals.take());
-        self.most_connections = later.most_connections.or(self.most_connections);
+        self.ready = self.ready.take().or(later.ready);
         self.failure = self.failure.take().or(later.failure);
     }
 
@@ -305,6 +305,12 @@ impl NetworkLog {
         }
         self.refused.push(refused);
         self.refused.last()
+    }
+
+    /// Connections at once, once the broker serves: it may have descriptors for fewer than
+    /// it was given.
+    pub(crate) fn most_connections(&self) -> Option<u32> {
+        self.ready.as_ref().map(|ready| ready.connections)
     }
 
     /// Whether the limit of this name in [`broker::Limits`] was hit; `None` while the

@@ -1,0 +1,245 @@
+//! What reads bytes of a cell or of its peers, for fuzzing: `tests/fuzz` calls it with
+//! inputs that it looks for, and the tests below with the same corpus and damaged copies.
+//!
+//! Nothing here may panic, and each function asserts what must hold for any bytes.
+
+#![allow(clippy::panic)]
+
+use crate::dns::{Answer, Query};
+use crate::guard::Guard;
+use crate::guard::tls::{self, Hello};
+use crate::report::{MAX_HOST, Reason};
+use crate::request::{self, Asked};
+use crate::resolve::read_answer;
+use crate::rules::{Host, Name};
+
+/// A DNS query of the cell.
+pub fn dns_query(bytes: &[u8]) {
+    let Ok(query) = Query::read(bytes) else {
+        return;
+    };
+    assert!(query.shown.len() <= MAX_HOST);
+    if let Some(name) = &query.name {
+        is_canonical(name);
+    }
+    let addresses = Answer::Addresses([198, 18, 1, 0].into(), [0; 16].into());
+    if let Some(reply) = query.reply(addresses) {
+        // The same id, and a response.
+        assert_eq!(reply.get(..2), bytes.get(..2));
+        assert!(reply.get(2).is_some_and(|flags| flags & 0x80 > 0));
+    }
+}
+
+/// An answer of a DNS server outside.
+pub fn dns_answer(bytes: &[u8]) {
+    let Some(name) = Name::from_ascii(b"example.com") else {
+        return;
+    };
+    // Whatever its id, so that what follows is read.
+    let id = bytes
+        .get(..2)
+        .map_or(0, |id| u16::from(id[0]) << 8 | u16::from(id[1]));
+    let addresses = read_answer(bytes, id, &name);
+    assert!(addresses.len() <= 2 * 32);
+}
+
+/// The first bytes of a TLS client.
+pub fn client_hello(bytes: &[u8]) {
+    let (mut joined, mut joined_before) = (Vec::new(), Vec::new());
+    let whole = tls::read(bytes, &mut joined);
+    if let Hello::Name(name) = whole {
+        assert!(!name.is_empty() && name.len() < bytes.len());
+    }
+    // What has been decided does not change with more bytes.
+    let before = tls::read(&bytes[..bytes.len() / 2], &mut joined_before);
+    assert!(before == Hello::Incomplete || before == whole);
+}
+
+/// What a client sends to a host that is allowed, on a port for HTTP and on another one.
+/// The first byte says in pieces of how many bytes it arrives.
+pub fn first_bytes(bytes: &[u8]) {
+    let (Some((step, bytes)), Some(name)) = (bytes.split_first(), Name::from_ascii(b"example.com"))
+    else {
+        return;
+    };
+    for port in [80, 443, 8080] {
+        let guard = || Guard::of(name.clone(), port, Vec::new());
+        let whole = feed(guard(), bytes, bytes.len());
+        let pieces = feed(guard(), bytes, usize::from(*step).max(1));
+        match (&whole, &pieces) {
+            // Space before a request may have gone on before there was one.
+            _ if bytes.first().is_some_and(u8::is_ascii_whitespace) => {}
+            // So may a part of its first line.
+            (Ok(whole), Ok(pieces)) => {
+                assert!(
+                    whole.starts_with(pieces) || pieces.starts_with(whole),
+                    "{port}"
+                );
+            }
+            (Err(_), Err(_)) => {}
+            _ => panic!("{port}, by {step}: {whole:?}, {pieces:?}"),
+        }
+    }
+}
+
+/// What goes on of `bytes` that arrive in pieces.
+fn feed(mut guard: Guard, bytes: &[u8], step: usize) -> Result<Vec<u8>, Reason> {
+    let (mut at, mut end) = (0, 0);
+    let mut out = Vec::new();
+    while end < bytes.len() {
+        end = (end + step).min(bytes.len());
+        while at < end {
+            let admit = guard.admit(&bytes[at..end])?;
+            assert!(admit.take <= end - at);
+            if admit.take == 0 {
+                break;
+            }
+            let taken = &bytes[at..at + admit.take];
+            out.extend_from_slice(admit.instead.as_deref().unwrap_or(taken));
+            at += admit.take;
+        }
+    }
+    guard.end().map(|()| out)
+}
+
+/// A request to the HTTP proxy or to the SOCKS5 proxy.
+pub fn proxy_request(bytes: &[u8]) {
+    let readers: [fn(&[u8]) -> Result<Asked, Reason>; 3] = [
+        request::http,
+        |bytes| request::socks(bytes, false),
+        |bytes| request::socks(bytes, true),
+    ];
+    for read in readers {
+        let whole = read(bytes);
+        match &whole {
+            Ok(Asked::For(taken, host, ..)) => {
+                assert!(*taken <= bytes.len());
+                if let Host::Name(name) = host {
+                    is_canonical(name);
+                }
+            }
+            Ok(Asked::Continue(taken, _)) => assert!(*taken <= bytes.len()),
+            Ok(Asked::Incomplete) | Err(_) => {}
+        }
+        // What has been decided does not change with more bytes.
+        let before = read(&bytes[..bytes.len() / 2]);
+        assert!(before == Ok(Asked::Incomplete) || before == whole);
+    }
+}
+
+/// A name is in one form only, or two hosts could be one.
+fn is_canonical(name: &Name) {
+    assert_eq!(
+        Name::from_ascii(name.as_str().as_bytes()).as_ref(),
+        Some(name)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    type Target = (&'static str, fn(&[u8]));
+
+    const TARGETS: [Target; 5] = [
+        ("dns_query", super::dns_query),
+        ("dns_answer", super::dns_answer),
+        ("client_hello", super::client_hello),
+        ("first_bytes", super::first_bytes),
+        ("proxy_request", super::proxy_request),
+    ];
+
+    fn corpus(target: &str) -> Vec<Vec<u8>> {
+        let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
+        let files = std::fs::read_dir(fuzz.join(target)).unwrap();
+        let inputs: Vec<_> = files
+            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+            .collect();
+        assert!(!inputs.is_empty(), "{target}");
+        inputs
+    }
+
+    #[test]
+    fn the_corpus_is_read() {
+        for (name, target) in TARGETS {
+            for input in corpus(name) {
+                for end in 0..=input.len() {
+                    target(&input[..end]);
+                }
+            }
+        }
+    }
+
+    /// One change of an input.
+    #[derive(Clone, Debug)]
+    enum Change {
+        Set(Index, u8),
+        Insert(Index, Vec<u8>),
+        Remove(Index, Index),
+        Repeat(Index, Index),
+        /// The rest is another input's.
+        Cross(Index, Index, Index),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let at = any::<Index>;
+        prop_oneof![
+            (at(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
+            (at(), prop::collection::vec(any::<u8>(), 1..9))
+                .prop_map(|(at, bytes)| Change::Insert(at, bytes)),
+            (at(), at()).prop_map(|(from, to)| Change::Remove(from, to)),
+            (at(), at()).prop_map(|(from, to)| Change::Repeat(from, to)),
+            (at(), at(), at()).prop_map(|(at, other, from)| Change::Cross(at, other, from)),
+        ]
+    }
+
+    fn changed(mut input: Vec<u8>, change: Change, others: &[Vec<u8>]) -> Vec<u8> {
+        let most = input.len() + 1;
+        let range = |from: Index, to: Index| {
+            let (from, to) = (from.index(most), to.index(most));
+            from.min(to)..from.max(to)
+        };
+        match change {
+            Change::Set(at, byte) => {
+                if let Some(place) = input.get_mut(at.index(most)) {
+                    *place = byte;
+                }
+            }
+            Change::Insert(at, bytes) => {
+                let at = at.index(most);
+                input.splice(at..at, bytes);
+            }
+            Change::Remove(from, to) => drop(input.drain(range(from, to))),
+            Change::Repeat(from, to) => input.extend_from_within(range(from, to)),
+            Change::Cross(at, other, from) => {
+                let other = other.get(others);
+                input.truncate(at.index(most));
+                input.extend_from_slice(&other[from.index(other.len() + 1)..]);
+            }
+        }
+        input.truncate(4096);
+        input
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn damaged_inputs_are_read(
+            target in 0..TARGETS.len(),
+            seed in any::<Index>(),
+            changes in prop::collection::vec(change(), 1..6),
+        ) {
+            let (name, target) = TARGETS[target];
+            let inputs = corpus(name);
+            let start = seed.get(&inputs).clone();
+            let input = changes
+                .into_iter()
+                .fold(start, |input, change| changed(input, change, &inputs));
+            target(&input);
+        }
+    }
+}
