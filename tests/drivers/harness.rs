@@ -221,6 +221,7 @@ impl Bench {
                 code,
                 name: &format!("main.{}", self.driver.extensions[0]),
                 directory: &self.workspace(),
+                has_file: true,
                 args,
                 memory: None,
             }),

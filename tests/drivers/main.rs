@@ -11,6 +11,8 @@ mod interrupts;
 mod java;
 mod javascript;
 mod live;
+mod notebook;
+mod pools;
 mod python;
 mod r;
 mod rich;

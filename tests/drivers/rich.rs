@@ -171,7 +171,7 @@ display_html('<u>', raw=True)
 print(get_ipython(), Same is HTML is d.HTML, HTML('x').data, HTML('<b>').__html__())
 Pretty('as it is')",
     );
-    assert_eq!(run.stdout, "None True x <b>\n");
+    assert_eq!(run.stdout, "<the shell of this cell> True x <b>\n");
     let shown: Vec<Value> = (run.results.iter())
         .map(|item| {
             let mut formats = item.formats.clone();

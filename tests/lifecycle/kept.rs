@@ -21,6 +21,7 @@ pub(crate) const SUITE: Suite = Suite {
         python_scene("what-changed", what_changed),
         python_scene("with-more-on-top", with_more_on_top),
         python_scene("however-it-ends", however_it_ends),
+        python_scene("without-the-code", without_the_code),
         python_scene("within-its-quota", within_its_quota),
         python_scene("one-at-a-time", by_one_at_a_time),
         python_scene("waits-its-turn", waits_its_turn),
@@ -95,6 +96,25 @@ fn what_changed(stage: &Stage) -> Check {
         (run.record.files, run.record.warnings.len()),
         (Vec::new(), warnings_without(stage)?)
     );
+    Ok(())
+}
+
+/// The file that the code lies in is nobody's work.
+fn without_the_code(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let kept = scratch.join("kept");
+    let code = "import os\nopen('made', 'w').write(open(__file__).read())\nprint(os.listdir('.') != ['made'])";
+    let run = with(stage, &kept, code)?.ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "True\n");
+    assert_eq!(changes(&run), changed(&[("made", Change::Created)]));
+    assert_eq!(names(&kept)?, ["made"]);
+
+    // What the program makes of it is its own.
+    let code = "open(__file__, 'a').write('# more')";
+    let run = with(stage, &kept, code)?.ended(Outcome::Ok)?;
+    assert_eq!(run.record.files.len(), 1);
+    assert_eq!(run.record.files[0].change, Change::Created);
+    assert_eq!(names(&kept)?.len(), 2);
     Ok(())
 }
 

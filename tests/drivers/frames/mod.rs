@@ -353,6 +353,7 @@ fn a_request_that_is_too_long_says_so() {
             code: &code,
             name: "a",
             directory: Path::new("/"),
+            has_file: false,
             args: &[],
             memory: None,
         }),

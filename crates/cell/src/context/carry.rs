@@ -305,6 +305,7 @@ fn tree_of(dir: &OwnedFd) -> Tree<'_> {
     Tree {
         dir: dir.as_fd(),
         covered: &[],
+        code_file: None,
         keeps_links: true,
     }
 }

@@ -302,6 +302,7 @@ impl<'a> Context<'a> {
         let work = Work {
             execution: execution.number,
             message,
+            code_file: live.facts.code_file(code),
             is_last: execution.is_last,
             wall: execution.wall,
             grace: (!execution.is_last).then_some(grace),

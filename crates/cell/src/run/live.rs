@@ -28,7 +28,7 @@ use crate::supervise::{
 };
 use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
-use crate::workspace::{Baseline, KeptDir, OutDir, Outputs};
+use crate::workspace::{Baseline, CodeFile, KeptDir, OutDir, Outputs};
 use record::bytes::RawText;
 use record::error::Result;
 use record::{FileChange, Record, Start, Variables};
@@ -67,6 +67,8 @@ pub(crate) struct Work {
     pub(crate) execution: u64,
     /// The driver's request; empty where the program itself is the work.
     pub(crate) message: Vec<u8>,
+    /// The file that the driver may have put the code into.
+    pub(crate) code_file: Option<CodeFile>,
     /// Whether the program ends with it.
     pub(crate) is_last: bool,
     /// The most wall time, where that is less than the plan's.
@@ -268,6 +270,7 @@ impl<'a> Live<'a> {
             began_ns: execution.began_ns,
             was_set_up: true,
             out: out.as_ref(),
+            code_file: work.code_file.as_ref(),
             // They are written back when the cell has ended.
             kept: &[],
             report: &on_file,
@@ -418,6 +421,7 @@ impl Facts<'_> {
                     code,
                     name,
                     directory: Path::new(crate::spec::WORKSPACE),
+                    has_file: self.workspace().is_some(),
                     args,
                     memory: self.spec.limits.memory.map(|limit| limit.0),
                 }),
@@ -425,6 +429,13 @@ impl Facts<'_> {
             .encode(),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// The file that the driver may put the code into: in a workspace of the cell's own.
+    pub(crate) fn code_file(&self, code: Option<Code<'_>>) -> Option<CodeFile> {
+        self.workspace()?;
+        self.driver.filter(|driver| driver.has_channel())?;
+        code.map(|(code, name, _)| CodeFile::new(name, code))
     }
 }
 

@@ -123,6 +123,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     let work = Work {
         execution: ONLY,
         message: live.facts.message(ONLY, code_of(spec))?,
+        code_file: live.facts.code_file(code_of(spec)),
         is_last: true,
         began_ns,
         ..Work::default()

@@ -64,6 +64,14 @@ pub(super) fn exception_context(
         Category::Network => "the cell has no network; pass data in as files",
         Category::Timeout => "an operation took longer than the code itself allows",
         _ if category::is_unavailable(error) => &not_the_limit(evidence),
+        _ if is_of_processes(error, evidence) => &processes_claim(evidence),
+        _ if error.name == "CalledProcessError" => &for_author(
+            modules::of_a_child(&evidence.stderr, place).unwrap_or_else(|| {
+                "a program that it started failed; its output shows why"
+                    .to_owned()
+                    .into()
+            }),
+        ),
         _ => "the traceback shows where",
     };
     let line = error
@@ -74,6 +82,11 @@ pub(super) fn exception_context(
         shown_class(&error.name)
     );
     Advice { author, operator }
+}
+
+/// Whether a process or thread could not be started, although the limit was not reached.
+fn is_of_processes(error: &CodeError, evidence: &Evidence<'_>) -> bool {
+    category::of_exception(error, evidence.place.driver) == Category::Processes
 }
 
 fn import_advice(error: &CodeError, place: &Place<'_>) -> Advice {

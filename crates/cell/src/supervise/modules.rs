@@ -34,6 +34,12 @@ pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<Advice> {
     })
 }
 
+/// The same for a module that a program which the code started did not find.
+pub(super) fn of_a_child(stderr: &str, place: &Place<'_>) -> Option<Advice> {
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
+    advice(last?, place)
+}
+
 /// The module's name in the message, if it can stand in a command.
 fn named_after<'a>(words: &[&str], message: &'a str) -> Option<&'a str> {
     const QUOTES: [char; 5] = ['\'', '"', '`', '\u{2018}', '\u{2019}'];
@@ -83,6 +89,23 @@ mod tests {
             reach: crate::supervise::evidence::Reach::Nothing,
         };
         advice(message, &place)
+    }
+
+    #[test]
+    fn a_module_that_a_child_lacks_is_its_last_word() {
+        let place = Place {
+            driver: find("python"),
+            rootfs: "python",
+            reach: crate::supervise::evidence::Reach::Nothing,
+        };
+        let advice = |stderr| of_a_child(stderr, &place).and_then(|advice| advice.operator);
+        let pip = advice("x\n/usr/bin/python3: No module named pip\n\n");
+        assert_eq!(
+            pip.unwrap(),
+            "`cellblock rootfs add python --pip pip` adds `pip`"
+        );
+        assert_eq!(advice("No module named pip\nlater"), None);
+        assert_eq!(advice(""), None);
     }
 
     #[test]

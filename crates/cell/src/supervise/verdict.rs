@@ -423,7 +423,12 @@ fn processes(exit_code: i32, limits: &Limits) -> Failure {
         ),
         None => "the code could not start a process or thread; run fewer at a time".to_owned(),
     };
-    Failure::new(Outcome::Processes, Category::Processes, exit_code, context)
+    Failure {
+        operator_hint: limits.processes.map(|limit| {
+            format!("`--processes` sets how many processes and threads a run may have at a time; here it was {limit}")
+        }),
+        ..Failure::new(Outcome::Processes, Category::Processes, exit_code, context)
+    }
 }
 
 fn disk(exit_code: i32, full: &[&FullTmpfs]) -> Failure {

@@ -18,7 +18,7 @@ use record::{Change, FileChange, FileSkipped, Truncation};
 use super::baseline::{Baseline, Original};
 use super::out_dir::{Copy, OutDir, affects_one_name, is_reserved};
 use super::walk::{self, Found, Walk, What};
-use super::{Caps, Digest, Tree, media};
+use super::{Caps, CodeFile, Digest, Tree, media};
 
 /// Why a file was not reached.
 const NO_TIME: &str = "the time for collecting files ran out: a call ends at most a second after its limit on real time";
@@ -86,6 +86,7 @@ pub(crate) fn collect(
     let mut collector = Collector {
         baseline,
         keeps_links: workspace.keeps_links,
+        code_file: workspace.code_file,
         out,
         caps,
         report,
@@ -121,6 +122,7 @@ pub(crate) fn collect(
 struct Collector<'a> {
     baseline: &'a mut Baseline,
     keeps_links: bool,
+    code_file: Option<&'a CodeFile>,
     out: Option<&'a OutDir>,
     caps: &'a Caps,
     report: &'a dyn Fn(&FileChange),
@@ -184,6 +186,12 @@ impl Collector<'_> {
             return Ok(());
         }
         self.spend(size, stat.st_blocks)?;
+        let code_file = self.code_file;
+        if let Some(digest) = code_file.and_then(|code| code.recognize(path, file, size)) {
+            self.baseline.insert(path.clone(), Original::File(digest));
+            self.present.insert(path.clone());
+            return Ok(());
+        }
         if let Some(before) = before.filter(|before| before.size == size) {
             if self.read(file, None, None)?.digest == before {
                 return Ok(());

@@ -184,6 +184,7 @@ mod tests {
         Tree {
             dir: dir.as_fd(),
             covered: &[],
+            code_file: None,
             keeps_links: true,
         }
     }

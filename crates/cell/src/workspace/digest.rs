@@ -16,6 +16,14 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
+    /// Of these bytes.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Self {
+            size: bytes.len() as u64,
+            sha256: Sha256::digest(bytes).into(),
+        }
+    }
+
     /// Reads `source` to its end and passes each piece of it to `each`.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use std::time::Instant;
 use crate::spec::{Bytes, TmpfsLimit};
 
 mod baseline;
+mod code_file;
 mod collect;
 pub(crate) mod copy;
 mod digest;
@@ -33,6 +34,7 @@ mod walk;
 mod write_back;
 
 pub(crate) use baseline::Baseline;
+pub(crate) use code_file::CodeFile;
 pub(crate) use collect::{Outputs, collect};
 pub(crate) use digest::Digest;
 pub(crate) use fill::memory_file;
@@ -47,6 +49,9 @@ pub(crate) struct Tree<'a> {
     pub(crate) dir: BorrowedFd<'a>,
     /// Mount points of binds, relative to it: neither listed nor copied.
     pub(crate) covered: &'a [PathBuf],
+    /// The file that the driver may have put the code into: neither listed nor kept, as
+    /// long as it has that code.
+    pub(crate) code_file: Option<&'a CodeFile>,
     /// Whether its symbolic links are kept, so that none is reported as left out.
     pub(crate) keeps_links: bool,
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{Baseline, Caps, KeptDir, OutDir, Outputs, Tree, collect};
+use super::{Baseline, Caps, CodeFile, KeptDir, OutDir, Outputs, Tree, collect};
 use crate::plan::{Plan, Storage};
 use crate::spec::Scratch;
 use record::error::{Result, SetupError, Step};
@@ -43,6 +43,8 @@ pub(crate) struct Collection<'a> {
     /// Whether the cell was set up: otherwise there is nothing to keep.
     pub(crate) was_set_up: bool,
     pub(crate) out: Option<&'a OutDir>,
+    /// The file that the driver may have put the code into.
+    pub(crate) code_file: Option<&'a CodeFile>,
     pub(crate) kept: &'a [KeptDir],
     /// Called with each change as soon as it is known.
     pub(crate) report: &'a dyn Fn(&FileChange),
@@ -65,6 +67,9 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
             dir: directory.as_fd(),
             covered: &scratch.covered,
             keeps_links: kept.is_some() && from.out.is_none(),
+            code_file: from
+                .code_file
+                .filter(|_| scratch.name == Scratch::Workspace),
         };
         if scratch.name == Scratch::Workspace {
             outputs = collect(tree, baseline, from.out, &caps, from.report);

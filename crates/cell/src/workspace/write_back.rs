@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -111,6 +112,7 @@ impl KeptDir {
                     changes.directories.insert(path, mode);
                     continue;
                 }
+                What::File(file, stat) if self.is_code(tree, &path, &file, &stat) => continue,
                 What::File(file, stat) if !self.has(&path, &file, &stat) => NewContent::File(stat),
                 What::Link(text) if !self.has_link(&path, &text) => NewContent::Link(text),
                 // Skipped files are in the workspace's own list.
@@ -122,6 +124,13 @@ impl KeptDir {
         }
         changes.removed = self.removed(tree.dir);
         Ok(changes)
+    }
+
+    /// Whether a file is the one that the driver has put the code into.
+    fn is_code(&self, tree: Tree<'_>, path: &RawText, file: &File, stat: &FileStat) -> bool {
+        let size = stat.st_size.cast_unsigned();
+        let code_file = tree.code_file.filter(|_| !self.before.contains_key(path));
+        code_file.is_some_and(|code_file| code_file.recognize(path, file, size).is_some())
     }
 
     /// Leaves out directories that exist only as the way to a mount point.

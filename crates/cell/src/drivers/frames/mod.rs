@@ -109,6 +109,8 @@ pub struct Code<'a> {
     pub name: &'a str,
     /// The directory of the caller's modules, inside the cell.
     pub directory: &'a Path,
+    /// Whether the driver may put the code into a file of that name in the directory.
+    pub has_file: bool,
     /// The arguments that the code sees.
     pub args: &'a [RawText],
     /// The cell's limit on memory in bytes, for interpreters that enforce one themselves.
@@ -138,6 +140,9 @@ impl Request<'_> {
                 add("code", code.code.as_bytes());
                 add("name", code.name.as_bytes());
                 add("directory", directory.as_bytes());
+                if code.has_file {
+                    add("file", b"");
+                }
                 for argument in code.args {
                     add("argument", argument.as_bytes());
                 }

@@ -32,11 +32,19 @@
 //! * stdout is line-buffered, so that a killed run leaves its output.
 //! * `sys.exit`, `atexit` and threads are plain Python's.
 //!
-//! * Workers of `multiprocessing` by `spawn` and `forkserver`, and of joblib, import the
-//!   code from a file that is written for them below the temporary directory.
+//! * Code that speaks of `__file__`, `argv[0]` or its own name lies in that file, in the
+//!   workspace; the supervisor does not list it. Workers of `multiprocessing` by `spawn` and
+//!   `forkserver`, and of joblib, import all that was executed so far from a file that is
+//!   written for them below the temporary directory. What starts them has to be guarded by
+//!   an `if` at the top level: otherwise each would start others, and that is refused. A pool
+//!   of which the workers end as soon as they start ends the execution.
+//! * Lines of notebooks (`!cmd`, `%magic`, `%%magic`, `x = !cmd`) become calls of
+//!   `get_ipython()`, in code that does not parse as Python. Nothing of IPython is needed.
+//!   `%pip` and `!pip` install for the user, with a pip that the index has if the cell has
+//!   none; modules that appear there meanwhile can be imported.
+//! * `input()` says that there is no input, where plain Python says EOF.
 //!
-//! Not supported: IPython's magics and shell. `clear_output()` takes back results,
-//! not what was printed.
+//! `clear_output()` takes back results, not what was printed.
 //!
 //! Executions share one `__main__`: variables, functions and imports persist, and
 //! an exception leaves them as they are. `sys.exit` ends the process, since a
@@ -81,7 +89,9 @@
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
 //! | `template`, `rehearsal` | it is to serve forks of itself |
-//! | `workers` | a process starts that imports the code |
+//! | `workers` | `multiprocessing` is imported |
+//! | `codefile` | the code looks for its file, or a process imports it |
+//! | `magics`, `notebook`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
 //!
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
@@ -107,9 +117,9 @@ macro_rules! modules {
 const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
     content: modules!(
-        "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "interrupts" "ipython"
-        "protocol" "rehearsal" "results" "rich" "session" "source" "tables" "template" "tracebacks"
-        "workers"
+        "codefile" "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "interrupts"
+        "ipython" "magics" "notebook" "packages" "protocol" "rehearsal" "results" "rich" "session"
+        "source" "tables" "template" "timing" "tracebacks" "workers"
     ),
 };
 

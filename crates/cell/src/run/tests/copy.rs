@@ -110,6 +110,7 @@ fn request(execution: u64, code: &str) -> Tested<Request<'static>> {
             code: &code.into(),
             name: "main.py",
             directory: Path::new("/workspace"),
+            has_file: false,
             args: &[],
             memory: None,
         }),

@@ -97,6 +97,7 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
             code: &code.into(),
             name: "code",
             directory: Path::new("/workspace"),
+            has_file: false,
             args: &[],
             memory: None,
         }),

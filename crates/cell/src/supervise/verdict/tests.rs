@@ -353,6 +353,7 @@ fn exceptions() {
         (message("RuntimeError", "can't start new thread"), Outcome::Error, Category::Processes, true, "the limit is 64 processes and threads at a time"),
         (message("simpleError", "cannot allocate vector of size 7.5 Gb"), Outcome::Error, Category::Memory, true, "256M"),
         (message("Error", "spawn git ENOENT"), Outcome::Error, Category::File, true, "no program `git`"),
+        (error("CalledProcessError", None), Outcome::Error, Category::Runtime, true, "a program that it started failed"),
     ];
     for (error, outcome, category, is_retryable, words) in rows {
         let language = match error.name.as_str() {

@@ -99,6 +99,7 @@ fn whole(dir: &File) -> Tree<'_> {
     Tree {
         dir: dir.as_fd(),
         covered: &[],
+        code_file: None,
         keeps_links: false,
     }
 }

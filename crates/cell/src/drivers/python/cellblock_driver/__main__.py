@@ -4,6 +4,7 @@ that come from descriptor 3, and writes frames to descriptor 4. With the word
 
 import builtins
 import gc
+import os
 import sys
 
 PACKAGE = "cellblock_driver"
@@ -68,9 +69,21 @@ class Finder:
         return None
 
 
+class Installed:
+    """Finds what was installed for the user while the program runs."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        home = os.environ.get("HOME", "")
+        if path is None and home and os.path.isdir(home + "/.local/lib"):
+            return load("packages").find_spec(name)
+        return None
+
+
 __builtins__["__import__"] = driver_import
 sources = read_sources()
 sys.meta_path.insert(0, Finder)
+sys.meta_path.append(Installed)
 if sys.argv[2:3] == ["template"]:
     sys.path = list(standard_path)
     # Returns in a copy that is to execute code.

@@ -64,6 +64,7 @@ def pyplot(module):
     from . import figures
 
     module.show = figures.show_figures
+    module.install_repl_displayhook = lambda: None  # figures are shown at the end anyway
     sys.modules["matplotlib.figure"].Figure.show = figures.show_figure
     axes = sys.modules["matplotlib.axes"].Axes
     axes.bxp = figures.note_boxes(axes.bxp)
@@ -115,6 +116,14 @@ def processes(module):
     module.get_preparation_data = workers.preparation_data(module.get_preparation_data)
 
 
+def pool(module):
+    yield
+    from . import workers
+
+    join = workers.join_exited_workers(module.Pool._join_exited_workers)
+    module.Pool._join_exited_workers = staticmethod(join)
+
+
 IPYTHON = {
     "IPython",
     "IPython.core",
@@ -129,6 +138,7 @@ PATCHES = {
     "joblib.externals.loky.backend.spawn": processes,
     "matplotlib": matplotlib,
     "matplotlib.pyplot": pyplot,
+    "multiprocessing.pool": pool,
     "multiprocessing.spawn": processes,
     "plotly.io._renderers": plotly,
 }

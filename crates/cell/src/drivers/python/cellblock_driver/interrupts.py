@@ -13,6 +13,7 @@ class Interrupts:
         self.whole = whole.__code__
         self.is_pending = False
         self.is_waiting = False
+        self.error = None  # what is raised instead of KeyboardInterrupt
         self.thread = get_ident()
         self.handler = self.interrupt  # the program may have set another one
         signal(SIGINT, self.interrupt)
@@ -24,22 +25,34 @@ class Interrupts:
                 is_whole = True
             elif frame.f_code in self.regions:
                 if not is_whole:
-                    raise KeyboardInterrupt
+                    raise self.cause()
                 self.is_waiting = True
                 return
             frame = frame.f_back
         self.is_pending = True
 
+    def raise_in_main(self, error):
+        """Ends what the main thread executes with this exception; any thread may call it."""
+        from _signal import pthread_kill
+
+        self.error = error
+        pthread_kill(self.thread, SIGINT)  # which also ends its waiting
+
+    def cause(self):
+        error, self.error = self.error, None
+        return error or KeyboardInterrupt()
+
     def forget(self):
         """Forgets what has come so far: it was not for the next execution."""
         self.is_pending = self.is_waiting = False
+        self.error = None
 
     def enter(self):
         """Begins a region, with the program's own handler; raises what came before."""
         signal(SIGINT, self.handler)
         if self.is_pending:
             self.is_pending = False
-            raise KeyboardInterrupt
+            raise self.cause()
 
     def leave(self):
         """Ends a region; the program's own handler rests."""
@@ -58,7 +71,7 @@ class Interrupts:
         """Ends what was not to be interrupted."""
         if self.is_waiting and get_ident() == self.thread:
             self.is_waiting = False
-            raise KeyboardInterrupt
+            raise self.cause()
 
     def end(self):
         """What follows is Python's own end."""

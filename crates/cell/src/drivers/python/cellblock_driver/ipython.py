@@ -6,7 +6,7 @@ from html import escape
 from _frozen_importlib import ModuleSpec
 
 from .display import DisplayHandle, clear_output, display_with, publish_display_data, update_display
-from .session import display
+from .session import display, get_ipython
 
 
 class DisplayObject:
@@ -268,8 +268,8 @@ class StandIn:
     def exec_module(self, module):
         space = vars(module)
         if module.__name__ == "IPython":
-            space.update(__version__="0", version_info=(0, 0), display=display)
-            space.update(get_ipython=lambda: None)
+            space.update(__version__="9.0", version_info=(9, 0), display=display)
+            space.update(get_ipython=get_ipython)
         elif module.__name__ != "IPython.core":
             space.update(NAMES, __all__=sorted(NAMES))
 

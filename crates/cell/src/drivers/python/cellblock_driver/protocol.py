@@ -38,6 +38,7 @@ class Request:
         self.name = "".join(self._strings("name"))
         self.directory = "".join(self._strings("directory"))
         self.arguments = self._strings("argument")
+        self.has_file = "file" in self.fields
         self.execution = self.fields["execution"][0]
 
     def _strings(self, key):

@@ -12,6 +12,9 @@ from .source import Source, is_coroutine
 
 executed = []  # the code of all executions that were not refused, in order
 before_done = []  # functions that show what the code has left open
+current = None  # the code that is executed
+standard_input = builtins.input
+OF_FILES = b"__file__", b"argv[0]"  # words of code that looks for its file
 
 
 class Session:
@@ -25,7 +28,8 @@ class Session:
         self.excepthook = sys.excepthook
         regions = self.perform, self.finish, self.report, self.list_variables
         self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
-        builtins.display = display
+        builtins.display, builtins.get_ipython = display, get_ipython
+        builtins.input = input
         if sys.stdout is not None:
             sys.stdout.reconfigure(line_buffering=True)
         self.ending = Ending()
@@ -51,7 +55,8 @@ class Session:
             raise SystemExit(self.status)
 
     def execute(self, request):
-        source = self.enter(request)
+        global current
+        source = current = self.enter(request)
         self.status = 0
         # Untouched pages. An exception sets them free: it takes memory to explain a
         # MemoryError.
@@ -84,7 +89,7 @@ class Session:
         try:
             self.interrupts.enter()
             codes = source.compile()
-            executed.append(source.code)
+            executed.append(source.python)
             value = self.evaluate(codes)
             if value is not None:
                 from . import results
@@ -119,6 +124,11 @@ class Session:
         """Makes the process look as if Python had been started with this code."""
         sys.argv = [request.name, *request.arguments]
         source = Source(request.code, request.name)
+        path = os.path.join(request.directory, request.name)
+        if request.has_file and any(word in request.code for word in (*OF_FILES, os.fsencode(request.name))):
+            from . import codefile
+
+            codefile.write(path, request.code)
         if self.main is not None:
             from . import tracebacks
 
@@ -129,7 +139,7 @@ class Session:
         self.main = type(sys)("__main__")
         vars(self.main).update(
             __builtins__=builtins,
-            __file__=os.path.join(request.directory, request.name),
+            __file__=path,
             __loader__=source,
         )
         sys.modules["__main__"] = self.main
@@ -169,3 +179,19 @@ def display(*values, **options):
 
     for value in values:
         results.show(value)
+
+
+def get_ipython():
+    """The shell of a notebook, as far as there is one."""
+    from . import notebook
+
+    return notebook.shell
+
+
+def input(prompt="", /):
+    """Reads a line of standard input, as Python's own does."""
+    try:
+        return standard_input(prompt)
+    except EOFError:
+        message = "there is no more standard input: put the values into the code, or pass them along"
+    raise EOFError(message)

@@ -14,17 +14,28 @@ def is_coroutine(code):
 class Source:
     def __init__(self, code, name):
         self.code, self.name = code, name
+        self.python = code  # without what only notebooks have
         self.is_parsed = False
 
     def compile(self):
         """Code objects to evaluate in turn. The last one is an expression's if the
         code ends in one that no semicolon silences, as in Jupyter."""
-        codes = self._compile()
+        try:
+            codes = self._compile()
+        except SyntaxError:
+            if b"!" not in self.code and b"%" not in self.code:
+                raise
+            codes = None
+        if codes is None:
+            from . import magics
+
+            self.python = magics.transform(self.code).encode("utf-8", "surrogatepass")
+            codes = self._compile()
         self.is_parsed = True
         return codes
 
     def _compile(self):
-        tree = compile(self.code, self.name, "exec", TOP_LEVEL_AWAIT | ONLY_AST, True)
+        tree = compile(self.python, self.name, "exec", TOP_LEVEL_AWAIT | ONLY_AST, True)
         last = tree.body[-1] if tree.body else None
         if type(last).__name__ != "Expr" or self._semicolon_follows(last):
             return [compile(tree, self.name, "exec", TOP_LEVEL_AWAIT, True)]
@@ -36,7 +47,7 @@ class Source:
         return [statements, compile(expression, self.name, "eval", options, True)]
 
     def _semicolon_follows(self, last):
-        lines = self.code.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        lines = self.python.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         rest = b"\n".join(lines[last.end_lineno - 1 :])[last.end_col_offset :]
         return rest.lstrip(b" \t\f\\\n").startswith(b";")
 
