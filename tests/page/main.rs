@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use cellblock::show;
 use proptest::prelude::*;
 use record::json::Json;
-use record::{CodeError, Record};
+use record::{CodeError, Record, ResultItem};
 use serde_json::{Value, json};
 
 /// The tags that a page may have, whatever the record says.
-const TAGS: [&str; 41] = [
+const TAGS: [&str; 74] = [
     "article",
     "b",
     "body",
@@ -59,8 +59,41 @@ const TAGS: [&str; 41] = [
     "ol",
     "small",
     "!DOCTYPE",
+    "blockquote",
+    "code",
+    "del",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "math",
+    "mfrac",
+    "mi",
+    "mmultiscripts",
+    "mn",
+    "mo",
+    "mover",
+    "mpadded",
+    "mphantom",
+    "mprescripts",
+    "mroot",
+    "mrow",
+    "ms",
+    "mspace",
+    "msqrt",
+    "mstyle",
+    "msub",
+    "msubsup",
+    "msup",
+    "mtable",
+    "mtd",
+    "mtext",
+    "mtr",
+    "munder",
+    "munderover",
 ];
-const ATTRIBUTES: [&str; 20] = [
+const ATTRIBUTES: [&str; 37] = [
     "alt",
     "aria-hidden",
     "aria-label",
@@ -81,6 +114,23 @@ const ATTRIBUTES: [&str; 20] = [
     "style",
     "tabindex",
     "title",
+    "value",
+    "accent",
+    "accentunder",
+    "columnspan",
+    "depth",
+    "display",
+    "displaystyle",
+    "height",
+    "largeop",
+    "linethickness",
+    "mathvariant",
+    "maxsize",
+    "minsize",
+    "movablelimits",
+    "scriptlevel",
+    "stretchy",
+    "width",
 ];
 
 /// Each would change the page's title if it ran.
@@ -172,6 +222,21 @@ fn hostile(payload: &str) -> Record {
             .iter()
             .map(|(name, form)| ((*name).to_owned(), form.clone().into()))
             .collect();
+    }
+    // What is drawn when there is no HTML.
+    for (name, form) in [
+        ("text/markdown", payload.to_owned()),
+        (
+            "text/markdown",
+            format!("# {payload}\n- {payload}\n$x{payload}$"),
+        ),
+        ("text/latex", format!("$\\operatorname{{{payload}}}$")),
+        ("text/latex", format!("$x < \\text{{{payload}}}$")),
+    ] {
+        record.results.push(ResultItem {
+            formats: [(name.to_owned(), Value::from(form).into())].into(),
+            ..ResultItem::default()
+        });
     }
     record
 }

@@ -166,3 +166,48 @@ fn what_the_code_made_is_seen_in_a_browser() {
         assert!(picture.colours() > 20, "the text is drawn");
     }
 }
+
+/// Formulas and Markdown are laid out by the browser, not shown as they are written.
+#[test]
+fn formulas_and_markdown_are_seen_in_a_browser() {
+    let Some(browser) = Browser::find("formulas_and_markdown_are_seen_in_a_browser") else {
+        return;
+    };
+    let with = |name: &str, form: &str| {
+        let mut record = sample("ok");
+        record.results = vec![ResultItem {
+            formats: [(name.to_owned(), Value::from(form).into())].into(),
+            ..ResultItem::default()
+        }];
+        show::render_html(&record)
+    };
+    let formula = with(
+        "text/latex",
+        "$\\displaystyle \\frac{\\frac{a}{b}}{\\frac{c}{d}}$",
+    );
+    let dom = browser.dom(&formula);
+    assert!(dom.contains("<mfrac"), "{dom}");
+    assert!(dom.contains("<footer>cellblock "), "the page is complete");
+    let source = with("text/latex", "\\unknown{a}{b}");
+    assert!(browser.dom(&source).contains("\\unknown{a}{b}</pre>"));
+    // The lines of fractions are drawn, in the colour of the text.
+    let ink = [0x1f, 0x23, 0x28];
+    let flat = with("text/latex", "$a b c d$");
+    let drawn = browser.screenshot(&formula, 1200).pixels(ink);
+    let flat = browser.screenshot(&flat, 1200).pixels(ink);
+    assert!(drawn > flat + 20, "{drawn} pixels, {flat} without lines");
+
+    let dom = browser.dom(&with(
+        "text/markdown",
+        "# Title\n\nSome **bold** words, $x^2$ and [a link](http://x)\n\n|a|b|\n|-|-|\n|1|2|\n",
+    ));
+    for part in [
+        "<h3>Title</h3>",
+        "<b>bold</b>",
+        "<msup",
+        "[a link](http://x)",
+        "<td",
+    ] {
+        assert!(dom.contains(part), "{part}: {dom}");
+    }
+}

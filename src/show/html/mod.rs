@@ -13,7 +13,9 @@ use super::{facts, stream_heading};
 use record::words::{bytes, ends, milliseconds};
 
 mod foreign;
+mod markdown;
 mod markup;
+mod math;
 mod measures;
 mod results;
 

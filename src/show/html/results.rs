@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::markup::Markup;
-use super::{foreign, heading};
+use super::{foreign, heading, markdown, math};
 use crate::show::facts::{list, total};
 use crate::show::result::cell;
 use record::json::{Form, Json};
@@ -48,10 +48,18 @@ pub(super) fn section(page: &mut Markup, record: &Record) {
 fn result(page: &mut Markup, item: &ResultItem) {
     let (has_picture, complaints) = figure(page, item);
     let has_table = item.data.as_ref().is_some_and(|data| table(page, data));
-    let text = readable(item).filter(|text| !(has_table || has_picture && names_something(text)));
     let html = item.formats.get("text/html").and_then(Form::as_str);
-    let is_all = html.is_some() && !has_picture && !has_table;
+    let is_shown = has_picture || has_table;
+    let is_drawn = !is_shown && html.is_none() && written(page, item);
+    let text = readable(item)
+        .filter(|text| !(has_table || (has_picture || is_drawn) && names_something(text)));
+    let is_all = html.is_some() && !is_shown;
     match text {
+        Some(text) if is_drawn => {
+            page.raw("<details><summary>As text</summary>\n");
+            page.block("Result", text);
+            page.raw("</details>\n");
+        }
         // Beside HTML, a name in angle brackets is noise.
         Some(text) if html.is_some() && names_something(text) => {}
         Some(text) if !is_all => page.block("Result", text),
@@ -85,6 +93,19 @@ fn result(page: &mut Markup, item: &ResultItem) {
     }
     for note in item.notes.iter().chain(&complaints) {
         page.element("<p class=\"note\">", &format!("Left out: {note}"), "</p>\n");
+    }
+}
+
+/// Markdown, or a formula; says whether there is one that could be drawn.
+fn written(page: &mut Markup, item: &ResultItem) -> bool {
+    let form = |name: &str| item.formats.get(name).and_then(Form::as_str);
+    match (
+        form("text/latex").and_then(math::only),
+        form("text/markdown"),
+    ) {
+        (Some(formula), _) => math::formula(page, formula, true),
+        (None, Some(text)) => markdown::draw(page, text),
+        (None, None) => false,
     }
 }
 
