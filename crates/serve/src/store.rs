@@ -17,23 +17,6 @@ use record::error::{Result, SetupError, Step};
 /// How the names of servers' directories begin.
 const NAME: &str = "cellblock-checkpoints-";
 
-/// A directory to remove.
-struct Removal {
-    directory: PathBuf,
-    /// It is another server's, and stays if that server goes on.
-    is_others: bool,
-}
-
-impl Removal {
-    fn carry_out(self) {
-        // Held meanwhile, so that no server takes the directory for its own.
-        let lock = self.is_others.then(|| lock_left(&self.directory));
-        if !matches!(lock, Some(None)) {
-            erase(&self.directory);
-        }
-    }
-}
-
 /// How often a new directory is tried to be locked.
 const ATTEMPTS: usize = 16;
 
@@ -44,7 +27,7 @@ pub struct Store {
     /// The directory, locked: what a server that was killed left behind is not.
     _lock: Flock<File>,
     /// Removes what is in it: large trees take time, and the server's loop has none.
-    worker: Option<(Sender<Removal>, JoinHandle<()>)>,
+    worker: Option<(Sender<PathBuf>, JoinHandle<()>)>,
 }
 
 impl Store {
@@ -73,8 +56,8 @@ impl Store {
     }
 
     /// Removes before long what servers of this user have left beside it, because they
-    /// were killed.
-    pub(crate) fn sweep(&mut self) {
+    /// were killed. Nobody waits for it: what is left at the server's end is for the next.
+    pub(crate) fn sweep(&self) {
         let Some(entries) = self.path.parent().map(std::fs::read_dir) else {
             return;
         };
@@ -85,9 +68,14 @@ impl Store {
         let paths = entries.into_iter().flatten().flatten();
         let paths = paths.map(|entry| entry.path()).filter(is_store);
         let others: Vec<PathBuf> = paths.collect();
-        others
-            .into_iter()
-            .for_each(|path| self.hand_over(path, true));
+        if others.is_empty() {
+            return;
+        }
+        let work = move || others.iter().for_each(|path| erase_left(path));
+        // Without a thread, they stay until the next server.
+        let _ = thread::Builder::new()
+            .name("sweeper".to_owned())
+            .spawn(work);
     }
 
     /// The directory.
@@ -97,26 +85,18 @@ impl Store {
 
     /// Removes a directory in it before long. It is not an error if it does not exist.
     pub(crate) fn remove(&mut self, directory: PathBuf) {
-        self.hand_over(directory, false);
-    }
-
-    fn hand_over(&mut self, directory: PathBuf, is_others: bool) {
-        let removal = Removal {
-            directory,
-            is_others,
-        };
         // Not before it is needed: by then, signals are blocked.
         if self.worker.is_none() {
-            let (sender, waiting) = mpsc::channel();
-            let work = move || waiting.iter().for_each(Removal::carry_out);
+            let (sender, waiting) = mpsc::channel::<PathBuf>();
+            let work = move || waiting.iter().for_each(|path| erase(&path));
             let begun = thread::Builder::new()
                 .name("remover".to_owned())
                 .spawn(work);
             self.worker = begun.ok().map(|thread| (sender, thread));
         }
         match &self.worker {
-            Some((sender, _)) => drop(sender.send(removal)),
-            None => removal.carry_out(),
+            Some((sender, _)) => drop(sender.send(directory)),
+            None => erase(&directory),
         }
     }
 }
@@ -128,6 +108,14 @@ impl Drop for Store {
             let _ = thread.join();
         }
         erase(&self.path);
+    }
+}
+
+/// Removes a directory that no server has any more.
+fn erase_left(directory: &Path) {
+    // Held meanwhile, so that no server takes the directory for its own.
+    if let Some(_lock) = lock_left(directory) {
+        erase(directory);
     }
 }
 
@@ -192,20 +180,42 @@ mod tests {
         fs::create_dir_all(left.join("1/workspace")).unwrap();
         fs::create_dir(at("other")).unwrap();
         std::os::unix::fs::symlink(at("other"), at("cellblock-checkpoints-link")).unwrap();
-        let mut store = Store::create(base.path()).unwrap();
+        let store = Store::create(base.path()).unwrap();
         store.sweep();
+        // Nobody waits for the sweep.
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while left.exists() {
+            assert!(std::time::Instant::now() < end, "it is still there");
+            thread::sleep(Duration::from_millis(1));
+        }
         let path = store.path().to_owned();
         drop(store);
-        assert!(!left.exists() && !path.exists());
+        assert!(!path.exists());
         // A server that begins may have locked it since it was listed.
         fs::create_dir(&left).unwrap();
-        let mut store = Store::create(base.path()).unwrap();
         let lock = lock_left(&left).unwrap();
-        store.sweep();
-        drop(store);
+        erase_left(&left);
         assert!(left.exists());
         drop(lock);
         assert!(alive.path().exists() && at("other").exists());
         assert!(fs::symlink_metadata(at("cellblock-checkpoints-link")).is_ok());
+    }
+
+    #[test]
+    fn what_another_user_has_left_stays() {
+        if !Uid::effective().is_root() {
+            eprintln!("skip: what_another_user_has_left_stays: needs root");
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let left = base.path().join("cellblock-checkpoints-left");
+        fs::create_dir(&left).unwrap();
+        nix::unistd::chown(&left, Some(Uid::from_raw(12345)), None).unwrap();
+        erase_left(&left);
+        assert!(left.exists());
+        // The same directory goes once it is this user's.
+        nix::unistd::chown(&left, Some(Uid::effective()), None).unwrap();
+        erase_left(&left);
+        assert!(!left.exists());
     }
 }

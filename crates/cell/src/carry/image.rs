@@ -290,7 +290,8 @@ impl<'i> Content<'i> {
 
     /// Reads what the image has of `span`, and zeroes where it has nothing.
     pub(super) fn read(&self, span: Span, buffer: &mut [u8]) -> Result<(), Refusal> {
-        buffer.fill(0);
+        // What the image has is read over it, and need not be filled before.
+        let mut filled = 0;
         let first = self.index.partition_point(|(one, _)| one.end <= span.start);
         for (one, place) in &self.index[first..] {
             let both = one.overlap(span);
@@ -298,12 +299,16 @@ impl<'i> Content<'i> {
                 break;
             }
             let to = (both.start - span.start) as usize;
-            let bytes = &mut buffer[to..to + both.len() as usize];
+            let end = to + both.len() as usize;
+            buffer[filled..to].fill(0);
+            filled = end;
+            let bytes = &mut buffer[to..end];
             (self
                 .file
                 .read_exact_at(bytes, place + (both.start - one.start)))
             .map_err(|error| system("read", &error))?;
         }
+        buffer[filled..].fill(0);
         Ok(())
     }
 }

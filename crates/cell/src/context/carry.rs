@@ -59,11 +59,12 @@ pub(crate) struct Checkpoint {
 
 impl<'a> Context<'a> {
     /// Writes the state of the interpreter and the workspace to the new directory `to`.
-    /// The context goes on as before.
+    /// The context goes on as before. Nothing beyond `most` bytes is written.
     ///
     /// # Errors
-    /// There is no state, or it holds something that cannot be carried; or writing failed.
-    pub(crate) fn checkpoint(&mut self, to: &Path) -> Result<Checkpoint> {
+    /// There is no state, or it holds something that cannot be carried, or it has more
+    /// bytes; or writing failed.
+    pub(crate) fn checkpoint(&mut self, to: &Path, most: Option<u64>) -> Result<Checkpoint> {
         self.note_end();
         let layout = self.layout();
         let Some(live) = &mut self.live else {
@@ -72,7 +73,7 @@ impl<'a> Context<'a> {
         };
         (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
         let base = base_of(self.stock, layout);
-        let written = write(live, layout, base, to);
+        let written = write(live, layout, base, to, most.unwrap_or(u64::MAX));
         if written.is_err() {
             // Nothing but what was just written is in it.
             let _ = fs::remove_dir_all(to);
@@ -224,6 +225,7 @@ fn write(
     layout: Layout,
     base: Option<&Image>,
     to: &Path,
+    most: u64,
 ) -> Result<Checkpoint> {
     let (init, program, own) = subject(live)?;
     let subject = Subject {
@@ -242,16 +244,28 @@ fn write(
         .limits
         .memory
         .map_or(u64::MAX, |limit| limit.0);
-    let image = carry::take(subject, extent, limit, file).map_err(refused)?;
+    let image =
+        carry::take(subject, extent, limit.min(most), file).map_err(|refusal| match refusal {
+            Refusal::TooMuch { most: held, .. } if held == most => no_room(most),
+            refusal => refused(refusal),
+        })?;
     let tree = to.join(WORKSPACE);
     (DirBuilder::new().mode(0o700).create(&tree)).map_err(|e| on_disk("mkdir", &e, &tree))?;
     let tree: OwnedFd = File::open(&tree)
         .map_err(|e| on_disk("open", &e, &tree))?
         .into();
-    let (place, caps) = workspace(live)?;
+    let (place, mut caps) = workspace(live)?;
+    let room = most.saturating_sub(image.size());
+    let is_short = room < caps.total_bytes.0;
+    caps.total_bytes.0 = caps.total_bytes.0.min(room);
     let frozen = live.cell.freeze()?;
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    let copied = copy::copy(tree_of(dir), &tree, &caps, own_ids())?;
+    let copied = copy::copy(tree_of(dir), &tree, &caps, own_ids()).map_err(|error| {
+        match is_short && error.errno.is_none() {
+            true => no_room(most),
+            false => error,
+        }
+    })?;
     Ok(Checkpoint {
         layout,
         bytes: image.size().saturating_add(copied.bytes),
@@ -317,6 +331,13 @@ fn own_ids() -> (u32, u32) {
 fn no_workspace() -> SetupError {
     failed("the cell has no workspace of its own")
         .hint("a checkpoint has a copy of the workspace, and a bind is the host's")
+}
+
+fn no_room(most: u64) -> SetupError {
+    failed(&format!(
+        "the checkpoint would have more than the {most} bytes that are left for it"
+    ))
+    .hint("remove some with context.forget, or raise --checkpoint-space")
 }
 
 fn failed(message: &str) -> SetupError {

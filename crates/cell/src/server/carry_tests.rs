@@ -128,6 +128,39 @@ fn a_context_goes_back_any_number_of_times() {
 }
 
 #[test]
+fn a_checkpoint_stays_within_its_room() {
+    alone(|| {
+        skipping(|| {
+            let (spawner, place) = (spawner()?, Place::new()?);
+            let mut front = Front::python(&spawner)?;
+            front.run(1, STATE)?;
+            let bytes = checkpoint(&mut front, &place.at("all"))?["bytes"].as_u64();
+            let bytes = bytes.ok_or("no bytes")?;
+            let mut limited = |number: u64, name: &str, most: u64| {
+                let to = place.at(name);
+                front.order(json!({"checkpoint": {"id": number, "to": to, "most": most}}))?;
+                front.report("checkpointed")
+            };
+            // Memory alone is too much; then only the workspace is.
+            limited(2, "small", bytes / 2).expect_err("a checkpoint");
+            assert!(!place.at("small").exists());
+            limited(3, "large", 2 * bytes)?;
+            assert!(place.at("large").exists());
+            front.run(2, "open('zeroes', 'wb').truncate(64 << 20)")?;
+            let to = place.at("files");
+            let most = 2 * bytes;
+            front.order(json!({"checkpoint": {"id": 4, "to": to, "most": most}}))?;
+            let error = front.report("checkpointed").expect_err("a checkpoint");
+            assert!(error.to_string().contains("bytes that are left"), "{error}");
+            assert!(!place.at("files").exists());
+            let answer = front.run(3, LOOK)?;
+            assert_eq!(stdout(&answer), SEEN, "{answer}");
+            Ok(())
+        })
+    });
+}
+
+#[test]
 fn contexts_branch_from_one_and_stay_apart() {
     alone(|| {
         skipping(|| {

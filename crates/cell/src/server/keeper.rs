@@ -5,7 +5,7 @@
 //! template is made after a while. The old one stays until the last of its copies ends.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -13,6 +13,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 
 use super::Base;
 use super::spawner::{self, Spawner};
+use crate::launch::wait_for;
 use crate::run::StockCell;
 use record::error::{Result, SetupError, Step};
 
@@ -23,6 +24,9 @@ const MOST_OLD: usize = 8;
 
 /// The time after a template that could not be made.
 const BACK_OFF: Duration = Duration::from_secs(10);
+/// How long the first template may take: its cell and its modules have deadlines of their
+/// own, which end before.
+const FIRST: Duration = Duration::from_secs(180);
 /// The most bytes of an error.
 const LONGEST: usize = 64 << 10;
 
@@ -115,7 +119,7 @@ impl<'s> Templates<'s> {
 
     fn renewed(spawner: &'s Spawner, renewal: Renewal) -> Result<Self> {
         let socket = spawner.keeper()?;
-        hear(&socket, MsgFlags::empty())?;
+        hear_within(&socket, FIRST)?;
         let now = Now {
             current: Some(Generation::of(socket, 1)),
             count: 1,
@@ -197,6 +201,22 @@ impl Now {
             self.next = spawner.keeper().ok();
         }
     }
+}
+
+/// Waits for the template of a new keeper.
+///
+/// # Errors
+/// Why it will not be there, or that nothing was heard of it in time.
+fn hear_within(socket: &OwnedFd, patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    while wait_for(socket.as_fd(), deadline) {
+        if hear(socket, MsgFlags::MSG_DONTWAIT)? {
+            return Ok(());
+        }
+    }
+    let message = format!("there was no template after {}s", patience.as_secs_f64());
+    Err(SetupError::new(Step::Fork, message)
+        .hint("preload less (--preload), or try again when the host has less to do"))
 }
 
 /// Whether the template of a new keeper is there.
@@ -286,6 +306,26 @@ mod tests {
         })?;
         let mut newest = others.pop().ok_or("no copy")?;
         assert_eq!(newest.run(2, "6 * 7")?["state"], "kept");
+        Ok(())
+    }
+
+    #[test]
+    fn a_keeper_that_says_nothing_is_not_waited_for_without_end() -> Tested {
+        let (ours, theirs) = nix::sys::socket::socketpair(
+            nix::sys::socket::AddressFamily::Unix,
+            nix::sys::socket::SockType::SeqPacket,
+            None,
+            nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        )?;
+        let error = hear_within(&ours, Duration::from_millis(20)).expect_err("a template");
+        assert!(error.to_string().contains("no template after"), "{error}");
+        // What it says in time counts, and so does its end.
+        let (said, none) = (MsgFlags::empty(), Duration::from_secs(20));
+        send(theirs.as_raw_fd(), b"null", said)?;
+        hear_within(&ours, none)?;
+        drop(theirs);
+        let error = hear_within(&ours, none).expect_err("a template");
+        assert!(error.to_string().contains("is gone"), "{error}");
         Ok(())
     }
 

@@ -73,6 +73,9 @@ pub enum Order {
         id: u64,
         /// The directory, which must not exist yet.
         to: PathBuf,
+        /// The most bytes of memory and files; `None` for any number.
+        #[serde(default)]
+        most: Option<u64>,
     },
     /// Replaces the state and the workspace by those of a checkpoint.
     Restore {

@@ -132,7 +132,7 @@ impl<'s> Supervisor<'s> {
             Order::Restart => self.restart(),
             Order::Describe => self.describe(),
             Order::File { id, what } => self.file(id, what),
-            Order::Checkpoint { id, to } => self.checkpoint(id, &to),
+            Order::Checkpoint { id, to, most } => self.checkpoint(id, &to, most),
             Order::Restore {
                 id,
                 from,
@@ -285,13 +285,13 @@ impl<'s> Supervisor<'s> {
         Ok(())
     }
 
-    fn checkpoint(&mut self, id: u64, to: &Path) -> Result<()> {
+    fn checkpoint(&mut self, id: u64, to: &Path, most: Option<u64>) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
         let Checkpoint {
             bytes,
             layout,
             left_out,
-        } = opened.context.checkpoint(to)?;
+        } = opened.context.checkpoint(to, most)?;
         self.mailbox.report(&Report::Checkpointed {
             id,
             bytes,

@@ -166,6 +166,8 @@ impl Hub {
             _ => {}
         }
         let id = self.checkpoints + 1;
+        let (_, held) = self.held();
+        let most = Some(self.settings.checkpoint_bytes.saturating_sub(held));
         let restore = |from, layout, why| Order::Restore {
             id,
             from,
@@ -179,7 +181,7 @@ impl Hub {
                     session.checkpoints.insert(id, None);
                 }
                 (
-                    Order::Checkpoint { id, to },
+                    Order::Checkpoint { id, to, most },
                     Doing::Checkpoint { id, branches },
                 )
             }
@@ -188,7 +190,7 @@ impl Hub {
                 if let Some(session) = self.sessions.get_mut(&link) {
                     session.checkpoints.insert(id, None);
                 }
-                (Order::Checkpoint { id, to }, Doing::Suspend { id })
+                (Order::Checkpoint { id, to, most }, Doing::Suspend { id })
             }
             Carry::Resume(origin) => {
                 let why = Some(super::suspend::CONTINUED.to_owned());

@@ -73,7 +73,7 @@ pub fn serve(hub: Hub, doors: Doors<'_>, uid: u32) -> Result<()> {
         next_metrics: Instant::now(),
         is_over: false,
     };
-    if let Some(store) = &mut server.doors.store {
+    if let Some(store) = &server.doors.store {
         store.sweep();
     }
     server.run()

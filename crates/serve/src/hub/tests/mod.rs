@@ -244,7 +244,7 @@ impl World {
                 ("file", Some(Report::File { id, answer }))
             }
             Order::End => ("end", None),
-            Order::Checkpoint { id, to } => {
+            Order::Checkpoint { id, to, .. } => {
                 let left_out = BTreeMap::new();
                 if !self.refused.contains("checkpoint") {
                     assert!(self.stored.insert(to));
