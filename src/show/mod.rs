@@ -22,6 +22,7 @@ use result::result;
 pub use html::render as render_html;
 pub use page::Style;
 
+mod chart;
 mod facts;
 mod html;
 mod page;

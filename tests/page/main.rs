@@ -238,6 +238,23 @@ fn hostile(payload: &str) -> Record {
             ..ResultItem::default()
         });
     }
+    for kind in ["scatter", "pie", payload] {
+        let trace = json!({"type": kind, "name": payload, "x": [payload, 1], "y": [1, 2],
+            "labels": [payload], "values": [1]});
+        let figure = json!({"data": [trace], "layout": {"title": {"text": payload}}});
+        let rows = json!([{"a": payload, "b": 1}]);
+        let spec = json!({"mark": kind, "title": payload, "data": {"values": rows},
+            "encoding": {"x": {"field": "a", "title": payload}, "y": {"field": "b"}}});
+        for (name, form) in [
+            ("application/vnd.plotly.v1+json", figure),
+            ("application/vnd.vegalite.v5+json", spec),
+        ] {
+            record.results.push(ResultItem {
+                formats: [(name.to_owned(), form.into())].into(),
+                ..ResultItem::default()
+            });
+        }
+    }
     record
 }
 

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cellblock::show;
 use record::{Record, ResultItem};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::{PAYLOADS, hostile, sample};
@@ -210,4 +210,52 @@ fn formulas_and_markdown_are_seen_in_a_browser() {
     ] {
         assert!(dom.contains(part), "{part}: {dom}");
     }
+}
+
+/// Charts whose own form is data for a script are drawn without one.
+#[test]
+fn charts_are_seen_in_a_browser() {
+    let Some(browser) = Browser::find("charts_are_seen_in_a_browser") else {
+        return;
+    };
+    let with = |name: &str, form: Value| {
+        let mut record = sample("ok");
+        record.results = vec![ResultItem {
+            formats: [
+                (name.to_owned(), form.into()),
+                ("text/html".to_owned(), "<script>draw()</script>".into()),
+            ]
+            .into(),
+            ..ResultItem::default()
+        }];
+        show::render_html(&record)
+    };
+    let trace = |kind: &str| json!({"type": kind, "x": ["a", "b"], "y": [3, 9]});
+    let bars = with(
+        "application/vnd.plotly.v1+json",
+        json!({"data": [trace("bar")]}),
+    );
+    let encoding = json!({"x": {"field": "a"}, "y": {"field": "b"}});
+    let rows = json!([{"a": "p", "b": 3}, {"a": "q", "b": 9}]);
+    let vega = with(
+        "application/vnd.vegalite.v6+json",
+        json!({"mark": "bar", "encoding": encoding, "data": {"values": rows}}),
+    );
+    for page in [bars, vega] {
+        assert!(!page.contains("<iframe"), "{page}");
+        for width in [1200, 600] {
+            let seen = browser.screenshot(&page, width).pixels([0x00, 0x72, 0xb2]);
+            assert!(seen > 9000, "{seen} pixels at {width}");
+        }
+    }
+    let other = with(
+        "application/vnd.plotly.v1+json",
+        json!({"data": [trace("sankey")]}),
+    );
+    let dom = browser.dom(&other);
+    assert!(dom.contains("Not drawn here: plotly's sankey"), "{dom}");
+    assert!(
+        dom.contains("<td>b</td><td class=\"number\">9</td>"),
+        "{dom}"
+    );
 }

@@ -5,10 +5,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::markup::Markup;
 use super::{foreign, heading, markdown, math};
+use crate::show::chart::{self, Shown};
 use crate::show::facts::{list, total};
 use crate::show::result::cell;
 use record::json::{Form, Json};
-use record::words::{bytes, chart, names_something, readable};
+use record::words::{self, bytes, names_something, readable};
 use record::{Record, ResultItem, picture};
 
 /// Rows and columns of a table that are shown.
@@ -46,13 +47,22 @@ pub(super) fn section(page: &mut Markup, record: &Record) {
 }
 
 fn result(page: &mut Markup, item: &ResultItem) {
-    let (has_picture, complaints) = figure(page, item);
+    let (mut has_picture, complaints) = figure(page, item);
+    let script = (!has_picture).then(|| chart::of(item)).flatten();
+    let is_script = script.is_some();
+    if let Some(shown) = script {
+        has_picture = drawn(page, shown);
+    }
     let has_table = item.data.as_ref().is_some_and(|data| table(page, data));
     let html = item.formats.get("text/html").and_then(Form::as_str);
+    // Without scripts, plotly's and altair's HTML shows nothing.
+    let html = html.filter(|_| !is_script);
     let is_shown = has_picture || has_table;
     let is_drawn = !is_shown && html.is_none() && written(page, item);
-    let text = readable(item)
-        .filter(|text| !(has_table || (has_picture || is_drawn) && names_something(text)));
+    // Of such a chart, the text is its whole data again.
+    let text = readable(item).filter(|text| {
+        !(is_script || has_table || (has_picture || is_drawn) && names_something(text))
+    });
     let is_all = html.is_some() && !is_shown;
     match text {
         Some(text) if is_drawn => {
@@ -86,13 +96,45 @@ fn result(page: &mut Markup, item: &ResultItem) {
         page.raw("</details>\n");
     }
     let others = item.formats.iter();
-    for (name, form) in others.filter(|(name, _)| !SHOWN.contains(&name.as_str())) {
+    let is_shown =
+        |name: &str| SHOWN.contains(&name) || chart::is_plotly(name) || chart::is_vega(name);
+    for (name, form) in others.filter(|(name, _)| !is_shown(name)) {
         let size = bytes(form.as_str().map_or(0, str::len) as u64);
         let note = format!("Not shown here: {name}, {size} in the record");
         page.element("<p class=\"note\">", &note, "</p>\n");
     }
     for note in item.notes.iter().chain(&complaints) {
         page.element("<p class=\"note\">", &format!("Left out: {note}"), "</p>\n");
+    }
+}
+
+/// A chart as a picture, or its values and why; says whether there is a picture.
+fn drawn(page: &mut Markup, shown: Shown) -> bool {
+    match shown {
+        Shown::Picture { svg, note } => {
+            page.raw("<figure><img alt=\"chart, drawn from its data\"");
+            page.attribute("src", &format!("data:{SVG};base64,{}", BASE64.encode(svg)));
+            page.raw("></figure>\n");
+            if let Some(note) = note {
+                page.element("<p class=\"note\">", &note, "</p>\n");
+            }
+            true
+        }
+        Shown::Values { why, table } => {
+            page.element("<p class=\"note\">", &why, "</p>\n");
+            let header: Vec<&str> = (["#"].into_iter())
+                .chain(table.header.iter().map(String::as_str))
+                .collect();
+            let lines: Vec<Vec<String>> = (table.rows.into_iter().enumerate())
+                .map(|(at, row)| [at.to_string()].into_iter().chain(row).collect())
+                .collect();
+            page.table("Data of the chart", &header, &lines);
+            if table.total > lines.len() {
+                let note = format!("{} of {} rows", lines.len(), table.total);
+                page.element("<p class=\"note\">", &note, "</p>\n");
+            }
+            false
+        }
     }
 }
 
@@ -118,7 +160,7 @@ fn figure(page: &mut Markup, item: &ResultItem) -> (bool, Vec<String>) {
         let svg = item.formats.get(SVG)?.as_str()?;
         Some((SVG, BASE64.encode(svg)))
     };
-    let caption = item.chart.as_ref().map(chart);
+    let caption = item.chart.as_ref().map(words::chart);
     let Some((media_type, base64)) = raster.or_else(vector) else {
         if let Some(caption) = caption {
             page.element("<p class=\"note\">", &caption, "</p>\n");

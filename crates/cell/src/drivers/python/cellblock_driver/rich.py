@@ -50,6 +50,17 @@ def plotly_forms(figure, bundle, failed):
     bundle["text/html"] = figure.to_html(full_html=False, include_plotlyjs="cdn")
 
 
+def altair_forms(chart, bundle, failed):
+    """altair's own renderer gives HTML that loads scripts; the chart's data say more."""
+    spec = chart.to_dict()
+    version = spec.get("$schema", "").rpartition("/v")[2].partition(".")[0] or "5"
+    bundle["application/vnd.vegalite.v%s+json" % version] = spec
+    html = attempt(lambda chart: chart._repr_mimebundle_(), chart, "text/html", failed)
+    if isinstance(html, tuple):
+        html = html[0]
+    bundle.update(html or {})
+
+
 def picture_forms(image, bundle, failed):
     """A picture of PIL's is a PNG; as a JPEG it would be there twice."""
     bundle["image/jpeg"] = None
@@ -65,6 +76,7 @@ KINDS = (
     ("polars", "DataFrame", polars_forms),
     ("polars", "Series", polars_forms),
     ("plotly.basedatatypes", "BaseFigure", plotly_forms),
+    ("altair", "TopLevelMixin", altair_forms),
     ("PIL.Image", "Image", picture_forms),
 )
 
