@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ impl Cell {
     }
 
     /// The command that starts it.
-    pub(crate) fn command(&self) -> Command {
+    fn command(&self) -> Command {
         let mut command = Command::new(executable());
         command
             .args([self.verb, "--json"])
@@ -95,18 +95,17 @@ impl Cell {
         command
     }
 
-    /// Runs it to its end.
-    pub(crate) fn run(&self) -> Ended {
+    /// Starts it.
+    pub(crate) fn start(&self) -> Child {
         let mut child = self.command().spawn().expect("start cellblock");
         let mut stdin = child.stdin.take().expect("its input");
         stdin.write_all(self.stdin.as_bytes()).expect("its input");
-        drop(stdin);
-        let output = child.wait_with_output().expect("wait for cellblock");
-        let record = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            let told = String::from_utf8_lossy(&output.stderr);
-            panic!("no record of {self:?}: {error}; {told}")
-        });
-        Ended(record)
+        child
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self) -> Ended {
+        Ended::of(self.start())
     }
 }
 
@@ -141,6 +140,16 @@ impl fmt::Debug for Ended {
 }
 
 impl Ended {
+    /// Waits for its end.
+    pub(crate) fn of(child: Child) -> Self {
+        let output = child.wait_with_output().expect("wait for cellblock");
+        let record = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            let told = String::from_utf8_lossy(&output.stderr);
+            panic!("no record: {error}; {told}")
+        });
+        Self(record)
+    }
+
     pub(crate) fn stdout(&self) -> &str {
         self.0["stdout"].as_str().unwrap_or_default()
     }

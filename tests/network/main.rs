@@ -6,6 +6,7 @@
 
 mod cell;
 mod clients;
+mod endings;
 mod outside;
 mod refusals;
 
@@ -33,7 +34,7 @@ fn skip(why: &str) -> ! {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let tests: Vec<Test> = [clients::TESTS, refusals::TESTS].concat();
+    let tests: Vec<Test> = [clients::TESTS, refusals::TESTS, endings::TESTS].concat();
     match arguments.first().map(String::as_str) {
         Some("--test") => {
             let found = tests.iter().find(|(name, _)| *name == arguments[1]);

@@ -71,6 +71,8 @@ impl Outside {
             write("uid_map", format!("{uid} {uid} 1"));
             write("gid_map", format!("{gid} {gid} 1"));
         }
+        // Servers without privileges have all ports.
+        fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0").expect("low ports");
         let directory = tempfile::tempdir().expect("a directory");
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("mounts of its own");
