@@ -73,6 +73,43 @@ pub(super) fn denied_rows(record: &Record) -> Rows {
         .collect()
 }
 
+/// Connections to hosts, and how many are not listed.
+pub(super) fn connection_rows(record: &Record) -> Rows {
+    let Some(network) = &record.network else {
+        return Rows::new();
+    };
+    let rows = network.connections.iter().map(|connection| {
+        vec![
+            connection.shown(),
+            connection.via.clone(),
+            connection.address.clone().unwrap_or_default(),
+            format!("{} out", bytes(connection.sent_bytes)),
+            format!("{} in", bytes(connection.received_bytes)),
+            milliseconds(connection.duration_ms as f64),
+            connection.verdict.clone(),
+            connection.reason.clone().unwrap_or_default(),
+        ]
+    });
+    rows.collect()
+}
+
+/// What the lists of connections and refusals leave out, and why they may be incomplete.
+pub(super) fn network_notes(record: &Record) -> Vec<String> {
+    let Some(network) = &record.network else {
+        return Vec::new();
+    };
+    let totals = &network.totals;
+    let missing = [
+        (totals.connections_not_listed, "connections"),
+        (totals.refused_not_listed, "refusals of hosts"),
+    ];
+    let missing = missing.into_iter().filter(|(count, _)| *count > 0);
+    let missing = missing.map(|(count, what)| format!("{count} more {what} are not listed"));
+    let failure = network.broker_failure.iter();
+    let failure = failure.map(|why| format!("the broker ended before the cell: {why}"));
+    missing.chain(failure).collect()
+}
+
 pub(super) fn limit_rows(record: &Record) -> Rows {
     let row = |(name, limit): (&String, &LimitRecord)| {
         vec![

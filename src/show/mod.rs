@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use facts::{
-    command_line, contents, cut_note, denied_rows, file_rows, isolation_pairs, limit_rows,
-    skipped_rows, usage_pairs,
+    command_line, connection_rows, contents, cut_note, denied_rows, file_rows, isolation_pairs,
+    limit_rows, network_notes, skipped_rows, usage_pairs,
 };
 use page::{Page, Tone};
 use record::error::{Result, SetupError, Step};
@@ -120,6 +120,7 @@ pub fn render(record: &Record, style: Style) -> String {
     }
     results(&mut page, &record.results);
     files(&mut page, record);
+    connections(&mut page, record);
     denied(&mut page, record);
     limits(&mut page, record);
     usage(&mut page, record);
@@ -221,6 +222,14 @@ fn file_facts(file: &FileChange) -> Vec<String> {
         .into_iter()
         .chain(file.media_type.clone())
         .collect()
+}
+
+fn connections(page: &mut Page, record: &Record) {
+    page.table("connections", &[], &connection_rows(record));
+    for note in network_notes(record) {
+        page.put(Tone::Caution, &note);
+        page.end_line();
+    }
 }
 
 fn denied(page: &mut Page, record: &Record) {

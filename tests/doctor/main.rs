@@ -12,7 +12,7 @@ mod filtered;
 mod repaired;
 
 /// Every check, in order.
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 34] = [
     "kernel",
     "system-calls",
     "plan",
@@ -22,6 +22,7 @@ const NAMES: [&str; 33] = [
     "pid-namespace",
     "mount-namespace",
     "network-namespace",
+    "egress",
     "ipc-namespace",
     "uts-namespace",
     "cgroup-namespace",

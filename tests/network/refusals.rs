@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("refusals/other-server-name", other_server_name),
     ("refusals/redirect", redirect),
     ("refusals/events", events),
+    ("refusals/unknown-authority", unknown_authority),
 ];
 
 fn fetch(url: &str) -> Cell {
@@ -158,4 +159,13 @@ except OSError:
     );
     assert_eq!(found("denied", "/name"), ["other.example"], "{text}");
     assert_eq!(ended.connections().len(), 1);
+}
+
+/// A certificate of an authority that nobody in the cell knows is not the network's fault.
+fn unknown_authority() {
+    let _outside = Outside::with_web();
+    let ended = fetch("https://web.example/").allow(&["web.example"]).run();
+    let context = ended.context();
+    let told = "it does not trust the server's certificate";
+    assert!(context.contains(told), "{ended:?}");
 }

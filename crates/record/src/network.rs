@@ -83,14 +83,27 @@ pub struct RefusedHost {
     pub count: u64,
 }
 
+impl Connection {
+    /// `host:port`.
+    pub fn shown(&self) -> String {
+        with_port(&self.host, self.port)
+    }
+}
+
 impl RefusedHost {
     /// `host:port`, or the name alone.
     pub fn shown(&self) -> String {
         match self.port {
-            Some(port) if self.host.contains(':') => format!("[{}]:{port}", self.host),
-            Some(port) => format!("{}:{port}", self.host),
+            Some(port) => with_port(&self.host, port),
             None => self.host.clone(),
         }
+    }
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 

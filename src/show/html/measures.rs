@@ -39,6 +39,31 @@ fn file_rows(record: &Record) -> Rows {
     rows
 }
 
+pub(super) fn connections(page: &mut Markup, record: &Record) {
+    let rows = facts::connection_rows(record);
+    let notes = facts::network_notes(record);
+    if rows.is_empty() && notes.is_empty() {
+        return;
+    }
+    heading(page, "Connections");
+    if !rows.is_empty() {
+        let header = [
+            "host",
+            "by",
+            "address",
+            "from the cell",
+            "to it",
+            "duration",
+            "verdict",
+            "why",
+        ];
+        page.table("Connections", &header, &rows);
+    }
+    for note in notes {
+        page.element("<p class=\"note\">", &note, "</p>\n");
+    }
+}
+
 pub(super) fn denied(page: &mut Markup, record: &Record) {
     let mut rows = facts::denied_rows(record);
     if rows.is_empty() {

@@ -52,6 +52,7 @@ pub fn render(record: &Record) -> String {
         }
     }
     measures::files(&mut page, record);
+    measures::connections(&mut page, record);
     measures::denied(&mut page, record);
     measures::time(&mut page, record);
     measures::usage(&mut page, record);

@@ -1,7 +1,11 @@
 //! Steps of the set-up, each tried in a cell that has nothing else.
 
-use crate::plan::{Mount, MountKind, Namespace, Plan, Source};
+use broker::NameChecks;
+use broker::rules::Rules;
+
+use crate::plan::{EgressPlan, Mount, MountKind, Namespace, Plan, Source};
 use crate::run::Resolved;
+use crate::spec::Egress;
 use record::error::Step;
 
 use super::report::{Check, Checks};
@@ -15,6 +19,8 @@ struct Trial {
     namespaces: &'static [Namespace],
     /// Which of a whole cell's mounts it has.
     mounts: fn(&Mount) -> bool,
+    /// Whether it may reach a named host.
+    hosts: bool,
     /// The last step that is taken.
     until: Step,
     detail: fn(&Plan) -> String,
@@ -33,6 +39,7 @@ const fn namespace(name: &'static str, namespaces: &'static [Namespace]) -> Tria
         needs: &["user-namespace"],
         namespaces,
         mounts: NONE,
+        hosts: false,
         until: Step::Clone,
         detail: SILENT,
     }
@@ -45,12 +52,13 @@ const fn mount(name: &'static str, mounts: fn(&Mount) -> bool) -> Trial {
         needs: &["id-maps", "pid-namespace", "mount-namespace"],
         namespaces: &[User, Pid, Mnt],
         mounts,
+        hosts: false,
         until: Step::Mount,
         detail: SILENT,
     }
 }
 
-const TABLE: [Trial; 18] = [
+const TABLE: [Trial; 19] = [
     Trial {
         needs: &["plan"],
         ..namespace("user-namespace", &[User])
@@ -80,6 +88,13 @@ const TABLE: [Trial; 18] = [
         until: Step::CgroupNamespace,
         detail: |_| "its loopback is up".to_owned(),
         ..namespace("network-namespace", &[User, Pid, Net])
+    },
+    Trial {
+        needs: &["network-namespace"],
+        until: Step::CgroupNamespace,
+        hosts: true,
+        detail: |_| "routes and sockets for allowed hosts".to_owned(),
+        ..namespace("egress", &[User, Pid, Net])
     },
     namespace("ipc-namespace", &[User, Ipc]),
     namespace("uts-namespace", &[User, Uts]),
@@ -148,6 +163,11 @@ pub(super) fn all(checks: &mut Checks<'_>, resolved: Option<&Resolved>) {
             let plan = trial.reduce(resolved);
             match try_until(&plan, None, trial.until) {
                 Ok(()) => Check::works(trial.name, (trial.detail)(&plan)),
+                Err(error) if trial.hosts => {
+                    let failed = Check::fails(trial.name, error, facts);
+                    let detail = format!("no cell can reach named hosts: {}", failed.detail);
+                    Check::degraded(trial.name, detail, failed.fixes)
+                }
                 Err(error) => Check::fails(trial.name, error, facts),
             }
         });
@@ -165,7 +185,19 @@ impl Trial {
             .cloned()
             .collect();
         plan.userns_limit = self.name == NESTING;
+        plan.egress = self.hosts.then(|| EgressPlan::new(&example()));
         plan
+    }
+}
+
+/// A host to reach, to which nothing is sent.
+fn example() -> Egress {
+    Egress {
+        rules: Rules {
+            allow: "example.com".parse().into_iter().collect(),
+            deny: Vec::new(),
+        },
+        check_names: NameChecks::On,
     }
 }
 

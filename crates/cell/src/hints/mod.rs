@@ -68,7 +68,7 @@ fn concern(error: &SetupError, plan: &Plan) -> Concern {
 pub(crate) fn hint(error: &SetupError, concern: Concern, facts: &Facts) -> Option<String> {
     let call = error.syscall.as_deref().unwrap_or("");
     let is_filtered = facts.filters.denial(call).is_some()
-        || (error.step == Step::Network && error.errno == Some(libc::EAFNOSUPPORT))
+        || (matches!(error.step, Step::Network | Step::Egress) && error.errno == Some(libc::EAFNOSUPPORT))
         // Died of SIGSYS.
         || (error.errno.is_none() && error.step >= Step::Clone);
     if is_filtered && facts.filters.deny_anything() {
@@ -122,6 +122,7 @@ fn on_this_host(
         Step::Mount if concern == Concern::Caller => None,
         Step::IdMap
         | Step::Network
+        | Step::Egress
         | Step::Hostname
         | Step::Ids
         | Step::Capabilities

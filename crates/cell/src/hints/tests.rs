@@ -160,6 +160,8 @@ const TABLE: &[Row] = {
         ("filtered", S::Mount, "openat2", E::ENOSYS, "/", Cell, &["denies openat2, fsopen", "seccomp=unconfined"]),
         ("filtered", S::Network, "socket", E::EAFNOSUPPORT, "AF_INET", Cell, &["denies openat2"]),
         ("plain", S::Network, "ioctl", E::EACCES, "", Cell, &["security module"]),
+        ("filtered", S::Egress, "socket", E::EAFNOSUPPORT, "", Cell, &["denies openat2"]),
+        ("plain", S::Egress, "sendto", E::EPERM, "", Cell, &["security module"]),
         ("ubuntu", S::Hostname, "sethostname", E::EPERM, "cell", Cell, &["apparmor"]),
         ("plain", S::Hostname, "sethostname", E::EACCES, "cell", Cell, &["security module"]),
         ("plain", S::Ids, "setgroups", E::EPERM, "", Cell, &["security module"]),

@@ -41,6 +41,19 @@ pub(super) fn network_answered(error: &CodeError) -> bool {
         || mentions(error, "connection refused")
 }
 
+/// Whether a certificate was not trusted: then another host answered, too.
+pub(super) fn distrusts(error: &CodeError) -> bool {
+    [
+        "certificate verify failed",
+        "unable to verify the first certificate",
+        "self-signed certificate",
+        "unable to get local issuer certificate",
+        "pkix path building failed",
+    ]
+    .iter()
+    .any(|words| mentions(error, words))
+}
+
 /// Whether the exception is about the limit on open files.
 pub(super) fn is_too_many_files(error: &CodeError) -> bool {
     has_number(error, &[Errno::EMFILE, Errno::ENFILE]) || mentions(error, "too many open files")

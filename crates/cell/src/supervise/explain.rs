@@ -54,6 +54,9 @@ pub(super) fn exception_context(
         Category::Permission => &permission_advice(error, evidence.denied),
         Category::Memory | Category::Processes | Category::Disk => &claim(category, evidence),
         Category::Network if !evidence.refused.is_empty() => "the cell's network refused it",
+        Category::Network if category::distrusts(error) => {
+            "it does not trust the server's certificate; use a rootfs that has the certificate's authority, or name its file as that client wants it"
+        }
         Category::Network if category::network_answered(error) => {
             "nothing listens at that address, or the connection was cut"
         }
