@@ -50,6 +50,7 @@ calls! {
     ClockGettime = "clock_gettime",
     Mkdir = "mkdirat",
     Symlink = "symlinkat",
+    Link = "linkat",
     Write = "write",
     Sendfile = "sendfile",
     PivotRoot = "pivot_root",

@@ -6,23 +6,24 @@
 //! entries of later kernels are hidden as well. An entry that the host adds while the cell
 //! runs, by loading a module, is not.
 
-use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::mount::MsFlags;
 use nix::sys::stat::{Mode, mkdirat};
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::linkat;
 
 use super::fail::{At, Call, Fail, Site};
 use super::mounts::{BASE, Root, write_all};
 use crate::plan::machine::{
-    BOOT_ID, COPIED, DENIED_DIRECTORY, DENIED_FILE, Machine, Moment, PREPARED, UUID,
+    BOOT_ID, COPIED, DENIED_DIRECTORY, DENIED_FILE, Machine, Moment, PREPARED, Prepared, UUID,
 };
 use sys::mount::{self, FsContext, attr};
 
@@ -33,7 +34,8 @@ pub(super) fn place(root: &mut Root, site: Site, machine: &Machine) -> Result<()
         .at(site, Call::Fsconfig)?;
     let proc = proc.mount(BASE | attr::NOEXEC | attr::RDONLY);
     let proc = proc.at(site, Call::Fsmount)?;
-    let prepared = prepare(site, machine, &proc)?;
+    let files = files(site, machine, &proc)?;
+    let prepared = prepare(site, &files)?;
     root.attach(site, Path::new(PREPARED), &prepared)?;
     root.attach(site, Path::new("/proc"), &proc)?;
     root.make(site, Path::new("/sys"))?;
@@ -42,20 +44,21 @@ pub(super) fn place(root: &mut Root, site: Site, machine: &Machine) -> Result<()
     // Sources are read-only mounts, and so are their binds.
     bind(site, UUID.as_bytes(), &below_prepared(UUID.as_bytes()))?;
     bind(site, &below_prepared(b"sys"), b"sys")?;
-    cover(site, &proc, &prepared)
+    cover(site, &proc, &files)
 }
 
 /// Covers all of the top of `/proc` but processes and links. Nothing can be mounted on a
 /// link, which shows no more than its text: it leads to what the cell shows at that path.
-fn cover(site: Site, proc: &OwnedFd, prepared: &OwnedFd) -> Result<(), Fail> {
-    let shown = names(site, prepared, c"proc")?;
-    for (name, kind) in names(site, proc, c".")? {
+fn cover(site: Site, proc: &OwnedFd, files: &[Prepared]) -> Result<(), Fail> {
+    let top = |path: &str| Some(path.strip_prefix("proc/")?.split('/').next()?.to_owned());
+    let shown: BTreeSet<String> = files.iter().filter_map(|(path, _)| top(path)).collect();
+    for (name, kind) in names(site, proc)? {
         if kind == Some(Type::Symlink) || name.iter().all(u8::is_ascii_digit) {
             continue;
         }
         let own = [b"proc/", name.as_slice()].concat();
         let source = match kind {
-            _ if shown.iter().any(|entry| entry.0 == name) => &own,
+            _ if shown.iter().any(|shown| shown.as_bytes() == name) => &own,
             Some(Type::Directory) => DENIED_DIRECTORY.as_bytes(),
             _ => DENIED_FILE.as_bytes(),
         };
@@ -64,8 +67,8 @@ fn cover(site: Site, proc: &OwnedFd, prepared: &OwnedFd) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The prepared files, on a tmpfs that is read-only and not yet attached.
-fn prepare(site: Site, machine: &Machine, proc: &OwnedFd) -> Result<OwnedFd, Fail> {
+/// What the cell shows: the machine's files, and what the kernel says itself.
+fn files(site: Site, machine: &Machine, proc: &OwnedFd) -> Result<Vec<Prepared>, Fail> {
     let mut files = machine.files(moment(site)?);
     if let Some(random) = read(proc, UUID) {
         files.push((BOOT_ID.to_owned(), random));
@@ -75,6 +78,12 @@ fn prepare(site: Site, machine: &Machine, proc: &OwnedFd) -> Result<OwnedFd, Fai
             files.push((path.to_owned(), value));
         }
     }
+    Ok(files)
+}
+
+/// The files on a tmpfs that is read-only and not yet attached. Files that are alike are
+/// one file: a link costs a fifth of an inode with its page, which also has to be freed.
+fn prepare(site: Site, files: &[Prepared]) -> Result<OwnedFd, Fail> {
     let fs = FsContext::open(c"tmpfs").at(site, Call::Fsopen)?;
     let pages: usize = files.iter().map(|(_, text)| text.len() / 4096 + 1).sum();
     for (key, value) in [
@@ -88,8 +97,13 @@ fn prepare(site: Site, machine: &Machine, proc: &OwnedFd) -> Result<OwnedFd, Fai
     }
     let fs = fs.mount(BASE | attr::NOEXEC).at(site, Call::Fsmount)?;
     let mut made = BTreeSet::new();
-    for (path, text) in &files {
+    let mut written = BTreeMap::new();
+    for (path, text) in files {
         make_parents(site, &fs, &mut made, path)?;
+        if let Some(like) = written.insert(text.as_str(), path.as_str()) {
+            linkat(&fs, like, &fs, path.as_str(), AtFlags::empty()).at(site, Call::Link)?;
+            continue;
+        }
         let file = create(site, &fs, path, Mode::from_bits_truncate(0o444))?;
         write_all(&file, text.as_bytes()).at(site, Call::Write)?;
     }
@@ -147,9 +161,9 @@ fn create(site: Site, top: &OwnedFd, path: &str, mode: Mode) -> Result<OwnedFd, 
 type Named = (Vec<u8>, Option<Type>);
 
 /// What a directory holds.
-fn names(site: Site, top: &OwnedFd, path: &CStr) -> Result<Vec<Named>, Fail> {
+fn names(site: Site, top: &OwnedFd) -> Result<Vec<Named>, Fail> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let list = Dir::openat(top, path, flags, Mode::empty()).at(site, Call::Open)?;
+    let list = Dir::openat(top, c".", flags, Mode::empty()).at(site, Call::Open)?;
     list.into_iter()
         .filter(|entry| {
             !entry
