@@ -162,6 +162,7 @@ const TABLE: &[Row] = {
         ("plain", S::Network, "ioctl", E::EACCES, "", Cell, &["security module"]),
         ("filtered", S::Egress, "socket", E::EAFNOSUPPORT, "", Cell, &["denies openat2"]),
         ("plain", S::Egress, "sendto", E::EPERM, "", Cell, &["security module"]),
+        ("plain", S::Egress, "bind", E::EACCES, "", Cell, &["security module"]),
         ("ubuntu", S::Hostname, "sethostname", E::EPERM, "cell", Cell, &["apparmor"]),
         ("plain", S::Hostname, "sethostname", E::EACCES, "cell", Cell, &["security module"]),
         ("plain", S::Ids, "setgroups", E::EPERM, "", Cell, &["security module"]),
