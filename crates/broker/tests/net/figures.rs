@@ -70,6 +70,15 @@ fn all() {
     config.limits.connections_per_second = None;
     let rig = Rig::start(&internet, &config);
     let address = rig.address("example.com");
+    // Processor time depends less on what else the machine does.
+    let used = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", rig.pid())).unwrap();
+        let fields = stat.rsplit(") ").next().unwrap().split(' ');
+        let ticks: Vec<u64> = fields.skip(11).take(2).map(|f| f.parse().unwrap()).collect();
+        // A tick is 10 ms (proc_pid_stat(5)).
+        ticks.iter().map(|ticks| ticks * 10).collect::<Vec<_>>()
+    };
+    let before = used();
     rig.inside(|| {
         let connect = |port: u16| {
             move || {
@@ -79,6 +88,12 @@ fn all() {
             }
         };
         let rates: Vec<u64> = (0..ROUNDS).map(|_| throughput(&connect(7000))).collect();
+        let spent: Vec<u64> = used()
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| (after - before) / ROUNDS as u64)
+            .collect();
+        println!("the broker's processor time for a gigabyte: {spent:?} ms, user and system");
         println!(
             "through the broker: {rates:?} MB/s, {:?} to connect, request, again",
             latency(&connect(7001))
