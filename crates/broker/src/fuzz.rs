@@ -104,7 +104,8 @@ fn feed(mut guard: Guard, bytes: &[u8], step: usize) -> Result<Vec<u8>, Reason> 
 
 /// A request to the HTTP proxy or to the SOCKS5 proxy.
 pub fn proxy_request(bytes: &[u8]) {
-    let readers: [fn(&[u8]) -> Result<Asked, Reason>; 3] = [
+    type Reader = fn(&[u8]) -> Result<Asked, Reason>;
+    let readers: [Reader; 3] = [
         request::http,
         |bytes| request::socks(bytes, false),
         |bytes| request::socks(bytes, true),

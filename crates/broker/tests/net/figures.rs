@@ -74,7 +74,11 @@ fn all() {
     let used = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", rig.pid())).unwrap();
         let fields = stat.rsplit(") ").next().unwrap().split(' ');
-        let ticks: Vec<u64> = fields.skip(11).take(2).map(|f| f.parse().unwrap()).collect();
+        let ticks: Vec<u64> = fields
+            .skip(11)
+            .take(2)
+            .map(|f| f.parse().unwrap())
+            .collect();
         // A tick is 10 ms (proc_pid_stat(5)).
         ticks.iter().map(|ticks| ticks * 10).collect::<Vec<_>>()
     };
