@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
-use crate::spec::Spec;
+use crate::spec::{FilesFrom, Spec};
 use crate::supervise::copy::TemplateCell;
 use crate::supervise::{BlockedSignals, Cancel, Parent};
 use crate::workspace::inputs::Staged;
@@ -64,7 +64,7 @@ pub enum CellStart {
     /// gains nothing for one call: a server does so ahead of it.
     Blank,
     /// As a copy of a template of its own, which gains nothing for one call either. Where
-    /// there can be no template, the cell is started in one go, and the record says why.
+    /// that fails, the cell is started in one go, and the record says why.
     Forked,
 }
 
@@ -76,7 +76,20 @@ pub fn execute(spec: &Spec, began: Instant) -> Record {
 /// The same as [`execute`], for a caller that stays in touch.
 pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    match resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns)) {
+    let run_as = |caller| resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns));
+    // What was read from standard input is not there a second time.
+    let can_repeat = !matches!(spec.files_from, Some(FilesFrom::Stdin));
+    let ran = match run_as(caller) {
+        Err(error) if caller.start == CellStart::Forked && can_repeat => {
+            let start = CellStart::Cold;
+            run_as(Caller { start, ..caller }).map(|mut record| {
+                record.warnings.push(without_template(&error));
+                record
+            })
+        }
+        ran => ran,
+    };
+    match ran {
         Ok(record) => record,
         Err(error) => not_set_up(spec, error),
     }
@@ -104,17 +117,13 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         signals: Some(&signals),
         parent: caller.parent,
     };
-    // Inputs can be read only once, so what fails from here on is not tried in another way.
     let template = match caller.start {
         CellStart::Forked => Some(own_template(&resolved, cancel)),
         CellStart::Cold | CellStart::Blank => None,
     };
     let (from, warning) = match &template {
         Some(Ok(of)) => (From::Template(of.template()), None),
-        Some(Err(error)) => {
-            let warning = format!("the cell was started without a template: {error}");
-            (From::Nothing, Some(warning))
-        }
+        Some(Err(error)) => (From::Nothing, Some(without_template(error))),
         None if caller.start == CellStart::Blank => (From::Blank, None),
         None => (From::Nothing, None),
     };
@@ -130,6 +139,10 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     };
     let executed = live.execute(work, caller.events, None)?;
     Ok(executed.record)
+}
+
+fn without_template(error: &SetupError) -> String {
+    format!("the cell was started without a template: {error}")
 }
 
 /// Starts a template for one cell.
