@@ -86,7 +86,7 @@ pub(super) fn of(item: &ResultItem) -> Option<Shown> {
         true => (plotly::chart(&value), plotly::table(&value)),
         false => (vega::chart(&value), vega::table(&value)),
     };
-    let drawn = read.and_then(|chart| svg::draw(chart));
+    let drawn = read.and_then(svg::draw);
     Some(match drawn {
         Ok((svg, note)) => Shown::Picture { svg, note },
         Err(why) => Shown::Values {
