@@ -165,6 +165,7 @@ impl Tool {
             source: source.to_owned(),
             target: Some(PathBuf::from(target)),
             writable,
+            optional: false,
         });
         self
     }

@@ -10,7 +10,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::format::Shaped;
 use super::values::{
-    NetworkChoice, OutputTo, PathPair, PortList, Variable, named, output_to, path_pair, variable,
+    FileFrom, NetworkChoice, OutputTo, PathPair, PortList, TmpfsAt, Variable, file_from, link_at,
+    named, output_to, path_pair, tmpfs_at, variable,
 };
 use cell::spec::quantity::Bound;
 use cell::spec::{Bytes, Layer, OnOutput, PartialLimits, ProcChoice, limits, profiles};
@@ -117,13 +118,45 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub rw: Vec<PathPair>,
-    /// Copy a host file in; DST is relative to /workspace and the name of SRC
-    /// when left out (repeatable)
+    /// The same as --ro where the host has SRC; otherwise nothing, and the record
+    /// says so (repeatable)
     #[arg(
         long, value_name = "SRC[:DST]",
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
-    pub file: Vec<PathPair>,
+    pub ro_try: Vec<PathPair>,
+    /// The same as --rw where the host has SRC (repeatable)
+    #[arg(
+        long, value_name = "SRC[:DST]",
+        value_parser = OsStringValueParser::new().try_map(path_pair)
+    )]
+    pub rw_try: Vec<PathPair>,
+    /// Mount an empty writable tmpfs; its SIZE counts towards --memory as it fills
+    /// [default: as large as --tmp-size] (repeatable, at most 8)
+    #[arg(
+        long, value_name = "DST[:SIZE]",
+        value_parser = OsStringValueParser::new().try_map(tmpfs_at)
+    )]
+    pub tmpfs: Vec<TmpfsAt>,
+    /// Make a directory, and those that lead to it. It is writable where a tmpfs is
+    /// (repeatable)
+    #[arg(long, value_name = "DST")]
+    pub dir: Vec<PathBuf>,
+    /// Make a symbolic link at DST that says TARGET, in place of one of the rootfs
+    /// (repeatable)
+    #[arg(
+        long, value_name = "TARGET:DST",
+        value_parser = OsStringValueParser::new().try_map(link_at)
+    )]
+    pub symlink: Vec<(PathBuf, PathBuf)>,
+    /// Copy a host file in, or what can be read from an open descriptor; DST is
+    /// relative to /workspace and the name of SRC when left out. Elsewhere, DST is
+    /// absolute, and the file cannot be written and has at most 16M (repeatable)
+    #[arg(
+        long, value_name = "SRC[:DST]|fd:N:DST",
+        value_parser = OsStringValueParser::new().try_map(file_from)
+    )]
+    pub file: Vec<FileFrom>,
     /// Copy the content of a directory or a tar archive into /workspace; the archive
     /// may be compressed with gzip or zstd, and - reads it from standard input,
     /// which the program then does not get
@@ -153,7 +186,8 @@ pub struct Files {
     /// run is using, or none for as long as it takes [default: no wait]
     #[arg(long, value_name = "DUR")]
     pub workspace_wait: Option<Bound<Duration>>,
-    /// Working directory inside [default: /workspace]
+    /// Working directory inside; a relative path starts at /workspace [default:
+    /// /workspace]
     #[arg(long, value_name = "PATH")]
     pub cwd: Option<PathBuf>,
 }
@@ -164,6 +198,11 @@ impl Group for Files {
         "store",
         "ro",
         "rw",
+        "ro-try",
+        "rw-try",
+        "tmpfs",
+        "dir",
+        "symlink",
         "file",
         "files-from",
         "out",

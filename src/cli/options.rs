@@ -2,16 +2,19 @@
 //! request that they are.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
-use super::values::{NetworkChoice, PathPair};
+use super::values::{FileFrom, NetworkChoice, PathPair};
 use cell::spec::network::{PartialEgress, PartialNetwork};
-use cell::spec::partial::{Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits};
+use cell::spec::partial::{
+    GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialPlace,
+    PlaceKind,
+};
 use cell::spec::tcp::{PartialTcp, TcpPorts};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -183,6 +186,7 @@ impl Options {
             limits: self.limits(),
             landlock: self.landlock(),
             binds: self.binds(),
+            places: self.places(),
             files: self.files.file.iter().map(input).collect(),
             ..command
         };
@@ -234,17 +238,48 @@ impl Options {
     }
 
     fn binds(&self) -> Vec<PartialBind> {
-        let bind = |writable| {
-            move |pair: &PathPair| PartialBind {
+        let Files {
+            ro,
+            rw,
+            ro_try,
+            rw_try,
+            ..
+        } = &self.files;
+        let all = [
+            (ro, false, false),
+            (rw, true, false),
+            (ro_try, false, true),
+            (rw_try, true, true),
+        ];
+        let binds = all.into_iter().flat_map(|(pairs, writable, optional)| {
+            pairs.iter().map(move |pair| PartialBind {
                 source: pair.source.clone(),
                 target: pair.target.clone(),
                 writable,
-            }
+                optional,
+            })
+        });
+        binds.collect()
+    }
+
+    fn places(&self) -> Vec<PartialPlace> {
+        let place = |path: &Path, kind, size, to| PartialPlace {
+            path: path.to_owned(),
+            kind,
+            size,
+            to,
         };
-        let read_only = self.files.ro.iter().map(bind(false));
-        read_only
-            .chain(self.files.rw.iter().map(bind(true)))
-            .collect()
+        let Files {
+            tmpfs,
+            dir,
+            symlink,
+            ..
+        } = &self.files;
+        let tmpfs = (tmpfs.iter()).map(|at| place(&at.path, PlaceKind::Tmpfs, at.size, None));
+        let dirs = (dir.iter()).map(|path| place(path, PlaceKind::Directory, None, None));
+        let links = (symlink.iter())
+            .map(|(to, path)| place(path, PlaceKind::Symlink, None, Some(to.clone())));
+        tmpfs.chain(dirs).chain(links).collect()
     }
 }
 
@@ -289,12 +324,23 @@ fn given<G: Group>(matches: &mut ArgMatches, id: &str) -> Result<G, clap::Error>
     }
 }
 
-fn input(pair: &PathPair) -> PartialFile {
-    let name = pair.source.file_name().unwrap_or_default();
+fn input(from: &FileFrom) -> PartialFile {
+    let (path, source, given) = match from {
+        FileFrom::Host(PathPair { source, target }) => {
+            let name = source.file_name().unwrap_or_default();
+            let path = target.clone().unwrap_or_else(|| name.into());
+            (path, Some(source.clone()), None)
+        }
+        FileFrom::Descriptor(number, path) => {
+            let given = GivenContent::Descriptor(*number);
+            (path.clone(), None, Some(given))
+        }
+    };
     PartialFile {
-        path: pair.target.clone().unwrap_or_else(|| name.into()),
+        path,
         text: None,
         base64: None,
-        source: Some(pair.source.clone()),
+        source,
+        given,
     }
 }

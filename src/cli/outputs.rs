@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use clap::error::ErrorKind;
 
 use super::format::Shaped;
-use super::values::{OutputTo, output_to, split_value};
+use super::values::{FileFrom, OutputTo, file_from, output_to, split_value};
 use record::format::{Format, Shape};
 
 /// Where a call's record and events go.
@@ -87,6 +87,28 @@ impl Outputs {
         };
         let both = [&self.record, &self.events];
         both.into_iter().flatten().filter_map(number).collect()
+    }
+
+    /// The numbers of the caller's descriptors from which the words of a command line
+    /// have files read.
+    pub fn read_from(words: &[OsString]) -> Vec<i32> {
+        let mut words = words.iter().take_while(|word| *word != "--").peekable();
+        let mut numbers = Vec::new();
+        while let Some(word) = words.next() {
+            let (name, value) = split_value(word);
+            match name {
+                // Code may look like an option.
+                b"-c" => drop(words.next()),
+                b"--file" => {
+                    let from = following(value, &mut words).map(|text| file_from(text.to_owned()));
+                    if let Some(Ok(FileFrom::Descriptor(number, _))) = from {
+                        numbers.push(number);
+                    }
+                }
+                _ => {}
+            }
+        }
+        numbers
     }
 
     /// Looks for outputs in the words of a command line for `run` or `exec`, right

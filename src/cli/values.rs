@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use cell::spec::Bytes;
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
@@ -33,6 +34,69 @@ pub(super) fn path_pair(text: OsString) -> Result<PathPair, String> {
         source: path(source),
         target: target.map(path),
     })
+}
+
+/// The content and the path of a file that is put in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileFrom {
+    /// A file of the host's.
+    Host(PathPair),
+    /// What can be read from a descriptor that the caller has opened.
+    Descriptor(i32, PathBuf),
+}
+
+/// Reads [`FileFrom`]: `SRC[:DST]` or `fd:N:DST` (`./fd:3` for an odd name).
+pub(super) fn file_from(text: OsString) -> Result<FileFrom, String> {
+    let Some(rest) = text.as_bytes().strip_prefix(b"fd:") else {
+        return path_pair(text).map(FileFrom::Host);
+    };
+    let wanted = "wants the number of an open descriptor, 3 or higher, and a path: fd:N:DST";
+    let colon = rest.iter().position(|byte| *byte == b':');
+    let (number, path) = rest.split_at(colon.ok_or(wanted)?);
+    let number = std::str::from_utf8(number).ok().and_then(|n| n.parse().ok());
+    match (number, &path[1..]) {
+        (Some(number @ 3..), path) if !path.is_empty() => Ok(FileFrom::Descriptor(
+            number,
+            OsStr::from_bytes(path).into(),
+        )),
+        _ => Err(wanted.to_owned()),
+    }
+}
+
+/// `DST[:SIZE]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TmpfsAt {
+    /// The path inside.
+    pub path: PathBuf,
+    /// The size, if given.
+    pub size: Option<Bytes>,
+}
+
+/// Reads [`TmpfsAt`].
+pub(super) fn tmpfs_at(text: OsString) -> Result<TmpfsAt, String> {
+    let bytes = text.as_bytes();
+    let (path, size) = match bytes.iter().rposition(|byte| *byte == b':') {
+        None => (bytes, None),
+        Some(colon) => {
+            let size = String::from_utf8_lossy(&bytes[colon + 1..]);
+            (&bytes[..colon], Some(size.parse()?))
+        }
+    };
+    Ok(TmpfsAt {
+        path: OsStr::from_bytes(path).into(),
+        size,
+    })
+}
+
+/// Reads `TARGET:DST`.
+pub(super) fn link_at(text: OsString) -> Result<(PathBuf, PathBuf), String> {
+    match path_pair(text)? {
+        PathPair {
+            source,
+            target: Some(path),
+        } => Ok((source, path)),
+        _ => Err("wants TARGET:DST: what the link says, and where it is".to_owned()),
+    }
 }
 
 /// `NAME[=VALUE]`.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::cli::{self, Invocation, Outputs};
 pub use cell::run::CellStart;
 use cell::run::refused;
-use cell::spec::Mode;
+use cell::spec::{Mode, Partial, read_descriptors};
 use outlet::Outlet;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
@@ -44,16 +44,17 @@ pub fn dispatch_starting(
     // Before anything is opened: see `Inherited`.
     let outputs = Outputs::wanted(&words);
     let mut numbers = outputs.descriptors();
+    numbers.extend(Outputs::read_from(&words));
     numbers.extend(serve::activation(&words, environment));
     let mut inherited = Inherited::copy(numbers);
     match cli::parse(&words) {
         Ok(Invocation::Launch(call)) => {
-            let flags = call.partial(environment);
+            let flags = with_files(call.partial(environment), &mut inherited);
             let how = (start, began);
             run::execute(call.mode, &call.options, flags, &mut inherited, how)
         }
         Ok(Invocation::Plan(call)) => {
-            let flags = call.partial(environment);
+            let flags = with_files(call.partial(environment), &mut inherited);
             finish(plan::print_plan(call.mode, &call.options, flags))
         }
         Ok(Invocation::Serve(server)) => {
@@ -69,6 +70,20 @@ pub fn dispatch_starting(
         Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
         Err(error) => refuse(&error, &words, &outputs, &mut inherited, began),
     }
+}
+
+/// The flags with the files that come from the caller's descriptors.
+fn with_files(flags: Result<Partial>, inherited: &mut Inherited) -> Result<Partial> {
+    let mut flags = flags?;
+    read_descriptors(&mut flags, |number| {
+        let taken = inherited.take_readable(number);
+        taken.map_err(|errno| {
+            SetupError::os(Step::Spec, "fcntl", errno)
+                .on(format!("--file fd:{number}"))
+                .hint("pass a descriptor that is open for reading, and name it once")
+        })
+    })?;
+    Ok(flags)
 }
 
 /// clap's own message; a caller of `run` and `exec` gets its record or its events

@@ -438,6 +438,9 @@ pub struct Isolation {
     pub proc: String,
     /// The rootfs: `host`, or a directory, or `name@sha256:…`.
     pub rootfs: String,
+    /// What the caller added to the file system, in the order of its paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceRecord>,
     /// The policy profile.
     pub profile: String,
     /// The cgroup; null without one.
@@ -445,6 +448,21 @@ pub struct Isolation {
     /// Layers that the caller gave up by name; `name-checks` for the check of names in
     /// connections.
     pub given_up: Vec<String>,
+}
+
+/// Something that the caller added to the cell's file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlaceRecord {
+    /// Its path inside.
+    pub path: String,
+    /// `bind`, `tmpfs`, `directory`, `symlink`, `file`, or `absent` for an optional bind of
+    /// what the host does not have.
+    pub kind: String,
+    /// Whether the program may write there.
+    pub writable: bool,
+    /// The size of a tmpfs in bytes, as its file system states it; null for everything
+    /// else, and where it could not be read.
+    pub size: Option<u64>,
 }
 
 /// A resource limit (getrlimit(2)), in the resource's own unit.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 
 use crate::process::duplicate_above;
 
@@ -15,7 +15,14 @@ use crate::process::duplicate_above;
 /// kept are copies: neither can a number lead to a descriptor that was opened
 /// since, nor does a descriptor get two owners.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(RawFd, Result<OwnedFd, Errno>)>);
+pub struct Inherited(Vec<(RawFd, Result<Held, Errno>)>);
+
+/// A copy, and how it is open.
+#[derive(Debug)]
+struct Held {
+    copy: OwnedFd,
+    access: OFlag,
+}
 
 impl Inherited {
     /// Copies the descriptors with these `numbers`, and keeps them from every
@@ -27,45 +34,62 @@ impl Inherited {
         // comes later.
         let checked: Vec<_> = numbers
             .into_iter()
-            .map(|number| (number, is_writable(number)))
+            .map(|number| (number, access(number)))
             .collect();
         let copied = checked
             .into_iter()
-            .map(|(number, checked)| (number, checked.and_then(|()| copy(number))));
+            .map(|(number, checked)| (number, checked.and_then(|access| copy(number, access))));
         Self(copied.collect())
     }
 
-    /// The descriptor with this number; each is given out once.
+    /// The descriptor with this number, to write to; each is given out once.
     ///
     /// # Errors
     /// EBADF when it was not open at the start or has been given out already,
     /// EACCES when it is not open for writing, EMFILE when there was no room for
     /// the copy.
     pub fn take(&mut self, number: RawFd) -> Result<File, Errno> {
+        self.take_unless(number, OFlag::O_RDONLY)
+    }
+
+    /// The same, to read from.
+    ///
+    /// # Errors
+    /// Those of [`Self::take`]; EACCES when it is not open for reading.
+    pub fn take_readable(&mut self, number: RawFd) -> Result<File, Errno> {
+        self.take_unless(number, OFlag::O_WRONLY)
+    }
+
+    fn take_unless(&mut self, number: RawFd, refused: OFlag) -> Result<File, Errno> {
         let at = self.0.iter().position(|(known, _)| *known == number);
-        let (_, copied) = self.0.swap_remove(at.ok_or(Errno::EBADF)?);
-        copied.map(File::from)
+        let (_, held) = self.0.swap_remove(at.ok_or(Errno::EBADF)?);
+        match held? {
+            // A path only is open for nothing.
+            Held { access, .. } if access.contains(OFlag::O_PATH) => Err(Errno::EACCES),
+            Held { access, .. } if access & OFlag::O_ACCMODE == refused => Err(Errno::EACCES),
+            Held { copy, .. } => Ok(File::from(copy)),
+        }
     }
 }
 
-fn is_writable(number: RawFd) -> Result<(), Errno> {
+fn access(number: RawFd) -> Result<OFlag, Errno> {
     // SAFETY: no pointers; asking changes nothing.
     let flags = Errno::result(unsafe { libc::fcntl(number, libc::F_GETFL) })?;
-    match flags & libc::O_ACCMODE {
-        libc::O_RDONLY => Err(Errno::EACCES),
-        _ => Ok(()),
-    }
+    Ok(OFlag::from_bits_retain(flags))
 }
 
-fn copy(number: RawFd) -> Result<OwnedFd, Errno> {
+fn copy(number: RawFd, access: OFlag) -> Result<Held, Errno> {
     /// Standard streams have lower numbers.
     const LOWEST: libc::c_int = 3;
-    // SAFETY: it is open, as `is_writable` found, and nothing in this process closes it.
+    // SAFETY: it is open, as `access` found, and nothing in this process closes it.
     let named = unsafe { BorrowedFd::borrow_raw(number) };
     let copied = duplicate_above(named, LOWEST)?;
     fcntl(named, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     debug_assert_ne!(copied.as_raw_fd(), number);
-    Ok(copied)
+    Ok(Held {
+        copy: copied,
+        access,
+    })
 }
 
 #[cfg(test)]
@@ -97,6 +121,8 @@ mod tests {
         let number = read_only.as_raw_fd();
         let mut inherited = Inherited::copy(vec![number, 9_999_999]);
         assert_eq!(inherited.take(number).unwrap_err(), Errno::EACCES);
+        let mut again = Inherited::copy(vec![number]);
+        again.take_readable(number).unwrap();
         assert_eq!(inherited.take(9_999_999).unwrap_err(), Errno::EBADF);
         assert_eq!(inherited.take(4).unwrap_err(), Errno::EBADF);
     }

@@ -153,8 +153,12 @@ impl Root {
 
 fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) -> Result<(), Fail> {
     match (&mount.kind, source) {
-        (MountKind::Directory { mode }, _) => {
+        (MountKind::Directory { mode }, _) if mount.create => {
             make_directory(root, site, &mount.target, *mode).map(drop)
+        }
+        (MountKind::Directory { .. }, _) => {
+            let directory = Beneath::new(&root.mount).directory(relative(&mount.target));
+            directory.map(drop).at(site, Call::Openat2)
         }
         (MountKind::File { content }, _) => {
             make_file(root, site, &mount.target, content.as_bytes())
@@ -275,15 +279,14 @@ fn file_system(site: Site, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
     Ok((fs, seal))
 }
 
-/// Opens the places that are tmpfs of the cell's own, for the supervisor to look into
+/// Opens the tmpfs that the program writes to, for the supervisor to look into
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
 pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
     let site = Site::new(Step::Mount);
-    plan.own_scratch()
-        .map(|scratch| {
-            let path = relative(Path::new(scratch.name.path()));
-            let low = Beneath::new(&root.mount).list(path);
+    plan.writable_tmpfs()
+        .map(|path| {
+            let low = Beneath::new(&root.mount).list(relative(path));
             let low = low.at(site, Call::Openat2)?;
             duplicate_above(&low, RESERVED).at(site, Call::Dup)
         })

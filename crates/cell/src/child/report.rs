@@ -69,7 +69,7 @@ pub(crate) enum Role {
     /// The filter's listener.
     Listener,
     /// The directory of one of the plan's own scratch places, by its index
-    /// ([`crate::plan::Plan::own_scratch`]).
+    /// ([`crate::plan::Plan::writable_tmpfs`]).
     Scratch(usize),
     /// The Landlock rules that a copy's program is to apply to itself.
     Ruleset,

@@ -105,6 +105,7 @@ fn bare(resolved: &Resolved) -> Plan {
     plan.egress = None;
     plan.mounts.clear();
     plan.scratch.clear();
+    plan.tmpfs.clear();
     plan.files.clear();
     plan.program.cwd = "/".into();
     plan.userns_limit = false;

@@ -1,7 +1,7 @@
 //! A spec resolved against this host: pure data that describes everything that a
 //! launch will do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::resource::Resource;
@@ -55,6 +55,8 @@ pub struct Plan {
     pub(crate) mounts: Vec<Mount>,
     /// What the places are that the program writes to.
     pub(crate) scratch: Vec<ScratchDir>,
+    /// Where the caller's tmpfs are.
+    pub(crate) tmpfs: Vec<PathBuf>,
     /// Files copied into `/workspace`.
     pub(crate) files: Vec<InputFile>,
     /// The initial content of `/workspace`, before `files`.
@@ -200,7 +202,8 @@ impl Plan {
                 Network::Hosts(egress) => Some(EgressPlan::new(egress)),
                 Network::None | Network::Host => None,
             },
-            mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch),
+            mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch)?,
+            tmpfs: spec.tmpfs().map(|(path, _)| path.to_owned()).collect(),
             scratch,
             files: spec.files.clone(),
             files_from: spec.files_from.clone(),
@@ -238,10 +241,16 @@ impl Plan {
         (self.id.clone(), self.rootfs.clone())
     }
 
-    /// The places that are tmpfs of the cell's own. Init sends an open directory of
-    /// each, in this order.
+    /// The places that are tmpfs of the cell's own.
     pub fn own_scratch(&self) -> impl Iterator<Item = &ScratchDir> {
         self.scratch.iter().filter(|scratch| scratch.is_own())
+    }
+
+    /// Where all the tmpfs are that the program writes to: the cell's own scratch places,
+    /// then the caller's. Init sends an open directory of each, in this order.
+    pub(crate) fn writable_tmpfs(&self) -> impl Iterator<Item = &Path> {
+        let own = self.own_scratch().map(|scratch| Path::new(scratch.name.path()));
+        own.chain(self.tmpfs.iter().map(PathBuf::as_path))
     }
 
     /// The place where the program works.

@@ -8,8 +8,11 @@ use serde::Serialize;
 use crate::drivers::DIRECTORY;
 use crate::probe::HostFacts;
 use crate::rootfs::{Entry, EntryKind, Tree};
-use crate::spec::{Bytes, Layer, ProcChoice, Scratch, Spec, TmpfsLimit};
+use crate::spec::{
+    Bind, Bytes, Layer, Place, Placed, ProcChoice, ReadOnlyFile, Scratch, Spec, TmpfsLimit,
+};
 use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
 
 use super::ids::INNER_ID;
 use super::machine::Machine;
@@ -69,7 +72,7 @@ pub(crate) enum MountKind {
         /// `max=`: the kernel's own limit is one for all instances together.
         max: u32,
     },
-    /// A directory.
+    /// A directory. Where it is not made, it is there.
     Directory {
         /// Its permissions.
         mode: u32,
@@ -153,9 +156,9 @@ pub(super) fn plan(
     files: &[(PathBuf, RawText)],
     names: &NameFiles,
     scratch: &[ScratchDir],
-) -> Vec<Mount> {
+) -> Result<Vec<Mount>> {
     let mut list = List::default();
-    list.root(files);
+    list.root(files, &spec.read_only_files);
     list.tree(tree);
     if tree.needs_etc {
         list.etc(&spec.hostname, names);
@@ -177,8 +180,25 @@ pub(super) fn plan(
             },
         );
     }
-    list.binds(spec);
-    list.0
+    list.callers(spec)?;
+    Ok(list.0)
+}
+
+/// Something of the caller's.
+enum Callers<'s> {
+    Bind(&'s Bind),
+    Place(&'s Place),
+    File(&'s ReadOnlyFile),
+}
+
+impl Callers<'_> {
+    fn target(&self) -> &Path {
+        match self {
+            Self::Bind(bind) => &bind.target,
+            Self::Place(place) => &place.path,
+            Self::File(file) => &file.path,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -223,10 +243,11 @@ impl List {
 
     /// The root holds directories, links and the driver's files, and nothing
     /// that the program writes: its size is what goes in and some slack.
-    fn root(&mut self, files: &[(PathBuf, RawText)]) {
-        let content: u64 = files
-            .iter()
-            .map(|(_, c)| (c.as_bytes().len() as u64).next_multiple_of(4096))
+    fn root(&mut self, files: &[(PathBuf, RawText)], callers: &[ReadOnlyFile]) {
+        let all = files.iter().map(|(_, content)| content);
+        let all = all.chain(callers.iter().map(|file| &file.content));
+        let content: u64 = all
+            .map(|content| (content.as_bytes().len() as u64).next_multiple_of(4096))
             .sum();
         let limit = TmpfsLimit {
             size: Bytes(content + Bytes::MIB),
@@ -347,23 +368,92 @@ impl List {
         self.directory(DIRECTORY);
     }
 
-    /// The caller's binds come last and may cover anything before them. Places
-    /// for them are made only in cellblock's own tmpfs: never in a rootfs or in
-    /// another bind.
-    fn binds(&mut self, spec: &Spec) {
-        for bind in &spec.binds {
-            let create = self.is_own(&bind.target);
-            let kind = MountKind::Bind {
-                source: Source::Host(bind.source.clone()),
-                writable: bind.writable,
-                device: false,
+    /// What the caller adds comes last and may cover anything before it; what lies
+    /// beneath another comes after that, in whatever order they were given. Places are
+    /// made only in cellblock's own tmpfs: never in a rootfs or in a bind.
+    fn callers(&mut self, spec: &Spec) -> Result<()> {
+        let binds = spec.binds.iter().map(Callers::Bind);
+        let places = spec.places.iter().map(Callers::Place);
+        let files = spec.read_only_files.iter().map(Callers::File);
+        let mut all: Vec<Callers<'_>> = binds.chain(places).chain(files).collect();
+        all.sort_by_key(|callers| callers.target().components().count());
+        for (index, callers) in all.into_iter().enumerate() {
+            let target = callers.target().to_owned();
+            let create = self.is_own(&target);
+            let kind = match callers {
+                Callers::Bind(bind) => MountKind::Bind {
+                    source: Source::Host(bind.source.clone()),
+                    writable: bind.writable,
+                    device: false,
+                },
+                Callers::Place(place) => match &place.what {
+                    Placed::Tmpfs { limit } => MountKind::Tmpfs {
+                        size: limit.size,
+                        inodes: limit.inodes,
+                        mode: 0o755,
+                        seal: Seal::Writable,
+                    },
+                    Placed::Directory => MountKind::Directory { mode: 0o755 },
+                    Placed::Symlink { to } => {
+                        self.link(target, to)?;
+                        continue;
+                    }
+                },
+                Callers::File(file) => {
+                    self.file(target, &file.content, index);
+                    continue;
+                }
             };
             self.0.push(Mount {
-                target: bind.target.clone(),
+                target,
                 kind,
                 create,
             });
         }
+        Ok(())
+    }
+
+    /// A link of the caller's, in place of one of the rootfs.
+    fn link(&mut self, target: PathBuf, to: &Path) -> Result<()> {
+        if !self.can_make(&target) {
+            let message = "is in a rootfs or a bind, and no link can be made there";
+            return Err(SetupError::new(Step::Spec, message)
+                .on(format!("--symlink {}:{}", to.display(), target.display()))
+                .hint("bind what it is to lead to at this path, with --ro SRC:DST"));
+        }
+        self.own(target, MountKind::Symlink { to: to.to_owned() });
+        Ok(())
+    }
+
+    /// A file of the caller's. In a rootfs or a bind, one that is there is covered.
+    fn file(&mut self, target: PathBuf, content: &RawText, index: usize) {
+        let kind = MountKind::File {
+            content: content.clone(),
+        };
+        if self.can_make(&target) {
+            self.own(target, kind);
+            return;
+        }
+        let from = Path::new(DIRECTORY).join("files").join(index.to_string());
+        self.own(from.clone(), kind);
+        self.0.push(Mount {
+            target,
+            kind: MountKind::Cover { from },
+            create: false,
+        });
+    }
+
+    /// Whether a file or link of the caller's can be made at `target`, once a file or
+    /// link that cellblock would make there is left out.
+    fn can_make(&mut self, target: &Path) -> bool {
+        self.0.retain(|mount| {
+            let is_made = matches!(
+                mount.kind,
+                MountKind::File { .. } | MountKind::Symlink { .. }
+            );
+            !(is_made && mount.target == target)
+        });
+        self.is_own(target) && self.0.iter().all(|mount| mount.target != target)
     }
 
     /// Whether the innermost mount that holds `target` is a tmpfs of the cell's.

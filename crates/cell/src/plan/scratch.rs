@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::spec::{Bind, Scratch, Spec, TmpfsLimit};
+use crate::spec::{Bind, Placed, Scratch, Spec, TmpfsLimit};
 use record::error::{Result, SetupError, Step};
 
 /// One of the places that a program writes to.
@@ -18,7 +18,7 @@ pub struct ScratchDir {
     pub limit: TmpfsLimit,
     /// What it is.
     pub storage: Storage,
-    /// Targets of binds beneath it, relative to it. Nothing at or below them is
+    /// Mount points of the caller's beneath it, relative to it. Nothing at or below them is
     /// the cell's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub covered: Vec<PathBuf>,
@@ -66,7 +66,7 @@ pub(super) fn choose(spec: &Spec) -> Result<Vec<ScratchDir>> {
         name,
         limit: spec.limits.of(name),
         storage: storage(spec, name),
-        covered: covered(&spec.binds, name),
+        covered: covered(spec.mount_points(), name),
     });
     for scratch in &all {
         refuse_contradictions(spec, scratch)?;
@@ -83,9 +83,11 @@ fn kept_in(spec: &Spec, name: Scratch) -> Option<&PathBuf> {
 }
 
 fn storage(spec: &Spec, name: Scratch) -> Storage {
-    // Of several, the last one is on top.
     let covers = |bind: &&Bind| Path::new(name.path()).starts_with(&bind.target);
-    match (spec.binds.iter().rfind(covers), kept_in(spec, name)) {
+    // The innermost one is on top.
+    let bind = (spec.binds.iter().filter(covers))
+        .max_by_key(|bind| bind.target.components().count());
+    match (bind, kept_in(spec, name)) {
         (Some(bind), _) => Storage::Bind {
             source: bind.source.clone(),
             writable: bind.writable,
@@ -95,9 +97,9 @@ fn storage(spec: &Spec, name: Scratch) -> Storage {
     }
 }
 
-fn covered(binds: &[Bind], name: Scratch) -> Vec<PathBuf> {
-    let beneath = binds.iter().filter_map(|bind| {
-        let below = bind.target.strip_prefix(name.path()).ok()?;
+fn covered<'s>(targets: impl Iterator<Item = &'s Path>, name: Scratch) -> Vec<PathBuf> {
+    let beneath = targets.filter_map(|target| {
+        let below = target.strip_prefix(name.path()).ok()?;
         (!below.as_os_str().is_empty()).then(|| below.components().collect())
     });
     beneath.collect()
@@ -136,6 +138,18 @@ fn refuse_contradictions(spec: &Spec, scratch: &ScratchDir) -> Result<()> {
             return refused("--out", message, hint);
         }
     }
+    let is_made_here = |path: &&PathBuf| path.starts_with(scratch.name.path());
+    let made = (spec.places.iter())
+        .filter(|place| !matches!(place.what, Placed::Tmpfs { .. }))
+        .map(|place| &place.path);
+    let made = made.chain(spec.read_only_files.iter().map(|file| &file.path));
+    if let (Some(path), Some(_)) = (made.into_iter().find(is_made_here), scratch.kept_in()) {
+        return refused(
+            &path.display().to_string(),
+            "lies in a directory that is kept, which holds what the last run left".to_owned(),
+            "give it another path, or put it into the kept directory yourself".to_owned(),
+        );
+    }
     let lies_in_bind =
         |target: &Path| (scratch.covered.iter()).any(|bind| target.starts_with(bind));
     match spec.files.iter().find(|file| lies_in_bind(&file.target)) {
@@ -157,6 +171,7 @@ mod tests {
             source: "/srv/data".into(),
             target: target.into(),
             writable,
+            optional: false,
         }
     }
 
@@ -178,8 +193,9 @@ mod tests {
     #[test]
     fn what_lies_beneath_is_named_relative_to_the_place() {
         let binds = [bind("/workspace/a/./b/", false), bind("/tmp/x", true)];
-        assert_eq!(covered(&binds, Scratch::Workspace), [Path::new("a/b")]);
-        assert_eq!(covered(&binds, Scratch::Tmp), [Path::new("x")]);
-        assert!(covered(&binds, Scratch::Shm).is_empty());
+        let covered = |name| covered(binds.iter().map(|bind| bind.target.as_path()), name);
+        assert_eq!(covered(Scratch::Workspace), [Path::new("a/b")]);
+        assert_eq!(covered(Scratch::Tmp), [Path::new("x")]);
+        assert!(covered(Scratch::Shm).is_empty());
     }
 }

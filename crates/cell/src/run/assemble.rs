@@ -11,6 +11,7 @@ use super::limits;
 use super::live::Facts;
 use super::measures::{CgroupFacts, timing, usage};
 use super::network;
+use super::places;
 use crate::drivers::Driver;
 use crate::launch::Running;
 use crate::plan::Plan;
@@ -140,7 +141,13 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         network,
         usage,
         limits,
-        isolation: Some(isolation(spec, plan, filter, cgroup.map(|c| c.record))),
+        isolation: Some(isolation(
+            spec,
+            plan,
+            filter,
+            cgroup.map(|c| c.record),
+            places::places(spec, plan, &observed.scratch),
+        )),
         start: Some(cell.start),
         timing,
         warnings,

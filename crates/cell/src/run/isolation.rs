@@ -6,7 +6,7 @@ use nix::sys::resource::getrlimit;
 use super::FilterPolicy;
 use crate::plan::{MountKind, Plan, Rlimit};
 use crate::spec::{Network, Spec};
-use record::{CgroupRecord, IdRecord, Isolation, RlimitRecord};
+use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
 /// for a program that ran, all of them did.
@@ -15,6 +15,7 @@ pub(super) fn isolation(
     plan: &Plan,
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
+    places: Vec<PlaceRecord>,
 ) -> Isolation {
     let mut nested = Vec::new();
     nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
@@ -55,6 +56,7 @@ pub(super) fn isolation(
         .to_owned(),
         proc: proc_shown(plan).to_owned(),
         rootfs: plan.rootfs.clone(),
+        places,
         profile: spec.profile.clone(),
         cgroup,
         given_up: spec

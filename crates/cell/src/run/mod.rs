@@ -24,6 +24,7 @@ mod limits;
 mod live;
 mod measures;
 mod network;
+mod places;
 mod resolve;
 mod sockets;
 mod stock;

@@ -6,7 +6,8 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use super::language;
-use super::partial::{CodeFrom, Partial, is_stdin};
+use super::partial::{CodeFrom, GivenContent, Partial, is_stdin};
+use super::places::LARGEST_FILE;
 use super::profiles::{self, BASE, located};
 use super::read::{Format, parse};
 use super::resolve::{Ask, Mode, Origin, SpecLayer, resolve};
@@ -118,7 +119,11 @@ fn load_all(
             network.find_mirrors()?;
         }
     }
+    for layer in &mut layers {
+        read_files(&mut layer.partial)?;
+    }
     let mut spec = resolve(layers, profile, ask)?;
+    leave_out_absent(&mut spec);
     if spec_file.is_some_and(is_stdin) && matches!(spec.stdin, Stdin::Inherit) {
         spec.stdin = Stdin::Null;
     }
@@ -226,6 +231,48 @@ fn read_code(what: &mut Partial, cwd: &Path) -> Result<()> {
         false => CodeFrom::File(file),
     });
     Ok(())
+}
+
+/// Reads the files that go elsewhere than into `/workspace`: nothing of the caller's has
+/// to stay open for them, and the plan knows their size.
+fn read_files(layer: &mut Partial) -> Result<()> {
+    for file in &mut layer.files {
+        let is_host = file.text.is_none() && file.base64.is_none() && file.given.is_none();
+        if let (true, true, Some(source)) = (file.path.is_absolute(), is_host, &file.source) {
+            let content = read_file(source, LARGEST_FILE)?;
+            file.source = None;
+            file.given = Some(GivenContent::Read(content.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the files that come from descriptors; `take` opens the one with a number.
+///
+/// # Errors
+/// What `take` reports, or the content cannot be read or is too large.
+pub fn read_descriptors(
+    flags: &mut Partial,
+    mut take: impl FnMut(i32) -> Result<File>,
+) -> Result<()> {
+    for file in &mut flags.files {
+        if let Some(GivenContent::Descriptor(number)) = file.given {
+            let from = take(number)?;
+            let content = read_all(from, format_args!("fd:{number}"), LARGEST_FILE)?;
+            file.given = Some(GivenContent::Read(content.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves out optional binds of what the host does not have.
+fn leave_out_absent(spec: &mut Spec) {
+    let is_absent = |path: &Path| {
+        let found = path.metadata();
+        found.is_err_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+    };
+    let absent = (spec.binds).extract_if(.., |bind| bind.optional && is_absent(&bind.source));
+    spec.absent.extend(absent.map(|bind| bind.target));
 }
 
 /// The profile that is named last, and by whom.

@@ -4,7 +4,7 @@
 //! value checked, without looking at the host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use broker::NameChecks;
@@ -13,8 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use limits::{Limits, PartialLimits, TmpfsLimit};
-pub use load::{load, load_for};
+pub use load::{load, load_for, read_descriptors};
 pub use partial::Partial;
+pub use places::{Place, Placed};
 pub use request::{RemoteFile, RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
 pub use units::Bytes;
@@ -28,6 +29,7 @@ pub mod mirrors;
 pub mod network;
 mod node;
 pub mod partial;
+pub mod places;
 pub mod profiles;
 pub mod quantity;
 pub mod read;
@@ -100,8 +102,14 @@ pub struct Spec {
     pub env: BTreeMap<String, RawText>,
     /// Host paths to show inside.
     pub binds: Vec<Bind>,
-    /// Files copied in before the start.
+    /// Targets of optional binds whose source the host does not have.
+    pub absent: Vec<PathBuf>,
+    /// What else is put into the file system.
+    pub places: Vec<Place>,
+    /// Files copied into `/workspace` before the start.
     pub files: Vec<InputFile>,
+    /// Files made elsewhere, which the program cannot change.
+    pub read_only_files: Vec<ReadOnlyFile>,
     /// The initial content of `/workspace`, before `files`.
     pub files_from: Option<FilesFrom>,
     /// Host directory that gets the files which the run created or modified.
@@ -139,6 +147,20 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Where the caller has something mounted.
+    pub fn mount_points(&self) -> impl Iterator<Item = &Path> {
+        let binds = self.binds.iter().map(|bind| bind.target.as_path());
+        binds.chain(self.tmpfs().map(|(path, _)| path))
+    }
+
+    /// The tmpfs that the caller adds.
+    pub fn tmpfs(&self) -> impl Iterator<Item = (&Path, TmpfsLimit)> {
+        self.places.iter().filter_map(|place| match place.what {
+            Placed::Tmpfs { limit } => Some((place.path.as_path(), limit)),
+            Placed::Directory | Placed::Symlink { .. } => None,
+        })
+    }
+
     /// The language of the code; `None` for a program.
     pub fn language(&self) -> Option<&str> {
         match &self.command {
@@ -194,6 +216,17 @@ pub struct Bind {
     pub target: PathBuf,
     /// Whether the program may write there.
     pub writable: bool,
+    /// Whether the cell does without where the host has no such path.
+    pub optional: bool,
+}
+
+/// A file outside of `/workspace`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReadOnlyFile {
+    /// Absolute path inside.
+    pub path: PathBuf,
+    /// What it holds.
+    pub content: RawText,
 }
 
 /// A file copied into the cell before the start.

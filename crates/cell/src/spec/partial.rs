@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 pub use super::limits::{PartialLimits, PartialTmpfs};
 use super::network::PartialNetwork;
+pub use super::places::{PartialPlace, PlaceKind};
 use super::quantity::Bound;
 use super::tcp::PartialTcp;
 use super::units::Bytes;
-use super::{Layer, ProcChoice};
+use super::{Layer, ProcChoice, WORKSPACE};
 use record::bytes::RawText;
 
 /// The fields of a profile, a spec file or the flags. A field without a value keeps
@@ -68,7 +69,7 @@ pub struct Partial {
     /// CPUs and limits where programs look for a machine's, or `processes` for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proc: Option<ProcChoice>,
-    /// The working directory inside, an absolute path.
+    /// The working directory inside; a relative path starts at `/workspace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
     /// `"none"` for a network namespace with loopback only, a table for named hosts
@@ -133,8 +134,13 @@ pub struct Partial {
     /// of a target wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub binds: Vec<PartialBind>,
-    /// Files copied into `/workspace` before the start. Those of several files
-    /// add up, the later one of a path wins. Spec files only.
+    /// What else is put into the cell's file system: writable file systems in
+    /// memory, directories and symbolic links. Those of several files add up, the
+    /// later one of a path wins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PartialPlace>,
+    /// Files copied in before the start. Those of several files add up, the later
+    /// one of a path wins. Spec files only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<PartialFile>,
 }
@@ -182,6 +188,10 @@ pub struct PartialBind {
     /// Whether the program may write there; false by default.
     #[serde(default)]
     pub writable: bool,
+    /// Whether the cell does without where the host has no such path; false by
+    /// default.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// A file copied in before the start. Exactly one of `text`, `base64` and
@@ -189,7 +199,8 @@ pub struct PartialBind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PartialFile {
-    /// Where it goes, relative to `/workspace`.
+    /// Where it goes, relative to `/workspace`. At an absolute path elsewhere it can
+    /// be read and not written, and has at most 16M.
     pub path: PathBuf,
     /// Its content as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,6 +212,18 @@ pub struct PartialFile {
     /// caller's working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
+    /// Content of which only the command line knows.
+    #[serde(skip)]
+    pub given: Option<GivenContent>,
+}
+
+/// Content that a file gets from the caller's process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GivenContent {
+    /// What can be read from this descriptor of the caller's.
+    Descriptor(i32),
+    /// What was read.
+    Read(RawText),
 }
 
 /// `later.field.or(earlier.field)` for each field named.
@@ -212,7 +235,7 @@ macro_rules! later_wins {
 
 impl Partial {
     /// This layer with a later one on top: the later value of a field wins;
-    /// `env`, `binds`, `files` and `without` add up by key.
+    /// `env`, `binds`, `places`, `files` and `without` add up by key.
     #[must_use]
     pub fn merge(mut self, mut later: Self) -> Self {
         if later.names_command() {
@@ -234,6 +257,9 @@ impl Partial {
         self.binds
             .retain(|bind| later.binds.iter().all(|new| new.target != bind.target));
         self.binds.append(&mut later.binds);
+        self.places
+            .retain(|place| later.places.iter().all(|new| new.path != place.path));
+        self.places.append(&mut later.places);
         self.files
             .retain(|file| later.files.iter().all(|new| new.path != file.path));
         self.files.append(&mut later.files);
@@ -241,7 +267,8 @@ impl Partial {
     }
 
     /// Makes host paths absolute: relative ones start at `cwd`. A bind without
-    /// a target gets its source's path; a file's path loses each `.`.
+    /// a target gets its source's path; a file's path loses each `.`, and
+    /// [`WORKSPACE`] where it begins with it.
     pub fn root_at(&mut self, cwd: &Path) {
         for bind in &mut self.binds {
             root(&mut bind.source, cwd);
@@ -250,9 +277,15 @@ impl Partial {
         for file in &mut self.files {
             let named = |part: &Component<'_>| *part != Component::CurDir;
             file.path = file.path.components().filter(named).collect();
+            if let Ok(below) = file.path.strip_prefix(WORKSPACE) {
+                file.path = below.to_owned();
+            }
             if let Some(source) = &mut file.source {
                 root(source, cwd);
             }
+        }
+        if let Some(inner) = &mut self.cwd {
+            root(inner, Path::new(WORKSPACE));
         }
         let paths = [
             &mut self.out,

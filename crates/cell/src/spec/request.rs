@@ -16,7 +16,7 @@ use super::limits::PartialLimits;
 use super::network::{MIRROR, PartialNetwork};
 use super::partial::{CodeFrom, Partial, PartialFile};
 use super::validate::Fault;
-use super::{Bytes, OnOutput};
+use super::{Bytes, OnOutput, WORKSPACE};
 use crate::drivers;
 use record::bytes::RawText;
 
@@ -127,6 +127,7 @@ impl RemoteRequest {
             text: file.text,
             base64: file.base64,
             source: None,
+            given: None,
         };
         Partial {
             language: self.language,
@@ -178,6 +179,11 @@ pub(super) fn overreach(request: &Partial, caller: &Partial) -> Option<Fault> {
     {
         let message = "is set by the caller, and a request cannot replace it".to_owned();
         return fault(format!("env.{}", super::read::quoted_key(name)), message);
+    }
+    if let Some(index) = request.files.iter().position(|file| file.path.is_absolute()) {
+        let path = request.files[index].path.display();
+        let message = format!("is `{path}`, but wants a path relative to {WORKSPACE}");
+        return fault(format!("files[{index}].path"), message);
     }
     let is_callers = |file: &PartialFile| caller.files.iter().any(|own| own.path == file.path);
     if let Some(index) = request.files.iter().position(is_callers) {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::language;
 use super::network::PartialNetwork;
-use super::partial::{CodeFrom, Partial, PartialBind, PartialFile, is_stdin};
+use super::partial::{CodeFrom, GivenContent, Partial, PartialBind, PartialFile, is_stdin};
 use super::request::{Trust, overreach};
-use super::validate::{Fault, faults};
+use super::validate::{Fault, clashes, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer, RootfsRef,
-    Spec, Stdin, Stdio, TcpRule,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer,
+    ReadOnlyFile, RootfsRef, Spec, Stdin, Stdio, TcpRule,
 };
 use crate::drivers::Driver;
 use record::bytes::decode_base64;
@@ -140,6 +140,11 @@ pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result
         }
         merged = merged.merge(layer.partial);
     }
+    if let Some(fault) = clashes(&merged).into_iter().next() {
+        return Err(SetupError::new(Step::Spec, fault.message)
+            .on(fault.field)
+            .hint("the profile, the spec file and the flags put two things there"));
+    }
     let command = command(&mut merged, ask)?;
     complete(merged, profile, command, ask)
 }
@@ -208,6 +213,9 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         true => FilesFrom::Stdin,
         false => FilesFrom::Path(path),
     });
+    let limits = merged.limits.complete()?;
+    let (elsewhere, files): (Vec<_>, Vec<_>) =
+        (merged.files.into_iter()).partition(|file| file.path.is_absolute());
     Ok(Spec {
         command,
         lasting: false,
@@ -219,7 +227,14 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         proc: need(merged.proc, "proc")?,
         env: merged.env,
         binds: merged.binds.into_iter().map(bind).collect(),
-        files: merged.files.into_iter().map(input).collect::<Result<_>>()?,
+        absent: Vec::new(),
+        places: (merged.places.into_iter())
+            .map(|place| place.complete(limits.tmp))
+            .collect(),
+        files: files.into_iter().map(input).collect::<Result<_>>()?,
+        read_only_files: (elsewhere.into_iter())
+            .map(read_only)
+            .collect::<Result<_>>()?,
         out: merged.out,
         workspace: merged.workspace,
         keep_tmp: merged.keep_tmp,
@@ -227,7 +242,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         inline_files: merged.inline_files,
         network: (need(merged.network, "network")?.complete())
             .map_err(|error| SetupError::new(Step::Spec, error.to_string()).on("network"))?,
-        limits: merged.limits.complete()?,
+        limits,
         cgroup: cgroup(&need(merged.cgroup, "cgroup")?, ask.cwd),
         strict: need(merged.strict, "strict")?,
         landlock: LandlockSpec {
@@ -285,18 +300,25 @@ fn bind(partial: PartialBind) -> Bind {
         target: partial.target.unwrap_or_else(|| partial.source.clone()),
         source: partial.source,
         writable: partial.writable,
+        optional: partial.optional,
     }
 }
 
 fn input(file: PartialFile) -> Result<InputFile> {
-    let source = match (file.source, file.base64) {
-        (Some(path), _) => FileSource::Host(path),
-        (None, Some(text)) => {
+    let source = match (file.given, file.source, file.base64) {
+        (Some(GivenContent::Read(content)), ..) => FileSource::Inline(content),
+        (Some(GivenContent::Descriptor(number)), ..) => {
+            // Whoever can read descriptors has done so by now.
+            let message = "descriptors are read by run, exec and plan only";
+            return Err(SetupError::new(Step::Spec, message).on(format!("--file fd:{number}")));
+        }
+        (None, Some(path), _) => FileSource::Host(path),
+        (None, None, Some(text)) => {
             let bytes = decode_base64(&text);
             let bytes = bytes.map_err(|why| SetupError::new(Step::Spec, why).on("files"))?;
             FileSource::Inline(bytes.into())
         }
-        (None, None) => FileSource::Inline(file.text.unwrap_or_default().into()),
+        (None, None, None) => FileSource::Inline(file.text.unwrap_or_default().into()),
     };
     Ok(InputFile {
         source,
@@ -304,9 +326,21 @@ fn input(file: PartialFile) -> Result<InputFile> {
     })
 }
 
+/// A file outside of `/workspace`, which the loader has read.
+fn read_only(file: PartialFile) -> Result<ReadOnlyFile> {
+    let InputFile { source, target } = input(file)?;
+    match source {
+        FileSource::Inline(content) => Ok(ReadOnlyFile {
+            path: target,
+            content,
+        }),
+        FileSource::Host(path) => Err(SetupError::new(Step::Spec, "was not read").on(path.display())),
+    }
+}
+
 /// The flag that sets a field, for messages.
 fn flag_of(field: &str) -> String {
-    const NAMED: [(&str, &str); 11] = [
+    const NAMED: [(&str, &str); 12] = [
         ("argv", "PROG"),
         ("args", "ARGS"),
         ("code_file", "FILE"),
@@ -315,6 +349,7 @@ fn flag_of(field: &str) -> String {
         ("extends", "--policy"),
         ("network", "--net"),
         ("binds", "--ro or --rw"),
+        ("places", "--tmpfs, --dir or --symlink"),
         ("files", "--file"),
         ("env", "--env"),
         ("landlock.exec_writable", "--no-exec"),

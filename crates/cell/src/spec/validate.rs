@@ -7,7 +7,8 @@ use std::path::{Component, Path};
 
 use super::WORKSPACE;
 use super::network::PartialNetwork;
-use super::partial::{Partial, PartialBind, PartialFile};
+use super::partial::{Partial, PartialBind, PartialFile, PartialPlace};
+use super::places::{MOST_TMPFS, PlaceKind, own_path};
 use super::read::quoted_key;
 use super::tcp::PartialTcp;
 use super::units::Bytes;
@@ -32,8 +33,15 @@ pub(super) fn faults(partial: &Partial) -> Vec<Fault> {
     found.network(partial);
     found.landlock(partial);
     found.env(partial);
-    found.binds(&partial.binds);
-    found.files(&partial.files);
+    found.targets(partial);
+    found.0
+}
+
+/// What several layers together put at the same path, and the like: each of them alone
+/// is allowed.
+pub(super) fn clashes(merged: &Partial) -> Vec<Fault> {
+    let mut found = Found(Vec::new());
+    found.targets(merged);
     found.0
 }
 
@@ -176,34 +184,75 @@ impl Found {
         }
     }
 
-    fn binds(&mut self, binds: &[PartialBind]) {
+    fn targets(&mut self, partial: &Partial) {
         let mut targets = BTreeSet::new();
+        self.binds(&partial.binds, &mut targets);
+        self.places(&partial.places, &mut targets);
+        self.files(&partial.files, &mut targets);
+    }
+
+    fn binds<'p>(&mut self, binds: &'p [PartialBind], targets: &mut BTreeSet<&'p Path>) {
         for (index, bind) in binds.iter().enumerate() {
             self.host_path(&format!("binds[{index}].source"), &bind.source);
             let Some(target) = &bind.target else { continue };
             let field = format!("binds[{index}].target");
-            self.inner_path(&field, target);
-            let shown = target.display();
-            if target == Path::new("/") {
-                let message = "is `/`, but wants a place below it; --rootfs chooses the root";
-                self.push(&field, message);
-            } else if let Some(own) = ["/proc", "/dev"].iter().find(|own| target.starts_with(own)) {
-                let message = format!("is `{shown}`, but {own} is the cell's own");
-                self.push(&field, message);
-            }
+            self.target(&field, target);
             if !targets.insert(target) {
+                let shown = target.display();
                 self.push(&field, format!("is `{shown}`, which an earlier bind has"));
             }
         }
     }
 
-    fn files(&mut self, files: &[PartialFile]) {
+    /// A path inside where something of the caller's goes.
+    fn target(&mut self, field: &str, target: &Path) {
+        self.inner_path(field, target);
+        let shown = target.display();
+        if target == Path::new("/") {
+            let message = "is `/`, but wants a place below it; --rootfs chooses the root";
+            self.push(field, message);
+        } else if let Some(own) = own_path(target) {
+            self.push(field, format!("is `{shown}`, but {own} is the cell's own"));
+        }
+    }
+
+    fn places<'p>(&mut self, places: &'p [PartialPlace], targets: &mut BTreeSet<&'p Path>) {
+        for (index, place) in places.iter().enumerate() {
+            let field = format!("places[{index}].path");
+            self.target(&field, &place.path);
+            if let Some((part, message)) = place.fault() {
+                self.push(format!("places[{index}].{part}"), message);
+            }
+            if place.to.as_ref().is_some_and(|to| has_nul(to.as_os_str())) {
+                self.push(format!("places[{index}].to"), "holds a NUL byte");
+            }
+            if !targets.insert(&place.path) {
+                let shown = place.path.display();
+                self.push(field, format!("is `{shown}`, where something else goes"));
+            }
+        }
+        let is_tmpfs = |place: &&PartialPlace| place.kind == PlaceKind::Tmpfs;
+        let count = places.iter().filter(is_tmpfs).count();
+        if count > MOST_TMPFS {
+            self.push(
+                "places",
+                format!("has {count} tmpfs, but wants at most {MOST_TMPFS}"),
+            );
+        }
+    }
+
+    fn files<'p>(&mut self, files: &'p [PartialFile], targets: &mut BTreeSet<&'p Path>) {
         let mut paths = BTreeSet::new();
         for (index, file) in files.iter().enumerate() {
             let field = format!("files[{index}].path");
             let shown = file.path.display();
             let normal = |c: Component<'_>| matches!(c, Component::Normal(_));
-            if has_nul(file.path.as_os_str())
+            if file.path.is_absolute() {
+                self.target(&field, &file.path);
+                if !targets.insert(&file.path) {
+                    self.push(&field, format!("is `{shown}`, where something else goes"));
+                }
+            } else if has_nul(file.path.as_os_str())
                 || file.path.file_name().is_none()
                 || !file.path.components().all(normal)
             {
@@ -221,6 +270,7 @@ impl Found {
                 file.text.is_some(),
                 file.base64.is_some(),
                 file.source.is_some(),
+                file.given.is_some(),
             ];
             if contents.iter().filter(|given| **given).count() != 1 {
                 self.push(

@@ -155,7 +155,7 @@ pub(crate) struct Observed {
     /// Usage as seen from outside when the end began, for where init could not
     /// report.
     pub(crate) used_so_far: Option<ChildUsage>,
-    /// The places that are tmpfs of the cell's own ([`Plan::own_scratch`], in that
+    /// The tmpfs that the program writes to ([`Plan::writable_tmpfs`], in that
     /// order), still there though the cell is gone.
     pub(crate) scratch: Vec<OwnedFd>,
     /// Which of them were seen without room, in the last execution.

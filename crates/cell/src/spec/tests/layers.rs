@@ -319,6 +319,7 @@ fn bind() -> impl Strategy<Value = PartialBind> {
             source: source.into(),
             target: target.map(Into::into),
             writable,
+            optional: false,
         },
     )
 }
