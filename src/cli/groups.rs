@@ -225,6 +225,14 @@ pub struct Environment {
         value_parser = OsStringValueParser::new().try_map(variable)
     )]
     pub env: Vec<Variable>,
+    /// Begin with an empty environment: leave out the variables of the profile and of
+    /// the spec file, and cellblock's own for libraries, such as OMP_NUM_THREADS
+    #[arg(long)]
+    pub env_clear: bool,
+    /// Leave out a variable of the profile, of the spec file or of cellblock's own
+    /// (repeatable)
+    #[arg(long, value_name = "NAME")]
+    pub env_unset: Vec<String>,
     /// Host name inside [default: cell]
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
@@ -238,7 +246,7 @@ pub struct Environment {
 }
 
 impl Group for Environment {
-    const NAMES: &[&str] = &["env", "hostname", "proc"];
+    const NAMES: &[&str] = &["env", "env-clear", "env-unset", "hostname", "proc"];
 }
 
 /// The network of the program.

@@ -187,6 +187,8 @@ impl Options {
             landlock: self.landlock(),
             binds: self.binds(),
             places: self.places(),
+            env_clear: self.environment.env_clear.then_some(true),
+            env_unset: self.environment.env_unset.iter().cloned().collect(),
             files: self.files.file.iter().map(input).collect(),
             ..command
         };

@@ -53,12 +53,13 @@ pub(super) fn file_from(text: OsString) -> Result<FileFrom, String> {
     let wanted = "wants the number of an open descriptor, 3 or higher, and a path: fd:N:DST";
     let colon = rest.iter().position(|byte| *byte == b':');
     let (number, path) = rest.split_at(colon.ok_or(wanted)?);
-    let number = std::str::from_utf8(number).ok().and_then(|n| n.parse().ok());
+    let number = std::str::from_utf8(number)
+        .ok()
+        .and_then(|n| n.parse().ok());
     match (number, &path[1..]) {
-        (Some(number @ 3..), path) if !path.is_empty() => Ok(FileFrom::Descriptor(
-            number,
-            OsStr::from_bytes(path).into(),
-        )),
+        (Some(number @ 3..), path) if !path.is_empty() => {
+            Ok(FileFrom::Descriptor(number, OsStr::from_bytes(path).into()))
+        }
         _ => Err(wanted.to_owned()),
     }
 }

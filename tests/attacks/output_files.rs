@@ -261,7 +261,15 @@ fn executable_and_setuid(stage: &Stage) -> Check {
 fn inputs_that_climb(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let input = scratch.file("input", "x")?;
-    for target in ["../x", "a/../../x", "/etc/x", ".", "a/..", "\n/../x"] {
+    for target in [
+        "../x",
+        "a/../../x",
+        "/proc/x",
+        "/etc/../x",
+        ".",
+        "a/..",
+        "\n/../x",
+    ] {
         let run = stage
             .exec(["/bin/true"])
             .option(["--file", &format!("{}:{target}", input.display())])

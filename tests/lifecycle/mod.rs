@@ -19,6 +19,7 @@ mod leftovers;
 mod memory;
 mod mix;
 mod output;
+mod places;
 mod record;
 mod refusals;
 mod shares;
@@ -47,6 +48,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &kept::SUITE,
     &kept_hostile::SUITE,
     &binds::SUITE,
+    &places::SUITE,
     &leftovers::SUITE,
     &record::SUITE,
     &refusals::SUITE,

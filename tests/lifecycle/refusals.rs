@@ -45,7 +45,7 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 /// Has `command` start with a copy of `file` as its descriptor `number`.
-fn with_descriptor(command: &mut Command, file: &File, number: i32) {
+pub(super) fn with_descriptor(command: &mut Command, file: &File, number: i32) {
     let descriptor = file.as_raw_fd();
     // SAFETY: dup3 and fcntl are async-signal-safe.
     unsafe {

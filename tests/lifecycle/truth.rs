@@ -292,6 +292,8 @@ fn limits(stage: &Stage) -> Check {
         .probe("truth/limits", [])
         .limit("open-files", "100")
         .limit("file-size", "3M")
+        .limit("address-space", "512M")
+        .limit("stack", "1M")
         .run()?
         .ended(Outcome::Ok)?;
     let line = |name: &str| -> Vec<String> {
@@ -306,7 +308,14 @@ fn limits(stage: &Stage) -> Check {
     assert_eq!(line("Max open files")[..2], ["100", "100"]);
     assert_eq!(line("Max file size")[..2], ["3145728", "3145728"]);
     assert_eq!(line("Max core file size")[..2], ["1", "1"]);
-    for (name, value) in [("open_files", 100.0), ("file_size", 3_145_728.0)] {
+    assert_eq!(line("Max address space")[..2], ["536870912", "536870912"]);
+    assert_eq!(line("Max stack size")[..2], ["1048576", "1048576"]);
+    for (name, value) in [
+        ("open_files", 100.0),
+        ("file_size", 3_145_728.0),
+        ("address_space", 536_870_912.0),
+        ("stack", 1_048_576.0),
+    ] {
         let limit = &run.record.limits[name];
         assert_eq!(
             (limit.requested, limit.enforced, limit.by.as_str()),

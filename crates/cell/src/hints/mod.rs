@@ -168,6 +168,9 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
         (Step::Mount, E::ELOOP) => {
             "a symbolic link is on the path, and none is followed below a rootfs: name the real path"
         }
+        (Step::Mount, E::EINVAL) if call == "move_mount" => {
+            "a file and a directory cannot cover each other: choose another target"
+        }
         (Step::Mount, E::ENOTDIR) => {
             "a file and a directory cannot cover each other: choose another target"
         }

@@ -125,6 +125,9 @@ fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {
     rules.extend(["/tmp", "/dev/shm", WORKSPACE].map(|path| rule(path.into(), writable)));
     let read_write = spec.binds.iter().filter(|bind| bind.writable);
     rules.extend(read_write.map(|bind| rule(bind.target.clone(), writable)));
-    rules.extend(spec.tmpfs().map(|(path, _)| rule(path.to_owned(), writable)));
+    rules.extend(
+        spec.tmpfs()
+            .map(|(path, _)| rule(path.to_owned(), writable)),
+    );
     rules
 }

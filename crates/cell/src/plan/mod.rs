@@ -249,7 +249,9 @@ impl Plan {
     /// Where all the tmpfs are that the program writes to: the cell's own scratch places,
     /// then the caller's. Init sends an open directory of each, in this order.
     pub(crate) fn writable_tmpfs(&self) -> impl Iterator<Item = &Path> {
-        let own = self.own_scratch().map(|scratch| Path::new(scratch.name.path()));
+        let own = self
+            .own_scratch()
+            .map(|scratch| Path::new(scratch.name.path()));
         own.chain(self.tmpfs.iter().map(PathBuf::as_path))
     }
 

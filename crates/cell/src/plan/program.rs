@@ -66,7 +66,8 @@ impl Program {
             let threads = (cpus.ceil() as usize)
                 .clamp(1, host.cpus.max(1))
                 .to_string();
-            for name in THREADS {
+            let left_out = |name: &&str| spec.env_clear || spec.env_unset.contains(*name);
+            for name in THREADS.into_iter().filter(|name| !left_out(name)) {
                 // What the caller sets stays.
                 env.entry(name.to_owned())
                     .or_insert_with(|| threads.as_str().into());

@@ -72,6 +72,9 @@ pub(super) fn plan(limits: &Limits) -> Vec<Rlimit> {
         limits
             .open_files
             .map(|count| (Resource::RLIMIT_NOFILE, count)),
+        limits
+            .address_space
+            .map(|size| (Resource::RLIMIT_AS, size.0)),
     ];
     let fixed = [
         (Resource::RLIMIT_CORE, CORE),
@@ -87,8 +90,12 @@ pub(super) fn plan(limits: &Limits) -> Vec<Rlimit> {
         .collect()
 }
 
-/// Programs that recurse deeply raise theirs: up to what memory there is.
+/// Unless the caller bounds it, programs that recurse deeply raise theirs: up to what
+/// memory there is.
 fn stack(limits: &Limits) -> Rlimit {
+    if let Some(size) = limits.stack {
+        return Rlimit::fixed(Resource::RLIMIT_STACK, size.0);
+    }
     let memory = limits.memory.map_or(libc::RLIM_INFINITY, |memory| memory.0);
     Rlimit {
         resource: Resource::RLIMIT_STACK,

@@ -85,8 +85,8 @@ fn kept_in(spec: &Spec, name: Scratch) -> Option<&PathBuf> {
 fn storage(spec: &Spec, name: Scratch) -> Storage {
     let covers = |bind: &&Bind| Path::new(name.path()).starts_with(&bind.target);
     // The innermost one is on top.
-    let bind = (spec.binds.iter().filter(covers))
-        .max_by_key(|bind| bind.target.components().count());
+    let bind =
+        (spec.binds.iter().filter(covers)).max_by_key(|bind| bind.target.components().count());
     match (bind, kept_in(spec, name)) {
         (Some(bind), _) => Storage::Bind {
             source: bind.source.clone(),

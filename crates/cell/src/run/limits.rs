@@ -106,6 +106,8 @@ impl Evidence<'_> {
             }
             // The kernel counts no refusal, and descriptors are closed again.
             Name::OpenFiles => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_NOFILE), None),
+            Name::AddressSpace => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_AS), None),
+            Name::Stack => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_STACK), None),
             Name::FileSize => Holding::new(
                 "rlimit",
                 self.rlimit(Resource::RLIMIT_FSIZE),

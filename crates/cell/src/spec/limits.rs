@@ -59,6 +59,10 @@ pub enum Name {
     OpenFiles,
     /// `file_size`
     FileSize,
+    /// `address_space`
+    AddressSpace,
+    /// `stack`
+    Stack,
     /// `output`
     Output,
     /// `results`
@@ -301,6 +305,12 @@ limits! {
     FileSize, file_size, ["file-size"], Bound<Bytes> => Option<Bytes>,
         "bytes", 0.0..=EXBIBYTE, "at most 1048576T",
         "Size of each file that is written";
+    AddressSpace, address_space, ["address-space"], Bound<Bytes> => Option<Bytes>,
+        "bytes", 16.0 * Bytes::MIB as f64..=EXBIBYTE, "16M or more",
+        "Address space of each process, which programs reserve much more of than they use";
+    Stack, stack, ["stack"], Bound<Bytes> => Option<Bytes>,
+        "bytes", 65536.0..=EXBIBYTE, "64K or more",
+        "Stack of each process's first thread; with none it is 8M, and a program can raise it up to its memory";
     Output, output, ["output"], Bytes => Bytes,
         "bytes", 0.0..=GIB, "at most 1G",
         "Bytes kept of each of stdout and stderr";

@@ -98,6 +98,10 @@ pub struct Spec {
     pub cwd: PathBuf,
     /// What `/proc` and `/sys` show.
     pub proc: ProcChoice,
+    /// Whether cellblock adds no variable of its own.
+    pub env_clear: bool,
+    /// Variables that cellblock does not add.
+    pub env_unset: BTreeSet<String>,
     /// The program's whole environment; nothing of the caller's is added.
     pub env: BTreeMap<String, RawText>,
     /// Host paths to show inside.

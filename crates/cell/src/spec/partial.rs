@@ -126,6 +126,13 @@ pub struct Partial {
     /// Landlock settings.
     #[serde(skip_serializing_if = "is_default")]
     pub landlock: PartialLandlock,
+    /// Whether the environment begins empty: variables of the layers below, and those
+    /// that cellblock sets for libraries (`OMP_NUM_THREADS` and its like), are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env_clear: Option<bool>,
+    /// Variables of the layers below, and of cellblock's own, to leave out.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub env_unset: BTreeSet<String>,
     /// The program's environment; nothing of the caller's is added. Variables
     /// of several files add up, the later value of a name wins.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -253,6 +260,15 @@ impl Partial {
         self.without.append(&mut later.without);
         self.limits = self.limits.merge(later.limits);
         self.landlock = self.landlock.merge(later.landlock);
+        if later.env_clear == Some(true) {
+            self.env.clear();
+        }
+        self.env_clear = match self.env_clear {
+            Some(true) => self.env_clear,
+            earlier => later.env_clear.or(earlier),
+        };
+        self.env.retain(|name, _| !later.env_unset.contains(name));
+        self.env_unset.append(&mut later.env_unset);
         self.env.append(&mut later.env);
         self.binds
             .retain(|bind| later.binds.iter().all(|new| new.target != bind.target));

@@ -119,9 +119,10 @@ impl PartialPlace {
             PlaceKind::Directory | PlaceKind::Symlink if size.is_some() => {
                 Some(("size", "is for a tmpfs only".to_owned()))
             }
-            PlaceKind::Symlink if to.as_ref().is_none_or(|to| to.as_os_str().is_empty()) => {
-                Some(("to", "is missing or empty, but wants the link's text".to_owned()))
-            }
+            PlaceKind::Symlink if to.as_ref().is_none_or(|to| to.as_os_str().is_empty()) => Some((
+                "to",
+                "is missing or empty, but wants the link's text".to_owned(),
+            )),
             PlaceKind::Tmpfs | PlaceKind::Directory if to.is_some() => {
                 Some(("to", "is for a symbolic link only".to_owned()))
             }
@@ -134,5 +135,9 @@ impl PartialPlace {
 pub(super) fn own_path(target: &Path) -> Option<&'static str> {
     let beneath = ["/proc", "/sys", "/dev", DIRECTORY];
     let found = beneath.into_iter().find(|own| target.starts_with(own));
-    found.or_else(|| Path::new(DIRECTORY).starts_with(target).then_some(DIRECTORY))
+    found.or_else(|| {
+        Path::new(DIRECTORY)
+            .starts_with(target)
+            .then_some(DIRECTORY)
+    })
 }

@@ -180,7 +180,11 @@ pub(super) fn overreach(request: &Partial, caller: &Partial) -> Option<Fault> {
         let message = "is set by the caller, and a request cannot replace it".to_owned();
         return fault(format!("env.{}", super::read::quoted_key(name)), message);
     }
-    if let Some(index) = request.files.iter().position(|file| file.path.is_absolute()) {
+    if let Some(index) = request
+        .files
+        .iter()
+        .position(|file| file.path.is_absolute())
+    {
         let path = request.files[index].path.display();
         let message = format!("is `{path}`, but wants a path relative to {WORKSPACE}");
         return fault(format!("files[{index}].path"), message);

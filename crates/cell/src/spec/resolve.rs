@@ -225,6 +225,8 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         hostname: need(merged.hostname, "hostname")?,
         cwd: need(merged.cwd, "cwd")?,
         proc: need(merged.proc, "proc")?,
+        env_clear: merged.env_clear == Some(true),
+        env_unset: merged.env_unset,
         env: merged.env,
         binds: merged.binds.into_iter().map(bind).collect(),
         absent: Vec::new(),
@@ -334,13 +336,15 @@ fn read_only(file: PartialFile) -> Result<ReadOnlyFile> {
             path: target,
             content,
         }),
-        FileSource::Host(path) => Err(SetupError::new(Step::Spec, "was not read").on(path.display())),
+        FileSource::Host(path) => {
+            Err(SetupError::new(Step::Spec, "was not read").on(path.display()))
+        }
     }
 }
 
 /// The flag that sets a field, for messages.
 fn flag_of(field: &str) -> String {
-    const NAMED: [(&str, &str); 12] = [
+    const NAMED: [(&str, &str); 13] = [
         ("argv", "PROG"),
         ("args", "ARGS"),
         ("code_file", "FILE"),
@@ -351,6 +355,7 @@ fn flag_of(field: &str) -> String {
         ("binds", "--ro or --rw"),
         ("places", "--tmpfs, --dir or --symlink"),
         ("files", "--file"),
+        ("env_unset", "--env-unset"),
         ("env", "--env"),
         ("landlock.exec_writable", "--no-exec"),
     ];

@@ -171,6 +171,14 @@ impl Found {
     }
 
     fn env(&mut self, partial: &Partial) {
+        for name in &partial.env_unset {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.push(
+                    "env_unset",
+                    format!("holds {name:?}, which no variable is called"),
+                );
+            }
+        }
         for (name, value) in &partial.env {
             let field = format!("env.{}", quoted_key(name));
             if name.is_empty() || name.contains(['=', '\0']) {

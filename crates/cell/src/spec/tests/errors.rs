@@ -189,8 +189,8 @@ fn values_that_are_not_allowed() {
             "hostname: is \"\", but wants 1 to 64 letters, digits, `-` or `.`, and neither of the last two first",
         ),
         (
-            "cwd = \"tmp\"",
-            "cwd: is `tmp`, but wants an absolute path without `..` or NUL",
+            "cwd = \"../tmp\"",
+            "cwd: is `/workspace/../tmp`, but wants an absolute path without `..` or NUL",
         ),
         (
             "cwd = \"/tmp/../x\"",
@@ -297,8 +297,60 @@ fn values_that_are_not_allowed() {
             "binds[1].target: is `/a/`, which an earlier bind has",
         ),
         (
-            "files = [{ path = \"/a\", text = \"\" }]",
-            "files[0].path: is `/a`, but wants a path relative to /workspace without `..` or NUL",
+            "files = [{ path = \"/sys/a\", text = \"\" }]",
+            "files[0].path: is `/sys/a`, but /sys is the cell's own",
+        ),
+        (
+            "files = [{ path = \"/a/../b\", text = \"\" }]",
+            "files[0].path: is `/a/../b`, but wants an absolute path without `..` or NUL",
+        ),
+        (
+            "places = [{ path = \"/run\", kind = \"tmpfs\" }]",
+            "places[0].path: is `/run`, but /run/cellblock is the cell's own",
+        ),
+        (
+            "places = [{ path = \"/dev/x\", kind = \"directory\" }]",
+            "places[0].path: is `/dev/x`, but /dev is the cell's own",
+        ),
+        (
+            "places = [{ path = \"/tmp\", kind = \"tmpfs\" }]",
+            "places[0].path: is `/tmp`, which is a tmpfs anyway; limits bound its size",
+        ),
+        (
+            "places = [{ path = \"/x\", kind = \"tmpfs\", size = \"0\" }]",
+            "places[0].size: wants 64K or more",
+        ),
+        (
+            "places = [{ path = \"/x\", kind = \"directory\", size = \"1M\" }]",
+            "places[0].size: is for a tmpfs only",
+        ),
+        (
+            "places = [{ path = \"/x\", kind = \"symlink\" }]",
+            "places[0].to: is missing or empty, but wants the link's text",
+        ),
+        (
+            "places = [{ path = \"/x\", kind = \"tmpfs\", to = \"y\" }]",
+            "places[0].to: is for a symbolic link only",
+        ),
+        (
+            "places = [{ path = \"/workspace/x\", kind = \"directory\" }]",
+            "places[0].path: is `/workspace/x`, but what /workspace begins with comes from files and files_from",
+        ),
+        (
+            "binds = [{ source = \"/a\" }]\nplaces = [{ path = \"/a\", kind = \"directory\" }]",
+            "places[0].path: is `/a`, where something else goes",
+        ),
+        (
+            "places = [{ path = \"/a\", kind = \"directory\" }]\nfiles = [{ path = \"/a\", text = \"\" }]",
+            "files[0].path: is `/a`, where something else goes",
+        ),
+        (
+            "cwd = \"a/../..\"",
+            "cwd: is `/workspace/a/../..`, but wants an absolute path without `..` or NUL",
+        ),
+        (
+            "env_unset = [\"A=B\"]",
+            "env_unset: holds \"A=B\", which no variable is called",
         ),
         (
             "files = [{ path = \"a/../b\", text = \"\" }]",

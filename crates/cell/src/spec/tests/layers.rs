@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::language::choose;
-use super::super::partial::{CodeFrom, PartialBind};
+use super::super::partial::{CodeFrom, PartialBind, PartialPlace, PlaceKind};
 use super::super::profiles::{built_in, chain};
 use super::super::quantity::Bound;
 use super::super::read::{Format, parse};
@@ -165,6 +165,42 @@ fn without_landlock_its_rules_ask_for_no_kernel() {
     let spec = resolved(partial, Origin::Flags).unwrap();
     assert!(spec.without.contains(&Layer::Landlock));
     assert_eq!(spec.landlock.min_abi, 1);
+}
+
+#[test]
+fn two_layers_cannot_put_two_things_at_one_path() {
+    let mut layers = chain("default", Path::new("/"), &|_| unreachable!()).unwrap();
+    let texts = [
+        "places = [{ path = \"/x\", kind = \"tmpfs\" }]",
+        "argv = [\"true\"]\nbinds = [{ source = \"/srv\", target = \"/x\" }]",
+    ];
+    for text in texts {
+        layers.push(super::SpecLayer {
+            origin: Origin::Flags,
+            partial: toml(text),
+        });
+    }
+    let error = resolve(layers, "default".to_owned(), &ask(Mode::Exec)).unwrap_err();
+    assert_eq!(
+        shown(&error),
+        "read the request: places[0].path: is `/x`, where something else goes\n\
+         hint: the profile, the spec file and the flags put two things there"
+    );
+}
+
+#[test]
+fn a_file_goes_where_its_path_says() {
+    let partial = toml(
+        "cwd = \"a/b\"
+         env_clear = true
+         env = { A = \"1\" }
+         files = [{ path = \"/workspace/./a\", text = \"1\" }, { path = \"/etc/b\", text = \"2\" }]",
+    );
+    let spec = resolved(partial, Origin::Flags).unwrap();
+    assert_eq!(spec.cwd, Path::new("/workspace/a/b"));
+    assert_eq!(spec.files[0].target, Path::new("a"));
+    assert_eq!(spec.read_only_files[0].path, Path::new("/etc/b"));
+    assert_eq!(spec.env.keys().collect::<Vec<_>>(), ["A"]);
 }
 
 fn run_spec(partial: Partial) -> Result<(String, String, Stdin), String> {
@@ -331,12 +367,23 @@ prop_compose! {
         cpus in proptest::option::of(proptest::option::of(any::<u16>())),
         size in proptest::option::of(any::<u64>()),
         env in proptest::collection::btree_map("[A-C]", "\\PC{0,3}", 0..3),
+        env_clear in proptest::option::of(any::<bool>()),
+        env_unset in proptest::collection::btree_set("[A-C]", 0..2),
+        places in proptest::collection::btree_set("/[a-c]", 0..2),
         binds in proptest::collection::vec(bind(), 0..3),
         argv in proptest::option::of(proptest::collection::vec(any::<Vec<u8>>(), 1..3)),
     ) -> Partial {
         let mut partial = Partial {
             cwd: cwd.map(Into::into),
             binds,
+            env_clear,
+            env_unset,
+            places: places.into_iter().map(|path| PartialPlace {
+                path: path.into(),
+                kind: PlaceKind::Tmpfs,
+                size: size.map(Bytes),
+                to: None,
+            }).collect(),
             env: env.into_iter().map(|(name, value)| (name, value.into())).collect(),
             argv: argv.map(|argv| argv.into_iter().map(RawText::from).collect()),
             ..Partial::default()

@@ -93,7 +93,7 @@ fn profiles_that_cannot_be_used_say_why() {
         ),
         (
             "bad.toml",
-            "/home/u/bad.toml:limits.memroy: there is no such field; did you mean `memory`?\nhint: fields here: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, output, results, net_sent, net_received, connections, connections_total, connection_rate, dns_queries, on_output, tmp, workspace, shm",
+            "/home/u/bad.toml:limits.memroy: there is no such field; did you mean `memory`?\nhint: fields here: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, address_space, stack, output, results, net_sent, net_received, connections, connections_total, connection_rate, dns_queries, on_output, tmp, workspace, shm",
         ),
         (
             "bad2.toml",
@@ -229,10 +229,10 @@ fn files_of_a_request_that_are_wrong_are_named() {
         (
             &[
                 ("j.toml", "extends = \"p.toml\""),
-                ("p.toml", "cwd = \"x\""),
+                ("p.toml", "cwd = \"../x\""),
             ],
             "j.toml",
-            "p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL",
+            "p.toml:cwd: is `/workspace/../x`, but wants an absolute path without `..` or NUL",
         ),
         (
             &[],

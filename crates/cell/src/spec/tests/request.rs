@@ -216,7 +216,7 @@ fn what_the_caller_says_stays() {
 fn hostile_requests_are_refused() {
     let long = "x".repeat(17 << 20);
     let lists = |count: usize| format!("{{\"args\": [{}0]}}", "0,".repeat(count));
-    let cases: [(String, &str); 11] = [
+    let cases: [(String, &str); 14] = [
         (
             json!({"code": long}).to_string(),
             "r.json: is larger than 16M",
@@ -234,6 +234,18 @@ fn hostile_requests_are_refused() {
         (
             json!({"name": "a\u{1b}"}).to_string(),
             "wants a file name of at most 255 bytes",
+        ),
+        (
+            json!({"code": "1", "files": [{"path": "/etc/x", "text": ""}]}).to_string(),
+            "request:files[0].path: is `/etc/x`, but wants a path relative to /workspace",
+        ),
+        (
+            json!({"code": "1", "places": [{"path": "/x", "kind": "tmpfs"}]}).to_string(),
+            "request:places: there is no such field",
+        ),
+        (
+            json!({"code": "1", "env_clear": true}).to_string(),
+            "request:env_clear: there is no such field",
         ),
         (
             json!({"code": "1", "files": [{"path": "../x", "text": ""}]}).to_string(),

@@ -23,6 +23,8 @@ const LIMITS: Limits = Limits {
     processes: Some(64),
     open_files: Some(256),
     file_size: Some(Bytes::mib(16)),
+    address_space: None,
+    stack: None,
     output: Bytes::mib(1),
     on_output: OnOutput::Truncate,
     results: Bytes(8 << 20),
