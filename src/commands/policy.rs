@@ -317,7 +317,7 @@ mod tests {
                  seccomp = \"defualt\"
                  argv = [\"ls\"]
                  out = \"x\"
-                 cwd = \"x\"
+                 cwd = \"../x\"
                  limits = { memory = 1, wall = \"soon\" }"
             ),
             format!(
@@ -325,7 +325,7 @@ mod tests {
              with ms, s, m or h, such as 500ms or 1m 30s, or none for no limit\n\
              p.toml:argv: belongs in a spec file (--spec): a profile describes how to run, not what\n\
              p.toml:out: belongs in a spec file (--spec): a profile describes how to run, not what\n\
-             p.toml:cwd: is `x`, but wants an absolute path without `..` or NUL\n\
+             p.toml:cwd: is `/workspace/../x`, but wants an absolute path without `..` or NUL\n\
              p.toml:limits.memory: is 1, but wants 4M or more, or none\n\
              p.toml:extends: there is no profile `pyhton`; did you mean `python`?\n  \
                hint: built in: {}; a file of your own has a `/` in \

@@ -183,6 +183,7 @@ const TABLE: &[Row] = {
         ("plain", S::Mount, "mkdirat", E::EROFS, "/usr/x", Caller, &["no such path"]),
         ("plain", S::Mount, "openat2", E::ELOOP, "/usr/x", Caller, &["symbolic link"]),
         ("plain", S::Mount, "move_mount", E::ENOTDIR, "/usr/x", Caller, &["cover each other"]),
+        ("plain", S::Mount, "move_mount", E::EINVAL, "/usr/x", Caller, &["cover each other"]),
         ("plain", S::Mount, "fsopen", E::ENODEV, "/dev/pts", Cell, &["lacks this file system"]),
         ("plain", S::Stdio, "open_tree", E::ENOENT, "standard input", Caller, &["through a pipe"]),
         ("plain", S::CopyIn, "sendfile", E::ENOSPC, "a", Caller, &["--workspace-size"]),
