@@ -95,8 +95,8 @@ pub fn clone_tree(dir: RawFd, path: &CStr) -> Result<OwnedFd, Errno> {
     unsafe { super::syscall_fd(libc::SYS_open_tree, args) }
 }
 
-/// Sets `attributes` on `mount` and, if `recursive`, on all beneath it
-/// (mount_setattr(2), Linux 5.12).
+/// Sets `attributes` on `mount` and, if `recursive`, on all beneath it, and cuts it off from
+/// what happens in other namespaces (mount_setattr(2), Linux 5.12).
 ///
 /// # Errors
 /// The error number of mount_setattr(2).
@@ -107,13 +107,15 @@ pub fn set_attributes(
 ) -> Result<(), Errno> {
     let attr = MountAttr {
         set: attributes,
+        propagation: libc::MS_PRIVATE,
         ..MountAttr::default()
     };
     setattr(raw(mount), EMPTY, attr, recursive)
 }
 
-/// Sets `attributes` on the detached `mount` and all beneath it, and has them show the
-/// ids of files as the user namespace `userns` maps them (mount_setattr(2), Linux 5.12).
+/// Sets `attributes` on the detached `mount` and all beneath it, cuts it off likewise, and
+/// has it show the ids of files as the user namespace `userns` maps them
+/// (mount_setattr(2), Linux 5.12).
 ///
 /// # Errors
 /// The error number of mount_setattr(2): EINVAL where a file system does not support
@@ -125,6 +127,7 @@ pub fn set_idmap(
 ) -> Result<(), Errno> {
     let attr = MountAttr {
         set: attributes | IDMAP,
+        propagation: libc::MS_PRIVATE,
         userns_fd: raw(userns) as u64,
         ..MountAttr::default()
     };

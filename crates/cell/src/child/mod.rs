@@ -32,6 +32,8 @@ mod stdio;
 mod tether;
 mod tree;
 
+pub(crate) use mounts::open_bind;
+
 use fail::Fail;
 use record::error::Step;
 use report::Reporter;
@@ -91,8 +93,8 @@ pub(crate) struct Content {
     pub inputs: Vec<Option<OwnedFd>>,
     /// What the cell's own scratch places begin with, besides these.
     pub stages: Vec<Stage>,
-    /// Detached mounts that stand for binds of the plan, by its index.
-    pub mapped: Vec<Option<OwnedFd>>,
+    /// Detached mounts to use for binds of the plan, by its index.
+    pub binds: Vec<Option<OwnedFd>>,
 }
 
 /// A file or terminal of the caller's that is a standard stream.
@@ -155,7 +157,7 @@ fn set_up(
     }
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
-    let sources = mounts::open_sources(plan, content.mapped, report)?;
+    let sources = mounts::open_sources(plan, content.binds, report)?;
     let streams = stdio::shield(&cell.shields, report)?;
     tether::wait_for_id_maps(plan, report)?;
     if let Role::Copy { ids_above } = cell.role {

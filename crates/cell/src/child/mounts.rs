@@ -5,7 +5,7 @@
 //! nothing in a rootfs or a bind can lead a mount or a new file elsewhere.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -37,11 +37,11 @@ pub(super) struct Root {
 
 pub(super) const BASE: u64 = attr::NOSUID | attr::NODEV;
 
-/// Opens every bind source, except those in `mapped`. From here on the descriptor
+/// Opens every bind source, except those in `opened`. From here on the descriptor
 /// counts, whatever the path names later.
 pub(super) fn open_sources(
     plan: &Plan,
-    mut mapped: Sources,
+    mut opened: Sources,
     report: &Reporter<'_>,
 ) -> Result<Sources, Fail> {
     if !plan.has(Namespace::Mount) {
@@ -53,7 +53,7 @@ pub(super) fn open_sources(
         .iter()
         .enumerate()
         .map(
-            |(index, mount)| match mapped.get_mut(index).and_then(Option::take) {
+            |(index, mount)| match opened.get_mut(index).and_then(Option::take) {
                 Some(tree) => Ok(Some(tree)),
                 None => open_source(site.on(index), mount),
             },
@@ -62,33 +62,49 @@ pub(super) fn open_sources(
 }
 
 fn open_source(site: Site, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
-    let (tree, writable, device) = match &mount.kind {
-        MountKind::Bind {
-            source,
-            writable,
-            device,
-        } => {
-            let tree = match source {
-                Source::Host(path) => {
-                    let path = c_path(path).at(site, Call::OpenTree)?;
-                    mount::clone_tree(libc::AT_FDCWD, &path)
-                }
-                Source::Beneath { base, path } => {
-                    let found = rootfs::open_beneath(base, path).at(site, Call::Openat2)?;
-                    mount::clone_tree(found.as_raw_fd(), c"")
-                }
-            };
-            (tree, *writable, *device)
+    let opened = match &mount.kind {
+        MountKind::Bind { .. } => open_bind(mount),
+        MountKind::HostProc => {
+            open_tree(libc::AT_FDCWD, c"/proc", attr::RDONLY | attr::NODEV).map(Some)
         }
-        MountKind::HostProc => (mount::clone_tree(libc::AT_FDCWD, c"/proc"), false, false),
-        _ => return Ok(None),
+        _ => Ok(None),
     };
-    let tree = tree.at(site, Call::OpenTree)?;
-    let attributes = attr::NOSUID
-        | if writable { 0 } else { attr::RDONLY }
-        | if device { attr::NOEXEC } else { attr::NODEV };
-    mount::set_attributes(tree.as_fd(), attributes, true).at(site, Call::MountSetattr)?;
-    Ok(Some(tree))
+    opened.map_err(|(call, errno)| site.failed(call, errno))
+}
+
+/// A detached mount of what a bind shows; `None` for another mount.
+///
+/// # Errors
+/// The system call that failed, and its error number.
+pub(crate) fn open_bind(mount: &Mount) -> Result<Option<OwnedFd>, (Call, Errno)> {
+    let MountKind::Bind {
+        source,
+        writable,
+        device,
+    } = &mount.kind
+    else {
+        return Ok(None);
+    };
+    let attributes =
+        if *writable { 0 } else { attr::RDONLY } | if *device { attr::NOEXEC } else { attr::NODEV };
+    let tree = match source {
+        Source::Host(path) => {
+            let path = c_path(path).map_err(|errno| (Call::OpenTree, errno))?;
+            open_tree(libc::AT_FDCWD, &path, attributes)
+        }
+        Source::Beneath { base, path } => {
+            let found = rootfs::open_beneath(base, path).map_err(|errno| (Call::Openat2, errno))?;
+            open_tree(found.as_raw_fd(), c"", attributes)
+        }
+    };
+    tree.map(Some)
+}
+
+fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, (Call, Errno)> {
+    let tree = mount::clone_tree(dir, path).map_err(|errno| (Call::OpenTree, errno))?;
+    mount::set_attributes(tree.as_fd(), attributes | attr::NOSUID, true)
+        .map_err(|errno| (Call::MountSetattr, errno))?;
+    Ok(tree)
 }
 
 /// Puts the cell's file system together on a new root; `None` for a plan without

@@ -203,6 +203,10 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     } = launch;
     let plan = &*plan;
     require_one_thread()?;
+    let content = match role {
+        Role::Copy(_) if plan.ids.privileged => open_binds(plan, content)?,
+        Role::Program | Role::Template | Role::Copy(_) => content,
+    };
     let (report, init_report) = socketpair(
         AddressFamily::Unix,
         SockType::SeqPacket,
@@ -285,6 +289,27 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         }
     }
     Ok(cell)
+}
+
+/// Opens the binds that are not open yet, as root: the init of a copy begins with the ids of
+/// its template, which may not enter every directory, such as a store in root's home.
+fn open_binds(plan: &Plan, content: Content) -> Result<Content> {
+    let mut known = content.binds.into_iter();
+    let binds = plan.mounts.iter().map(|mount| {
+        let open = || {
+            child::open_bind(mount).map_err(|(call, errno)| {
+                SetupError::os(Step::Mount, call.name(), errno).on(mount.target.display())
+            })
+        };
+        known
+            .next()
+            .flatten()
+            .map_or_else(open, |tree| Ok(Some(tree)))
+    });
+    Ok(Content {
+        binds: binds.collect::<Result<_>>()?,
+        ..content
+    })
 }
 
 /// Clones init.

@@ -66,7 +66,7 @@ impl Frame {
             content: Content {
                 inputs,
                 stages,
-                mapped: std::mem::take(&mut self.mapped),
+                binds: std::mem::take(&mut self.mapped),
             },
             cgroup: self.cgroup.take(),
             fallback: std::mem::take(&mut self.fallback),

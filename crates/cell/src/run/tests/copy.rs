@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs::Permissions;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -17,6 +19,7 @@ use crate::launch::{Launch, Role};
 use crate::plan::Plan;
 use crate::probe::HostFacts;
 use crate::run::{FilterPolicy, hold_limits, instructions, resolve_on};
+use crate::spec::partial::PartialBind;
 use crate::spec::{self, Ask, Bytes, Mode as SpecMode, Partial, Stdin, Stdio};
 use crate::supervise::copy::{Template, TemplateCell};
 use crate::supervise::{Cancel, Cell, Denials, Execution, Request};
@@ -33,6 +36,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Tested<Self> {
+        Self::with(Vec::new())
+    }
+
+    fn with(binds: Vec<PartialBind>) -> Tested<Self> {
         let ask = Ask {
             mode: SpecMode::Run,
             cwd: Path::new("/"),
@@ -41,6 +48,7 @@ impl Bench {
         let partial = Partial {
             language: Some("python".into()),
             code: Some("".into()),
+            binds,
             ..Partial::default()
         };
         let mut spec = spec::load(&ask, None, None, partial)?;
@@ -181,6 +189,31 @@ fn copies_run_code_and_keep_state_apart() {
         // The copies of a template that ends go on.
         shutdown(template.template().control.as_raw_fd(), Shutdown::Both)?;
         assert_eq!(run(&mut other, 2, "print(7)")?, "7\n");
+        Ok(())
+    });
+}
+
+/// A copy's init has no id that may enter every directory of root's.
+#[test]
+fn a_copy_has_what_is_bound_from_a_directory_of_the_callers_own() {
+    if !is_possible("a_copy_has_what_is_bound_from_a_directory_of_the_callers_own") {
+        return;
+    }
+    alone(|| {
+        let home = tempfile::tempdir()?;
+        std::fs::set_permissions(home.path(), Permissions::from_mode(0o700))?;
+        std::fs::create_dir(home.path().join("data"))?;
+        std::fs::write(home.path().join("data/file"), "found")?;
+        let bench = Bench::with(vec![PartialBind {
+            source: home.path().join("data"),
+            target: Some("/data".into()),
+            writable: false,
+            optional: false,
+        }])?;
+        let template = template(bench.plan.for_template(&[]))?;
+        let mut copy = bench.copy(template.template())?;
+        let code = "print(open('/data/file').read())";
+        assert_eq!(run(&mut copy, 1, code)?, "found\n");
         Ok(())
     });
 }
