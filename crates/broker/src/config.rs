@@ -7,10 +7,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use zeroize::Zeroizing;
+
 use crate::rules::Rules;
 
 /// The longest configuration, in bytes of JSON.
 const MOST: u32 = 4 << 20;
+
+/// The longest secret value, in bytes.
+pub const MOST_SECRET: u32 = 16 << 10;
 
 /// What the broker decides by. It comes through the control socket, see [`Config::send`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +30,8 @@ pub struct Config {
     pub check_names: NameChecks,
     /// Header fields that are put into requests.
     pub secrets: Vec<SecretHeader>,
+    /// What the broker shows to the cell for the hosts of those with TLS.
+    pub certificate: Option<Certificate>,
     /// How names are resolved outside.
     pub upstream: Upstream,
 }
@@ -86,12 +93,35 @@ impl Default for Limits {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecretHeader {
-    /// The host, as in a rule without wildcard.
+    /// The host's name, as in a rule without wildcard.
     pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Whether requests are made by TLS; otherwise plain ones. The other kind is refused
+    /// at this port.
+    pub tls: bool,
     /// The field's name.
     pub name: String,
-    /// The field's value.
-    pub value: String,
+    /// The field's value. It is in no JSON.
+    #[serde(skip)]
+    pub value: Zeroizing<String>,
+}
+
+/// A certificate and its key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    /// The certificate, as DER.
+    pub signed: Vec<u8>,
+    /// Its key, as PKCS #8. It is in no JSON.
+    #[serde(skip)]
+    pub key: Zeroizing<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificate").finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for SecretHeader {
@@ -111,6 +141,8 @@ pub struct Upstream {
     pub hosts: PathBuf,
     /// The host's resolv.conf(5).
     pub resolv_conf: PathBuf,
+    /// The certificates that hosts are verified by, as PEM.
+    pub certificates: PathBuf,
     /// For tests: asked instead of the servers in resolv.conf.
     pub resolver: Option<SocketAddr>,
     /// For tests: networks that count as written out, `0.0.0.0/0` included.
@@ -122,6 +154,7 @@ impl Default for Upstream {
         Self {
             hosts: "/etc/hosts".into(),
             resolv_conf: "/etc/resolv.conf".into(),
+            certificates: "/etc/ssl/certs/ca-certificates.crt".into(),
             resolver: None,
             permit: Vec::new(),
         }
@@ -154,12 +187,28 @@ pub struct Sockets {
 }
 
 impl Config {
-    /// Writes it as one message: its length in four bytes, the first one the highest, and
-    /// JSON.
+    /// Writes all of it: [`Self::send_open`], then each secret.
+    ///
+    /// # Errors
+    /// Those of writing; `InvalidInput` for what is too long.
+    pub fn send(&self, mut control: impl Write) -> io::Result<()> {
+        self.send_open(&mut control)?;
+        for secret in &self.secrets {
+            send_secret(&mut control, secret.value.as_bytes())?;
+        }
+        match &self.certificate {
+            Some(certificate) => send_secret(&mut control, &certificate.key),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is not secret as one message: its length in four bytes, the first one
+    /// the highest, and JSON. The value of each secret field is to follow, then the key of
+    /// the certificate if there is one ([`send_secret`]).
     ///
     /// # Errors
     /// Those of writing; `InvalidInput` above 4 MiB.
-    pub fn send(&self, mut control: impl Write) -> io::Result<()> {
+    pub fn send_open(&self, mut control: impl Write) -> io::Result<()> {
         let json = serde_json::to_vec(self)?;
         let length = u32::try_from(json.len()).unwrap_or(u32::MAX);
         if length > MOST {
@@ -184,8 +233,42 @@ impl Config {
         }
         let mut json = vec![0; length as usize];
         control.read_exact(&mut json)?;
-        Ok(Some(serde_json::from_slice(&json)?))
+        let mut config: Self = serde_json::from_slice(&json)?;
+        for secret in &mut config.secrets {
+            let value = receive_secret(&mut control)?;
+            let text = str::from_utf8(&value).map_err(|_| io::ErrorKind::InvalidData)?;
+            secret.value = Zeroizing::new(text.to_owned());
+        }
+        if let Some(certificate) = &mut config.certificate {
+            certificate.key = receive_secret(&mut control)?;
+        }
+        Ok(Some(config))
     }
+}
+
+/// Writes a secret: its length in four bytes, the first one the highest, and its bytes.
+///
+/// # Errors
+/// Those of writing; `InvalidInput` for more than [`MOST_SECRET`] bytes.
+pub fn send_secret(mut control: impl Write, secret: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(secret.len()).unwrap_or(u32::MAX);
+    if length > MOST_SECRET {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    control.write_all(&length.to_be_bytes())?;
+    control.write_all(secret)
+}
+
+fn receive_secret(mut control: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut length = [0; 4];
+    control.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length);
+    if length > MOST_SECRET {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut secret = Zeroizing::new(vec![0; length as usize]);
+    control.read_exact(&mut secret)?;
+    Ok(secret)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Instant;
 
+use zeroize::Zeroizing;
+
 use crate::guard::{Guard, Speaks};
 use crate::relay::Pipe;
 use crate::report::{Reason, Verdict, Via};
@@ -12,6 +14,7 @@ use crate::request::{self, Form};
 use crate::resolve::Lookup;
 use crate::rules::Host;
 use crate::socket;
+use crate::terminate::Terminated;
 
 /// What is known of a socket's readiness. Events come once for each change
 /// (`EPOLLET`, epoll(7)).
@@ -27,7 +30,7 @@ pub(crate) struct Readiness {
 #[derive(Default)]
 pub(crate) struct Flow {
     /// Bytes that go before what waits in the socket.
-    pub(crate) first: Vec<u8>,
+    pub(crate) first: Zeroizing<Vec<u8>>,
     /// How many bytes at the head of the socket's queue were admitted, and are still to be
     /// sent.
     pub(crate) admitted: usize,
@@ -68,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) upstream_ready: Readiness,
     pub(crate) phase: Phase,
     pub(crate) guard: Guard,
+    /// Set where TLS ends here.
+    pub(crate) terminated: Option<Box<Terminated>>,
     pub(crate) addresses: VecDeque<IpAddr>,
     pub(crate) dialled: Option<IpAddr>,
     pub(crate) failure: Reason,
@@ -109,6 +114,7 @@ impl Connection {
             upstream_ready: Readiness::default(),
             phase,
             guard: Guard::open(),
+            terminated: None,
             addresses: VecDeque::new(),
             dialled: None,
             failure: Reason::NoAddress,
@@ -122,6 +128,15 @@ impl Connection {
             greeted: false,
             established: false,
         }
+    }
+
+    /// Into how many of its requests secrets were put.
+    pub(crate) fn inserted(&self) -> u64 {
+        let inside = self.terminated.as_ref();
+        inside.map_or_else(
+            || self.guard.inserted(),
+            |terminated| terminated.requests.inserted(),
+        )
     }
 
     /// The host for reports and explanations.
@@ -139,6 +154,9 @@ impl Connection {
     /// Says in the client's protocol why it is refused; `false` when that protocol has no
     /// way to, or is not known.
     pub(crate) fn explain(&mut self, reason: Reason) -> bool {
+        if let Some(mut terminated) = self.terminated.take() {
+            return terminated.explain(&self.client, reason, &self.host_shown());
+        }
         let is_failure = reason.verdict() == Verdict::Failed;
         let waits_for_proxy = !self.established && self.form != Some(Form::Absolute);
         let answer = match (self.via, self.guard.speaks) {

@@ -12,6 +12,7 @@
 // Nothing that a cell or a peer can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod address;
+pub mod authority;
 mod broker;
 mod config;
 mod confine;
@@ -28,6 +29,7 @@ mod resolve;
 pub mod rules;
 mod socket;
 pub mod synthetic;
+mod terminate;
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -37,7 +39,10 @@ use self::broker::Broker;
 use self::log::Log;
 use self::report::{Failed, Report, shown};
 
-pub use config::{Config, Identity, Limits, NameChecks, SecretHeader, Sockets, Upstream};
+pub use config::{
+    Certificate, Config, Identity, Limits, MOST_SECRET, NameChecks, SecretHeader, Sockets, Upstream,
+    send_secret,
+};
 
 /// Serves one cell until the control socket ends, and ends this process: with status 0
 /// then, 1 when it could not begin.

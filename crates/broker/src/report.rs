@@ -112,6 +112,9 @@ pub struct Closed {
     pub received: u64,
     /// From the cell's connection to its end, in milliseconds.
     pub duration_ms: u64,
+    /// Requests into which secret fields were put.
+    #[serde(default)]
+    pub inserted: u64,
     /// What became of it.
     pub verdict: Verdict,
     /// Why, unless it ended by itself.
@@ -239,6 +242,12 @@ reasons! {
     Unreachable = "the host cannot be reached",
     /// The target did not answer in time.
     DialTimeout = "the host did not answer in time",
+    /// The host's certificate does not verify, where TLS ends in the broker.
+    UntrustedHost = "the host's certificate is not trusted on this machine",
+    /// A client does not take the broker's certificate.
+    CellTrust = "the program does not trust the certificate authority of its cell",
+    /// One side broke TLS.
+    BrokenTls = "the TLS connection broke",
     /// The connection was reset.
     Reset = "the connection was reset",
     /// Nothing was sent for too long.
@@ -265,6 +274,9 @@ impl Reason {
             | Self::ConnectionRefused
             | Self::Unreachable
             | Self::DialTimeout
+            | Self::UntrustedHost
+            | Self::CellTrust
+            | Self::BrokenTls
             | Self::Reset
             | Self::Idle
             | Self::CellEnded

@@ -77,7 +77,7 @@ pub(crate) fn install(
     context.give_all(&cache)?;
     let mut tool = Tool::new("npm install", words)
         .tree(tree)
-        .online(["preset:npm", registry().as_str()])
+        .online([REGISTRY, registry().as_str()])
         .pass(&REGISTRY_VARIABLES)
         .ro(&npm, "/npm")
         .rw(&cache, "/npm-cache")

@@ -7,11 +7,10 @@ use super::Broker;
 use super::source::Source;
 use crate::config::NameChecks;
 use crate::connection::{Connection, Phase, Readiness};
-use crate::guard::Guard;
-use crate::guard::http::Secret;
+use crate::guard::{Guard, Secrets};
 use crate::report::{Reason, Via};
 use crate::request::{self, Asked, Form, MAX_REQUEST};
-use crate::rules::Host;
+use crate::rules::{Host, Name};
 use crate::synthetic::Names;
 
 /// The most connections that are accepted in a turn.
@@ -161,7 +160,7 @@ impl Broker {
         self.config.rules.check(&host, port)?;
         connection.guard = match (&host, self.config.check_names) {
             (Host::Name(name), NameChecks::On) => {
-                Guard::of(name.clone(), port, self.secrets_of(&host))
+                Guard::of(name.clone(), port, self.secrets_of(name, port))
             }
             _ => Guard::open(),
         };
@@ -174,18 +173,10 @@ impl Broker {
         self.begin_to_dial(index, connection)
     }
 
-    fn secrets_of(&self, host: &Host) -> Vec<Secret> {
-        let named = self
-            .config
-            .secrets
-            .iter()
-            .filter(|secret| matches!(host, Host::Name(name) if name.as_str() == secret.host));
-        named
-            .map(|secret| Secret {
-                name: secret.name.clone(),
-                value: secret.value.clone(),
-            })
-            .collect()
+    /// The fields for requests to a host.
+    fn secrets_of(&self, name: &Name, port: u16) -> Secrets {
+        let of_host = self.secrets.iter().find(|((host, at), _)| host == name && *at == port);
+        of_host.map(|(_, secrets)| secrets.clone()).unwrap_or_default()
     }
 
     /// Reads what a proxy's client asks for; `false` when it waits for more.

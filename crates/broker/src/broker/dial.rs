@@ -167,9 +167,14 @@ impl Broker {
     }
 
     fn established(&mut self, connection: &mut Connection) -> Result<(), Reason> {
-        connection.phase = Phase::Relay;
         connection.upstream_ready.readable = true;
-        let idle = Duration::from_millis(self.config.limits.idle_ms.into());
+        // In a tunnel, the client has not yet spoken.
+        let (phase, patience) = match connection.guard.awaits_first_bytes() {
+            true => (Phase::Inspect, self.config.limits.first_bytes_ms),
+            false => (Phase::Relay, self.config.limits.idle_ms),
+        };
+        connection.phase = phase;
+        let idle = Duration::from_millis(patience.into());
         connection.deadline = Instant::now() + idle;
         let answer = match connection.form {
             Some(Form::Connect) => b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),

@@ -35,6 +35,7 @@ impl Broker {
             dialled: connection.dialled,
             sent: connection.sent,
             received: connection.received,
+            inserted: connection.inserted(),
             duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
             verdict,
             reason,

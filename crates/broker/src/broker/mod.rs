@@ -24,8 +24,11 @@ use crate::log::Log;
 use crate::relay::{Budget, Turn, relay};
 use crate::report::{Reason, Via};
 use crate::resolve::Resolver;
-use crate::rules::Network;
+use crate::guard::Secrets;
+use crate::guard::http::Secret;
+use crate::rules::{Name, Network};
 use crate::synthetic::Names;
+use crate::terminate::{Terminated, Terms};
 
 /// How much is passed on at once, in bytes.
 const BUFFER: usize = 256 << 10;
@@ -67,6 +70,9 @@ pub(crate) struct Broker {
     last_id: u64,
     rate: Option<Rate>,
     names: Names,
+    /// By host and port.
+    secrets: Vec<((Name, u16), Secrets)>,
+    terms: Option<Terms>,
     resolver: Resolver,
     log: Log,
     buffer: Vec<u8>,
@@ -75,7 +81,7 @@ pub(crate) struct Broker {
 
 impl Broker {
     pub(crate) fn new(
-        config: Config,
+        mut config: Config,
         sockets: Sockets,
         control: OwnedFd,
         log: Log,
@@ -117,6 +123,8 @@ impl Broker {
             last_id: 0,
             rate: config.limits.connections_per_second.map(Rate::new),
             names: Names::default(),
+            terms: Terms::new(&config)?,
+            secrets: take_secrets(&mut config)?,
             resolver: Resolver::new(&config.upstream),
             log,
             buffer: vec![0; BUFFER],
@@ -309,7 +317,10 @@ impl Broker {
                     if !self.inspect(connection)? {
                         return Ok(Turn::Waits);
                     }
-                    self.begin_to_dial(index, connection)?;
+                    match connection.established {
+                        true => connection.phase = Phase::Relay,
+                        false => self.begin_to_dial(index, connection)?,
+                    }
                 }
                 Phase::Resolve(_) => return Ok(Turn::Waits),
                 Phase::Dial => {
@@ -336,7 +347,21 @@ impl Broker {
             received: left(limits.received_bytes, totals.received),
         };
         let before = (connection.sent, connection.received);
-        let result = relay(connection, &mut self.buffer, &budget);
+        if connection.terminated.is_none()
+            && let (Some((name, requests)), Some(terms)) =
+                (connection.guard.inside_tls(), &self.terms)
+        {
+            let terminated = Terminated::new(terms, name.as_str(), requests)?;
+            connection.terminated = Some(Box::new(terminated));
+        }
+        let result = match connection.terminated.take() {
+            Some(mut terminated) => {
+                let result = terminated.pass(connection, &mut self.buffer, &budget);
+                connection.terminated = Some(terminated);
+                result
+            }
+            None => relay(connection, &mut self.buffer, &budget),
+        };
         let (sent, received) = (connection.sent - before.0, connection.received - before.1);
         totals.sent += sent;
         totals.received += received;
@@ -351,4 +376,32 @@ impl Broker {
         }
         result
     }
+}
+
+/// The secret fields for each host and port. The configuration keeps none.
+fn take_secrets(config: &mut Config) -> std::io::Result<Vec<((Name, u16), Secrets)>> {
+    // Its key is in the terms.
+    config.certificate = None;
+    let mut places: Vec<((Name, u16), bool, Vec<Secret>)> = Vec::new();
+    for header in config.secrets.drain(..) {
+        let fail = |why: &str| std::io::Error::other(format!("secret of {}: {why}", header.host));
+        let name = Name::parse(&header.host).map_err(|_| fail("it is no name"))?;
+        let place = (name, header.port);
+        let secret = Secret {
+            name: header.name,
+            value: header.value,
+        };
+        match places.iter_mut().find(|(known, ..)| *known == place) {
+            Some((_, tls, _)) if *tls != header.tls => {
+                return Err(fail("its port is both plain and TLS"));
+            }
+            Some((.., fields)) => fields.push(secret),
+            None => places.push((place, header.tls, vec![secret])),
+        }
+    }
+    let secrets = |(place, tls, fields): ((Name, u16), bool, Vec<Secret>)| {
+        let fields = fields.into();
+        (place, Secrets { fields, tls })
+    };
+    Ok(places.into_iter().map(secrets).collect())
 }

@@ -4,7 +4,10 @@
 
 use std::borrow::Cow;
 
+use std::rc::Rc;
+
 use httparse::{Header, Request, Status};
+use zeroize::Zeroizing;
 
 use super::Admit;
 use super::authority::{authority, host_and_port};
@@ -18,10 +21,9 @@ const MAX_FIELDS: usize = 128;
 const MAX_LINE: usize = 1024;
 
 /// A field to put into each request.
-#[derive(Clone)]
 pub(crate) struct Secret {
     pub(crate) name: String,
-    pub(crate) value: String,
+    pub(crate) value: Zeroizing<String>,
 }
 
 /// The requests of one connection.
@@ -29,7 +31,7 @@ pub(crate) struct Secret {
 pub(crate) struct Requests {
     host: Host,
     port: u16,
-    secrets: Vec<Secret>,
+    secrets: Rc<[Secret]>,
     state: State,
     seen: u64,
     /// The start of the first head, which has gone on already.
@@ -79,7 +81,7 @@ pub(crate) fn begins(bytes: &[u8]) -> bool {
 }
 
 impl Requests {
-    pub(crate) fn new(host: Host, port: u16, secrets: Vec<Secret>) -> Self {
+    pub(crate) fn new(host: Host, port: u16, secrets: Rc<[Secret]>) -> Self {
         Self {
             host,
             port,
@@ -126,7 +128,8 @@ impl Requests {
                         self.advance(&head);
                         // It begins with what has gone on: a part of its first line.
                         let mut instead = self.rewrite(whole, head.drop_upgrade)?;
-                        instead.drain(..passed.len().min(instead.len()));
+                        let passed = passed.len().min(instead.len());
+                        instead.drain(..passed);
                         return Ok(Admit {
                             take: length,
                             instead: Some(instead),
@@ -170,6 +173,14 @@ impl Requests {
                     };
                 }
             }
+        }
+    }
+
+    /// Into how many requests secrets were put.
+    pub(crate) fn inserted(&self) -> u64 {
+        match self.secrets.is_empty() {
+            true => 0,
+            false => self.seen,
         }
     }
 
@@ -267,11 +278,15 @@ impl Requests {
     }
 
     /// The head with the secrets in it, and without an upgrade that could not be followed.
-    fn rewrite(&self, head: &[u8], drop_upgrade: bool) -> Result<Vec<u8>, Reason> {
+    fn rewrite(&self, head: &[u8], drop_upgrade: bool) -> Result<Zeroizing<Vec<u8>>, Reason> {
         let mut lines = head
             .split_inclusive(|byte| *byte == b'\n')
             .skip_while(|line| *line == b"\r\n");
-        let mut out = lines.next().ok_or(Reason::AmbiguousHttp)?.to_vec();
+        let added = |secret: &Secret| secret.name.len() + secret.value.len() + 4;
+        let added: usize = self.secrets.iter().map(added).sum();
+        // All at once: what grows leaves copies behind.
+        let mut out = Zeroizing::new(Vec::with_capacity(head.len() + added + 32));
+        out.extend_from_slice(lines.next().ok_or(Reason::AmbiguousHttp)?);
         let mut connection = Vec::new();
         for line in lines.filter(|line| *line != b"\r\n") {
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
@@ -292,8 +307,8 @@ impl Requests {
         {
             out.extend_from_slice(b"Connection: close\r\n");
         }
-        for secret in &self.secrets {
-            for part in [&secret.name, ": ", &secret.value, "\r\n"] {
+        for secret in self.secrets.iter() {
+            for part in [secret.name.as_str(), ": ", secret.value.as_str(), "\r\n"] {
                 out.extend_from_slice(part.as_bytes());
             }
         }

@@ -3,7 +3,7 @@ use crate::rules::Name;
 
 fn requests() -> Requests {
     let host = Host::Name(Name::parse("example.com").unwrap());
-    Requests::new(host, 80, Vec::new())
+    Requests::new(host, 80, Rc::default())
 }
 
 /// How many bytes go on, fed in pieces of `step` bytes, or why not.
@@ -187,7 +187,7 @@ fn an_upgrade_to_http2_is_left_out() {
     let head = b"GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: example.com\r\nHTTP2-Settings: AAA\r\nUpgrade: h2c\r\nAccept: */*\r\n\r\n";
     let admit = requests().admit(head).unwrap();
     assert_eq!(admit.take, head.len());
-    let text = String::from_utf8(admit.instead.unwrap()).unwrap();
+    let text = String::from_utf8(admit.instead.unwrap().to_vec()).unwrap();
     assert_eq!(
         text,
         "GET / HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n"
@@ -199,9 +199,9 @@ fn a_secret_replaces_what_the_cell_sends() {
     let host = Host::Name(Name::parse("example.com").unwrap());
     let secret = Secret {
         name: "X-Api-Key".to_owned(),
-        value: "s3cret".to_owned(),
+        value: "s3cret".to_owned().into(),
     };
-    let mut requests = Requests::new(host, 80, vec![secret]);
+    let mut requests = Requests::new(host, 80, [secret].into());
     let one =
         b"POST / HTTP/1.1\r\nHost: example.com\r\nx-api-key: own\r\nContent-Length: 2\r\n\r\n";
     let stream = [&one[..], b"ab", one, b"cd"].concat();
@@ -213,7 +213,7 @@ fn a_secret_replaces_what_the_cell_sends() {
         out.extend(
             admit
                 .instead
-                .unwrap_or_else(|| stream[at..at + admit.take].to_vec()),
+                .map_or_else(|| stream[at..at + admit.take].to_vec(), |i| i.to_vec()),
         );
         at += admit.take;
     }

@@ -5,6 +5,10 @@ mod first_line;
 pub(crate) mod http;
 pub(crate) mod tls;
 
+use std::rc::Rc;
+
+use zeroize::Zeroizing;
+
 use self::first_line::FirstLine;
 use self::http::{Requests, Secret};
 use self::tls::Hello;
@@ -17,7 +21,7 @@ pub(crate) struct Admit {
     /// How many of them; 0 when more are needed.
     pub(crate) take: usize,
     /// What goes on instead of these.
-    pub(crate) instead: Option<Vec<u8>>,
+    pub(crate) instead: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Admit {
@@ -39,10 +43,18 @@ pub(crate) enum Speaks {
     Other,
 }
 
+/// The fields to put into the requests of a connection.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets {
+    pub(crate) fields: Rc<[Secret]>,
+    /// Whether the requests are made by TLS.
+    pub(crate) tls: bool,
+}
+
 /// The check of one connection's bytes from the cell.
 pub(crate) struct Guard {
     checked: Option<(Name, u16)>,
-    secrets: Vec<Secret>,
+    secrets: Secrets,
     pub(crate) speaks: Speaks,
     first_line: FirstLine,
     /// Nothing goes on before there are more bytes.
@@ -55,7 +67,7 @@ impl Guard {
     pub(crate) fn open() -> Self {
         Self {
             checked: None,
-            secrets: Vec::new(),
+            secrets: Secrets::default(),
             speaks: Speaks::Other,
             first_line: FirstLine::default(),
             waits: false,
@@ -64,7 +76,7 @@ impl Guard {
     }
 
     /// A guard of a connection to `name`.
-    pub(crate) fn of(name: Name, port: u16, secrets: Vec<Secret>) -> Self {
+    pub(crate) fn of(name: Name, port: u16, secrets: Secrets) -> Self {
         Self {
             checked: Some((name, port)),
             secrets,
@@ -78,7 +90,30 @@ impl Guard {
     /// Whether the first bytes are looked at before anything is dialled: where the client
     /// is known to speak first.
     pub(crate) fn comes_first(&self) -> bool {
-        matches!(self.checked, Some((_, 80 | 443)))
+        matches!(self.checked, Some((_, 80 | 443))) || self.has_secrets()
+    }
+
+    /// Whether requests get secret fields.
+    pub(crate) fn has_secrets(&self) -> bool {
+        !self.secrets.fields.is_empty()
+    }
+
+    /// Whether it must see the first bytes before any goes on.
+    pub(crate) fn awaits_first_bytes(&self) -> bool {
+        self.has_secrets() && self.speaks == Speaks::Unknown
+    }
+
+    /// The requests inside of TLS, for which it must end here.
+    pub(crate) fn inside_tls(&self) -> Option<(&Name, Requests)> {
+        let (name, port) = self.checked.as_ref()?;
+        let ends_here = self.speaks == Speaks::Tls && self.has_secrets();
+        let host = Host::Name(name.clone());
+        ends_here.then(|| (name, Requests::new(host, *port, self.secrets.fields.clone())))
+    }
+
+    /// Into how many requests secrets were put.
+    pub(crate) fn inserted(&self) -> u64 {
+        self.requests.as_ref().map_or(0, Requests::inserted)
     }
 
     /// Whether bytes need no look any more.
@@ -134,6 +169,7 @@ impl Guard {
             if tls != Hello::Other {
                 self.speaks = Speaks::Tls;
                 return match tls {
+                    _ if self.has_secrets() && !self.secrets.tls => Err(Reason::NotHttp),
                     Hello::Name(given) if Name::from_ascii(given).as_ref() == Some(name) => Ok(()),
                     Hello::Name(_) => Err(Reason::OtherTlsName),
                     Hello::Encrypted => Err(Reason::EncryptedTlsName),
@@ -142,7 +178,7 @@ impl Guard {
                 };
             }
         }
-        if *port == 443 {
+        if *port == 443 && !self.has_secrets() || self.secrets.tls {
             self.speaks = Speaks::Other;
             return Err(Reason::NotTls);
         }
@@ -150,10 +186,11 @@ impl Guard {
         // on, and counts as a part of the head if the line turns out to be a request.
         self.speaks = match *port {
             80 => Speaks::Http,
+            _ if self.has_secrets() => Speaks::Http,
             _ => self.first_line.read(bytes)?,
         };
         if self.speaks == Speaks::Http {
-            let secrets = std::mem::take(&mut self.secrets);
+            let secrets = self.secrets.fields.clone();
             let host = Host::Name(name.clone());
             let passed = self.first_line.take_passed();
             self.requests = Some(Requests::new(host, *port, secrets).after(passed));
@@ -181,7 +218,7 @@ mod tests {
     use super::*;
 
     fn guard(port: u16) -> Guard {
-        Guard::of(Name::parse("example.com").unwrap(), port, Vec::new())
+        Guard::of(Name::parse("example.com").unwrap(), port, Secrets::default())
     }
 
     #[test]

@@ -389,8 +389,10 @@ fn secrets() {
     let mut config = config(&["example.com", "example.org"], &resolver);
     config.secrets.push(broker::SecretHeader {
         host: "example.com".to_owned(),
+        port: 80,
+        tls: false,
         name: "X-Api-Key".to_owned(),
-        value: "s3cret".to_owned(),
+        value: "s3cret".to_owned().into(),
     });
     let rig = Rig::start(&internet, &config);
     let request = b"GET / HTTP/1.1\r\nHost: example.com\r\nX-Api-Key: mine\r\n\r\n";

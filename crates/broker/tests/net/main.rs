@@ -9,6 +9,7 @@ mod figures;
 mod fronting;
 mod limits;
 mod rig;
+mod secrets;
 
 #[path = "../../../../tests/support/internet.rs"]
 mod internet;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         attacks::SCENARIOS,
         fronting::SCENARIOS,
         limits::SCENARIOS,
+        secrets::SCENARIOS,
         figures::SCENARIOS,
     ]
     .concat();

@@ -23,6 +23,9 @@ const PACKAGE: &str = "python3-pip-whl";
 /// The directory of the wheel in it.
 const FOLDER: &str = "usr/share/python-wheels";
 
+/// The usual index and the host of its files.
+const USUAL: [&str; 2] = ["https://pypi.org", "https://files.pythonhosted.org"];
+
 /// The caller's variables that tell pip where packages are.
 const INDEX_VARIABLES: [&str; 7] = [
     "PIP_INDEX_URL",
@@ -129,7 +132,7 @@ impl<'a> Pip<'a> {
             .iter()
             .filter_map(|name| std::env::var(name).ok())
             .collect();
-        let registries = given.iter().map(String::as_str).chain(["preset:pypi"]);
+        let registries = given.iter().map(String::as_str).chain(USUAL);
         let mut tool = self
             .tool(name, words, more)
             .online(registries)
