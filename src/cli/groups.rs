@@ -266,6 +266,12 @@ pub struct Networking {
     /// to all of them
     #[arg(long)]
     pub net_unchecked: bool,
+    /// Header field that requests to one allowed host get outside of the cell, which never
+    /// sees its value: HOST[:PORT]:NAME=env:VARIABLE or =file:PATH for requests by TLS on
+    /// port 443, or http://HOST[:PORT]:NAME=… for plain ones on port 80. TLS to that host
+    /// ends in the broker, with a certificate that this cell alone trusts (repeatable)
+    #[arg(long, value_name = "HOST:NAME=env:VARIABLE")]
+    pub secret_header: Vec<String>,
     /// TCP ports that may be connected to, by Landlock (Linux 6.7), or none;
     /// denies binding unless --tcp-bind allows it [default: any]
     #[arg(long, value_name = "PORT,…")]
@@ -277,7 +283,13 @@ pub struct Networking {
 }
 
 impl Group for Networking {
-    const NAMES: &[&str] = &["net", "net-unchecked", "tcp-connect", "tcp-bind"];
+    const NAMES: &[&str] = &[
+        "net",
+        "net-unchecked",
+        "secret-header",
+        "tcp-connect",
+        "tcp-bind",
+    ];
 }
 
 /// Bounds on resources. clap leaves a group without members where a field is flattened,

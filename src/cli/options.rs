@@ -290,6 +290,8 @@ impl Networking {
     fn partial(&self) -> Result<Option<PartialNetwork>> {
         let error = |message: &str| Err(SetupError::new(Step::Spec, message).on("--net"));
         let mut egress = PartialEgress::default();
+        let is_for_hosts = self.net_unchecked || !self.secret_header.is_empty();
+        egress.secret_headers.clone_from(&self.secret_header);
         let mut whole = None;
         for choice in &self.net {
             match choice {
@@ -300,12 +302,14 @@ impl Networking {
             }
         }
         match (whole, self.net.len()) {
-            (Some(whole), 1) if !self.net_unchecked => Ok(Some(whole)),
-            (Some(_), 1) => error("`--net-unchecked` is for allowed hosts only"),
+            (Some(whole), 1) if !is_for_hosts => Ok(Some(whole)),
+            (Some(_), 1) => {
+                error("`--net-unchecked` and `--secret-header` are for allowed hosts only")
+            }
             (Some(_), _) => {
                 error("`none` and `host` cannot be combined with other values of --net")
             }
-            (None, 0) if !self.net_unchecked => Ok(None),
+            (None, 0) if !is_for_hosts => Ok(None),
             (None, _) if egress.allow.is_empty() => {
                 error("no host is allowed: add --net allow=HOST")
             }

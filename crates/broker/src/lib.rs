@@ -40,8 +40,8 @@ use self::log::Log;
 use self::report::{Failed, Report, shown};
 
 pub use config::{
-    Certificate, Config, Identity, Limits, MOST_SECRET, NameChecks, SecretHeader, Sockets, Upstream,
-    send_secret,
+    Certificate, Config, Identity, Limits, MOST_SECRET, NameChecks, SecretHeader, Sockets,
+    Upstream, send_secret,
 };
 
 /// Serves one cell until the control socket ends, and ends this process: with status 0

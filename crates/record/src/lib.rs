@@ -19,5 +19,7 @@ mod variables;
 pub mod words;
 
 pub use document::*;
-pub use network::{BrokerRecord, Connection, NetworkRecord, NetworkTotals, RefusedHost};
+pub use network::{
+    BrokerRecord, Connection, NetworkRecord, NetworkTotals, RefusedHost, SecretHeaderUse,
+};
 pub use variables::{Variable, Variables};

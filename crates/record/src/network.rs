@@ -14,6 +14,9 @@ pub struct NetworkRecord {
     /// Whether the name in a TLS handshake or in an HTTP request had to be the one that
     /// was connected to.
     pub check_names: bool,
+    /// Header fields that were put into requests, without their values.
+    #[serde(default)]
+    pub secret_headers: Vec<SecretHeaderUse>,
     /// Connections that have ended, in the order of their ends; at most 1000.
     pub connections: Vec<Connection>,
     /// Names and hosts that were refused, each once; at most 1000.
@@ -41,6 +44,23 @@ pub struct BrokerRecord {
     pub memory_bytes: Option<u64>,
     /// Descriptors that it may have.
     pub descriptors: u64,
+}
+
+/// A header field that the broker put into requests to one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretHeaderUse {
+    /// The host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Whether requests were made by TLS, which the broker ended; otherwise plain ones.
+    pub tls: bool,
+    /// The field's name.
+    pub name: String,
+    /// Where its value came from: `env:` and a variable, or `file:` and a path.
+    pub source: String,
+    /// Requests that it was put into, of connections that have ended.
+    pub requests: u64,
 }
 
 /// A connection.

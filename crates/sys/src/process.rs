@@ -428,6 +428,24 @@ pub unsafe fn wipe_environment() {
     }
 }
 
+/// Gives `work` the value of a variable where it is, without a copy; `None` if it is not
+/// set.
+pub fn with_variable<T>(name: &str, work: impl FnOnce(Option<&[u8]>) -> T) -> T {
+    let value = std::ffi::CString::new(name).ok().and_then(|name| {
+        // SAFETY: `name` is a C string. The result is null or a C string in the
+        // environment, which only unsafe functions change.
+        let value = unsafe { libc::getenv(name.as_ptr()) };
+        // SAFETY: likewise.
+        (!value.is_null()).then(|| unsafe { std::ffi::CStr::from_ptr(value) })
+    });
+    work(value.map(std::ffi::CStr::to_bytes))
+}
+
+/// Whether a variable is set. Its value is not copied.
+pub fn has_variable(name: &str) -> bool {
+    with_variable(name, |value| value.is_some())
+}
+
 /// Ends this process without running anything that its parent set up.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: no pointers; no handler or destructor runs.

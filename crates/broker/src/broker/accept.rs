@@ -175,8 +175,13 @@ impl Broker {
 
     /// The fields for requests to a host.
     fn secrets_of(&self, name: &Name, port: u16) -> Secrets {
-        let of_host = self.secrets.iter().find(|((host, at), _)| host == name && *at == port);
-        of_host.map(|(_, secrets)| secrets.clone()).unwrap_or_default()
+        let of_host = self
+            .secrets
+            .iter()
+            .find(|((host, at), _)| host == name && *at == port);
+        of_host
+            .map(|(_, secrets)| secrets.clone())
+            .unwrap_or_default()
     }
 
     /// Reads what a proxy's client asks for; `false` when it waits for more.

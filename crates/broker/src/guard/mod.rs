@@ -108,7 +108,12 @@ impl Guard {
         let (name, port) = self.checked.as_ref()?;
         let ends_here = self.speaks == Speaks::Tls && self.has_secrets();
         let host = Host::Name(name.clone());
-        ends_here.then(|| (name, Requests::new(host, *port, self.secrets.fields.clone())))
+        ends_here.then(|| {
+            (
+                name,
+                Requests::new(host, *port, self.secrets.fields.clone()),
+            )
+        })
     }
 
     /// Into how many requests secrets were put.
@@ -218,7 +223,11 @@ mod tests {
     use super::*;
 
     fn guard(port: u16) -> Guard {
-        Guard::of(Name::parse("example.com").unwrap(), port, Secrets::default())
+        Guard::of(
+            Name::parse("example.com").unwrap(),
+            port,
+            Secrets::default(),
+        )
     }
 
     #[test]

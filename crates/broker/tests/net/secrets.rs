@@ -224,7 +224,10 @@ fn an_untrusted_host() {
         format!("{}{}", set.host.certificate, other.certificate),
     )
     .unwrap();
-    set.config.rules.allow.push("example.com:8443".parse().unwrap());
+    set.config
+        .rules
+        .allow
+        .push("example.com:8443".parse().unwrap());
     let mut second = set.config.secrets[0].clone();
     second.port = 8443;
     set.config.secrets.push(second);
@@ -241,7 +244,9 @@ fn an_untrusted_host() {
             _ => (&other, "evil.example"),
         };
         let mut direct = client(direct, authority, name);
-        ask(&mut direct, REQUEST.as_bytes(), |text| text.contains("mine"));
+        ask(&mut direct, REQUEST.as_bytes(), |text| {
+            text.contains("mine")
+        });
         assert!(shown(&told).contains("mine"));
         told.lock().unwrap().clear();
         let mut stream = client(rig.connect("example.com", port), &set.cell, "example.com");
@@ -348,7 +353,9 @@ fn other_protocols() {
     config.upstream.resolver = Some(resolver.address);
     let rig = Rig::start(&internet, &config);
     let mut stream = client(rig.connect("evil.example", 443), &other, "evil.example");
-    ask(&mut stream, REQUEST.as_bytes(), |text| text.contains("mine"));
+    ask(&mut stream, REQUEST.as_bytes(), |text| {
+        text.contains("mine")
+    });
     assert!(shown(&evil).contains("mine"));
     assert!(!shown(&evil).contains(KEY));
 }
@@ -391,7 +398,9 @@ fn no_core() {
     let rig = Rig::start(&internet, &set.config);
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", rig.pid()));
     let limits = read("limits").unwrap();
-    let core = limits.lines().find(|line| line.starts_with("Max core file size"));
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
     let fields: Vec<&str> = core.unwrap().split_whitespace().collect();
     assert_eq!(fields[4..6], ["0", "0"]);
     for file in ["environ", "cmdline"] {

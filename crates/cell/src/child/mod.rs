@@ -93,6 +93,8 @@ pub(crate) struct Content {
     pub inputs: Vec<Option<OwnedFd>>,
     /// What the cell's own scratch places begin with, besides these.
     pub stages: Vec<Stage>,
+    /// The certificates that the cell trusts, if it has some of its own.
+    pub certificates: Vec<u8>,
     /// Detached mounts to use for binds of the plan, by its index.
     pub binds: Vec<Option<OwnedFd>>,
 }
@@ -120,6 +122,8 @@ pub(crate) struct Filter {
 /// The life of a cell's init. It closes no descriptor on the way out: they go
 /// with the process.
 pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
+    // SAFETY: init has one thread, and reads no variable.
+    unsafe { sys::process::wipe_environment() };
     // The program's descriptors are put in place in a table that init shares,
     // so init's own must be out of the way.
     for fd in std::iter::once(&mut cell.report).chain(&mut cell.channel) {
@@ -167,7 +171,7 @@ fn set_up(
     stdio::reopen(streams, report)?;
     tether::die_with_supervisor(report)?;
     confine::forbid_nested_userns(plan, report)?;
-    let root = mounts::build(plan, sources, report)?;
+    let root = mounts::build(plan, sources, &content.certificates, report)?;
     let mut scratch = Vec::new();
     if let Some(root) = &root {
         scratch = mounts::open_scratch(plan, root)?;

@@ -112,6 +112,7 @@ fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, (Call,
 pub(super) fn build(
     plan: &Plan,
     mut sources: Sources,
+    certificates: &[u8],
     report: &Reporter<'_>,
 ) -> Result<Option<Root>, Fail> {
     report.enter(Step::Mount);
@@ -121,7 +122,10 @@ pub(super) fn build(
         let source = sources.get_mut(index).and_then(Option::take);
         match &mut root {
             None => root = Some(start(site, mount)?),
-            Some(root) => place(root, site, mount, source)?,
+            Some(root) => match &mount.kind {
+                MountKind::Certificates => make_file(root, site, &mount.target, certificates)?,
+                _ => place(root, site, mount, source)?,
+            },
         }
     }
     Ok(root)

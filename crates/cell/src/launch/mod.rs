@@ -23,6 +23,7 @@ use sys::nested::{Above, fork_below};
 use sys::process::pidfd_send_signal;
 use sys::shared::Progress;
 
+mod authority;
 mod broker;
 pub mod cgroup;
 mod channel;
@@ -35,6 +36,7 @@ pub(crate) mod tests;
 mod translate;
 
 use crate::carry::Identity;
+pub(crate) use authority::Signed;
 pub(crate) use broker::BrokerProcess;
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
@@ -125,6 +127,8 @@ pub(crate) struct Running {
     pub(crate) fallback: Fallback,
     /// The CPUs that the cell is bound to, where no cgroup limits it.
     pub(crate) cpus: Option<CpuShare>,
+    /// What the cell's certificate authority has signed, for the broker.
+    pub(crate) signed: Option<Signed>,
     /// How much of the cell was there when it was asked for.
     pub(crate) start: Start,
 }
@@ -195,7 +199,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         plan,
         role,
         filter,
-        content,
+        mut content,
         cgroup,
         fallback,
         until,
@@ -203,10 +207,14 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     } = launch;
     let plan = &*plan;
     require_one_thread()?;
-    let content = match role {
-        Role::Copy(_) if plan.ids.privileged => open_binds(plan, content)?,
-        Role::Program | Role::Template | Role::Copy(_) => content,
-    };
+    if matches!(role, Role::Copy(_)) && plan.ids.privileged {
+        open_binds(plan, &mut content)?;
+    }
+    let mut signed = None;
+    if let Some(trust) = &plan.trust {
+        let made = authority::make(trust)?;
+        (signed, content.certificates) = (Some(made.0), made.1);
+    }
     let (report, init_report) = socketpair(
         AddressFamily::Unix,
         SockType::SeqPacket,
@@ -233,7 +241,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     let init = match fork(role, plan, cgroup.as_ref())? {
         Fork::Child => {
             // Init's copies would keep it from seeing that the supervisor is gone.
-            drop((report, output, channel, control));
+            drop((report, output, channel, control, signed));
             child::main(Prepared {
                 plan,
                 role: role.inside(plan),
@@ -275,6 +283,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         fallback,
         cpus,
         start: Start::Cold,
+        signed,
     };
     if until >= Step::IdMap && plan.has(Namespace::User) {
         let released = prepare_ids(role, cell.init.pid, plan, cell.cgroup.as_ref())
@@ -293,8 +302,8 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
 
 /// Opens the binds that are not open yet, as root: the init of a copy begins with the ids of
 /// its template, which may not enter every directory, such as a store in root's home.
-fn open_binds(plan: &Plan, content: Content) -> Result<Content> {
-    let mut known = content.binds.into_iter();
+fn open_binds(plan: &Plan, content: &mut Content) -> Result<()> {
+    let mut known = std::mem::take(&mut content.binds).into_iter();
     let binds = plan.mounts.iter().map(|mount| {
         let open = || {
             child::open_bind(mount).map_err(|(call, errno)| {
@@ -306,10 +315,8 @@ fn open_binds(plan: &Plan, content: Content) -> Result<Content> {
             .flatten()
             .map_or_else(open, |tree| Ok(Some(tree)))
     });
-    Ok(Content {
-        binds: binds.collect::<Result<_>>()?,
-        ..content
-    })
+    content.binds = binds.collect::<Result<_>>()?;
+    Ok(())
 }
 
 /// Clones init.

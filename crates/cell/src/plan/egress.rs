@@ -3,12 +3,14 @@
 
 use std::net::IpAddr;
 
-use broker::Config;
 use broker::rules::Network;
 use broker::synthetic;
+use broker::{Config, SecretHeader, Upstream};
 use serde::Serialize;
+use zeroize::Zeroizing;
 
-use crate::spec::{Egress, Limits};
+use crate::spec::{Egress, Limits, Network as Chosen, SecretSource, Spec};
+use record::error::{Result, SetupError, Step};
 
 /// Where the cell's name server is.
 pub(crate) const NAME_SERVERS: [IpAddr; 2] = [
@@ -63,11 +65,51 @@ impl EgressPlan {
     }
 }
 
+/// Refuses to give the program a variable that has a secret, and secrets that are not
+/// there.
+pub(super) fn keep_secrets_out(spec: &Spec) -> Result<()> {
+    let Chosen::Hosts(egress) = &spec.network else {
+        return Ok(());
+    };
+    for secret in &egress.secrets {
+        let fail = |message: &str| {
+            let operand = format!("secret header {} of {}", secret.name, secret.host);
+            Err(SetupError::new(Step::Spec, message).on(operand))
+        };
+        match &secret.source {
+            SecretSource::Env(name) if spec.env.contains_key(name) => {
+                return fail("its variable is also given to the program: leave one out");
+            }
+            SecretSource::Env(name) if !sys::process::has_variable(name) => {
+                return fail("its variable is not set in the caller's environment");
+            }
+            SecretSource::File(path) if !path.is_file() => {
+                return fail("its file does not exist");
+            }
+            SecretSource::Env(_) | SecretSource::File(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// What the broker decides by.
 pub(super) fn config(egress: &Egress, limits: &Limits) -> Config {
     Config {
         rules: egress.rules.clone(),
         check_names: egress.check_names,
+        secrets: (egress.secrets.iter())
+            .map(|secret| SecretHeader {
+                host: secret.host.clone(),
+                port: secret.port,
+                tls: secret.tls,
+                name: secret.name.clone(),
+                value: Zeroizing::default(),
+            })
+            .collect(),
+        upstream: Upstream {
+            certificates: super::trust::host_bundle(),
+            ..Upstream::default()
+        },
         limits: broker::Limits {
             sent_bytes: limits.net_sent.map(|bytes| bytes.0),
             received_bytes: limits.net_received.map(|bytes| bytes.0),

@@ -1,6 +1,8 @@
 //! Which cells are alike until their program starts.
 
-use super::{EgressPlan, Fallback, Ids, LandlockPlan, Mount, Namespace, Plan, Rlimit, ScratchDir};
+use super::{
+    EgressPlan, Fallback, Ids, LandlockPlan, Mount, Namespace, Plan, Rlimit, ScratchDir, Trust,
+};
 use crate::spec::{CgroupChoice, Stdin, Stdio};
 
 /// The parts of a plan that init has before it waits, in the plan's words. All others
@@ -17,6 +19,7 @@ pub struct PlanKey<'a> {
     hostname: &'a str,
     /// Routes and ports; the names come with the program.
     egress: Option<&'a EgressPlan>,
+    trust: Option<&'a Trust>,
     mounts: &'a [Mount],
     scratch: &'a [ScratchDir],
     cgroup: &'a CgroupChoice,
@@ -50,6 +53,7 @@ impl Plan {
             ids: (!self.ids.privileged).then_some(&self.ids),
             hostname: &self.hostname,
             egress: self.egress.as_ref(),
+            trust: self.trust.as_ref(),
             mounts: &self.mounts,
             scratch: &self.scratch,
             cgroup: &self.cgroup,

@@ -26,6 +26,7 @@ mod rlimits;
 mod scratch;
 pub mod seccomp;
 mod template;
+mod trust;
 
 pub(crate) use egress::{EgressPlan, NAME_SERVERS};
 pub(crate) use ids::Ids;
@@ -35,6 +36,7 @@ pub(crate) use mounts::{Mount, MountKind, Seal, Source};
 pub(crate) use program::{Program, Request as ProgramRequest};
 pub(crate) use rlimits::Rlimit;
 pub(crate) use scratch::{ScratchDir, Storage};
+pub(crate) use trust::Trust;
 
 /// Everything that a launch will do.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +51,8 @@ pub struct Plan {
     pub(crate) hostname: String,
     /// What leads to allowed hosts, if there are any.
     pub(crate) egress: Option<EgressPlan>,
+    /// Whom the cell trusts, where TLS ends in the broker.
+    pub(crate) trust: Option<Trust>,
     /// What it may reach.
     pub(crate) network: Network,
     /// The cell's file system, in the order of mounting.
@@ -190,6 +194,7 @@ impl Plan {
         tree: &Tree,
         program: program::Request,
     ) -> Result<Self> {
+        egress::keep_secrets_out(spec)?;
         let scratch = scratch::choose(spec)?;
         let names = names::NameFiles::of(&spec.network, &host.names);
         Ok(Self {
@@ -202,6 +207,7 @@ impl Plan {
                 Network::Hosts(egress) => Some(EgressPlan::new(egress)),
                 Network::None | Network::Host => None,
             },
+            trust: trust::Trust::of(&spec.network),
             mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch)?,
             tmpfs: spec.tmpfs().map(|(path, _)| path.to_owned()).collect(),
             scratch,

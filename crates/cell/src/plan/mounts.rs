@@ -18,6 +18,7 @@ use super::ids::INNER_ID;
 use super::machine::Machine;
 use super::names::NameFiles;
 use super::scratch::ScratchDir;
+use super::trust::{self, Trust};
 
 /// One entry of the cell's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -82,6 +83,8 @@ pub(crate) enum MountKind {
         /// Its content.
         content: RawText,
     },
+    /// The certificates that the cell trusts, which are made when it starts.
+    Certificates,
     /// A symbolic link.
     Symlink {
         /// Its target.
@@ -165,6 +168,9 @@ pub(super) fn plan(
     }
     list.system(spec, host, scratch);
     list.names(tree, names);
+    if Trust::of(&spec.network).is_some() {
+        list.certificates(tree);
+    }
     let parents = files.iter().filter_map(|(path, _)| path.parent());
     let packages: BTreeSet<_> = parents
         .filter(|path| *path != Path::new(DIRECTORY))
@@ -250,7 +256,8 @@ impl List {
             .map(|content| (content.as_bytes().len() as u64).next_multiple_of(4096))
             .sum();
         let limit = TmpfsLimit {
-            size: Bytes(content + Bytes::MIB),
+            // Certificates may take one.
+            size: Bytes(content + 2 * Bytes::MIB),
             inodes: 1024,
         };
         self.tmpfs("/", limit, 0o755, Seal::ReadOnly);
@@ -333,6 +340,20 @@ impl List {
             self.0.push(Mount {
                 target,
                 kind: MountKind::Cover { from },
+                create: false,
+            });
+        }
+    }
+
+    /// The bundle of certificates, in the place of each that the tree has.
+    fn certificates(&mut self, tree: &Tree) {
+        self.own(trust::BUNDLE, MountKind::Certificates);
+        for target in trust::bundles(tree) {
+            self.0.push(Mount {
+                target: target.to_owned(),
+                kind: MountKind::Cover {
+                    from: trust::BUNDLE.into(),
+                },
                 create: false,
             });
         }
@@ -466,6 +487,7 @@ impl List {
                     mount.kind,
                     MountKind::Directory { .. }
                         | MountKind::File { .. }
+                        | MountKind::Certificates
                         | MountKind::Symlink { .. }
                 )
             })

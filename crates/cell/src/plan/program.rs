@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::trust::{self, Trust};
 use crate::probe::HostFacts;
 use crate::spec::{Spec, Stdin};
 use record::bytes::RawText;
@@ -71,6 +72,12 @@ impl Program {
                 // What the caller sets stays.
                 env.entry(name.to_owned())
                     .or_insert_with(|| threads.as_str().into());
+            }
+        }
+        if Trust::of(&spec.network).is_some() {
+            for name in trust::VARIABLES {
+                env.entry(name.to_owned())
+                    .or_insert_with(|| trust::BUNDLE.into());
             }
         }
         Self {

@@ -67,6 +67,7 @@ impl Frame {
                 inputs,
                 stages,
                 binds: std::mem::take(&mut self.mapped),
+                ..Content::default()
             },
             cgroup: self.cgroup.take(),
             fallback: std::mem::take(&mut self.fallback),

@@ -8,7 +8,7 @@ use super::isolation::landlock_scopes;
 use crate::plan::Plan;
 use crate::spec::Network;
 use crate::supervise::NetworkLog;
-use record::{BrokerRecord, Denied, NetworkRecord, NetworkTotals};
+use record::{BrokerRecord, Denied, NetworkRecord, NetworkTotals, SecretHeaderUse};
 
 /// What the broker reported, for the record; `None` in a cell without one.
 pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRecord> {
@@ -22,6 +22,19 @@ pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRec
         allow: texts(&egress.rules.allow),
         deny: texts(&egress.rules.deny),
         check_names: egress.check_names == NameChecks::On,
+        secret_headers: (egress.secrets.iter())
+            .map(|secret| SecretHeaderUse {
+                host: secret.host.clone(),
+                port: secret.port,
+                tls: secret.tls,
+                name: secret.name.clone(),
+                source: secret.source.to_string(),
+                requests: (log.inserted)
+                    .get(&(secret.host.clone(), secret.port))
+                    .copied()
+                    .unwrap_or(0),
+            })
+            .collect(),
         totals: NetworkTotals {
             connections: log.ended,
             refused: log.refused_count,

@@ -18,6 +18,7 @@ pub use partial::Partial;
 pub use places::{Place, Placed};
 pub use request::{RemoteFile, RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
+pub use secret::{SecretHeader, SecretSource};
 pub use units::Bytes;
 
 use record::bytes::RawText;
@@ -35,6 +36,7 @@ pub mod quantity;
 pub mod read;
 mod request;
 pub mod resolve;
+mod secret;
 pub mod tcp;
 pub mod units;
 mod validate;
@@ -281,6 +283,8 @@ pub struct Egress {
     pub rules: Rules,
     /// Whether names inside of connections must be the ones connected to.
     pub check_names: NameChecks,
+    /// Fields that the broker puts into requests.
+    pub secrets: Vec<SecretHeader>,
 }
 
 /// What `/proc` and `/sys` show besides the cell's processes.

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use broker::NameChecks;
-use broker::rules::{Rule, RuleError, Rules, preset};
+use broker::rules::{Host, Name, Rule, RuleError, Rules, preset};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::secret::{self, SecretHeader};
 use super::{Egress, Network, mirrors};
 use record::error::SetupError;
 
@@ -50,6 +51,12 @@ pub struct PartialEgress {
     /// shares its address with others leads to all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check_names: Option<bool>,
+    /// Header fields that the broker puts into requests to one host, and that the cell
+    /// never sees: `HOST[:PORT]:NAME=env:VARIABLE` or `=file:PATH` for requests by TLS,
+    /// which the broker ends with a certificate that only this cell trusts; with
+    /// `http://` before it, for plain ones. Not in a request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secret_headers: Vec<String>,
 }
 
 /// What names a preset, before its name.
@@ -69,6 +76,64 @@ impl PartialEgress {
         })
     }
 
+    /// Its secret fields.
+    fn secrets(&self) -> Result<Vec<SecretHeader>, String> {
+        let read = |text: &String| {
+            text.parse()
+                .map_err(|why: String| format!("{text:?} {why}"))
+        };
+        self.secret_headers.iter().map(read).collect()
+    }
+
+    fn secrets_fault(&self, rules: &Rules) -> Option<String> {
+        let secrets = match self.secrets() {
+            Ok(secrets) => secrets,
+            Err(message) => return Some(message),
+        };
+        if secrets.len() > secret::MOST {
+            return Some(format!("has more than {} fields", secret::MOST));
+        }
+        if !secrets.is_empty() && self.check_names == Some(false) {
+            return Some("needs the check of names, which is off".to_owned());
+        }
+        for (index, one) in secrets.iter().enumerate() {
+            let SecretHeader {
+                host, port, name, ..
+            } = one;
+            let is_allowed =
+                Name::parse(host).is_ok_and(|name| rules.check(&Host::Name(name), *port).is_ok());
+            if !is_allowed {
+                return Some(format!("names {host}:{port}, which is not allowed"));
+            }
+            let mut others = secrets[..index].iter();
+            let is_same = |other: &SecretHeader| other.host == *host && other.port == *port;
+            if others.any(|other| {
+                is_same(other) && (other.tls != one.tls || other.name.eq_ignore_ascii_case(name))
+            }) {
+                return Some(format!(
+                    "has {host}:{port} twice, with one field or as plain and as TLS"
+                ));
+            }
+        }
+        None
+    }
+
+    /// Those for hosts that these rules still allow.
+    fn secrets_within(&self, rules: &Rules) -> Vec<String> {
+        let is_within = |text: &&String| {
+            let Ok(header) = text.parse::<SecretHeader>() else {
+                return true;
+            };
+            let name = Name::parse(&header.host);
+            name.is_ok_and(|name| rules.check(&Host::Name(name), header.port).is_ok())
+        };
+        self.secret_headers
+            .iter()
+            .filter(is_within)
+            .cloned()
+            .collect()
+    }
+
     /// What is wrong with it, with the field below `network`.
     pub(super) fn fault(&self) -> Option<(&'static str, String)> {
         let rules = match self.rules() {
@@ -84,6 +149,9 @@ impl PartialEgress {
                 "allow",
                 format!("has {count} hosts, but wants at most {MOST_RULES}"),
             ));
+        }
+        if let Some(message) = self.secrets_fault(&rules) {
+            return Some(("secret_headers", message));
         }
         let ports = rules.ports();
         if ports.len() > MOST_PORTS {
@@ -144,23 +212,30 @@ impl PartialNetwork {
     pub(super) fn within(self, caller: Option<&Self>) -> Result<Self, String> {
         match (self, caller) {
             (Self::None, _) => Ok(Self::None),
+            (Self::Hosts(wanted), Some(Self::Host)) if !wanted.secret_headers.is_empty() => {
+                Err("names secret headers, which only the caller may".to_owned())
+            }
             (wanted, Some(Self::Host)) => Ok(wanted),
             (Self::Host, _) => Err("is \"host\", but the caller does not allow it".to_owned()),
             (Self::Hosts(_), None | Some(Self::None)) => {
                 Err("names hosts, but the caller allows none".to_owned())
             }
             (Self::Hosts(wanted), Some(Self::Hosts(allowed))) => {
+                if !wanted.secret_headers.is_empty() {
+                    return Err("names secret headers, which only the caller may".to_owned());
+                }
                 if wanted.check_names == Some(false) && allowed.check_names != Some(false) {
                     return Err("turns off the check of names, which the caller has on".to_owned());
                 }
                 let read = |egress: &PartialEgress| egress.rules().map_err(|e| e.to_string());
                 let rules = read(&wanted)?.within(&read(allowed)?);
                 let rules = rules.map_err(|error| error.to_string())?;
-                let texts = |rules: Vec<Rule>| rules.iter().map(Rule::to_string).collect();
+                let texts = |rules: &[Rule]| rules.iter().map(Rule::to_string).collect();
                 Ok(Self::Hosts(PartialEgress {
-                    allow: texts(rules.allow),
-                    deny: texts(rules.deny),
+                    allow: texts(&rules.allow),
+                    deny: texts(&rules.deny),
                     check_names: wanted.check_names.or(allowed.check_names),
+                    secret_headers: allowed.secrets_within(&rules),
                 }))
             }
         }
@@ -176,6 +251,7 @@ impl PartialNetwork {
             Self::Host => Network::Host,
             Self::Hosts(egress) => Network::Hosts(Egress {
                 rules: egress.rules()?,
+                secrets: egress.secrets().unwrap_or_default(),
                 check_names: match egress.check_names {
                     Some(false) => NameChecks::Off,
                     _ => NameChecks::On,

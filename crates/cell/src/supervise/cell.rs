@@ -23,7 +23,7 @@ use crate::child::command::Command;
 use crate::child::report::Role;
 use crate::drivers::frames::FrameReader;
 use crate::launch::cgroup::CellCgroup;
-use crate::launch::{Launch, Running, launch, wait_for};
+use crate::launch::{Launch, Running, Signed, launch, wait_for};
 use crate::plan::{EgressPlan, Namespace, Plan};
 use crate::spec::Bytes;
 use record::Start;
@@ -419,7 +419,11 @@ impl<'a> Cell<'a> {
     /// Tells the broker what the program may reach.
     pub(super) fn configure_broker(&self) -> Result<()> {
         match (&self.broker, self.plan.broker_config()) {
-            (Some(broker), Some(config)) if self.has_program => broker.configure(&config),
+            (Some(broker), Some(mut config)) if self.has_program => {
+                let signed = self.running.signed.as_ref();
+                config.certificate = signed.map(Signed::open);
+                broker.configure(&config, &self.plan, signed)
+            }
             _ => Ok(()),
         }
     }

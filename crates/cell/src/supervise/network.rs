@@ -15,8 +15,9 @@ use nix::errno::Errno;
 use super::Observer;
 use super::turn::{Pace, Turn};
 use crate::child::report::{Role, SocketRole};
-use crate::launch::{BrokerProcess, wait_for};
+use crate::launch::{BrokerProcess, Signed, wait_for};
 use crate::plan::Plan;
+use crate::spec::Network;
 use record::error::Result;
 use record::{Connection, RefusedHost};
 
@@ -57,6 +58,8 @@ pub(crate) struct NetworkLog {
     pub(crate) received: u64,
     /// Refusals of names and hosts that are not listed.
     pub(crate) refused_unlisted: u64,
+    /// Requests that got secret fields, by host and port.
+    pub(crate) inserted: BTreeMap<(String, u16), u64>,
     /// The broker's last report, at the cell's end.
     pub(crate) totals: Option<Totals>,
     /// What the broker said when it began to serve.
@@ -91,9 +94,18 @@ impl CellBroker {
     }
 
     /// Tells the broker what the cell may reach.
-    pub(super) fn configure(&self, config: &Config) -> Result<()> {
+    pub(super) fn configure(
+        &self,
+        config: &Config,
+        plan: &Plan,
+        signed: Option<&Signed>,
+    ) -> Result<()> {
+        let secrets = match &plan.network {
+            Network::Hosts(egress) => &egress.secrets[..],
+            Network::None | Network::Host => &[],
+        };
         match &self.process {
-            Some(process) => process.configure(config),
+            Some(process) => process.configure(config, secrets, signed),
             // Why it has ended is in the log.
             None => Ok(()),
         }
@@ -195,6 +207,11 @@ impl CellBroker {
             Verdict::Refused => log.refused_count += 1,
             Verdict::Failed => log.failed += 1,
         }
+        if closed.inserted > 0 && log.inserted.len() < LISTED {
+            let place = (closed.host.clone(), closed.port);
+            let count = log.inserted.entry(place).or_default();
+            *count = count.saturating_add(closed.inserted);
+        }
         let connection = connection(closed);
         if let Some(observer) = observer {
             observer.connection(&connection);
@@ -274,6 +291,10 @@ impl NetworkLog {
         let room = LISTED.saturating_sub(self.connections.len());
         self.connections
             .extend(later.connections.into_iter().take(room));
+        for (place, count) in later.inserted {
+            let sum = self.inserted.entry(place).or_default();
+            *sum = sum.saturating_add(count);
+        }
         for refused in later.refused {
             self.add_refused(refused);
         }
