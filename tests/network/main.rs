@@ -9,6 +9,7 @@ mod clients;
 mod endings;
 mod outside;
 mod refusals;
+mod secrets;
 
 #[expect(dead_code, reason = "the broker's tests use the rest")]
 #[path = "../support/internet.rs"]
@@ -34,7 +35,13 @@ fn skip(why: &str) -> ! {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let tests: Vec<Test> = [clients::TESTS, refusals::TESTS, endings::TESTS].concat();
+    let tests: Vec<Test> = [
+        clients::TESTS,
+        refusals::TESTS,
+        endings::TESTS,
+        secrets::TESTS,
+    ]
+    .concat();
     match arguments.first().map(String::as_str) {
         Some("--test") => {
             let found = tests.iter().find(|(name, _)| *name == arguments[1]);

