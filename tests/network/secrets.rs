@@ -75,21 +75,20 @@ fn requests(ended: &Ended) -> u64 {
         .unwrap_or(0)
 }
 
-fn check(cell: &Cell) {
-    let outside = Outside::with_web();
+fn check(outside: &Outside, cell: &Cell) {
     let trusting = cell
         .clone()
         .ro(&outside.authority(), "/tests-ca.pem")
         .option(&["--env", "SSL_CERT_FILE=/tests-ca.pem"])
         .option(&["--env", "CURL_CA_BUNDLE=/tests-ca.pem"]);
     // Without the layer, the host gets what the program sends.
-    let ended = run(&outside, &trusting).ok();
+    let ended = run(outside, &trusting).ok();
     assert!(ended.stdout().contains("hello"), "{ended:?}");
-    assert!(keys(&outside).contains("mine") && !keys(&outside).contains(KEY));
+    assert!(keys(outside).contains("mine") && !keys(outside).contains(KEY));
     fs::remove_file(outside.path().join("keys")).expect("the server's log");
-    let ended = run(&outside, &cell.clone().option(&["--secret-header", HEADER])).ok();
+    let ended = run(outside, &cell.clone().option(&["--secret-header", HEADER])).ok();
     assert!(ended.stdout().contains("hello"), "{ended:?}");
-    assert_eq!(keys(&outside), format!("web.example ['{KEY}']\n"));
+    assert_eq!(keys(outside), format!("web.example ['{KEY}']\n"));
     assert_eq!(requests(&ended), 1, "{ended:?}");
 }
 
@@ -102,7 +101,10 @@ fn curl() {
         "X-Api-Key: mine",
         "https://web.example/",
     ];
-    check(&Cell::exec(&words).allow(&["web.example"]));
+    check(
+        &Outside::with_web(),
+        &Cell::exec(&words).allow(&["web.example"]),
+    );
 }
 
 fn python() {
@@ -111,8 +113,8 @@ fn python() {
     );
     let python = program("python3");
     let cell = Cell::exec(&[&python, "-Ic", &code]).allow(&["web.example"]);
-    check(&cell);
     let outside = Outside::with_web();
+    check(&outside, &cell);
     // The search finds what is there; the record has no environment.
     let shown = cell.clone().option(&["--env", &format!("SHOWN={KEY}")]);
     let shown = shown.option(&["--secret-header", HEADER]);
