@@ -11,7 +11,7 @@ use record::format::{Format, Shape};
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Shaped {
     /// Print JSON of this shape to standard output: record; tool for streams,
-    /// exit code and error facts; e2b for its Execution; mcp for a tool result;
+    /// value, exit code and error facts; e2b for its Execution; mcp for a tool result;
     /// anthropic for a tool_result block; openai for a function_call_output
     /// item [default: record]
     #[arg(

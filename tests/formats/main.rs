@@ -122,6 +122,7 @@ fn tool_has_streams_status_and_what_to_do_about_it() {
         json!({
             "stdout": "",
             "stderr": "a warning\nTraceback (most recent call last):\n  File \"main.py\", line 3, in <module>\nZeroDivisionError: division by zero\n",
+            "result": null,
             "exit_code": 1,
             "execution_time": 0.0341,
             "isError": true,
@@ -136,6 +137,8 @@ fn tool_has_streams_status_and_what_to_do_about_it() {
         (&setup["exit_code"], &setup["isError"]),
         (&json!(125), &json!(true))
     );
+    let rich = shaped(Shape::Tool, &sample("rich"));
+    assert_eq!(rich["result"], "   city\n0  Lyon");
     let ok = shaped(Shape::Tool, &sample("ok"));
     assert_eq!(
         (&ok["isError"], &ok["errorCategory"]),

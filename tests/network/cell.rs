@@ -83,7 +83,7 @@ impl Cell {
     }
 
     /// The command that starts it.
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(executable());
         command
             .args([self.verb, "--json"])

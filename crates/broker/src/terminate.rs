@@ -161,13 +161,13 @@ impl Terminated {
         let (sent, received) = (&mut connection.sent, &mut connection.received);
         for _ in 0..ROUNDS {
             let mut moved = cell.flush(&mut self.inside)?;
-            moved |= self.from_cell(&mut cell, buffer, sent)?;
+            moved |= self.read_cell(&mut cell, buffer, sent)?;
             // After this one, the cell can be told what is wrong with the other.
             if !self.inside.is_handshaking() {
                 moved |= host.flush(&mut self.outside)?;
-                moved |= self.to_host(host.stream)?;
-                moved |= self.from_host(&mut host, buffer, received)?;
-                moved |= self.to_cell(cell.stream)?;
+                moved |= self.write_host(host.stream)?;
+                moved |= self.read_host(&mut host, buffer, received)?;
+                moved |= self.write_cell(cell.stream)?;
             } else if self.cell_ended {
                 return Err(Reason::ClientGone);
             }
@@ -179,7 +179,7 @@ impl Terminated {
         Ok(Turn::Ready)
     }
 
-    fn from_cell(
+    fn read_cell(
         &mut self,
         cell: &mut End<'_>,
         buffer: &mut [u8],
@@ -211,7 +211,7 @@ impl Terminated {
         Ok(true)
     }
 
-    fn to_host(&mut self, host: &TcpStream) -> Result<bool, Reason> {
+    fn write_host(&mut self, host: &TcpStream) -> Result<bool, Reason> {
         if self.host_told || self.outside.is_handshaking() {
             return Ok(false);
         }
@@ -242,7 +242,7 @@ impl Terminated {
         Ok(moved)
     }
 
-    fn from_host(
+    fn read_host(
         &mut self,
         host: &mut End<'_>,
         buffer: &mut [u8],
@@ -292,7 +292,7 @@ impl Terminated {
     }
 
     /// Passes the host's end on when all else has gone.
-    fn to_cell(&mut self, cell: &TcpStream) -> Result<bool, Reason> {
+    fn write_cell(&mut self, cell: &TcpStream) -> Result<bool, Reason> {
         if !self.host_ended || self.cell_told || self.inside.wants_write() {
             return Ok(false);
         }

@@ -198,6 +198,8 @@ fn example() -> Egress {
             deny: Vec::new(),
         },
         check_names: NameChecks::On,
+        secrets: Vec::new(),
+        secrets: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::stream::Text;
+use crate::words::readable;
 use crate::{Category, Record};
 
 /// The result of a tool that runs a process.
@@ -20,6 +21,8 @@ pub struct Tool<'a> {
     /// that ended the code; null when it was passed through.
     #[schemars(with = "Option<String>")]
     stderr: Option<Stderr<'a>>,
+    /// The value of the last expression as text; null without one.
+    result: Option<&'a str>,
     /// The exit status, as in the record.
     exit_code: i32,
     /// Seconds of real time from the program's start to its end.
@@ -40,6 +43,7 @@ pub struct Tool<'a> {
 impl<'a> Tool<'a> {
     /// The record in this shape.
     pub fn of(record: &'a Record) -> Self {
+        let main = record.results.iter().rfind(|item| item.is_main_result);
         let traceback = record.error.as_ref().map(|error| &*error.traceback);
         Self {
             stdout: record.stdout.as_ref(),
@@ -47,6 +51,7 @@ impl<'a> Tool<'a> {
                 text,
                 traceback: traceback.unwrap_or_default(),
             }),
+            result: main.and_then(|item| readable(item).or(item.text.as_deref())),
             exit_code: record.exit_code,
             execution_time: record.execution_time,
             is_error: record.is_error,
