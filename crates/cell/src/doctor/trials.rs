@@ -199,7 +199,6 @@ fn example() -> Egress {
         },
         check_names: NameChecks::On,
         secrets: Vec::new(),
-        secrets: Vec::new(),
     }
 }
 
