@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use cell::server::{Base, Spawner};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_dumpable;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use serde_json::{Value, json};
 
@@ -73,6 +74,9 @@ pub(crate) fn serve(uid: u32, blank: bool) -> Result<()> {
         setgroups(&[])?;
         setgid(Gid::from_raw(uid))?;
         setuid(Uid::from_raw(uid))?;
+        // Otherwise `/proc/PID` of what is forked from here is root's, and its ids cannot be
+        // mapped.
+        set_dumpable(true)?;
     }
     let spawner = Spawner::fork(Base {
         cwd: "/".into(),
