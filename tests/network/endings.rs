@@ -225,8 +225,9 @@ fn flood_of_connections() {
 address = socket.getaddrinfo('raw.example', 7000, socket.AF_INET)[0][4]
 kept = []
 for _ in range(1500):
-    s = socket.create_connection(address)
     try:
+        # One that is refused may be reset before this call has returned.
+        s = socket.create_connection(address)
         s.sendall(b'x')
         if s.recv(1):
             kept.append(s)

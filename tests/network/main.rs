@@ -78,7 +78,8 @@ fn main() -> ExitCode {
             }
             status => {
                 failed += 1;
-                format!("FAILED ({status:?})")
+                println!("{name} ended with {status:?}");
+                "FAILED".to_owned()
             }
         };
         println!("test {name} ... {result}");

@@ -71,7 +71,8 @@ fn main() -> ExitCode {
             }
             status => {
                 failed += 1;
-                println!("test {name} ... FAILED ({status:?})");
+                println!("{name} ended with {status:?}");
+                println!("test {name} ... FAILED");
                 continue;
             }
         }
