@@ -34,7 +34,7 @@ pub(crate) struct Flow {
     /// How many bytes at the head of the socket's queue were admitted, and are still to be
     /// sent.
     pub(crate) admitted: usize,
-    /// Bytes on their way, after those.
+    /// Bytes on their way, after those, while the peer does not take them.
     pub(crate) pipe: Option<Pipe>,
     /// The end was passed on.
     pub(crate) closed: bool,
@@ -83,6 +83,8 @@ pub(crate) struct Connection {
     pub(crate) begun: Instant,
     /// When its phase must be over.
     pub(crate) deadline: Instant,
+    /// When the address in `dialled` was dialled.
+    pub(crate) dialled_at: Instant,
     /// When the address that is being dialled is given up for the next one.
     pub(crate) next_address: Instant,
     pub(crate) greeted: bool,
@@ -124,6 +126,7 @@ impl Connection {
             received: 0,
             begun: Instant::now(),
             deadline: until,
+            dialled_at: until,
             next_address: until,
             greeted: false,
             established: false,

@@ -1,14 +1,16 @@
 //! Passing bytes on.
 //!
-//! Bytes are looked at in the socket's queue (`MSG_PEEK`), sent, and then removed from the
-//! queue, as many as were sent. So a connection needs no memory of its own, and a peer that
-//! does not read stops the other one by TCP's own means.
+//! While a connection is checked, bytes are looked at in the socket's queue (`MSG_PEEK`),
+//! sent, and then removed from the queue, as many as were sent. After that they move through
+//! a pipe without being copied (splice(2)). So a connection needs no memory of its own, and a
+//! peer that does not read stops the other one by TCP's own means.
 //!
-//! Where much is under way and nothing has to be looked at, bytes move through a pipe
-//! without being copied (splice(2)). A direction has its pipe only while bytes are in it.
+//! One pipe serves all connections by turns. Where a peer takes only a part of it, the pipe
+//! stays with that connection until it is empty.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SpliceFFlags, fcntl, splice};
@@ -22,8 +24,12 @@ use crate::socket;
 /// takes.
 const TURN: usize = 2 << 20;
 
-/// The size of a pipe, in bytes.
+/// The size of a pipe, in bytes. Larger ones do not fit into a processor's cache, and the
+/// client's copy of the bytes takes longer than what is saved here.
 const PIPE: usize = 256 << 10;
+
+/// The most pipes at once, which bounds what waits in them.
+const MOST_PIPES: usize = 64;
 
 /// Without waiting.
 const NOW: SpliceFFlags = SpliceFFlags::SPLICE_F_NONBLOCK.union(SpliceFFlags::SPLICE_F_MOVE);
@@ -33,10 +39,11 @@ pub(crate) struct Pipe {
     reader: PipeReader,
     writer: PipeWriter,
     filled: usize,
+    _counted: Rc<()>,
 }
 
 impl Pipe {
-    fn new() -> Option<Self> {
+    fn new(counted: Rc<()>) -> Option<Self> {
         let (reader, writer) = io::pipe().ok()?;
         // Beyond a user's share, pipes stay small.
         let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE as i32));
@@ -44,15 +51,25 @@ impl Pipe {
             reader,
             writer,
             filled: 0,
+            _counted: counted,
         })
     }
 }
 
-impl Flow {
-    /// Whether there is a pipe; without one, bytes are copied.
-    fn open_pipe(&mut self) -> bool {
-        self.pipe = Pipe::new();
-        self.pipe.is_some()
+/// The pipes of all connections.
+#[derive(Default)]
+pub(crate) struct Pipes {
+    /// The one for the next turn.
+    spare: Option<Pipe>,
+    /// Each pipe has a copy, wherever it is.
+    count: Rc<()>,
+}
+
+impl Pipes {
+    fn take(&mut self) -> Option<Pipe> {
+        let has_room = Rc::strong_count(&self.count) <= MOST_PIPES;
+        let new = || has_room.then(|| Pipe::new(self.count.clone())).flatten();
+        self.spare.take().or_else(new)
     }
 }
 
@@ -77,22 +94,33 @@ pub(crate) enum Turn {
 pub(crate) fn relay(
     connection: &mut Connection,
     buffer: &mut [u8],
+    pipes: &mut Pipes,
     budget: &Budget,
 ) -> Result<Turn, Reason> {
     let Some(upstream) = &connection.upstream else {
         return Err(connection.failure);
     };
+    let mut client = End {
+        stream: &connection.client,
+        ready: &mut connection.client_ready,
+        reset: Reason::ClientReset,
+    };
+    let mut host = End {
+        stream: upstream,
+        ready: &mut connection.upstream_ready,
+        reset: Reason::Reset,
+    };
     let mut up = Pass {
-        from: (&connection.client, &mut connection.client_ready),
-        to: (upstream, &mut connection.upstream_ready),
+        from: &mut client,
+        to: &mut host,
         flow: &mut connection.up,
         budget: budget.sent,
         count: &mut connection.sent,
     };
-    let mut turn = up.run(buffer, Some(&mut connection.guard))?;
+    let mut turn = up.run(buffer, pipes, Some(&mut connection.guard))?;
     let mut down = Pass {
-        from: (upstream, &mut connection.upstream_ready),
-        to: (&connection.client, &mut connection.client_ready),
+        from: &mut host,
+        to: &mut client,
         flow: &mut connection.down,
         budget: budget.received,
         count: &mut connection.received,
@@ -103,7 +131,7 @@ pub(crate) fn relay(
         }
         turn = Turn::Ready;
     }
-    if down.run(buffer, None)? == Turn::Ready {
+    if down.run(buffer, pipes, None)? == Turn::Ready {
         turn = Turn::Ready;
     }
     if connection.up.closed && connection.down.closed {
@@ -112,67 +140,77 @@ pub(crate) fn relay(
     Ok(turn)
 }
 
+/// One side of a connection.
+struct End<'a> {
+    stream: &'a TcpStream,
+    ready: &'a mut Readiness,
+    /// What it is when this side breaks.
+    reset: Reason,
+}
+
 /// One direction of a connection.
-struct Pass<'a> {
-    from: (&'a TcpStream, &'a mut Readiness),
-    to: (&'a TcpStream, &'a mut Readiness),
+struct Pass<'a, 'b> {
+    from: &'a mut End<'b>,
+    to: &'a mut End<'b>,
     flow: &'a mut Flow,
     budget: u64,
     count: &'a mut u64,
 }
 
-impl Pass<'_> {
-    fn run(&mut self, buffer: &mut [u8], guard: Option<&mut Guard>) -> Result<Turn, Reason> {
-        let turn = self.pass(buffer, guard);
-        if self.flow.pipe.as_ref().is_some_and(|pipe| pipe.filled == 0) {
-            self.flow.pipe = None;
+impl Pass<'_, '_> {
+    fn run(
+        &mut self,
+        buffer: &mut [u8],
+        pipes: &mut Pipes,
+        guard: Option<&mut Guard>,
+    ) -> Result<Turn, Reason> {
+        let turn = self.pass(buffer, pipes, guard);
+        if let Some(pipe) = self.flow.pipe.take_if(|pipe| pipe.filled == 0) {
+            pipes.spare = Some(pipe);
         }
         turn
     }
 
-    fn pass(&mut self, buffer: &mut [u8], mut guard: Option<&mut Guard>) -> Result<Turn, Reason> {
+    fn pass(
+        &mut self,
+        buffer: &mut [u8],
+        pipes: &mut Pipes,
+        mut guard: Option<&mut Guard>,
+    ) -> Result<Turn, Reason> {
         let mut passed = 0;
-        let (mut bulk, mut pipes) = (false, true);
         while !self.flow.closed {
             let waits = !self.flow.first.is_empty() && !self.send_first()?;
             if waits || !self.empty_pipe()? {
                 return Ok(Turn::Waits);
             }
-            if !self.from.1.readable || !self.to.1.writable {
+            if !self.from.ready.readable || !self.to.ready.writable {
                 return Ok(Turn::Waits);
             }
             if passed >= TURN {
                 return Ok(Turn::Ready);
             }
-            if bulk && self.budget > 0 {
-                let moved = self.splice()?;
+            let most = self.unseen(guard.as_deref());
+            if most > 0 && self.has_pipe(pipes) {
+                let moved = self.splice(most)?;
+                if let Some(guard) = &mut guard {
+                    guard.go_on(moved as u64);
+                }
                 passed += moved;
-                bulk = moved > 0;
                 continue;
             }
-            let seen = match self.from.0.peek(buffer) {
+            let seen = match self.from.stream.peek(buffer) {
                 Ok(0) => {
                     if let Some(guard) = &guard {
                         guard.end()?;
                     }
-                    self.flow.closed = true;
-                    // The peer may be gone already.
-                    let _ = self.to.0.shutdown(Shutdown::Write);
+                    self.end();
                     return Ok(Turn::Waits);
                 }
                 Ok(seen) => seen,
-                Err(error) => return self.wait_or_fail(&error, true),
+                Err(error) => return self.from.wait_or_fail(&error, Direction::Read),
             };
             if self.budget == 0 {
                 return Err(Reason::ByteLimit);
-            }
-            let is_open = self.flow.admitted == 0 && guard.as_deref().is_none_or(Guard::is_open);
-            if pipes && seen == buffer.len() && is_open {
-                pipes = self.flow.pipe.is_some() || self.flow.open_pipe();
-                bulk = pipes;
-                if bulk {
-                    continue;
-                }
             }
             let mut take = seen;
             // What was admitted is not judged again: it may have been sent in part.
@@ -183,8 +221,8 @@ impl Pass<'_> {
                 take = admit.take;
                 if take == 0 {
                     // Only more bytes can change that.
-                    self.from.1.readable = guard.awaits_response();
-                    return match self.from.1.ended && !guard.awaits_response() {
+                    self.from.ready.readable = guard.awaits_response();
+                    return match self.from.ready.ended && !guard.awaits_response() {
                         true => Err(Reason::ClientGone),
                         false => Ok(Turn::Waits),
                     };
@@ -198,48 +236,75 @@ impl Pass<'_> {
                 self.flow.admitted = take;
             }
             let most = usize::try_from(self.budget).unwrap_or(usize::MAX).min(take);
-            match (&mut &*self.to.0).write(&buffer[..most]) {
+            match (&mut &*self.to.stream).write(&buffer[..most]) {
                 Ok(count) => {
                     self.flow.admitted = self.flow.admitted.saturating_sub(count);
                     self.remove(buffer, count)?;
                     passed += count;
                 }
-                Err(error) => return self.wait_or_fail(&error, false),
+                Err(error) => return self.to.wait_or_fail(&error, Direction::Write),
             }
         }
         Ok(Turn::Waits)
     }
 
-    /// Moves bytes through the pipe: how many have left the queue, 0 at its end. They count
+    /// How many of the next bytes pass without being looked at, as far as there is room.
+    fn unseen(&self, guard: Option<&Guard>) -> usize {
+        if self.flow.admitted > 0 {
+            return 0;
+        }
+        let most = guard.map_or(u64::MAX, Guard::unseen).min(self.budget);
+        usize::try_from(most).map_or(PIPE, |most| most.min(PIPE))
+    }
+
+    /// Whether there is a pipe; without one, bytes are copied.
+    fn has_pipe(&mut self, pipes: &mut Pipes) -> bool {
+        if self.flow.pipe.is_none() {
+            self.flow.pipe = pipes.take();
+        }
+        self.flow.pipe.is_some()
+    }
+
+    /// Passes the end of the bytes on.
+    fn end(&mut self) {
+        self.flow.closed = true;
+        // The peer may be gone already.
+        let _ = self.to.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Moves bytes through the pipe, or the end: how many have left the queue. They count
     /// whether or not they are delivered at once.
-    fn splice(&mut self) -> Result<usize, Reason> {
+    fn splice(&mut self, most: usize) -> Result<usize, Reason> {
         let Some(pipe) = &mut self.flow.pipe else {
             return Ok(0);
         };
-        let most = usize::try_from(self.budget).unwrap_or(usize::MAX).min(PIPE);
-        match splice(self.from.0, None, &pipe.writer, None, most, NOW) {
-            Ok(count) => pipe.filled = count,
-            Err(Errno::EAGAIN) => self.from.1.readable = false,
+        match splice(self.from.stream, None, &pipe.writer, None, most, NOW) {
+            Ok(0) => self.end(),
+            Ok(count) => {
+                pipe.filled = count;
+                *self.count += count as u64;
+                self.budget = self.budget.saturating_sub(count as u64);
+                self.empty_pipe()?;
+                return Ok(count);
+            }
+            Err(Errno::EAGAIN) => self.from.ready.readable = false,
             Err(Errno::EINTR) => {}
-            Err(_) => return Err(Reason::Reset),
+            Err(_) => return Err(self.from.reset),
         }
-        let moved = pipe.filled;
-        *self.count += moved as u64;
-        self.budget = self.budget.saturating_sub(moved as u64);
-        self.empty_pipe().map(|_| moved)
+        Ok(0)
     }
 
     /// Sends what is in the pipe; `false` when it waits for room.
     fn empty_pipe(&mut self) -> Result<bool, Reason> {
         while let Some(pipe) = self.flow.pipe.as_mut().filter(|pipe| pipe.filled > 0) {
-            if !self.to.1.writable {
+            if !self.to.ready.writable {
                 return Ok(false);
             }
-            match splice(&pipe.reader, None, self.to.0, None, pipe.filled, NOW) {
+            match splice(&pipe.reader, None, self.to.stream, None, pipe.filled, NOW) {
                 Ok(count @ 1..) => pipe.filled = pipe.filled.saturating_sub(count),
-                Err(Errno::EAGAIN) => self.to.1.writable = false,
+                Err(Errno::EAGAIN) => self.to.ready.writable = false,
                 Err(Errno::EINTR) => {}
-                Ok(_) | Err(_) => return Err(Reason::Reset),
+                Ok(_) | Err(_) => return Err(self.to.reset),
             }
         }
         Ok(true)
@@ -248,19 +313,19 @@ impl Pass<'_> {
     /// Shows the guard the response that it waits for; `false` when more of it is needed,
     /// which stays in the queue until then.
     fn shows_response(&mut self, buffer: &mut [u8], guard: &mut Guard) -> bool {
-        match self.from.0.peek(buffer) {
+        match self.from.stream.peek(buffer) {
             // There will be no more.
-            Ok(seen) => guard.response(&buffer[..seen]) || self.from.1.ended,
+            Ok(seen) => guard.response(&buffer[..seen]) || self.from.ready.ended,
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         }
     }
 
     /// Sends what goes first; `false` when it waits for room.
     fn send_first(&mut self) -> Result<bool, Reason> {
-        while !self.flow.first.is_empty() && self.to.1.writable {
-            match (&mut &*self.to.0).write(&self.flow.first) {
+        while !self.flow.first.is_empty() && self.to.ready.writable {
+            match (&mut &*self.to.stream).write(&self.flow.first) {
                 Ok(count) => drop(self.flow.first.drain(..count)),
-                Err(error) => drop(self.wait_or_fail(&error, false)?),
+                Err(error) => drop(self.to.wait_or_fail(&error, Direction::Write)?),
             }
         }
         Ok(self.flow.first.is_empty())
@@ -269,15 +334,24 @@ impl Pass<'_> {
     fn remove(&mut self, buffer: &mut [u8], count: usize) -> Result<(), Reason> {
         *self.count += count as u64;
         self.budget = self.budget.saturating_sub(count as u64);
-        socket::discard(self.from.0, buffer, count).map_err(|_| Reason::Reset)
+        socket::discard(self.from.stream, buffer, count).map_err(|_| self.from.reset)
     }
+}
 
-    fn wait_or_fail(&mut self, error: &io::Error, reading: bool) -> Result<Turn, Reason> {
-        match error.kind() {
-            ErrorKind::WouldBlock if reading => self.from.1.readable = false,
-            ErrorKind::WouldBlock => self.to.1.writable = false,
-            ErrorKind::Interrupted => return Ok(Turn::Ready),
-            _ => return Err(Reason::Reset),
+/// What a call on a socket was for.
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+impl End<'_> {
+    fn wait_or_fail(&mut self, error: &io::Error, direction: Direction) -> Result<Turn, Reason> {
+        match (error.kind(), direction) {
+            (ErrorKind::WouldBlock, Direction::Read) => self.ready.readable = false,
+            (ErrorKind::WouldBlock, Direction::Write) => self.ready.writable = false,
+            (ErrorKind::Interrupted, _) => return Ok(Turn::Ready),
+            _ => return Err(self.reset),
         }
         Ok(Turn::Waits)
     }

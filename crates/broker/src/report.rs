@@ -230,6 +230,8 @@ reasons! {
     AmbiguousHttp = "the framing of the HTTP request is ambiguous",
     /// The client was too slow in saying what it wants.
     TooSlow = "the client did not say what it wants in time",
+    /// The client reset the connection, after which there was nobody to carry it for.
+    ClientReset = "the program reset the connection",
     /// The client left before it said what it wants.
     ClientGone = "the client closed the connection first",
     /// The name has no address.
@@ -268,6 +270,8 @@ impl Reason {
     /// What a connection is that ends for this reason.
     pub const fn verdict(self) -> Verdict {
         match self {
+            // The host has nothing to do with it.
+            Self::ClientReset => Verdict::Allowed,
             Self::ClientGone
             | Self::NoAddress
             | Self::NoResolver

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -44,6 +44,14 @@ pub(crate) fn is_own(address: SocketAddr) -> bool {
         socket.local_addr()
     });
     source.is_ok_and(|source| source.ip() == address.ip())
+}
+
+/// Has the kernel keep so many bytes in each queue of the socket, and of those that it
+/// accepts (socket(7)), instead of a number that it chooses.
+pub(crate) fn set_buffers(socket: &impl AsFd, bytes: usize) {
+    // Above the host's bound, it is that bound.
+    let _ = setsockopt(socket, sockopt::SndBuf, &bytes);
+    let _ = setsockopt(socket, sockopt::RcvBuf, &bytes);
 }
 
 /// Has the peer see a reset when the connection is closed.

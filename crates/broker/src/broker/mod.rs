@@ -23,7 +23,7 @@ use crate::connection::{Connection, Phase, Readiness};
 use crate::guard::Secrets;
 use crate::guard::http::Secret;
 use crate::log::Log;
-use crate::relay::{Budget, Turn, relay};
+use crate::relay::{Budget, Pipes, Turn, relay};
 use crate::report::{Reason, Via};
 use crate::resolve::Resolver;
 use crate::rules::{Name, Network};
@@ -32,6 +32,10 @@ use crate::terminate::{Terminated, Terms};
 
 /// How much is passed on at once, in bytes.
 const BUFFER: usize = 256 << 10;
+
+/// The queues between the cell and the broker, in bytes each. Their ends are on one machine,
+/// so more would only wait, and not in the processor's cache.
+const QUEUE: usize = 256 << 10;
 
 /// The most events of a turn.
 const EVENTS: usize = 256;
@@ -76,6 +80,7 @@ pub(crate) struct Broker {
     resolver: Resolver,
     log: Log,
     buffer: Vec<u8>,
+    pipes: Pipes,
     ticked: Instant,
 }
 
@@ -103,6 +108,7 @@ impl Broker {
         for (socket, via) in direct.chain(dns).chain(proxy).chain(socks) {
             let socket = TcpListener::from(socket);
             socket.set_nonblocking(true)?;
+            crate::socket::set_buffers(&socket, QUEUE);
             listeners.push(Listener { socket, via });
         }
         let dns: Vec<UdpSocket> = sockets.dns_udp.into_iter().map(UdpSocket::from).collect();
@@ -128,6 +134,7 @@ impl Broker {
             resolver: Resolver::new(&config.upstream),
             log,
             buffer: vec![0; BUFFER],
+            pipes: Pipes::default(),
             ticked: Instant::now(),
             config,
         };
@@ -360,7 +367,7 @@ impl Broker {
                 connection.terminated = Some(terminated);
                 result
             }
-            None => relay(connection, &mut self.buffer, &budget),
+            None => relay(connection, &mut self.buffer, &mut self.pipes, &budget),
         };
         let (sent, received) = (connection.sent - before.0, connection.received - before.1);
         totals.sent += sent;

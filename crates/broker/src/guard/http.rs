@@ -138,14 +138,10 @@ impl Requests {
                     self.advance(&head);
                     taken += length;
                 }
-                State::Body { left, chunked } => {
+                State::Body { left, .. } => {
                     let now = left.min(rest.len() as u64);
                     taken += now as usize;
-                    self.state = match left - now {
-                        0 if chunked => State::ChunkEnd,
-                        0 => State::Head,
-                        left => State::Body { left, chunked },
-                    };
+                    self.go_on(now);
                 }
                 State::ChunkEnd => match rest {
                     [b'\r', b'\n', ..] => {
@@ -174,6 +170,27 @@ impl Requests {
                 }
             }
         }
+    }
+
+    /// How many of the next bytes belong to a body, or to another protocol.
+    pub(crate) fn unseen(&self) -> u64 {
+        match self.state {
+            State::Tunnel => u64::MAX,
+            State::Body { left, .. } => left,
+            _ => 0,
+        }
+    }
+
+    /// So many of [`Self::unseen`] have gone on.
+    pub(crate) fn go_on(&mut self, count: u64) {
+        let State::Body { left, chunked } = self.state else {
+            return;
+        };
+        self.state = match left.saturating_sub(count) {
+            0 if chunked => State::ChunkEnd,
+            0 => State::Head,
+            left => State::Body { left, chunked },
+        };
     }
 
     /// Into how many requests secrets were put.

@@ -126,6 +126,22 @@ impl Guard {
         self.requests.is_none() && matches!(self.speaks, Speaks::Other | Speaks::Tls)
     }
 
+    /// How many of the next bytes need no look.
+    pub(crate) fn unseen(&self) -> u64 {
+        match &self.requests {
+            _ if self.is_open() => u64::MAX,
+            Some(requests) => requests.unseen(),
+            None => 0,
+        }
+    }
+
+    /// So many of [`Self::unseen`] have gone on.
+    pub(crate) fn go_on(&mut self, count: u64) {
+        if let Some(requests) = &mut self.requests {
+            requests.go_on(count);
+        }
+    }
+
     /// Looks at the next bytes, without the end of the stream.
     pub(crate) fn admit(&mut self, bytes: &[u8]) -> Result<Admit, Reason> {
         if self.speaks == Speaks::Unknown {

@@ -170,22 +170,15 @@ fn resets() {
         let mut byte = [0];
         let _ = stream.read(&mut byte);
         if byte == [b'r'] {
-            nix::sys::socket::setsockopt(
-                &stream,
-                nix::sys::socket::sockopt::Linger,
-                &nix::libc::linger {
-                    l_onoff: 1,
-                    l_linger: 0,
-                },
-            )
-            .unwrap();
-            return;
+            return reset_at_once(stream);
         }
         // It may have one more byte before its own reset.
         while let Ok(1) = stream.read(&mut byte) {}
     });
     let resolver = everywhere("93.184.216.34");
-    let rig = Rig::start(&internet, &config(&["example.com:7000"], &resolver));
+    serve("93.184.216.34:7001", echo);
+    let hosts = ["example.com:7000", "example.com:7001"];
+    let rig = Rig::start(&internet, &config(&hosts, &resolver));
     let mut stream = rig.connect("example.com", 7000);
     stream.write_all(b"r").unwrap();
     let error = stream.read(&mut [0; 9]).unwrap_err();
@@ -195,21 +188,32 @@ fn resets() {
         (closed.verdict, closed.reason),
         (Verdict::Failed, Some(Reason::Reset))
     );
+    // A client that has its answer may leave as it likes: nothing has failed.
+    let mut stream = rig.connect("example.com", 7001);
+    assert_eq!(exchange(&mut stream, b"\x01x"), b"\x01x");
+    reset_at_once(stream);
+    let closed = rig.closed_because("example.com", Reason::ClientReset);
+    assert_eq!(
+        (closed.verdict, closed.received),
+        (Verdict::Allowed, 2),
+        "{closed:?}"
+    );
     // The cell's program ends in the midst of things, many times.
     for _ in 0..50 {
         let mut stream = rig.connect("example.com", 7000);
         stream.write_all(b"xx").unwrap();
-        nix::sys::socket::setsockopt(
-            &stream,
-            nix::sys::socket::sockopt::Linger,
-            &nix::libc::linger {
-                l_onoff: 1,
-                l_linger: 0,
-            },
-        )
-        .unwrap();
+        reset_at_once(stream);
     }
-    assert_eq!(rig.end().connections, 51);
+    assert_eq!(rig.end().connections, 52);
+}
+
+/// Closes `stream` by a reset.
+fn reset_at_once(stream: TcpStream) {
+    let at_once = nix::libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
 }
 
 fn memory(pid: u32) -> u64 {
