@@ -1,6 +1,7 @@
 //! `cellblock serve`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use record::error::Result;
 /// Clients write one JSON object per line, and read one per line: on standard input and
 /// output, or with --listen on a socket that only the server's own user and root may
 /// use. docs/PROTOCOL.md describes the protocol; `cellblock run --server` and
-/// `cellblock context` speak it. Requests can choose the code, its input and lower
+/// `cellblock context` speak it. With --http, other clients make the same calls over HTTP. Requests can choose the code, its input and lower
 /// limits; everything else is as the options say. All cells end with the server.
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
@@ -32,6 +33,21 @@ pub struct Serve {
     /// Accept clients of this user as well (repeatable)
     #[arg(long, value_name = "UID", help_heading = "Server")]
     pub allow_uid: Vec<u32>,
+    /// Serve HTTP at this address, such as 127.0.0.1:8080: `/v1`, which docs/openapi.json
+    /// describes, and the interfaces of SandboxFusion, NeMo-Skills and LibreChat. Without tokens it must be a loopback address, and all users of this host
+    /// are clients
+    #[arg(long, value_name = "ADDR", help_heading = "HTTP")]
+    pub http: Option<SocketAddr>,
+    /// Serve only requests with one of the tokens in this file, one a line, or with that in
+    /// $CELLBLOCK_HTTP_TOKEN. Each token has contexts of its own
+    #[arg(long, value_name = "FILE", requires = "http", help_heading = "HTTP")]
+    pub http_token: Option<PathBuf>,
+    /// Serve requests without a token under this name of the host as well (repeatable)
+    #[arg(long, value_name = "NAME", requires = "http", help_heading = "HTTP")]
+    pub http_host: Vec<String>,
+    /// HTTP connections at once
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "HTTP")]
+    pub http_connections: usize,
     /// Cells of runs and contexts at once
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
     pub max_cells: usize,

@@ -1,6 +1,8 @@
 //! `cellblock serve`.
 
 use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -9,13 +11,16 @@ use cell::drivers::find;
 use cell::server::{Base, Spawner, Templates};
 use cell::spec::quantity::Bound;
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
+use doors::{Listening, Most};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
 use record::error::{Result, SetupError, Step};
-use serve::net::{Doors, Listener};
+use serve::net::{Doors, Listener, connections};
 use serve::{Hub, Settings, Store, Warm};
 use sys::inherited::Inherited;
 
+/// The variable with a token for clients of HTTP.
+const TOKEN: &str = "CELLBLOCK_HTTP_TOKEN";
 /// The first descriptor that a service manager passes (sd_listen_fds(3)).
 const FIRST_PASSED: RawFd = 3;
 /// More are a mistake.
@@ -86,7 +91,11 @@ pub(super) fn serve(
     if let Some(path) = &wanted.listen {
         listeners.push(Listener::bind(path)?);
     }
-    let stdio = match listeners.is_empty() {
+    let http = wanted
+        .http
+        .map(|address| listen_http(wanted, address, &usual))
+        .transpose()?;
+    let stdio = match listeners.is_empty() && http.is_none() {
         true => Some(standard_streams()?),
         false => None,
     };
@@ -95,9 +104,13 @@ pub(super) fn serve(
     // Without it there are no checkpoints; calls for one say so.
     let store = Store::create(&std::env::temp_dir()).ok();
     settings.checkpoints = store.as_ref().map(|store| store.path().to_owned());
+    // The thread of HTTP begins last: what is above may count on being alone.
+    let (connector, inside) = connections()?;
+    let front = http.map(|http| http.start(connector)).transpose()?;
     let doors = Doors {
         stdio,
         listeners,
+        inside: front.as_ref().map(|_| inside),
         allowed: wanted.allow_uid.clone(),
         supervisor: &supervisor,
         templates,
@@ -105,8 +118,48 @@ pub(super) fn serve(
         metrics: wanted.metrics.clone(),
         drain,
     };
-    serve::net::serve(Hub::new(settings, uid, Instant::now()), doors, uid)?;
-    Ok(0)
+    let served = serve::net::serve(Hub::new(settings, uid, Instant::now()), doors, uid);
+    if let Some(front) = front {
+        front.end();
+    }
+    served.map(|()| 0)
+}
+
+/// Listens for HTTP, and says where: a caller can leave the port to the kernel.
+fn listen_http(wanted: &cli::Serve, address: SocketAddr, usual: &Spec) -> Result<Listening> {
+    let listening = Listening::bind(doors::Settings {
+        address,
+        tokens: tokens(wanted)?,
+        hosts: wanted.http_host.clone(),
+        connections: wanted.http_connections,
+        most: Most {
+            wall: usual.limits.wall,
+            memory: usual.limits.memory.map(|bytes| bytes.0),
+        },
+    })?;
+    let address = listening.address()?;
+    eprintln!("cellblock: serving http://{address}");
+    Ok(listening)
+}
+
+/// The tokens that clients of HTTP must have.
+fn tokens(wanted: &cli::Serve) -> Result<Vec<String>> {
+    let variable = std::env::var_os(TOKEN).map(|token| token.to_string_lossy().into_owned());
+    let file = match &wanted.http_token {
+        None => String::new(),
+        Some(path) => fs::read_to_string(path).map_err(|error| {
+            SetupError::io(Step::Inputs, "read", &error)
+                .on(format!("--http-token {}", path.display()))
+        })?,
+    };
+    let lines = file.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tokens: Vec<String> = lines.map(str::to_owned).chain(variable).collect();
+    match (&wanted.http_token, tokens.is_empty()) {
+        (Some(path), true) => Err(SetupError::new(Step::Inputs, "has no token")
+            .on(format!("--http-token {}", path.display()))
+            .hint("write one a line")),
+        _ => Ok(tokens),
+    }
 }
 
 fn refuse_what_is_of_one_run(flags: &Partial) -> Result<()> {

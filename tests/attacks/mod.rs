@@ -24,7 +24,6 @@ mod no_exec;
 mod output_files;
 mod raw_bytes;
 mod release_agent;
-mod root_inside;
 mod rootfs_links;
 mod self_exe;
 mod setuid;
@@ -54,7 +53,6 @@ pub(crate) const SUITES: &[&Suite] = &[
     &kernel_calls::SUITE,
     &foreign_abi::SUITE,
     &setuid::SUITE,
-    &root_inside::SUITE,
     &devices::SUITE,
     &host_view::SUITE,
     &no_exec::SUITE,

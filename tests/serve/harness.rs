@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::http_client::Http;
+
 /// How long anything may take on a busy machine.
 pub(crate) fn patience() -> Duration {
     // An emulated machine is slow.
@@ -52,11 +54,29 @@ impl Server {
             .env("TMPDIR", directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(std::fs::File::create(directory.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
         let server = Self { child, directory };
         until("listening", || UnixStream::connect(server.socket()).is_ok());
         server
+    }
+
+    /// A server with an HTTP port that the kernel chooses.
+    pub(crate) fn start_http(options: &[&str]) -> Self {
+        let http = ["--http", "127.0.0.1:0"];
+        Self::start(&[&http, options].concat())
+    }
+
+    /// Where it serves HTTP.
+    pub(crate) fn http(&self) -> Http {
+        let mut said = String::new();
+        until("its address", || {
+            said = std::fs::read_to_string(self.directory.path().join("stderr")).unwrap();
+            said.ends_with('\n')
+        });
+        let address = said.lines().find_map(|line| line.split_once("http://"));
+        Http::new(address.expect("no HTTP").1)
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -3,9 +3,12 @@
 mod branches;
 mod cells;
 mod connections;
+mod doors;
 mod example;
 mod forked;
 mod harness;
+mod http;
+mod http_client;
 mod leaks;
 mod random;
 mod shell;

@@ -22,6 +22,6 @@ pub mod protocol;
 mod settings;
 mod store;
 
-pub use hub::{Action, ClientId, Hub, LinkId, Metrics};
+pub use hub::{Action, ClientId, Hub, LinkId, Metrics, Party};
 pub use settings::{Settings, Warm};
 pub use store::Store;

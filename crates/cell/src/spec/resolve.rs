@@ -267,7 +267,6 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         files_from,
         without: merged.without,
         seccomp: need(merged.seccomp, "seccomp")?,
-        uid: need(merged.uid, "uid")?,
         outer_uid: merged.outer_uid,
         stdio: ask.stdio,
     })
@@ -354,7 +353,7 @@ fn flag_of(field: &str) -> String {
         ("extends", "--policy"),
         ("network", "--net"),
         ("binds", "--ro or --rw"),
-        ("places", "--tmpfs, --dir, --symlink or --workspace-at"),
+        ("places", "--tmpfs, --dir or --symlink"),
         ("files", "--file"),
         ("env_unset", "--env-unset"),
         ("env", "--env"),

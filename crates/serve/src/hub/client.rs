@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::admission::{Pending, What};
 use super::session::Work;
-use super::{Action, ClientId, Hub, LinkId};
+use super::{Action, ClientId, Hub, LinkId, Party};
 use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
 
 /// The most unanswered calls of a client.
@@ -36,7 +36,7 @@ impl Caller {
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) uid: u32,
+    pub(super) party: Party,
     /// Whether the server ends with it.
     pub(super) owner: bool,
     /// Whether it has closed its side, and goes once its calls are answered.
@@ -59,9 +59,9 @@ pub(super) struct CallState {
 }
 
 impl Client {
-    pub(super) fn new(uid: u32, owner: bool) -> Self {
+    pub(super) fn new(party: Party, owner: bool) -> Self {
         Self {
-            uid,
+            party,
             owner,
             input_over: false,
             hung_up: false,

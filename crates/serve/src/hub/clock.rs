@@ -6,7 +6,7 @@ use cell::spec::quantity::Bound;
 
 use super::client::Caller;
 use super::session::ENDING;
-use super::{Action, Hub};
+use super::{Action, Hub, Party};
 use crate::protocol::{Code, Done, Failure, Shutdown};
 
 impl Hub {
@@ -86,8 +86,9 @@ impl Hub {
 
     /// `shutdown`
     pub(super) fn shut_down(&mut self, caller: &Caller, params: &Shutdown) -> Result<(), Failure> {
-        let uid = self.clients.get(&caller.client).map(|client| client.uid);
-        if uid != Some(self.uid) && uid != Some(0) {
+        let is_own = |uid| uid == self.uid || uid == 0;
+        let client = self.clients.get(&caller.client);
+        if !client.is_some_and(|client| matches!(client.party, Party::User(uid) if is_own(uid))) {
             let message = "only the user that runs the server, or root, may end it";
             return Err(Failure::new(Code::NotAllowed, message));
         }

@@ -11,7 +11,7 @@ use super::branches::Origin;
 use super::client::{Caller, json_of};
 use super::requests::{Request, millis};
 use super::session::{Doing, Kind, Phase, Work};
-use super::{ClientId, Hub, LinkId};
+use super::{ClientId, Hub, LinkId, Party};
 use crate::protocol::{
     Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
     ContextListing, ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice,
@@ -33,7 +33,7 @@ pub(super) struct Context {
     pub(super) link: LinkId,
     /// The client that created it.
     pub(super) owner: ClientId,
-    pub(super) uid: u32,
+    pub(super) party: Party,
     pub(super) keep: bool,
     pub(super) label: Option<String>,
     pub(super) idle_limit: Duration,
@@ -139,14 +139,14 @@ impl Hub {
 
     /// A context gets its cell.
     pub(super) fn note_context(&mut self, link: LinkId, owner: ClientId, creation: &Creation) {
-        let uid = self
+        let party = self
             .clients
             .get(&owner)
-            .map_or(self.uid, |client| client.uid);
+            .map_or(Party::User(self.uid), |client| client.party);
         let context = Context {
             link,
             owner,
-            uid,
+            party,
             keep: creation.keep,
             branches: creation.branches,
             branching: creation.branching.clone(),
@@ -184,9 +184,9 @@ impl Hub {
 
     /// The context with this name, if this client may know of it.
     pub(super) fn find(&mut self, caller: &Caller, name: &str) -> Result<&mut Context, Failure> {
-        let uid = self.clients.get(&caller.client).map(|client| client.uid);
+        let party = self.clients.get(&caller.client).map(|client| client.party);
         let context = self.contexts.get_mut(name);
-        context.filter(|context| Some(context.uid) == uid).ok_or_else(|| {
+        context.filter(|context| Some(context.party) == party).ok_or_else(|| {
             let shown: String = name.chars().take(64).collect();
             let message = format!("no context is called {shown:?}: it never existed, was deleted, or had nothing to do for too long");
             Failure::new(Code::NotFound, message).hint("context.list shows those that exist")
@@ -299,10 +299,10 @@ impl Hub {
 
     /// `context.list`
     pub(super) fn list(&mut self, caller: &Caller, params: &ContextListing) -> Result<(), Failure> {
-        let uid = self.clients.get(&caller.client).map(|client| client.uid);
+        let party = self.clients.get(&caller.client).map(|client| client.party);
         let is_seen = |context: &Context| {
             let own = context.owner == caller.client;
-            let kept = context.keep && Some(context.uid) == uid;
+            let kept = context.keep && Some(context.party) == party;
             let labelled = params.label.is_none() || context.label == params.label;
             (own || kept) && labelled
         };

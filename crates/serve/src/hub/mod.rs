@@ -36,6 +36,15 @@ pub type ClientId = u64;
 /// The number of the connection to a supervisor.
 pub type LinkId = u64;
 
+/// Who a client is. A context that is kept belongs to a party: for others it does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// A user of this host, by the credentials of its socket.
+    User(u32),
+    /// A party of a door inside of this process, by a number that the door chose.
+    Door(u32),
+}
+
 /// What the loop around a [`Hub`] does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
@@ -121,8 +130,8 @@ impl Hub {
 
     /// A client connected. The server ends with its `owner`, which it has on standard
     /// input and output.
-    pub fn connect(&mut self, id: ClientId, uid: u32, owner: bool) {
-        self.clients.insert(id, Client::new(uid, owner));
+    pub fn connect(&mut self, id: ClientId, party: Party, owner: bool) {
+        self.clients.insert(id, Client::new(party, owner));
         self.unused_since = None;
     }
 

@@ -1,6 +1,7 @@
 //! What supervisors say. It can hold what came out of a cell, and is passed on as it is.
 
 use cell::server::{Report, State};
+use nix::errno::Errno;
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -209,8 +210,12 @@ impl Hub {
     fn file_failed(&mut self, link: LinkId, error: &SetupError) {
         let session = self.sessions.get(&link);
         let current = session.and_then(|session| session.current.as_ref());
+        let mut failure = Failure::of(error);
+        if error.errno == Some(Errno::ENOENT as i32) {
+            failure.code = Code::NotFound;
+        }
         match current.is_some_and(|current| current.caller.is_some()) {
-            true => self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error))),
+            true => self.answer_current(link, |hub, caller| hub.fail(caller, failure)),
             false => self.end_whole(link, Code::Failed, &Failure::of(error).message),
         }
     }

@@ -9,7 +9,7 @@ use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
 use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId};
-use crate::protocol::{CallId, Code, Deleted, Failure, Start, State};
+use crate::protocol::{CallId, Code, Deleted, Failure, Notice, Start, State};
 
 /// How long a supervisor may take to make a cell.
 const OPENING: Duration = Duration::from_secs(120);
@@ -463,6 +463,14 @@ impl Hub {
                 false => failure,
             };
             self.fail(&caller, failure);
+        }
+        let deleters = session.deleted_by.iter().map(|(caller, _)| caller.client);
+        let deleters: Vec<ClientId> = deleters.collect();
+        for (client, call) in session.watches.into_values() {
+            if !deleters.contains(&client) {
+                let why = why.clone();
+                self.tell(client, Some(&call), &json_of(&Notice::WatchEnded { why }));
+            }
         }
         for (caller, deleted) in session.deleted_by {
             self.answer(&caller, &Deleted { deleted });

@@ -1,5 +1,6 @@
 //! Reading from clients and supervisors.
 
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use cell::server::Report;
@@ -8,10 +9,11 @@ use nix::poll::PollFlags;
 use nix::unistd::read;
 
 use super::Server;
+use super::inside::Connections;
 use super::lines::TooLong;
 use super::peer::Peer;
 use crate::protocol::{Code, Failure};
-use crate::{ClientId, LinkId};
+use crate::{ClientId, LinkId, Party};
 
 /// The most that is read from one descriptor before others get their turn.
 const TURN: usize = 64 << 10;
@@ -165,29 +167,51 @@ impl Server<'_> {
                     return;
                 }
             };
-            let Ok(mut peer) = Peer::socket(socket, now) else {
-                continue;
-            };
             let is_allowed = uid == self.uid || uid == 0 || self.doors.allowed.contains(&uid);
-            let refusal = match (is_allowed, self.hub.has_room_for_clients()) {
-                (false, _) => Failure::new(Code::NotAllowed, format!("uid {uid} may not connect"))
-                    .hint("start the server with --allow-uid"),
-                (true, false) => Failure::new(
-                    Code::Busy,
-                    "there are too many clients, or the server is ending",
-                )
-                .retry_after(Duration::from_secs(1)),
-                (true, true) => {
-                    self.admit(peer, uid, false);
-                    continue;
+            match is_allowed {
+                true => self.welcome(socket, Party::User(uid), now),
+                false => {
+                    let message = format!("uid {uid} may not connect");
+                    let refusal = Failure::new(Code::NotAllowed, message);
+                    turn_away(
+                        socket,
+                        &refusal.hint("start the server with --allow-uid"),
+                        now,
+                    );
                 }
-            };
-            // A connection that was just made has room for a line.
-            if let Ok(error) = serde_json::to_string(&refusal) {
-                let line = format!("{{\"id\":null,\"error\":{error}}}");
-                peer.outbox.push_line(&line, now);
-                let _ = peer.flush(now);
             }
         }
     }
+
+    /// Accepts clients inside of this process.
+    pub(super) fn accept_inside(&mut self, now: Instant) {
+        if let Some(inside) = &self.doors.inside {
+            inside.reset();
+        }
+        while let Some((socket, party)) = self.doors.inside.as_ref().and_then(Connections::accept) {
+            self.welcome(socket, party, now);
+        }
+    }
+
+    fn welcome(&mut self, socket: UnixStream, party: Party, now: Instant) {
+        if !self.hub.has_room_for_clients() {
+            let message = "there are too many clients, or the server is ending";
+            let refusal = Failure::new(Code::Busy, message).retry_after(Duration::from_secs(1));
+            turn_away(socket, &refusal, now);
+        } else if let Ok(peer) = Peer::socket(socket, now) {
+            self.admit(peer, party, false);
+        }
+    }
+}
+
+/// Says why a client is not accepted, and closes its connection.
+fn turn_away(socket: UnixStream, refusal: &Failure, now: Instant) {
+    let (Ok(mut peer), Ok(error)) = (Peer::socket(socket, now), serde_json::to_string(refusal))
+    else {
+        return;
+    };
+    // A connection that was just made has room for a line.
+    let line = format!("{{\"id\":null,\"error\":{error}}}");
+    peer.outbox.push_line(&line, now);
+    let _ = peer.flush(now);
 }

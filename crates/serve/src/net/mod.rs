@@ -2,6 +2,7 @@
 //! blocks but `poll`.
 
 mod input;
+mod inside;
 mod lines;
 mod link;
 mod listen;
@@ -20,7 +21,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use record::error::{Result, SetupError, Step};
 
-use crate::{Action, ClientId, Hub, LinkId, Store};
+use crate::{Action, ClientId, Hub, LinkId, Party, Store};
+pub use inside::{Connections, Connector, connections};
 use link::Link;
 pub use listen::Listener;
 use peer::Peer;
@@ -31,6 +33,8 @@ pub struct Doors<'a> {
     pub stdio: Option<(OwnedFd, OwnedFd)>,
     /// Sockets that clients connect to.
     pub listeners: Vec<Listener>,
+    /// Clients inside of this process, if it has a door for them.
+    pub inside: Option<Connections>,
     /// Users that may connect besides root and the server's own.
     pub allowed: Vec<u32>,
     /// Has a supervisor made; returns a socket to it that does not block.
@@ -98,6 +102,7 @@ struct Server<'a> {
 enum Waited {
     Signals,
     Listener(usize),
+    Inside,
     Input(ClientId),
     Output(ClientId),
     Link(LinkId),
@@ -108,7 +113,7 @@ impl Server<'_> {
         let now = Instant::now();
         if let Some((input, output)) = self.doors.stdio.take() {
             let peer = Peer::stdio(input, output, now)?;
-            self.admit(peer, self.uid, true);
+            self.admit(peer, Party::User(self.uid), true);
         }
         while !self.is_over {
             let now = Instant::now();
@@ -144,6 +149,9 @@ impl Server<'_> {
                     PollFlags::POLLIN,
                 );
             }
+        }
+        if let Some(inside) = &self.doors.inside {
+            add(Waited::Inside, inside.as_fd(), PollFlags::POLLIN);
         }
         for (id, peer) in &self.peers {
             if let (true, Some(input)) = (peer.is_read(), &peer.input) {
@@ -186,6 +194,7 @@ impl Server<'_> {
             match waited {
                 Waited::Signals => self.take_signals(),
                 Waited::Listener(index) => self.accept(index, now),
+                Waited::Inside => self.accept_inside(now),
                 Waited::Input(id) => self.read_peer(id, found, now),
                 Waited::Output(id) => self.check_peer(id, found, now),
                 Waited::Link(id) => self.read_link(id),
@@ -320,10 +329,10 @@ impl Server<'_> {
         }
     }
 
-    fn admit(&mut self, peer: Peer, uid: u32, owner: bool) {
+    fn admit(&mut self, peer: Peer, party: Party, owner: bool) {
         self.next_client += 1;
         self.peers.insert(self.next_client, peer);
-        self.hub.connect(self.next_client, uid, owner);
+        self.hub.connect(self.next_client, party, owner);
     }
 
     /// Gives clients their last lines.

@@ -55,7 +55,6 @@ fn ended(end: End) -> Evidence<'static> {
             driver: find("python"),
             rootfs: "host",
             reach: Reach::Nothing,
-            is_root: false,
         },
     }
 }
@@ -701,7 +700,6 @@ fn a_refused_host_is_named_with_the_flag_that_would_allow_it() {
             place: Place {
                 driver: find("python"),
                 reach: Reach::Hosts,
-                is_root: false,
                 ..Place::default()
             },
             ..exit(1)

@@ -213,7 +213,7 @@ fn a_client_that_vanishes_leaves_what_it_wants_to_keep() {
 fn contexts_of_other_users_do_not_exist() {
     let mut world = World::with(8, 8);
     world.connect(1);
-    world.hub.connect(2, 1001, false);
+    world.hub.connect(2, Party::User(1001), false);
     world.create(1, 0, "a");
     world.run_in(2, 0, "a");
     assert_eq!(world.code(2, 0), "not_found");
@@ -425,4 +425,26 @@ fn a_server_without_use_ends_if_it_was_told_to() {
     assert!(!world.is_over);
     world.pass(Duration::from_secs(2));
     assert!(world.is_over);
+}
+
+#[test]
+fn a_watch_of_a_context_that_another_client_deletes_ends_with_news() {
+    let mut world = World::with(8, 8);
+    world.connect(1);
+    world.connect(2);
+    let request = json!({"language": "python"});
+    let params = json!({"request": request, "context": "a", "keep": true});
+    world.call(1, 0, "context.create", params);
+    for client in [1, 2] {
+        world.call(client, 1, "file.watch", json!({"context": "a"}));
+    }
+    world.call(1, 2, "context.delete", json!({"context": "a"}));
+    let ended = |world: &World, client| {
+        let lines = world.said[&client].iter();
+        let events = lines.filter(|line| line["event"]["event"] == "watch_ended");
+        events.map(|line| line["id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(world.code(1, 2), "ok");
+    assert_eq!(ended(&world, 2), [1]);
+    assert!(ended(&world, 1).is_empty());
 }

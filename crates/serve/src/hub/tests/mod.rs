@@ -14,7 +14,7 @@ use record::error::{SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use super::{Action, ClientId, Hub, LinkId};
+use super::{Action, ClientId, Hub, LinkId, Party};
 use crate::Settings;
 
 /// A hub, its clients' lines, and what its supervisors were ordered to do.
@@ -82,7 +82,7 @@ impl World {
     }
 
     pub(super) fn connect(&mut self, client: ClientId) {
-        self.hub.connect(client, 1000, false);
+        self.hub.connect(client, Party::User(1000), false);
     }
 
     /// Sends a call and lets the supervisors do what does not take time.

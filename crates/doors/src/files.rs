@@ -1,0 +1,120 @@
+//! Files of a context's workspace.
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::stream::unfold;
+use record::bytes::RawText;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use serve::protocol::{Code, Failure};
+
+use crate::answer::{self, Answer};
+use crate::client::Client;
+
+/// The result of `file.read`.
+#[derive(Debug, Deserialize)]
+struct Read {
+    content: Part,
+}
+
+/// A part of a file.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) content: RawText,
+    offset: u64,
+    /// The size of the whole file.
+    size: u64,
+}
+
+impl Part {
+    /// Where the next part begins, if the file has one.
+    pub(crate) fn next(&self) -> Option<u64> {
+        let count = self.content.as_bytes().len() as u64;
+        let end = self.offset.saturating_add(count);
+        (count > 0 && end < self.size).then_some(end)
+    }
+}
+
+/// A part of a file.
+///
+/// # Errors
+/// See [`Client::ask`].
+pub(crate) async fn part(client: &mut Client, params: &impl Serialize) -> Result<Part, Failure> {
+    let Read { content } = client.ask_for("file.read", params).await?;
+    Ok(content)
+}
+
+/// All of a file of at most `most` bytes, if it exists.
+///
+/// # Errors
+/// It is longer; see [`Client::ask`].
+pub(crate) async fn whole(
+    client: &mut Client,
+    context: &str,
+    path: &str,
+    most: usize,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let mut content = Vec::new();
+    loop {
+        let params = json!({"context": context, "path": path, "offset": content.len()});
+        let part = match part(client, &params).await {
+            Err(failure) if failure.code == Code::NotFound => return Ok(None),
+            part => part?,
+        };
+        content.extend_from_slice(part.content.as_bytes());
+        if content.len() > most {
+            let message = format!("{path}: the file has more than {most} bytes");
+            return Err(Failure::new(Code::TooLong, message));
+        }
+        if part.next().is_none() {
+            return Ok(Some(content));
+        }
+    }
+}
+
+/// A file, part by part. A file that is changed meanwhile may have parts of both.
+pub(crate) async fn answer(
+    mut client: Client,
+    mut params: Map<String, Value>,
+) -> Result<Answer, Failure> {
+    let first = part(&mut client, &params).await?;
+    let Some(offset) = first.next() else {
+        let content = first.content.as_bytes().to_vec();
+        return Ok(answer::of(
+            StatusCode::OK,
+            "application/octet-stream",
+            content,
+        ));
+    };
+    params.insert("offset".to_owned(), offset.into());
+    let first = Bytes::copy_from_slice(first.content.as_bytes());
+    let rest = unfold(Some((client, params)), |state| async {
+        let (mut client, mut params) = state?;
+        let part = match part(&mut client, &params).await {
+            Ok(part) => part,
+            // An end that is not the file's must be noticed: the body breaks off.
+            Err(failure) => {
+                let error = std::io::Error::other(failure.to_string());
+                return Some((Err(error), None));
+            }
+        };
+        let next = part.next().map(|offset| {
+            params.insert("offset".to_owned(), offset.into());
+            (client, params)
+        });
+        Some((Ok(Bytes::copy_from_slice(part.content.as_bytes())), next))
+    });
+    let first = futures_util::stream::once(async { Ok(first) });
+    let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));
+    Ok(answer::of(StatusCode::OK, "application/octet-stream", body))
+}
+
+/// A body as the content of a file.
+pub(crate) fn content(body: &[u8]) -> Value {
+    match std::str::from_utf8(body) {
+        Ok(text) => text.into(),
+        Err(_) => json!({"base64": STANDARD.encode(body)}),
+    }
+}

@@ -1,0 +1,106 @@
+//! Connections, within bounds.
+
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{KeepAlive, TcpKeepIdle, TcpUserTimeout};
+use serve::net::Connector;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::access::{self, Guarded};
+use super::{FAREWELL, Listening};
+
+/// The most bytes of a request line and its header fields.
+const LONGEST_HEAD: usize = 64 << 10;
+/// The most header fields.
+const MOST_FIELDS: usize = 100;
+/// How long a head may take, from the end of the answer before it.
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take nothing of an answer, in milliseconds.
+const WRITE_PATIENCE: u32 = 300_000;
+/// Seconds of silence after which the kernel asks whether a client is still there.
+const KEEP_ALIVE: u32 = 60;
+/// How long no connection is accepted when there is no descriptor for it.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// What a connection gets when there are too many.
+const TOO_MANY: &str =
+    "{\"error\":{\"code\":\"busy\",\"message\":\"there are too many connections\"}}";
+
+/// Accepts connections until the front is dropped.
+pub(super) async fn accept(
+    listening: Listening,
+    connector: Connector,
+    mut ended: watch::Receiver<()>,
+) {
+    let Ok(listener) = TcpListener::from_std(listening.socket) else {
+        return;
+    };
+    let guarded = Guarded::new(listening.access, connector, listening.most);
+    let router = crate::v1::router()
+        .merge(crate::fusion::router())
+        .merge(crate::librechat::router())
+        .merge(crate::nemo::router())
+        .fallback(access::nothing_here)
+        .method_not_allowed_fallback(access::not_that_way)
+        .layer(axum::middleware::from_fn_with_state(
+            guarded.clone(),
+            access::check,
+        ))
+        .with_state(guarded);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = ended.changed() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, _)) if connections.len() < listening.connections => {
+                connections.spawn(serve(socket, router.clone(), ended.clone()));
+            }
+            Ok((mut socket, _)) => {
+                let answer = format!(
+                    "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+                     content-type: application/json\r\ncontent-length: {}\r\n\r\n{TOO_MANY}",
+                    TOO_MANY.len()
+                );
+                // A connection that was just made has room for it.
+                let _ = tokio::time::timeout(BREATH, socket.write_all(answer.as_bytes())).await;
+            }
+            Err(_) => tokio::time::sleep(BREATH).await,
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FAREWELL, all).await;
+}
+
+/// Serves one connection. When the client goes, so do its handlers, and with them the hub's
+/// clients.
+async fn serve(socket: TcpStream, router: Router, mut ended: watch::Receiver<()>) {
+    let _ = socket.set_nodelay(true);
+    // The kernel ends a connection whose client is gone, or takes nothing.
+    let _ = setsockopt(&socket, TcpUserTimeout, &WRITE_PATIENCE);
+    let _ = setsockopt(&socket, KeepAlive, &true);
+    let _ = setsockopt(&socket, TcpKeepIdle, &KEEP_ALIVE);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(LONGEST_HEAD)
+        .max_headers(MOST_FIELDS)
+        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = ended.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}

@@ -1,0 +1,126 @@
+//! Listening: one port, in a thread of its own.
+
+mod access;
+mod connection;
+
+use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+use record::error::{Result, SetupError, Step};
+use serve::net::Connector;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+
+use crate::runs::Most;
+use access::Access;
+pub(crate) use access::Guarded;
+
+/// How long connections may take for their last answers.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Who may connect where.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// One of these must be in each request, if there are any. Each is a party of its own.
+    pub tokens: Vec<String>,
+    /// Names by which clients may call this host besides `localhost` and its addresses.
+    pub hosts: Vec<String>,
+    /// The most connections at once.
+    pub connections: usize,
+    /// The most that a request may ask for.
+    pub most: Most,
+}
+
+/// A port that is listened at, and served later.
+#[derive(Debug)]
+pub struct Listening {
+    socket: TcpListener,
+    access: Access,
+    connections: usize,
+    most: Most,
+}
+
+impl Listening {
+    /// # Errors
+    /// The address is not a loopback address and no token is demanded; or the kernel
+    /// refuses.
+    pub fn bind(settings: Settings) -> Result<Self> {
+        let Settings {
+            address,
+            tokens,
+            hosts,
+            connections,
+            most,
+        } = settings;
+        if tokens.is_empty() && !address.ip().is_loopback() {
+            let message = "is not a loopback address, and no token is demanded of clients";
+            return Err(SetupError::new(Step::Inputs, message)
+                .on(format!("--http {address}"))
+                .hint("add --http-token FILE, or listen at 127.0.0.1 or [::1]"));
+        }
+        let access = Access::new(tokens, hosts)?;
+        let failed = |call: &'static str| {
+            move |error| SetupError::io(Step::Inputs, call, &error).on(format!("--http {address}"))
+        };
+        let socket = TcpListener::bind(address).map_err(failed("bind"))?;
+        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        Ok(Self {
+            socket,
+            access,
+            connections: connections.max(1),
+            most,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.socket
+            .local_addr()
+            .map_err(|error| SetupError::io(Step::Inputs, "getsockname", &error))
+    }
+
+    /// Serves, in a thread of its own, whose signals are left to this one.
+    ///
+    /// # Errors
+    /// The kernel refuses what the thread needs.
+    pub fn start(self, connector: Connector) -> Result<Front> {
+        let failed = |call: &'static str| {
+            move |error: std::io::Error| SetupError::io(Step::Inputs, call, &error).on("--http")
+        };
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed("epoll_create1"))?;
+        let (ending, ended) = watch::channel(());
+        let every = SigSet::all();
+        let before = every
+            .thread_swap_mask(SigmaskHow::SIG_SETMASK)
+            .map_err(|errno| SetupError::os(Step::Inputs, "rt_sigprocmask", errno))?;
+        let thread = std::thread::Builder::new()
+            .name("http".to_owned())
+            .spawn(move || runtime.block_on(connection::accept(self, connector, ended)));
+        let _ = before.thread_set_mask();
+        let thread = thread.map_err(failed("clone"))?;
+        Ok(Front { ending, thread })
+    }
+}
+
+/// A port that is served.
+#[derive(Debug)]
+pub struct Front {
+    ending: watch::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Front {
+    /// Accepts no more, and waits a little for the last answers.
+    pub fn end(self) {
+        drop(self.ending);
+        let _ = self.thread.join();
+    }
+}

@@ -1,0 +1,404 @@
+//! SandboxFusion: `/run_code`, `/run_jupyter` and `/v1/ping`, as verl and others call them.
+//!
+//! Its client tries again after status 504 only, so that is the answer when there is no room
+//! or the cell was lost. All else is status 200, and the body says how it went.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use record::{Outcome, Record};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use serve::Party;
+use serve::protocol::{Code, Created, Failure, State as ContextState};
+
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::client::Client;
+use crate::files;
+use crate::front::Guarded;
+use crate::runs::{self, Most, Ran};
+
+/// Bytes of all files that an answer may have.
+const MOST_FETCHED: usize = 64 << 20;
+
+pub(crate) fn router() -> Router<Guarded> {
+    Router::new()
+        .route("/run_code", post(run_code))
+        .route("/run_jupyter", post(run_jupyter))
+        .route(
+            "/v1/ping",
+            get(|| async { answer::json(StatusCode::OK, &"pong") }),
+        )
+}
+
+/// What `/run_code` takes. The time limit of a compiler is not looked at: no language here
+/// has a step of its own for it.
+#[derive(Debug, Deserialize)]
+struct RunCode {
+    code: String,
+    language: String,
+    #[serde(default = "ten")]
+    run_timeout: f64,
+    #[serde(default)]
+    stdin: Option<String>,
+    #[serde(flatten)]
+    common: Common,
+}
+
+/// What `/run_jupyter` takes.
+#[derive(Debug, Deserialize)]
+struct RunJupyter {
+    cells: Vec<String>,
+    #[serde(default)]
+    cell_timeout: f64,
+    #[serde(default = "forty_five")]
+    total_timeout: f64,
+    #[serde(default)]
+    kernel: Option<String>,
+    #[serde(flatten)]
+    common: Common,
+}
+
+/// What both take.
+#[derive(Debug, Deserialize)]
+struct Common {
+    /// Megabytes; none if it is not positive.
+    #[serde(default, rename = "memory_limit_MB")]
+    memory_limit: i64,
+    /// Contents in base64; names without one are left out.
+    #[serde(default)]
+    files: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    fetch_files: Vec<String>,
+}
+
+const fn ten() -> f64 {
+    10.0
+}
+
+const fn forty_five() -> f64 {
+    45.0
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Status {
+    Success,
+    Failed,
+    SandboxError,
+}
+
+/// How a program ended.
+#[derive(Debug, Serialize)]
+struct CommandResult {
+    status: &'static str,
+    execution_time: Option<f64>,
+    return_code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl CommandResult {
+    fn of(record: &Record) -> Self {
+        let is_timeout = record.outcome == Outcome::Timeout;
+        Self {
+            status: match is_timeout {
+                true => "TimeLimitExceeded",
+                false => "Finished",
+            },
+            execution_time: Some(record.execution_time),
+            return_code: (!is_timeout).then_some(record.exit_code),
+            stdout: runs::stdout(record),
+            stderr: runs::stderr(record),
+        }
+    }
+}
+
+impl Common {
+    /// A request of the protocol, without code.
+    fn request(&self, language: &str, most: &Most) -> Map<String, Value> {
+        let files = self.files.iter().filter_map(|(path, content)| {
+            let content = content.as_ref()?;
+            Some(json!({"path": path, "base64": content}))
+        });
+        let memory = u64::try_from(self.memory_limit).ok().filter(|mb| *mb > 0);
+        let memory = memory.map(|mb| mb.saturating_mul(1 << 20));
+        let mut request = Map::new();
+        request.insert("language".to_owned(), language.into());
+        request.insert("files".to_owned(), files.collect());
+        request.insert("limits".to_owned(), most.limits(None, memory));
+        request
+    }
+
+    async fn fetched(
+        &self,
+        client: &mut Client,
+        context: &str,
+    ) -> Result<BTreeMap<&str, String>, Failure> {
+        let mut left = MOST_FETCHED;
+        let mut fetched = BTreeMap::new();
+        for path in &self.fetch_files {
+            if let Some(content) = files::whole(client, context, path, left).await? {
+                left -= content.len();
+                fetched.insert(path.as_str(), STANDARD.encode(content));
+            }
+        }
+        Ok(fetched)
+    }
+}
+
+async fn run_code(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    body: Body,
+) -> Answer {
+    let asked: RunCode = match body::json(body).await {
+        Ok(asked) => asked,
+        Err(failure) => return invalid(&failure),
+    };
+    let done = async {
+        let mut client = guarded.client(party)?;
+        execute(&mut client, &asked, guarded.most()).await
+    };
+    match done.await {
+        Ok(answer) => answer,
+        Err(failure) => failed(&failure, "run_result"),
+    }
+}
+
+async fn execute(client: &mut Client, asked: &RunCode, most: &Most) -> Result<Answer, Failure> {
+    let language = language(&asked.language)?;
+    let wall = runs::seconds(asked.run_timeout);
+    let mut request = asked.common.request(language, most);
+    let stdin = asked.stdin.as_deref().filter(|stdin| !stdin.is_empty());
+    if asked.common.fetch_files.is_empty() {
+        if let (Some(wall), Value::Object(limits)) = (most.wall(wall), &mut request["limits"]) {
+            limits.insert("wall".to_owned(), wall);
+        }
+        request.insert("code".to_owned(), asked.code.as_str().into());
+        if let Some(stdin) = stdin {
+            request.insert("stdin".to_owned(), stdin.into());
+        }
+        let record = runs::run(client, &request.into()).await?;
+        return Ok(ran(&record, &BTreeMap::new()));
+    }
+    if stdin.is_some() {
+        let message = "stdin and fetch_files together are not supported";
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    // Files are there as long as their context is.
+    let context = create(client, request).await?;
+    let mut params = json!({"context": context, "code": asked.code});
+    if let Some(wall) = most.wall(wall) {
+        params["wall"] = wall;
+    }
+    let Ran { record, .. } = client.ask_for("context.run", &params).await?;
+    let fetched = asked.common.fetched(client, &context).await?;
+    Ok(ran(&record, &fetched))
+}
+
+async fn create(client: &mut Client, request: Map<String, Value>) -> Result<String, Failure> {
+    let params = json!({"request": request});
+    let created: Created = client.ask_for("context.create", &params).await?;
+    Ok(created.context)
+}
+
+fn ran(record: &Record, files: &BTreeMap<&str, String>) -> Answer {
+    let is_fault = runs::is_fault(record.outcome);
+    let status = match record.outcome {
+        _ if is_fault => Status::SandboxError,
+        Outcome::Ok => Status::Success,
+        _ => Status::Failed,
+    };
+    let is_limit = matches!(
+        record.outcome,
+        Outcome::Memory | Outcome::Processes | Outcome::Disk
+    );
+    let message = match is_fault {
+        true => runs::fault(record),
+        false if is_limit => record.context.clone().unwrap_or_default(),
+        false => String::new(),
+    };
+    let result = (!is_fault).then(|| CommandResult::of(record));
+    answer::json(
+        StatusCode::OK,
+        &json!({
+            "status": status,
+            "message": message,
+            "compile_result": null,
+            "run_result": result,
+            "executor_pod_name": null,
+            "files": files,
+        }),
+    )
+}
+
+async fn run_jupyter(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    body: Body,
+) -> Answer {
+    let asked: RunJupyter = match body::json(body).await {
+        Ok(asked) => asked,
+        Err(failure) => return invalid(&failure),
+    };
+    let done = async {
+        let mut client = guarded.client(party)?;
+        notebook(&mut client, &asked, guarded.most()).await
+    };
+    match done.await {
+        Ok(answer) => answer,
+        Err(failure) => failed(&failure, "driver"),
+    }
+}
+
+/// Executes cells in one context, after exceptions too, until the time is over or the
+/// interpreter ends.
+async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Result<Answer, Failure> {
+    if let Some(kernel) = asked
+        .kernel
+        .as_deref()
+        .filter(|kernel| *kernel != "python3")
+    {
+        let message = format!("kernel: is {kernel:?}, but wants python3");
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    let began = Instant::now();
+    let context = create(client, asked.common.request("python", most)).await?;
+    let total = runs::seconds(asked.total_timeout);
+    let mut cells = Vec::new();
+    let mut why = None;
+    for code in &asked.cells {
+        let left = total.map(|total| total.saturating_sub(began.elapsed()));
+        let limits = [left, runs::seconds(asked.cell_timeout)];
+        let wall = limits.into_iter().flatten().min();
+        if wall.is_some_and(|wall| wall.is_zero()) {
+            why = Some(Outcome::Timeout);
+            break;
+        }
+        let mut params = json!({"context": context, "code": code});
+        if let Some(wall) = most.wall(wall) {
+            params["wall"] = wall;
+        }
+        let ran: Ran = client.ask_for("context.run", &params).await?;
+        if runs::is_fault(ran.record.outcome) {
+            return Err(Failure::new(Code::Failed, runs::fault(&ran.record)));
+        }
+        cells.push(cell(&ran.record));
+        if ran.record.outcome == Outcome::Timeout || ran.state == Some(ContextState::Lost) {
+            why = Some(ran.record.outcome);
+            break;
+        }
+    }
+    let files = asked.common.fetched(client, &context).await?;
+    let driver = CommandResult {
+        status: match why {
+            Some(Outcome::Timeout) => "TimeLimitExceeded",
+            _ => "Finished",
+        },
+        execution_time: Some(began.elapsed().as_secs_f64()),
+        return_code: match why {
+            Some(Outcome::Timeout) => None,
+            Some(_) => Some(1),
+            None => Some(0),
+        },
+        stdout: String::new(),
+        stderr: String::new(),
+    };
+    let (status, message) = match why {
+        None => (Status::Success, String::new()),
+        Some(outcome) => (Status::Failed, format!("the interpreter ended: {outcome}")),
+    };
+    Ok(answer::json(
+        StatusCode::OK,
+        &json!({
+            "status": status,
+            "message": message,
+            "driver": driver,
+            "cells": cells,
+            "executor_pod_name": null,
+            "files": files,
+        }),
+    ))
+}
+
+fn cell(record: &Record) -> Value {
+    let display: Vec<_> = record
+        .results
+        .iter()
+        .map(|result| &result.formats)
+        .collect();
+    let error: Vec<_> = record.error.iter().map(runs::jupyter_error).collect();
+    let stderr = match record.outcome {
+        // Its traceback is in `error`.
+        Outcome::Error => record
+            .stderr
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        _ => runs::stderr(record),
+    };
+    json!({
+        "stdout": runs::stdout(record),
+        "stderr": stderr,
+        "display": display,
+        "error": error,
+    })
+}
+
+/// The language that one of SandboxFusion's is here.
+fn language(name: &str) -> Result<&'static str, Failure> {
+    match name {
+        "python" => Ok("python"),
+        "bash" => Ok("bash"),
+        "nodejs" => Ok("javascript"),
+        "typescript" => Ok("typescript"),
+        "java" => Ok("java"),
+        "R" => Ok("r"),
+        _ => {
+            let shown: String = name.chars().take(64).collect();
+            let message = format!("language: {shown:?} is not available here");
+            let hint = "python, bash, nodejs, typescript, java and R are";
+            Err(Failure::new(Code::BadParams, message).hint(hint))
+        }
+    }
+}
+
+/// A body that is not a request, in the form of its framework.
+fn invalid(failure: &Failure) -> Answer {
+    let status = match failure.code {
+        Code::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    let detail = json!([{"type": "value_error", "loc": ["body"], "msg": failure.message}]);
+    answer::json(status, &json!({"detail": detail}))
+}
+
+fn failed(failure: &Failure, result: &str) -> Answer {
+    let status = match failure.code {
+        Code::Busy | Code::ShuttingDown | Code::Lost => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::OK,
+    };
+    let message = match &failure.hint {
+        Some(hint) => format!("{}; {hint}", failure.message),
+        None => failure.message.clone(),
+    };
+    let body = json!({
+        "status": Status::SandboxError,
+        "message": message,
+        result: null,
+        "executor_pod_name": null,
+        "files": {},
+    });
+    let mut answer = answer::json(status, &body);
+    answer::say_when(&mut answer, failure);
+    answer
+}

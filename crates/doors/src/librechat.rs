@@ -1,0 +1,435 @@
+//! LibreChat's code interpreter: `/exec`, `/upload`, `/download` and `/files`.
+//!
+//! An execution has a cell of its own. Where it leaves files, its context is kept: it is the
+//! storage session that the files are downloaded from, until it is idle for too long. So is
+//! an upload. A file's id is a digest of its path, so there is nothing to remember.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_DISPOSITION, HeaderMap, HeaderValue};
+use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use record::{Change, Outcome, Record};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use serve::Party;
+use serve::protocol::{Code, Created, Deleted, Failure};
+use sha2::{Digest as _, Sha256};
+
+use crate::answer::{self, Answer};
+use crate::body::{self, FormFile};
+use crate::client::Client;
+use crate::files;
+use crate::front::Guarded;
+use crate::runs::{self, Ran};
+
+/// How long ids are: its own check of them allows nothing else.
+const ID: usize = 21;
+/// What labels of storage sessions are.
+const LABEL: &str = "storage session";
+/// The most bytes of all files that go into a session: a request has 16 MiB.
+const MOST: usize = 12 << 20;
+/// Where code finds its files, and where `--symlink` leads.
+const DIRECTORIES: [&str; 2] = ["/mnt/data/", "/workspace/"];
+
+pub(crate) fn router() -> Router<Guarded> {
+    Router::new()
+        .route("/exec", post(exec))
+        .route("/upload", post(upload))
+        .route("/upload/batch", post(upload))
+        .route("/download/{session}/{file}", get(download))
+        .route("/files/{session}", get(list))
+        .route("/files/{session}/{file}", delete(remove))
+}
+
+#[derive(Debug, Deserialize)]
+struct Exec {
+    lang: String,
+    code: String,
+    #[serde(default)]
+    args: Args,
+    #[serde(default)]
+    files: Vec<Reference>,
+}
+
+/// Arguments; older clients send one text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+enum Args {
+    #[default]
+    None,
+    One(String),
+    Many(Vec<String>),
+}
+
+/// A file of a storage session.
+#[derive(Debug, Deserialize)]
+struct Reference {
+    id: String,
+    name: String,
+    #[serde(alias = "session_id")]
+    storage_session_id: String,
+}
+
+/// A file that goes into a session.
+struct Upload {
+    path: String,
+    content: Vec<u8>,
+}
+
+/// A file of a session.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    path: String,
+    kind: String,
+    size: u64,
+    mtime: i64,
+}
+
+async fn exec(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let asked: Exec = body::json(body).await?;
+        let mut client = guarded.client(party)?;
+        execute(&mut client, asked).await
+    };
+    answered(done.await)
+}
+
+async fn execute(client: &mut Client, asked: Exec) -> Result<Value, Failure> {
+    let language = language(&asked.lang)?;
+    let mut uploads = Vec::new();
+    let mut left = MOST;
+    for reference in &asked.files {
+        // Sessions go; then the client uploads what it has again.
+        if let Some((path, content)) = find(client, reference, left).await? {
+            left -= content.len();
+            let name = relative(&reference.name);
+            let path = if name.is_empty() {
+                path
+            } else {
+                name.to_owned()
+            };
+            uploads.push(Upload { path, content });
+        }
+    }
+    let session = create(client, language, &uploads).await?;
+    let args = match asked.args {
+        Args::None => Vec::new(),
+        Args::One(one) => vec![one],
+        Args::Many(many) => many,
+    };
+    let params = json!({"context": session, "code": asked.code, "args": args});
+    let ran: Result<Ran, Failure> = client.ask_for("context.run", &params).await;
+    let left_files = match &ran {
+        Ok(Ran { record, .. }) => outputs(record, &session),
+        Err(_) => Vec::new(),
+    };
+    if left_files.is_empty() {
+        end(client, &session).await;
+    }
+    let Ran { record, .. } = ran?;
+    if runs::is_fault(record.outcome) {
+        return Err(Failure::new(Code::Failed, runs::fault(&record)));
+    }
+    let mut stderr = runs::stderr(&record);
+    if let (Outcome::Timeout, Some(why)) = (record.outcome, &record.context) {
+        runs::add_line(&mut stderr, why);
+    }
+    Ok(json!({
+        "session_id": session,
+        "stdout": runs::stdout(&record),
+        "stderr": stderr,
+        "files": left_files,
+    }))
+}
+
+/// What an execution that succeeded has left.
+fn outputs(record: &Record, session: &str) -> Vec<Value> {
+    if record.outcome != Outcome::Ok {
+        return Vec::new();
+    }
+    let left = record
+        .files
+        .iter()
+        .filter(|file| file.change != Change::Deleted);
+    let file = |path: &str| json!({"id": id_of(path), "name": path, "storage_session_id": session});
+    left.map(|changed| file(&changed.path.to_lossy())).collect()
+}
+
+async fn upload(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let body = body::read(body).await?;
+        let parts = body::form(&headers, body).await?;
+        let upload = |part: FormFile| Upload {
+            path: relative(&part.name).to_owned(),
+            content: part.content.to_vec(),
+        };
+        let uploads: Vec<Upload> = parts.into_iter().map(upload).collect();
+        let total: usize = uploads.iter().map(|upload| upload.content.len()).sum();
+        if total > MOST {
+            let message = format!("the files have more than {MOST} bytes");
+            return Err(Failure::new(Code::TooLong, message));
+        }
+        if uploads.is_empty() {
+            return Err(Failure::new(Code::BadParams, "the form has no file"));
+        }
+        let mut client = guarded.client(party)?;
+        let session = create(&mut client, "python", &uploads).await?;
+        let file = |upload: &Upload| {
+            let path = &upload.path;
+            json!({"status": "success", "fileId": id_of(path), "filename": path})
+        };
+        Ok(json!({
+            "message": "success",
+            "session_id": session,
+            "storage_session_id": session,
+            "files": uploads.iter().map(file).collect::<Vec<_>>(),
+            "succeeded": uploads.len(),
+            "failed": 0,
+        }))
+    };
+    answered(done.await)
+}
+
+async fn download(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path((session, file)): Path<(String, String)>,
+) -> Answer {
+    let done = async {
+        let mut client = guarded.client(party)?;
+        let entry = entry(&mut client, &session, &file).await?;
+        let params = Map::from_iter([
+            ("context".to_owned(), session.into()),
+            ("path".to_owned(), entry.path.as_str().into()),
+        ]);
+        let answer = files::answer(client, params).await?;
+        Ok((entry.path, answer))
+    };
+    match done.await {
+        Ok((path, mut answer)) => {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let plain: String = name
+                .chars()
+                .filter(|c| c.is_ascii_graphic() && *c != '"')
+                .collect();
+            if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{plain}\"")) {
+                answer.headers_mut().insert(CONTENT_DISPOSITION, value);
+            }
+            answer
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+async fn list(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(session): Path<String>,
+) -> Answer {
+    let done = async {
+        let mut client = guarded.client(party)?;
+        let entries = entries(&mut client, &session).await?;
+        let file = |entry: &Entry| {
+            let id = id_of(&entry.path);
+            json!({
+                "id": id,
+                "name": format!("{session}/{id}"),
+                "storage_session_id": session,
+                "session_id": session,
+                "size": entry.size,
+                "lastModified": time_of(entry.mtime),
+                "metadata": {"original-filename": entry.path},
+            })
+        };
+        Ok(entries.iter().map(file).collect::<Value>())
+    };
+    answered(done.await)
+}
+
+async fn remove(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path((session, file)): Path<(String, String)>,
+) -> Answer {
+    let done = async {
+        let mut client = guarded.client(party)?;
+        let entry = entry(&mut client, &session, &file).await?;
+        let params = json!({"context": session, "path": entry.path});
+        client.ask("file.remove", &params).await?;
+        Ok(json!({"message": "success"}))
+    };
+    answered(done.await)
+}
+
+/// A file of a session, and its path.
+async fn find(
+    client: &mut Client,
+    reference: &Reference,
+    most: usize,
+) -> Result<Option<(String, Vec<u8>)>, Failure> {
+    let session = &reference.storage_session_id;
+    let entry = match entry(client, session, &reference.id).await {
+        Err(failure) if failure.code == Code::NotFound => return Ok(None),
+        entry => entry?,
+    };
+    let content = files::whole(client, session, &entry.path, most).await?;
+    Ok(content.map(|content| (entry.path, content)))
+}
+
+async fn entry(client: &mut Client, session: &str, id: &str) -> Result<Entry, Failure> {
+    let entries = entries(client, session).await?;
+    let found = entries.into_iter().find(|entry| id_of(&entry.path) == id);
+    found.ok_or_else(|| Failure::new(Code::NotFound, "this session has no such file"))
+}
+
+/// The files of a session.
+async fn entries(client: &mut Client, session: &str) -> Result<Vec<Entry>, Failure> {
+    #[derive(Deserialize)]
+    struct Listed {
+        entries: List,
+    }
+    #[derive(Deserialize)]
+    struct List {
+        entries: Vec<Entry>,
+    }
+    let params = json!({"context": session, "recursive": true});
+    let Listed { entries } = client.ask_for("file.list", &params).await?;
+    let is_file = |entry: &Entry| entry.kind == "file";
+    Ok(entries.entries.into_iter().filter(is_file).collect())
+}
+
+/// Makes a session with these files.
+async fn create(
+    client: &mut Client,
+    language: &str,
+    uploads: &[Upload],
+) -> Result<String, Failure> {
+    let file =
+        |upload: &Upload| json!({"path": upload.path, "base64": STANDARD.encode(&upload.content)});
+    let files: Vec<Value> = uploads.iter().map(file).collect();
+    let params = json!({
+        "request": {"language": language, "files": files},
+        "context": new_id()?,
+        "label": LABEL,
+        "keep": true,
+    });
+    let created: Created = client.ask_for("context.create", &params).await?;
+    Ok(created.context)
+}
+
+/// Ends a session that has nothing to download.
+async fn end(client: &mut Client, session: &str) {
+    let params = json!({"context": session});
+    // One that is gone is what is wanted.
+    let _ = client.ask_for::<Deleted>("context.delete", &params).await;
+}
+
+/// An id that cannot be guessed.
+fn new_id() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::getrandom(&mut bytes)
+        .map_err(|error| Failure::new(Code::Failed, format!("getrandom: {error}")))?;
+    Ok(short(&bytes))
+}
+
+/// The id of a file.
+fn id_of(path: &str) -> String {
+    short(&Sha256::digest(path))
+}
+
+fn short(bytes: &[u8]) -> String {
+    let mut text = URL_SAFE_NO_PAD.encode(bytes);
+    text.truncate(ID);
+    text
+}
+
+/// A path as the protocol has it.
+fn relative(path: &str) -> &str {
+    let inside = DIRECTORIES
+        .iter()
+        .find_map(|directory| path.strip_prefix(directory));
+    inside.unwrap_or(path).trim_start_matches('/')
+}
+
+/// The time of this many seconds after 1970.
+fn time_of(seconds: i64) -> String {
+    let since = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
+}
+
+fn language(name: &str) -> Result<&'static str, Failure> {
+    match name {
+        "py" | "python" => Ok("python"),
+        "js" => Ok("javascript"),
+        "ts" => Ok("typescript"),
+        "bash" => Ok("bash"),
+        "r" => Ok("r"),
+        _ => {
+            let shown: String = name.chars().take(64).collect();
+            let message = format!("lang: {shown:?} is not available here");
+            Err(Failure::new(Code::BadParams, message).hint("py, js, ts, bash and r are"))
+        }
+    }
+}
+
+fn answered(done: Result<Value, Failure>) -> Answer {
+    match done {
+        Ok(value) => answer::json(StatusCode::OK, &value),
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(failure: &Failure) -> Answer {
+    let message = match &failure.hint {
+        Some(hint) => format!("{}; {hint}", failure.message),
+        None => failure.message.clone(),
+    };
+    let body = json!({"error": failure.code, "message": message});
+    let mut answer = answer::json(answer::status_of(failure.code), &body);
+    answer::say_when(&mut answer, failure);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_pass_the_clients_check() {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        for id in [
+            new_id().unwrap(),
+            new_id().unwrap(),
+            id_of("a/b.png"),
+            id_of(""),
+        ] {
+            assert!(id.len() == ID && id.chars().all(is_plain), "{id}");
+        }
+        assert_ne!(new_id().unwrap(), new_id().unwrap());
+    }
+
+    #[test]
+    fn names_are_below_the_workspace() {
+        for (name, path) in [
+            ("a.csv", "a.csv"),
+            ("/mnt/data/d/a.csv", "d/a.csv"),
+            ("/workspace/a", "a"),
+            ("/etc/passwd", "etc/passwd"),
+        ] {
+            assert_eq!(relative(name), path);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The sandbox of NeMo-Skills: `/execute`, `/sessions` and `/health`.
+//!
+//! A session is a context with a name that follows from the client's and its party. The
+//! client tries again after status 502, so that is the answer when there is no room.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
+use record::{Outcome, Record};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use serve::Party;
+use serve::protocol::{Code, ContextList, Created, Deleted, Failure, State as ContextState};
+use sha2::{Digest as _, Sha256};
+
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::client::Client;
+use crate::front::Guarded;
+use crate::runs::{self, Most, Ran};
+
+/// What labels of sessions begin with; the client's own name follows.
+const LABEL: &str = "session ";
+/// Longer names of sessions are refused: a label has 128 bytes.
+const LONGEST_NAME: usize = 100;
+/// The time that interrupted code gets.
+const GRACE: &str = "2s";
+
+pub(crate) fn router() -> Router<Guarded> {
+    Router::new()
+        .route("/execute", post(execute))
+        .route("/sessions", get(list))
+        .route("/sessions/{session}", delete(end))
+        .route("/health", get(health))
+}
+
+async fn health() -> Answer {
+    let body = json!({"status": "healthy", "worker": "cellblock"});
+    answer::json(StatusCode::OK, &body)
+}
+
+#[derive(Debug, Deserialize)]
+struct Execution {
+    generated_code: String,
+    timeout: f64,
+    #[serde(default = "ipython")]
+    language: String,
+    #[serde(default)]
+    std_input: Option<String>,
+    #[serde(default = "thousand")]
+    max_output_characters: usize,
+}
+
+fn ipython() -> String {
+    "ipython".to_owned()
+}
+
+const fn thousand() -> usize {
+    1000
+}
+
+async fn execute(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let asked: Execution = match body::json(body).await {
+        Ok(asked) => asked,
+        Err(failure) => return failed(&failure),
+    };
+    let session = headers.get("x-session-id");
+    let session = session.map(|name| String::from_utf8_lossy(name.as_bytes()));
+    let done = async {
+        let mut client = guarded.client(party)?;
+        match (asked.language.as_str(), &session) {
+            ("ipython", None) => {
+                let message = "X-Session-ID header required for ipython sessions";
+                Err(Failure::new(Code::BadParams, message))
+            }
+            ("ipython", Some(session)) => {
+                let session = Session::of(party, session)?;
+                in_session(&mut client, &session, &asked, guarded.most()).await
+            }
+            ("python" | "python3", _) => once(&mut client, "python", &asked, guarded.most()).await,
+            ("shell", _) => once(&mut client, "bash", &asked, guarded.most()).await,
+            (other, _) => {
+                let shown: String = other.chars().take(64).collect();
+                let message = format!("{shown:?} is not available here\n");
+                Ok(json!({"process_status": "error", "stdout": "", "stderr": message}))
+            }
+        }
+    };
+    match done.await {
+        Ok(mut answer) => {
+            for stream in ["stdout", "stderr"] {
+                cut(&mut answer[stream], asked.max_output_characters);
+            }
+            answer::json(StatusCode::OK, &answer)
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+/// A session's name, and that of its context.
+struct Session {
+    name: String,
+    context: String,
+}
+
+impl Session {
+    fn of(party: Party, name: &str) -> Result<Self, Failure> {
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            let message = format!("X-Session-ID: wants 1 to {LONGEST_NAME} bytes");
+            return Err(Failure::new(Code::BadParams, message));
+        }
+        // Names of contexts are unique among all parties.
+        let digest = Sha256::digest(format!("{party:?} {name}"));
+        let digest = record::bytes::hex(&digest[..16]);
+        Ok(Self {
+            name: name.to_owned(),
+            context: format!("session-{digest}"),
+        })
+    }
+}
+
+/// Executes code in a session, which is created if it does not exist.
+async fn in_session(
+    client: &mut Client,
+    session: &Session,
+    asked: &Execution,
+    most: &Most,
+) -> Result<Value, Failure> {
+    let mut is_new = false;
+    let mut params = json!({
+        "context": session.context,
+        "code": asked.generated_code,
+        "grace": GRACE,
+    });
+    if let Some(wall) = most.wall(runs::seconds(asked.timeout)) {
+        params["wall"] = wall;
+    }
+    let ran: Ran = match client.ask_for("context.run", &params).await {
+        Err(failure) if failure.code == Code::NotFound => {
+            is_new = create(client, session).await?;
+            client.ask_for("context.run", &params).await?
+        }
+        ran => ran?,
+    };
+    let Ran { state, record } = ran;
+    let (status, mut stdout, stderr) = match record.outcome {
+        Outcome::Ok => ("completed", runs::stdout(&record), stream(&record)),
+        Outcome::Timeout => ("timeout", runs::stdout(&record), late(&record, asked)),
+        // As IPython does, which writes tracebacks to its output.
+        Outcome::Error => ("error", runs::stdout(&record), stream(&record)),
+        _ if runs::is_fault(record.outcome) => ("error", String::new(), runs::fault(&record)),
+        _ => ("error", runs::stdout(&record), runs::stderr(&record)),
+    };
+    let shown = record
+        .results
+        .iter()
+        .filter_map(|result| result.text.as_deref());
+    shown.for_each(|text| runs::add_line(&mut stdout, text));
+    if let (Outcome::Error, Some(error)) = (record.outcome, &record.error) {
+        runs::add_line(&mut stdout, &error.text());
+    }
+    Ok(json!({
+        "process_status": status,
+        "stdout": stdout,
+        "stderr": stderr,
+        "new_session_created": is_new || state == Some(ContextState::Lost),
+    }))
+}
+
+/// Creates the context of a session; says whether another request has not done so meanwhile.
+async fn create(client: &mut Client, session: &Session) -> Result<bool, Failure> {
+    let params = json!({
+        "request": {"language": "python"},
+        "context": session.context,
+        "label": format!("{LABEL}{}", session.name),
+        "keep": true,
+    });
+    let created: Result<Created, Failure> = client.ask_for("context.create", &params).await;
+    match created {
+        Err(failure) if failure.code == Code::BadParams => Ok(false),
+        created => created.map(|_| true),
+    }
+}
+
+/// Runs code by itself. Its exit status is not looked at in Python, as there.
+async fn once(
+    client: &mut Client,
+    language: &str,
+    asked: &Execution,
+    most: &Most,
+) -> Result<Value, Failure> {
+    let mut request = json!({
+        "language": language,
+        "code": asked.generated_code,
+        "limits": most.limits(runs::seconds(asked.timeout), None),
+    });
+    if let Some(stdin) = asked.std_input.as_deref().filter(|stdin| !stdin.is_empty()) {
+        request["stdin"] = stdin.into();
+    }
+    let record = runs::run(client, &request).await?;
+    let (status, stdout, stderr) = match record.outcome {
+        Outcome::Timeout => ("timeout", String::new(), late(&Record::default(), asked)),
+        _ if runs::is_fault(record.outcome) => ("error", String::new(), runs::fault(&record)),
+        Outcome::Ok | Outcome::Error | Outcome::Exit | Outcome::Signal
+            if language == "python" || record.outcome == Outcome::Ok =>
+        {
+            ("completed", runs::stdout(&record), runs::stderr(&record))
+        }
+        _ => ("error", runs::stdout(&record), runs::stderr(&record)),
+    };
+    Ok(json!({"process_status": status, "stdout": stdout, "stderr": stderr}))
+}
+
+fn stream(record: &Record) -> String {
+    record
+        .stderr
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}
+
+fn late(record: &Record, asked: &Execution) -> String {
+    let mut stderr = stream(record);
+    let line = format!("Execution timed out after {} seconds", asked.timeout);
+    runs::add_line(&mut stderr, &line);
+    stderr
+}
+
+/// Cuts a text to so many characters.
+fn cut(text: &mut Value, most: usize) {
+    if let Value::String(text) = text
+        && let Some((at, _)) = text.char_indices().nth(most)
+    {
+        text.truncate(at);
+        text.push_str("<output cut>");
+    }
+}
+
+async fn list(State(guarded): State<Guarded>, Extension(party): Extension<Party>) -> Answer {
+    let listed = async {
+        let mut client = guarded.client(party)?;
+        let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
+        Ok(listed)
+    };
+    let listed = match listed.await {
+        Ok(listed) => listed,
+        Err(failure) => return failed(&failure),
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs_f64();
+    let before = |ms: u64| now - ms as f64 / 1000.0;
+    let sessions: Map<String, Value> = listed
+        .contexts
+        .iter()
+        .filter_map(|context| {
+            let name = context.label.as_deref()?.strip_prefix(LABEL)?;
+            let about = json!({
+                "backend": "ipython",
+                "created": before(context.age_ms),
+                "last_used": before(context.idle_ms),
+                "alive": true,
+            });
+            Some((name.to_owned(), about))
+        })
+        .collect();
+    let body = json!({"sessions": sessions, "backend": "ipython"});
+    answer::json(StatusCode::OK, &body)
+}
+
+async fn end(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(name): Path<String>,
+) -> Answer {
+    let ended = async {
+        let session = Session::of(party, &name)?;
+        let mut client = guarded.client(party)?;
+        let params = json!({"context": session.context});
+        client.ask_for::<Deleted>("context.delete", &params).await
+    };
+    match ended.await {
+        Ok(_) => {
+            let message = format!("IPython session {name} deleted successfully");
+            answer::json(StatusCode::OK, &json!({"message": message}))
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(failure: &Failure) -> Answer {
+    let status = match failure.code {
+        Code::Busy | Code::ShuttingDown | Code::Lost => StatusCode::BAD_GATEWAY,
+        other => answer::status_of(other),
+    };
+    let mut answer = answer::json(status, &json!({"error": failure.message}));
+    answer::say_when(&mut answer, failure);
+    answer
+}
