@@ -149,6 +149,10 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(link_at)
     )]
     pub symlink: Vec<(PathBuf, PathBuf)>,
+    /// Show /workspace at this path, too, as code for other platforms expects it at
+    /// /mnt/data, /home/user or /root (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub workspace_at: Vec<PathBuf>,
     /// Copy a host file in, or what can be read from an open descriptor; DST is
     /// relative to /workspace and the name of SRC when left out. Elsewhere, DST is
     /// absolute, and the file cannot be written and has at most 16M (repeatable)
@@ -203,6 +207,7 @@ impl Group for Files {
         "tmpfs",
         "dir",
         "symlink",
+        "workspace-at",
         "file",
         "files-from",
         "out",
@@ -404,6 +409,10 @@ pub struct Security {
     /// names another)
     #[arg(long)]
     pub no_exec: bool,
+    /// Uid and gid of the program inside; 0 for installers that insist on it. It has no
+    /// capability either way, and is an unprivileged uid outside [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub uid: Option<u32>,
     /// Use no newer Landlock ABI than this, for tests
     #[arg(long, value_name = "N", hide = true)]
     pub landlock_max_abi: Option<u32>,
@@ -418,6 +427,7 @@ impl Group for Security {
         "without",
         "seccomp",
         "no-exec",
+        "uid",
         "landlock-max-abi",
         "outer-uid",
     ];

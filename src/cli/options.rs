@@ -176,6 +176,7 @@ impl Options {
             strict: self.limits.strict.then_some(true),
             seccomp: self.seccomp_policy(),
             without: self.security.without.iter().copied().collect(),
+            uid: self.security.uid,
             outer_uid: self.security.outer_uid,
             out: self.files.out.clone(),
             files_from: self.files.files_from.clone(),
@@ -275,13 +276,16 @@ impl Options {
             tmpfs,
             dir,
             symlink,
+            workspace_at,
             ..
         } = &self.files;
         let tmpfs = (tmpfs.iter()).map(|at| place(&at.path, PlaceKind::Tmpfs, at.size, None));
         let dirs = (dir.iter()).map(|path| place(path, PlaceKind::Directory, None, None));
         let links = (symlink.iter())
             .map(|(to, path)| place(path, PlaceKind::Symlink, None, Some(to.clone())));
-        tmpfs.chain(dirs).chain(links).collect()
+        let workspaces =
+            (workspace_at.iter()).map(|path| place(path, PlaceKind::Workspace, None, None));
+        tmpfs.chain(dirs).chain(links).chain(workspaces).collect()
     }
 }
 

@@ -24,6 +24,7 @@ mod no_exec;
 mod output_files;
 mod raw_bytes;
 mod release_agent;
+mod root_inside;
 mod rootfs_links;
 mod self_exe;
 mod setuid;
@@ -53,6 +54,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &kernel_calls::SUITE,
     &foreign_abi::SUITE,
     &setuid::SUITE,
+    &root_inside::SUITE,
     &devices::SUITE,
     &host_view::SUITE,
     &no_exec::SUITE,

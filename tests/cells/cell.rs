@@ -25,6 +25,12 @@ pub(crate) struct Cell<'s> {
     deadline: Duration,
 }
 
+/// The uid that all cells of this run of the harness have inside, if it is not the usual
+/// one.
+fn uid() -> Option<OsString> {
+    std::env::var_os("CELLS_UID")
+}
+
 /// A run that has ended, and its record.
 pub(crate) struct Run {
     pub(crate) record: Record,
@@ -39,7 +45,9 @@ impl<'s> Cell<'s> {
         Self {
             stage,
             verb,
-            options: vec!["--json".into()],
+            options: (["--json".into()].into_iter())
+                .chain(uid().into_iter().flat_map(|uid| ["--uid".into(), uid]))
+                .collect(),
             operands: Vec::new(),
             caller_env: Vec::new(),
             stdin: None,

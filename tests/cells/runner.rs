@@ -37,6 +37,7 @@ same time, except for the tests that need the machine alone.
 
 environment: CELLBLOCK_BIN, the executable to test;
              CELLS_OPTIONS, options to add to those on the command line;
+             CELLS_UID, the uid that programs have inside;
              CELLS_PATIENCE, a factor for every deadline;
              CELLS_LONG, set to run the tests that take long as well";
 

@@ -1,5 +1,7 @@
 //! What Java code gets from its driver.
 
+use cell::drivers::frames::Frame;
+
 use crate::harness::{Bench, other};
 
 fn java() -> Option<Bench> {
@@ -105,6 +107,175 @@ fn errors_are_reported_with_the_codes_own_lines() {
     let run = java.run("int r(int n) { return r(n + 1); }\nr(0)");
     assert_eq!(run.error().name, "java.lang.StackOverflowError");
     assert!(run.error().traceback.len() < 80);
+}
+
+/// Every form of a program, with what it writes when its arguments are `a` and `b c`.
+const PROGRAMS: &[(&str, &str)] = &[
+    (
+        "import java.util.*;\n\npublic class Main {\n  public static void main(String[] args) {\n    \
+         System.out.println(args.length + args[1] + List.of(1) + Main.class.getName());\n  }\n}\n",
+        "2b c[1]Main\n",
+    ),
+    (
+        "#!/usr/bin/java --source 17\n/* first */\npackage shop.items;\n\nimport java.util.List;\n\n\
+         record Item(String name, int price) {}\n\nclass Shop {\n  static int total(List<Item> items) {\n    \
+         return items.stream().mapToInt(Item::price).sum();\n  }\n\n  public static void main(String... args) {\n    \
+         System.out.println(Shop.class.getName() + total(List.of(new Item(\"a\", 3), new Item(\"b\", 4))));\n  }\n}",
+        "shop.items.Shop7\n",
+    ),
+    (
+        "sealed interface Shape permits Circle, Square {}\nrecord Circle(double r) implements Shape {}\n\
+         record Square(double a) implements Shape {}\npublic final class Session {\n  \
+         private static String of(Shape s) { return s instanceof Circle c ? \"c\" + c.r() : \"s\"; }\n  \
+         public static void main(final java.lang.String args[]) throws Exception { System.out.print(of(new Circle(1)) + of(new Square(2))); }\n}",
+        "c1.0s",
+    ),
+    (
+        "enum Hello { ONE; public static void main(String[] args) { System.out.print(ONE); } }",
+        "ONE",
+    ),
+    (
+        "interface Hello { static void main(String[] args) { System.out.print(args[0]); } }",
+        "a",
+    ),
+    (
+        "class Hello { int x = 3; void main() { System.out.print(x); } }",
+        "3",
+    ),
+    (
+        "class Hello { static void main() { System.out.print(\"static\"); } }",
+        "static",
+    ),
+    (
+        "String greet(String name) { return \"hello \" + name; }\n\nint times = 2;\n\n\
+         void main() {\n  System.out.print(greet(\"you\").repeat(times));\n}",
+        "hello youhello you",
+    ),
+    (
+        "void main(String[] args) { System.out.print(args[1]); }",
+        "b c",
+    ),
+    (
+        "import java.util.Scanner;\nclass Main { public static void main(String[] args) { new Thread(() -> System.out.print(\"thread\")).start(); } }",
+        "thread",
+    ),
+];
+
+#[test]
+fn programs_run_as_java_runs_a_file() {
+    let Some(java) = java() else { return };
+    for (code, stdout) in PROGRAMS {
+        let run = java.run_with(code.as_bytes(), &["a".into(), "b c".into()]);
+        assert!(
+            run.error.is_none() && run.status.success(),
+            "{code}\n{run:#?}"
+        );
+        assert_eq!(
+            (run.stdout.as_str(), run.stderr.as_str()),
+            (*stdout, ""),
+            "{code}"
+        );
+        assert!(run.texts().is_empty() && run.done, "{code}");
+    }
+    // A method `main` that the code calls itself, or that is no program's.
+    for (code, stdout) in [
+        ("void main() { System.out.print(1); }\nmain();", "1"),
+        (
+            "class A { static void main(String[] a) { System.out.print(2); } }\nA.main(null);",
+            "2",
+        ),
+        ("class A { int domain(int x) { return x; } }", ""),
+    ] {
+        assert_eq!(java.quiet(code).stdout, stdout, "{code}");
+    }
+}
+
+#[test]
+fn errors_of_programs_have_the_files_own_lines() {
+    let Some(java) = java() else { return };
+    let code = "package a.b;\n\nclass Main {\n  static int f(String s) {\n    return s.length();\n  }\n  \
+                public static void main(String[] args) {\n    try {\n      f(null);\n    } catch (Exception e) {\n      \
+                throw new IllegalStateException(\"wrapped\", e);\n    }\n  }\n}";
+    let run = java.run(code);
+    let error = run.error();
+    assert_eq!(
+        (error.name.as_str(), error.line, run.status.code()),
+        ("java.lang.IllegalStateException", Some(11), Some(1))
+    );
+    let traceback = error.traceback.join("\n");
+    for line in [
+        "    at a.b.Main.main (main.java:11)\n        throw new IllegalState",
+        "Caused by: java.lang.NullPointerException: Cannot invoke \"String.length()\" because \"s\" is null",
+        "    at a.b.Main.f (main.java:5)\n        return s.length();",
+    ] {
+        assert!(traceback.contains(line), "{traceback}");
+    }
+    for hidden in ["Session", "Program", "reflect"] {
+        assert!(!traceback.contains(hidden), "{traceback}");
+    }
+
+    for (code, message, line) in [
+        (
+            "class Main {\n  public static void main(String[] a) {\n    int x = \"s\";\n    y = 2;\n  }\n}",
+            "incompatible types",
+            3,
+        ),
+        (
+            "public class Main {\n  public static void main(String[] a) {\n    int x = 1\n    x++;\n  }\n}",
+            "';' expected",
+            3,
+        ),
+        (
+            "package p;\nclass Main {\n  public static void main(String[] a) {\n    int x = ;\n  }\n}",
+            "illegal start of expression",
+            4,
+        ),
+        ("package p;\nclass A {}", "no class has a method main", 1),
+    ] {
+        let run = java.run(code);
+        let error = run.error();
+        assert_eq!(
+            (error.name.as_str(), error.line, run.is_syntax),
+            ("CompileError", Some(line), true),
+            "{code}: {error:?}"
+        );
+        assert!(error.message.starts_with(message), "{code}: {error:?}");
+    }
+
+    let in_thread = "class Main {\n  public static void main(String[] a) {\n    new Thread(() -> {\n      \
+                     throw new RuntimeException(\"x\");\n    }).start();\n  }\n}";
+    assert_eq!(java.run(in_thread).error().line, Some(4));
+    let exit = java
+        .run("class Main { public static void main(String[] a) { System.exit(a.length + 3); } }");
+    assert_eq!((exit.status.code(), exit.error.is_none()), (Some(3), true));
+}
+
+#[test]
+fn programs_and_snippets_mix_in_a_context() {
+    let Some(java) = java() else { return };
+    let (executions, status) = java.executions(&[
+        "package p;\nrecord Point(int x) {}\nclass Main { public static void main(String[] a) { System.out.print(new Point(1).x()); } }",
+        "record Pair(int a, Point b) {}\nnew Pair(2, new Point(3))",
+        "class Other { public static void main(String[] a) { System.out.print(new Pair(4, new Point(5))); } }",
+        "class Main {\n  public static void main(String[] a) {\n    System.out.print(\"again\");\n    Integer.parseInt(\"z\");\n  }\n}",
+        "new Main() == null",
+    ]);
+    assert!(status.success());
+    let results = |index: usize| -> Vec<String> {
+        executions[index]
+            .iter()
+            .filter_map(|frame| match frame {
+                Frame::Result(shown) => shown.item.text.clone(),
+                Frame::Error { error, .. } => Some(format!("{} {:?}", error.name, error.line)),
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(results(0), [""; 0]);
+    assert_eq!(results(1), ["Pair[a=2, b=Point[x=3]]"]);
+    assert_eq!(results(2), [""; 0]);
+    assert_eq!(results(3), ["java.lang.NumberFormatException Some(4)"]);
+    assert_eq!(results(4), ["false"]);
 }
 
 #[test]

@@ -12,7 +12,10 @@ fn typescript() -> Option<Bench> {
         return Some(bench);
     }
     let message = &run.error().message;
-    assert!(message.contains("cellblock rootfs build node"), "{run:?}");
+    assert!(
+        message.contains("22.13 and later") && message.contains("JavaScript"),
+        "{run:?}"
+    );
     eprintln!("skipped: {message}");
     None
 }

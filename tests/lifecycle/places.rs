@@ -18,6 +18,7 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         scene("are-there", are_there),
+        scene("workspace-at-other-paths", workspace_at_other_paths),
         scene("below-come-later", below_come_later),
         scene("are-not-the-hosts", are_not_the_hosts),
         python_scene("tmpfs-is-bounded", tmpfs_is_bounded),
@@ -94,6 +95,41 @@ fn are_there(stage: &Stage) -> Check {
         ])
     );
     assert_eq!(run.json["isolation"]["places"][0]["size"], 1 << 20);
+    Ok(())
+}
+
+/// The workspace at the paths that other platforms have: by a link, or by a bind where the
+/// rootfs has a directory.
+fn workspace_at_other_paths(stage: &Stage) -> Check {
+    let script = "cd $1 && echo a > made && mkdir sub && mv made sub/ && cat /workspace/sub/made && \
+                  touch /workspace/other && ls";
+    for path in ["/mnt/data", "/home/user", "/root", "/content", "/usr/share"] {
+        let run = stage
+            .exec(["/bin/sh", "-c", script, "sh", path])
+            .option(["--workspace-at", path])
+            .run()?
+            .ended(Outcome::Ok)?;
+        assert_eq!(run.stdout(), "a\nother\nsub\n", "{path}");
+        assert_eq!(places(&run), owned(&[(path, "workspace", true)]));
+        let files: Vec<_> = (run.record.files.iter())
+            .map(|file| file.path.to_string())
+            .collect();
+        assert_eq!(files, ["other", "sub/made"], "{path}");
+    }
+    // A spec has it, too, and a place that is taken or cannot be is refused.
+    for (path, words) in [
+        ("/workspace", "another place than /workspace itself"),
+        ("/workspace/x", "another place than /workspace itself"),
+        ("/", "wants a place below it"),
+        ("/proc/x", "/proc is the cell's own"),
+    ] {
+        let run = stage
+            .exec(["true"])
+            .option(["--workspace-at", path])
+            .run()?;
+        let (error, _) = refused(run)?;
+        assert!(error.contains(words), "{path}: {error}");
+    }
     Ok(())
 }
 

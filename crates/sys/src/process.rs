@@ -490,6 +490,26 @@ pub fn empty_bounding_set() -> Result<(), Errno> {
     Ok(())
 }
 
+/// Takes from uid 0 what it means for capabilities, for good: programs that it executes get
+/// none, and a change of ids gives and takes none (capabilities(7), `securebits`).
+///
+/// # Errors
+/// The error number of prctl(2); EPERM without CAP_SETPCAP.
+pub fn lock_securebits() -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, LOCKED_SECUREBITS, 0, 0, 0) })
+        .map(drop)
+}
+
+/// The `securebits` of [`lock_securebits`], with their locks. What a program keeps over a
+/// change of ids is left to it: it has nothing to keep.
+pub const LOCKED_SECUREBITS: libc::c_int = libc::SECBIT_NOROOT
+    | libc::SECBIT_NOROOT_LOCKED
+    | libc::SECBIT_NO_SETUID_FIXUP
+    | libc::SECBIT_NO_SETUID_FIXUP_LOCKED
+    | libc::SECBIT_NO_CAP_AMBIENT_RAISE
+    | libc::SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+
 /// Empties the effective, permitted and inheritable sets of the calling thread at
 /// once (capset(2)).
 ///

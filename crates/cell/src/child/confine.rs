@@ -100,8 +100,10 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
         return Ok(());
     }
     let site = report.enter(Step::Capabilities);
-    // The bounding set first, while CAP_SETPCAP is still effective; by number, so
-    // that it loses capabilities that no library knows, too.
+    // While CAP_SETPCAP is still effective. Uid 0 of this user namespace must mean nothing,
+    // whether the cell has it or not.
+    sys::process::lock_securebits().at(site, Call::Prctl)?;
+    // The bounding set by number, so that it loses capabilities that no library knows, too.
     sys::process::empty_bounding_set().at(Site::new(Step::Capabilities), Call::Prctl)?;
     caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Call::Capset, Errno::last()))?;
     sys::process::empty_capability_sets().at(site, Call::Capset)?;

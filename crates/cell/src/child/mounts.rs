@@ -19,6 +19,7 @@ use super::program::RESERVED;
 use super::report::Reporter;
 use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
 use crate::rootfs;
+use crate::spec::WORKSPACE;
 use record::error::Step;
 use sys::beneath::Beneath;
 use sys::mount::{self, FsContext, attr};
@@ -191,6 +192,12 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
             mount::set_attributes(file.as_fd(), BASE | attr::RDONLY | attr::NOEXEC, false)
                 .at(site, Call::MountSetattr)?;
             attach(root, site, mount, &file, false)
+        }
+        (MountKind::Workspace, _) => {
+            let workspace = open_in(root, Path::new(WORKSPACE)).at(site, Call::Openat2)?;
+            let workspace =
+                mount::clone_tree(workspace.as_raw_fd(), c"").at(site, Call::OpenTree)?;
+            attach(root, site, mount, &workspace, true)
         }
         (_, Some(source)) => {
             let is_directory = is_directory(&source).at(site, Call::OpenTree)?;

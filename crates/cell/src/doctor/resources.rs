@@ -1,13 +1,15 @@
 //! The cgroup that limits hold in, and interpreters: what cells can do without.
 
-use crate::drivers;
+use std::time::Instant;
+
+use crate::drivers::{self, Driver};
 use crate::hints::{self, Facts};
 use crate::launch::cgroup::{Attempt, CellCgroup, CgroupLimits, CgroupSite, Controller};
 use crate::probe::Filters;
 use crate::rootfs::Tree;
 use crate::run;
-use crate::spec::{Bytes, CgroupChoice, RootfsRef};
-use record::error::SetupError;
+use crate::spec::{self, Ask, Bytes, CgroupChoice, Mode, Partial, RootfsRef, Stdin, Stdio};
+use record::error::{SetupError, Step};
 
 use super::report::{CgroupFindings, Check, Checks, Limits, Tried};
 
@@ -143,28 +145,50 @@ fn fixes(found: &CgroupFindings, facts: &Facts) -> Vec<String> {
     all
 }
 
-/// Looks for the languages' interpreters where a cell would.
+/// Looks for the languages' interpreters where a cell would. Where an interpreter may not
+/// be enough, it runs some code.
 pub(super) fn interpreters(checks: &mut Checks<'_>) {
     let hidden = Filters::current().denial("openat2").is_some();
     let need = if hidden { "system-calls" } else { "kernel" };
     for driver in drivers::TABLE {
         let name = format!("interpreter-{}", driver.name);
         checks.add_after(&name, &[need], |_| {
+            let fix = format!("`cellblock rootfs build {}` brings it", driver.rootfs);
             let found = Tree::find(&RootfsRef::Auto, None, Some(driver.rootfs))
                 .and_then(|tree| Ok((run::interpreter(&tree, driver)?, tree.label)));
-            match found {
-                Ok((path, label)) => {
+            match (found, driver.trial.and_then(|code| fault(driver, code))) {
+                (Ok((path, label)), None) => {
                     // Without the digest.
                     let rootfs = label.split('@').next().unwrap_or_default();
                     Check::works(&name, format!("{} in {rootfs}", path.display()))
                 }
-                Err(error) => {
-                    let fix = format!("`cellblock rootfs build {}` brings it", driver.rootfs);
-                    Check::absent(&name, error, fix)
+                (Ok((path, _)), Some(fault)) => {
+                    let detail = format!("{}: {fault}", path.display());
+                    Check::absent(&name, SetupError::new(Step::Exec, detail), fix)
                 }
+                (Err(error), _) => Check::absent(&name, error, fix),
             }
         });
     }
+}
+
+/// The error of this code in a cell, if it has one. A cell that cannot be set up has a
+/// check of its own.
+fn fault(driver: &Driver, code: &str) -> Option<String> {
+    let ask = Ask {
+        mode: Mode::Run,
+        cwd: "/".as_ref(),
+        stdio: Stdio::Capture,
+    };
+    let partial = Partial {
+        language: Some(driver.name.to_owned()),
+        code: Some(code.into()),
+        ..Partial::default()
+    };
+    let mut spec = spec::load(&ask, None, None, partial).ok()?;
+    spec.stdin = Stdin::Null;
+    let record = run::execute(&spec, Instant::now());
+    record.error.map(|error| error.message)
 }
 
 #[cfg(test)]

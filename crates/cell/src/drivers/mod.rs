@@ -66,6 +66,9 @@ pub struct Driver {
     /// The interpreter's arguments before those of the run; for a channel, the
     /// last is the shim.
     pub flags: &'static [&'static str],
+    /// Code that fails where the interpreter is there and yet cannot run the language:
+    /// `doctor` runs it. Its error says what would do.
+    pub(crate) trial: Option<&'static str>,
     /// Files to show inside the cell, read-only and world-readable.
     pub files: &'static [DriverFile],
     /// How the code reaches the interpreter.
@@ -113,6 +116,7 @@ const SCRIPT: Driver = Driver {
     extensions: &[],
     interpreters: &[],
     flags: &[],
+    trial: None,
     files: &[],
     delivery: Delivery::File("/run/cellblock/main"),
     lasting: None,

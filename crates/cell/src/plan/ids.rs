@@ -5,9 +5,6 @@ use serde::Serialize;
 use crate::probe::HostFacts;
 use record::error::{Result, SetupError, Step};
 
-/// The program's uid and gid inside; the same in every cell.
-pub(super) const INNER_ID: u32 = 1000;
-
 /// First of the host ids for cells started by root: above every range that
 /// distributions and systemd hand out, below 2^31. A supervisor's pid is added,
 /// so that no two living cells share an id.
@@ -57,7 +54,8 @@ impl Ids {
         }
     }
 
-    pub(super) fn choose(wanted: Option<u32>, host: &HostFacts) -> Result<Self> {
+    /// `inner` inside, and `wanted` or an id that no other cell has outside.
+    pub(super) fn choose(inner: u32, wanted: Option<u32>, host: &HostFacts) -> Result<Self> {
         let (outer_uid, outer_gid, privileged) = match (host.uid, wanted) {
             (0, wanted) => {
                 let id = for_root(wanted, host)?;
@@ -75,8 +73,8 @@ impl Ids {
             }
         };
         Ok(Self {
-            inner_uid: INNER_ID,
-            inner_gid: INNER_ID,
+            inner_uid: inner,
+            inner_gid: inner,
             outer_uid,
             outer_gid,
             privileged,
@@ -142,18 +140,18 @@ mod tests {
 
     #[test]
     fn a_plain_user_keeps_its_own_id_outside() {
-        let ids = Ids::choose(None, &host(1234, &[])).unwrap();
+        let ids = Ids::choose(1000, None, &host(1234, &[])).unwrap();
         assert_eq!(
             (ids.inner_uid, ids.outer_uid, ids.privileged),
             (1000, 1234, false)
         );
-        assert!(Ids::choose(Some(0), &host(1234, &[])).is_err());
+        assert!(Ids::choose(1000, Some(0), &host(1234, &[])).is_err());
     }
 
     #[test]
     fn a_template_maps_the_ids_of_roots_other_cells() {
         let real_root = host(0, &[(0, 0, u32::MAX)]);
-        let template = Ids::choose(None, &real_root).unwrap();
+        let template = Ids::choose(1000, None, &real_root).unwrap();
         let own = OUTER_BASE + 77;
         let last = OUTER_BASE + (1 << 22) - 77;
         assert_eq!(
@@ -171,28 +169,35 @@ mod tests {
         };
         assert_eq!(other.within(&template), (own + 5, own + 5));
         assert_eq!(template.within(&template), (1000, 1000));
-        assert_eq!(Ids::choose(None, &host(1234, &[])).unwrap().of_others(), "");
+        assert_eq!(
+            Ids::choose(1000, None, &host(1234, &[]))
+                .unwrap()
+                .of_others(),
+            ""
+        );
     }
 
     #[test]
     fn root_never_runs_code_as_itself() {
         let real_root = host(0, &[(0, 0, u32::MAX)]);
-        let ids = Ids::choose(None, &real_root).unwrap();
+        let ids = Ids::choose(1000, None, &real_root).unwrap();
         assert_eq!((ids.outer_uid, ids.privileged), (OUTER_BASE + 77, true));
         assert_eq!(
-            Ids::choose(Some(65534), &real_root).unwrap().outer_uid,
+            Ids::choose(1000, Some(65534), &real_root)
+                .unwrap()
+                .outer_uid,
             65534
         );
-        assert!(Ids::choose(Some(0), &real_root).is_err());
+        assert!(Ids::choose(1000, Some(0), &real_root).is_err());
     }
 
     #[test]
     fn root_of_a_user_namespace_takes_what_there_is() {
         let subuids = host(0, &[(0, 1000, 1), (1, 100_000, 65536)]);
-        assert_eq!(Ids::choose(None, &subuids).unwrap().outer_uid, 65536);
+        assert_eq!(Ids::choose(1000, None, &subuids).unwrap().outer_uid, 65536);
         let alone = host(0, &[(0, 1000, 1)]);
-        assert_eq!(Ids::choose(None, &alone).unwrap().outer_uid, 0);
+        assert_eq!(Ids::choose(1000, None, &alone).unwrap().outer_uid, 0);
         let only_root = host(0, &[(0, 0, 1)]);
-        assert!(Ids::choose(None, &only_root).is_err());
+        assert!(Ids::choose(1000, None, &only_root).is_err());
     }
 }

@@ -200,7 +200,7 @@ impl Plan {
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),
-            ids: Ids::choose(spec.outer_uid, host)?,
+            ids: Ids::choose(spec.uid, spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
             network: spec.network.clone(),
             egress: match &spec.network {

@@ -10,11 +10,11 @@ use crate::probe::HostFacts;
 use crate::rootfs::{Entry, EntryKind, Tree};
 use crate::spec::{
     Bind, Bytes, Layer, Place, Placed, ProcChoice, ReadOnlyFile, Scratch, Spec, TmpfsLimit,
+    WORKSPACE,
 };
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
-use super::ids::INNER_ID;
 use super::machine::Machine;
 use super::names::NameFiles;
 use super::scratch::ScratchDir;
@@ -83,6 +83,8 @@ pub(crate) enum MountKind {
         /// Its content.
         content: RawText,
     },
+    /// The workspace once more, which is mounted before.
+    Workspace,
     /// The certificates that the cell trusts, which are made when it starts.
     Certificates,
     /// A symbolic link.
@@ -164,7 +166,7 @@ pub(super) fn plan(
     list.root(files, &spec.read_only_files);
     list.tree(tree);
     if tree.needs_etc {
-        list.etc(&spec.hostname, names);
+        list.etc(spec, names);
     }
     list.system(spec, host, scratch);
     list.names(tree, names);
@@ -285,19 +287,20 @@ impl List {
 
     /// The little of `/etc` that programs expect and that no host's own should
     /// stand for.
-    fn etc(&mut self, hostname: &str, names: &NameFiles) {
+    fn etc(&mut self, spec: &Spec, names: &NameFiles) {
+        let (hostname, uid) = (&spec.hostname, spec.uid);
+        let own = |line: String| if uid == 0 { String::new() } else { line };
+        let user = own(format!("cell:x:{uid}:{uid}:cell:/tmp:/bin/sh\n"));
+        let group = own(format!("cell:x:{uid}:\n"));
         let known = names.hosts.as_deref().unwrap_or_default();
         let files = [
             (
                 "passwd",
                 format!(
-                    "root:x:0:0:root:/:/bin/sh\ncell:x:{INNER_ID}:{INNER_ID}:cell:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+                    "root:x:0:0:root:/:/bin/sh\n{user}nobody:x:65534:65534:nobody:/:/bin/false\n"
                 ),
             ),
-            (
-                "group",
-                format!("root:x:0:\ncell:x:{INNER_ID}:\nnogroup:x:65534:\n"),
-            ),
+            ("group", format!("root:x:0:\n{group}nogroup:x:65534:\n")),
             (
                 "hosts",
                 format!("127.0.0.1 localhost {hostname}\n::1 localhost\n{known}"),
@@ -419,6 +422,12 @@ impl List {
                         self.link(target, to)?;
                         continue;
                     }
+                    // A link where it can be one: a bind would be another mount, across
+                    // which nothing can be renamed.
+                    Placed::Workspace if self.can_make(&target) => MountKind::Symlink {
+                        to: WORKSPACE.into(),
+                    },
+                    Placed::Workspace => MountKind::Workspace,
                 },
                 Callers::File(file) => {
                     self.file(target, &file.content, index);

@@ -184,6 +184,7 @@ fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'
             Network::Hosts(_) => Reach::Hosts,
             Network::Host => Reach::All,
         },
+        is_root: plan.ids.inner_uid == 0,
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::statvfs::fstatvfs;
 
 use crate::plan::Plan;
-use crate::spec::{Placed, Spec};
+use crate::spec::{Placed, Spec, WORKSPACE};
 use record::PlaceRecord;
 
 /// In the order of paths. `tmpfs` are open directories of [`Plan::writable_tmpfs`].
@@ -32,6 +32,10 @@ pub(super) fn places(spec: &Spec, plan: &Plan, tmpfs: &[OwnedFd]) -> Vec<PlaceRe
         },
         Placed::Directory => place(&made.path, "directory", is_writable(spec, plan, &made.path)),
         Placed::Symlink { .. } => place(&made.path, "symlink", false),
+        Placed::Workspace => {
+            let writable = is_writable(spec, plan, Path::new(WORKSPACE));
+            place(&made.path, "workspace", writable)
+        }
     });
     let files = (spec.read_only_files.iter()).map(|file| place(&file.path, "file", false));
     let mut all: Vec<PlaceRecord> = binds.chain(absent).chain(made).chain(files).collect();

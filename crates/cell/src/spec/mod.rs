@@ -143,6 +143,8 @@ pub struct Spec {
     pub landlock: LandlockSpec,
     /// The seccomp policy, by name or path.
     pub seccomp: String,
+    /// The uid and gid of the program inside.
+    pub uid: u32,
     /// For a supervisor started by root: the unprivileged host uid and gid that
     /// the program runs as. `None` picks one that no other cell has.
     pub outer_uid: Option<u32>,
@@ -163,7 +165,7 @@ impl Spec {
     pub fn tmpfs(&self) -> impl Iterator<Item = (&Path, TmpfsLimit)> {
         self.places.iter().filter_map(|place| match place.what {
             Placed::Tmpfs { limit } => Some((place.path.as_path(), limit)),
-            Placed::Directory | Placed::Symlink { .. } => None,
+            Placed::Directory | Placed::Symlink { .. } | Placed::Workspace => None,
         })
     }
 

@@ -90,6 +90,10 @@ pub struct Partial {
     /// `proc`. Layers of several files add up.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without: BTreeSet<Layer>,
+    /// The uid and gid of the program inside: 1000, or 0 for installers that insist on
+    /// it. Neither has a capability.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// The unprivileged host uid and gid of the program, when root starts
     /// cellblock; without it, one that no other cell has.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -254,7 +258,7 @@ impl Partial {
         }
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
-            stdin, args, rootfs, store, hostname, proc, cwd, network, cgroup, strict, seccomp, outer_uid, out,
+            stdin, args, rootfs, store, hostname, proc, cwd, network, cgroup, strict, seccomp, uid, outer_uid, out,
             files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
         self.without.append(&mut later.without);

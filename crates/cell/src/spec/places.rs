@@ -1,5 +1,5 @@
 //! What the caller puts into the cell's file system besides the host's files: file
-//! systems in memory, directories and symbolic links.
+//! systems in memory, directories, symbolic links, and other paths of the workspace.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,8 @@ pub(super) const LARGEST_FILE: Bytes = Bytes::mib(16);
 pub struct PartialPlace {
     /// Its absolute path inside.
     pub path: PathBuf,
-    /// `tmpfs` for a writable file system in memory, `directory`, or `symlink`.
+    /// `tmpfs` for a writable file system in memory, `directory`, `symlink`, or
+    /// `workspace` for `/workspace` under another path, such as `/mnt/data`.
     pub kind: PlaceKind,
     /// The size of a tmpfs, at least 64K; without it, that of the one on `/tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,6 +43,8 @@ pub enum PlaceKind {
     Directory,
     /// A symbolic link.
     Symlink,
+    /// `/workspace` once more.
+    Workspace,
 }
 
 /// A place of a complete spec.
@@ -71,6 +74,9 @@ pub enum Placed {
         /// What it says.
         to: PathBuf,
     },
+    /// `/workspace` once more: a symbolic link, or a bind where the rootfs has a
+    /// directory.
+    Workspace,
 }
 
 impl PartialPlace {
@@ -87,6 +93,7 @@ impl PartialPlace {
             PlaceKind::Symlink => Placed::Symlink {
                 to: self.to.unwrap_or_default(),
             },
+            PlaceKind::Workspace => Placed::Workspace,
         };
         Place {
             path: self.path,
@@ -107,6 +114,15 @@ impl PartialPlace {
             PlaceKind::Tmpfs if size.is_some_and(|size| size < SMALLEST) => {
                 Some(("size", format!("wants {SMALLEST} or more")))
             }
+            PlaceKind::Workspace
+                if self.path.starts_with(WORKSPACE)
+                    || Path::new(WORKSPACE).starts_with(&self.path) =>
+            {
+                Some((
+                    "path",
+                    format!("is `{shown}`, but wants another place than {WORKSPACE} itself"),
+                ))
+            }
             PlaceKind::Directory | PlaceKind::Symlink if self.path.starts_with(WORKSPACE) => {
                 Some((
                     "path",
@@ -116,14 +132,14 @@ impl PartialPlace {
                     ),
                 ))
             }
-            PlaceKind::Directory | PlaceKind::Symlink if size.is_some() => {
+            PlaceKind::Directory | PlaceKind::Symlink | PlaceKind::Workspace if size.is_some() => {
                 Some(("size", "is for a tmpfs only".to_owned()))
             }
             PlaceKind::Symlink if to.as_ref().is_none_or(|to| to.as_os_str().is_empty()) => Some((
                 "to",
                 "is missing or empty, but wants the link's text".to_owned(),
             )),
-            PlaceKind::Tmpfs | PlaceKind::Directory if to.is_some() => {
+            PlaceKind::Tmpfs | PlaceKind::Directory | PlaceKind::Workspace if to.is_some() => {
                 Some(("to", "is for a symbolic link only".to_owned()))
             }
             _ => None,

@@ -267,6 +267,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         files_from,
         without: merged.without,
         seccomp: need(merged.seccomp, "seccomp")?,
+        uid: need(merged.uid, "uid")?,
         outer_uid: merged.outer_uid,
         stdio: ask.stdio,
     })
@@ -353,7 +354,7 @@ fn flag_of(field: &str) -> String {
         ("extends", "--policy"),
         ("network", "--net"),
         ("binds", "--ro or --rw"),
-        ("places", "--tmpfs, --dir or --symlink"),
+        ("places", "--tmpfs, --dir, --symlink or --workspace-at"),
         ("files", "--file"),
         ("env_unset", "--env-unset"),
         ("env", "--env"),

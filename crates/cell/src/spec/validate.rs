@@ -137,6 +137,10 @@ impl Found {
                 format!("is {cgroup:?}, but wants auto, none, or a path with a `/`"),
             );
         }
+        // The one above is that of ids which are not mapped.
+        if partial.uid.is_some_and(|uid| uid > 65533) {
+            self.push("uid", "wants a uid from 0 to 65533");
+        }
         if partial.outer_uid == Some(0) || partial.outer_uid == Some(u32::MAX) {
             self.push(
                 "outer_uid",

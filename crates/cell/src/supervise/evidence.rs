@@ -46,6 +46,8 @@ pub(crate) struct Place<'a> {
     pub rootfs: &'a str,
     /// What its network reaches.
     pub reach: Reach,
+    /// Whether its uid inside is 0.
+    pub is_root: bool,
 }
 
 /// What the network of a cell reaches.

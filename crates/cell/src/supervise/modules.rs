@@ -87,6 +87,7 @@ mod tests {
             driver: find(language),
             rootfs,
             reach: crate::supervise::evidence::Reach::Nothing,
+            is_root: false,
         };
         advice(message, &place)
     }
@@ -97,6 +98,7 @@ mod tests {
             driver: find("python"),
             rootfs: "python",
             reach: crate::supervise::evidence::Reach::Nothing,
+            is_root: false,
         };
         let advice = |stderr| of_a_child(stderr, &place).and_then(|advice| advice.operator);
         let pip = advice("x\n/usr/bin/python3: No module named pip\n\n");

@@ -22,6 +22,29 @@ pub(super) fn not_found_by_shell(stderr: &str) -> Option<String> {
     in_shells_words(stderr).and_then(plain)
 }
 
+/// What to do about a program that refuses to run as anybody but root, if its last words
+/// say so.
+pub(super) fn of_root(stderr: &str, place: &Place<'_>) -> Option<Advice> {
+    const WORDS: [&str; 7] = [
+        "must be root",
+        "must be run as root",
+        "run as root",
+        "run this as root",
+        "are you root",
+        "root privileges",
+        "superuser privileges",
+    ];
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty())?;
+    let last = last.to_ascii_lowercase();
+    let asks = WORDS.iter().any(|words| last.contains(words));
+    (asks && !place.is_root).then(|| Advice {
+        author: "it wants to be root, which it is not in this cell; install into a directory \
+                 that you may write to, or say that it is needed"
+            .to_owned(),
+        operator: Some("`--uid 0` gives it that uid inside, without capabilities".to_owned()),
+    })
+}
+
 /// What to do about it.
 pub(super) fn advice(program: &str, place: &Place<'_>) -> Advice {
     let rootfs = shown_rootfs(place.rootfs);
@@ -117,6 +140,28 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_wants_to_be_root_gets_the_option_for_it() {
+        let place = |is_root| Place {
+            is_root,
+            ..Place::default()
+        };
+        for (stderr, asks) in [
+            (
+                "E: could not open lock\nE: Unable to lock, are you root?\n",
+                true,
+            ),
+            ("This script must be run as root.\n\n", true),
+            ("must be run as root\nlater\n", false),
+            ("", false),
+        ] {
+            let advice = of_root(stderr, &place(false));
+            let operator = advice.and_then(|advice| advice.operator);
+            assert_eq!(operator.is_some_and(|text| text.contains("--uid 0")), asks);
+            assert!(of_root(stderr, &place(true)).is_none());
+        }
+    }
+
+    #[test]
     fn each_language_has_its_words() {
         let none = "";
         #[rustfmt::skip]
@@ -165,6 +210,7 @@ mod tests {
             driver: find("python"),
             rootfs,
             reach: crate::supervise::evidence::Reach::Nothing,
+            is_root: false,
         };
         let of = |program, rootfs| advice(program, &place(rootfs));
         let operator = |program, rootfs| of(program, rootfs).operator.unwrap();

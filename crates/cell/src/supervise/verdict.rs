@@ -376,6 +376,13 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
             ..ended(Category::File, context)
         };
     }
+    if let Some(advice) = programs::of_root(&evidence.stderr, &evidence.place) {
+        let context = format!("the program exited with status {status}: {}", advice.author);
+        return Failure {
+            operator_hint: advice.operator,
+            ..ended(Category::Permission, context)
+        };
+    }
     let meaning = status_meaning(status);
     let mut context = format!("the program exited with status {status}{meaning}");
     context += &quoted(evidence);

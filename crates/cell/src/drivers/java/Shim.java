@@ -1,17 +1,32 @@
-// Runs the code of one request after the other in JShell, in this same process. It is
-// one file, since Java 17 starts no program of several.
+// Runs the code of one request after the other in this same process: a program by its
+// `main`, all else in JShell. It is one file, since Java 17 starts no program of several.
 
+import com.sun.source.tree.ArrayTypeTree;
+import com.sun.source.tree.ClassTree;
+import com.sun.source.tree.CompilationUnitTree;
+import com.sun.source.tree.MethodTree;
+import com.sun.source.tree.VariableTree;
+import com.sun.source.util.JavacTask;
+import com.sun.source.util.Trees;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.EOFException;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.lang.reflect.Array;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.lang.reflect.Proxy;
+import java.net.MalformedURLException;
+import java.net.URI;
+import java.net.URISyntaxException;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -23,11 +38,21 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import javax.tools.Diagnostic;
+import javax.tools.DiagnosticCollector;
+import javax.tools.FileObject;
+import javax.tools.ForwardingJavaFileManager;
+import javax.tools.JavaFileManager;
+import javax.tools.JavaFileObject;
+import javax.tools.SimpleJavaFileObject;
+import javax.tools.ToolProvider;
 import jdk.jshell.Diag;
 import jdk.jshell.EvalException;
 import jdk.jshell.JShell;
+import jdk.jshell.MethodSnippet;
 import jdk.jshell.Snippet;
 import jdk.jshell.SnippetEvent;
 import jdk.jshell.SourceCodeAnalysis;
@@ -135,8 +160,11 @@ record Code(String source, String name) {
     }
 }
 
-/** A snippet's place: the code that it is from, and where it begins in that. */
+/** The place of a snippet or a class: the code that it is from, and where it begins in that. */
 record Place(Code code, int start) {}
+
+/** What the compiler reports, and where in the code that is. */
+record Problem(String message, int at) {}
 
 /** Executes one request after the other in the same JShell. */
 final class Session {
@@ -153,6 +181,9 @@ final class Session {
     private final JShell shell = JShell.builder().executionEngine(new Provider(here), Map.of()).build();
     private final Map<String, Place> places = new ConcurrentHashMap<>();
     private Code code;
+    private List<byte[]> arguments;
+    /** The program of the execution before, whose classes JShell does not know yet. */
+    private Program unknown;
     private boolean hasFailed;
     private boolean isOver;
     // Given up when memory is short, so that an error can still be reported.
@@ -191,8 +222,8 @@ final class Session {
         if (code != null) name += "[" + channel.execution() + "]";
         code = new Code(Channel.utf8(request.get("code").get(0)), name);
         setFailed(false);
-        var arguments = request.getOrDefault("argument", List.of());
-        if (code.source().contains("args")) shell.eval("String[] args = {" + literals(arguments) + "};");
+        arguments = request.getOrDefault("argument", List.of());
+        if (code.source().contains("args")) shell.eval("String[] args = {" + literals() + "};");
         interrupts.begin();
         channel.frame("started").send();
         if (!evaluate()) setFailed(true);
@@ -208,6 +239,7 @@ final class Session {
     /** Lists variables, methods and classes. */
     private void describe() {
         channel.frame("started").send();
+        declareProgram();
         var frame = channel.frame("variables");
         long total = shell.variables().count() + shell.methods().count() + shell.types().count();
         frame.add("total", String.valueOf(total));
@@ -290,7 +322,7 @@ final class Session {
     /** A snippet of the source, and where it begins. */
     private record Piece(String text, int start, Completeness completeness) {}
 
-    private static String literals(List<byte[]> arguments) {
+    private String literals() {
         var list = new StringBuilder();
         for (byte[] argument : arguments) {
             list.append('"');
@@ -304,10 +336,9 @@ final class Session {
             .replace("\\u000a", "\\n").replace("\\u000d", "\\r");
     }
 
-    /** The snippets that the source consists of. */
-    private List<Piece> pieces() {
+    /** The snippets that a source consists of. */
+    private List<Piece> pieces(String source) {
         var pieces = new ArrayList<Piece>();
-        String source = code.source();
         SourceCodeAnalysis analysis = shell.sourceCodeAnalysis();
         String rest = source.startsWith("#!") ? "//" + source.substring(2) : source;
         while (!rest.isBlank()) {
@@ -329,14 +360,59 @@ final class Session {
 
     /** Whether it ended without an error. */
     private boolean evaluate() {
-        boolean hasEndedWell = evaluatePieces();
+        boolean hasEndedWell = evaluateCode();
         if (!interrupts.end()) return hasEndedWell;
         errors().interrupted();
         return false;
     }
 
-    private boolean evaluatePieces() {
-        List<Piece> pieces = pieces();
+    private boolean evaluateCode() {
+        declareProgram();
+        Program program = Program.of(code);
+        if (program == null) return evaluatePieces(code.source(), null);
+        List<Problem> problems = program.compile(places);
+        if (problems.isEmpty()) return run(program);
+        if (program.lacksNames() && shell.snippets().count() > IMPORTS.length) {
+            // Names that earlier executions declared, which only JShell knows.
+            return evaluatePieces(program.snippets(), program.call(literals()));
+        }
+        errors().rejected(problems, code);
+        return false;
+    }
+
+    /** Runs a program's `main`; whether it ended without an exception. */
+    private boolean run(Program program) {
+        unknown = program;
+        if (!interrupts.enter()) return false;
+        boolean isStopped = false;
+        try {
+            program.main(arguments.stream().map(Channel::utf8).toArray(String[]::new));
+            return true;
+        } catch (InvocationTargetException e) {
+            isStopped = e.getCause() instanceof ThreadDeath;
+            if (!interrupts.hasCome()) raised(e.getCause());
+        } catch (ReflectiveOperationException | LinkageError e) {
+            raised(e);
+        } finally {
+            interrupts.leave(isStopped);
+        }
+        return false;
+    }
+
+    /** Declares the classes of the program before, for the code that comes after it. */
+    private void declareProgram() {
+        if (unknown == null) return;
+        for (Piece piece : pieces(unknown.snippets())) {
+            shell.eval(piece.text()).forEach(event -> places.put(event.snippet().id(), new Place(unknown.code(), piece.start())));
+        }
+        unknown = null;
+    }
+
+    /** Evaluates the snippets of a source, then the call, if there is one. Declarations
+     * alone, with a method `main`, are a program as well. */
+    private boolean evaluatePieces(String source, String call) {
+        List<Piece> pieces = pieces(source);
+        boolean isProgram = true;
         for (int i = 0; i < pieces.size(); i++) {
             Piece piece = pieces.get(i);
             boolean isLast = i == pieces.size() - 1;
@@ -357,10 +433,35 @@ final class Session {
                     errors().rejected(snippet, place, piece.completeness());
                     return false;
                 }
+                isProgram &= isDeclaration(snippet);
+                if (snippet instanceof MethodSnippet method && method.name().equals("main")) {
+                    String parameters = method.parameterTypes();
+                    if (parameters.isEmpty() && call == null) call = "main()";
+                    if (parameters.equals("String[]") || parameters.equals("String...")) call = "main(new String[] {" + literals() + "})";
+                }
                 if (isLast) show(snippet, event);
             }
         }
-        return true;
+        return call == null || !isProgram || callMain(call);
+    }
+
+    private boolean callMain(String call) {
+        for (SnippetEvent event : shell.eval(call + ";")) {
+            if (event.exception() == null) continue;
+            if (!interrupts.hasCome()) raised(event.exception());
+            return false;
+        }
+        return !interrupts.hasCome();
+    }
+
+    private static boolean isDeclaration(Snippet snippet) {
+        return switch (snippet.subKind()) {
+            case VAR_DECLARATION_SUBKIND, VAR_DECLARATION_WITH_INITIALIZER_SUBKIND -> true;
+            default -> switch (snippet.kind()) {
+                case IMPORT, TYPE_DECL, METHOD -> true;
+                default -> false;
+            };
+        };
     }
 
     private void show(Snippet snippet, SnippetEvent event) {
@@ -385,6 +486,222 @@ final class Session {
 
     private ErrorReport errors() {
         return new ErrorReport(channel, shell, places);
+    }
+}
+
+/** A source that `java File.java` would run: classes of which one has a `main`, and which
+ * may be in a package. Its other forms, of later versions, are the compiler's matter. */
+final class Program {
+    private static final Pattern LIKELY = Pattern.compile("\\bmain\\s*\\(|^\\s*package\\s", Pattern.MULTILINE);
+    private static final List<String> OPTIONS = List.of("-g", "-proc:none", "-nowarn", "-classpath", classPath());
+    private static final String ARRAY = "String[]";
+
+    private final Code code;
+    private final DiagnosticCollector<JavaFileObject> diagnostics = new DiagnosticCollector<>();
+    private final Map<String, ByteArrayOutputStream> classes = new HashMap<>();
+    private final JavacTask task;
+    private CompilationUnitTree unit;
+    private String owner;
+    private MethodTree main;
+    private int packageStart;
+    private int packageEnd;
+
+    private Program(Code code) {
+        this.code = code;
+        var compiler = ToolProvider.getSystemJavaCompiler();
+        var files = new Memory(compiler.getStandardFileManager(diagnostics, Locale.ENGLISH, StandardCharsets.UTF_8));
+        task = (JavacTask) compiler.getTask(null, files, diagnostics, OPTIONS, null, List.of(new Source(code)));
+    }
+
+    /** The code as a program, or null. */
+    static Program of(Code code) {
+        if (!LIKELY.matcher(code.source()).find()) return null;
+        var program = new Program(code);
+        try {
+            program.unit = program.task.parse().iterator().next();
+        } catch (IOException | RuntimeException impossible) {
+            return null;
+        }
+        program.findMain();
+        program.findPackage();
+        // What does not parse may be snippets, but not if it names its package.
+        boolean isUnit = program.main != null && program.problems().isEmpty();
+        return isUnit || program.unit.getPackage() != null ? program : null;
+    }
+
+    Code code() {
+        return code;
+    }
+
+    /** Where `java File.java` looks, too. */
+    private static String classPath() {
+        String path = System.getenv("CLASSPATH");
+        return path == null || path.isEmpty() ? "." : path;
+    }
+
+    /** The first class that has a `main`. */
+    private void findMain() {
+        for (var declaration : unit.getTypeDecls()) {
+            if (!(declaration instanceof ClassTree type)) continue;
+            for (String wanted : List.of(ARRAY, "")) {
+                for (var member : type.getMembers()) {
+                    if (member instanceof MethodTree method && method.getName().contentEquals("main") && parameters(method).equals(wanted)) {
+                        owner = type.getSimpleName().toString();
+                        main = method;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    private static String parameters(MethodTree method) {
+        return method.getParameters().stream().map(VariableTree::getType)
+            .map(type -> type instanceof ArrayTypeTree array ? array.getType() + "[]" : String.valueOf(type))
+            .map(name -> name.replaceFirst("^java\\.lang\\.", "")).collect(Collectors.joining(", "));
+    }
+
+    /** Compiles it into memory; what is wrong with it. Its classes get their places. */
+    List<Problem> compile(Map<String, Place> places) {
+        if (!problems().isEmpty()) return problems();
+        if (main == null) return List.of(new Problem("no class has a method main(String[])", 0));
+        try {
+            task.generate();
+        } catch (IOException impossible) {
+            return List.of(new Problem(String.valueOf(impossible.getMessage()), 0));
+        }
+        for (String name : classes.keySet()) places.put(name, new Place(code, 0));
+        return problems();
+    }
+
+    private Stream<Diagnostic<? extends JavaFileObject>> mistakes() {
+        return diagnostics.getDiagnostics().stream().filter(each -> each.getKind() == Diagnostic.Kind.ERROR);
+    }
+
+    private List<Problem> problems() {
+        return mistakes().map(each -> new Problem(each.getMessage(Locale.ENGLISH), (int) Math.max(0, each.getPosition()))).toList();
+    }
+
+    /** Whether all that is wrong are names that it does not declare. */
+    boolean lacksNames() {
+        return mistakes().allMatch(each -> each.getCode().startsWith("compiler.err.cant.resolve"));
+    }
+
+    /** Calls `main` on this thread. */
+    void main(String[] arguments) throws ReflectiveOperationException {
+        var loader = new Loader(classes);
+        Thread.currentThread().setContextClassLoader(loader);
+        String before = unit.getPackage() == null ? "" : unit.getPackage().getPackageName() + ".";
+        Class<?> type = Class.forName(before + owner, true, loader);
+        boolean takesArguments = !main.getParameters().isEmpty();
+        Method method = takesArguments ? type.getDeclaredMethod("main", String[].class) : type.getDeclaredMethod("main");
+        method.setAccessible(true);
+        Object self = null;
+        if (!Modifier.isStatic(method.getModifiers())) {
+            var constructor = type.getDeclaredConstructor();
+            constructor.setAccessible(true);
+            self = constructor.newInstance();
+        }
+        method.invoke(self, takesArguments ? new Object[] {arguments} : new Object[0]);
+    }
+
+    /** The source for JShell, which has one package for everything. */
+    String snippets() {
+        String source = code.source();
+        return source.substring(0, packageStart) + " ".repeat(packageEnd - packageStart) + source.substring(packageEnd);
+    }
+
+    /** Finds the package's declaration, of which the compiler forgets the place later. */
+    private void findPackage() {
+        if (unit.getPackage() == null) return;
+        var positions = Trees.instance(task).getSourcePositions();
+        packageStart = (int) positions.getStartPosition(unit, unit.getPackage());
+        packageEnd = (int) positions.getEndPosition(unit, unit.getPackage());
+    }
+
+    /** The call of `main` as a snippet. */
+    String call(String arguments) {
+        boolean isStatic = main.getModifiers().getFlags().contains(javax.lang.model.element.Modifier.STATIC);
+        String given = main.getParameters().isEmpty() ? "" : "new String[] {" + arguments + "}";
+        return (isStatic ? owner : "new " + owner + "()") + ".main(" + given + ")";
+    }
+
+    /** The code as a file for the compiler; stack traces have its name. */
+    private static final class Source extends SimpleJavaFileObject {
+        private final String text;
+
+        Source(Code code) {
+            super(uri(code.name()), Kind.SOURCE);
+            String source = code.source();
+            text = source.startsWith("#!") ? "//" + source.substring(2) : source;
+        }
+
+        private static URI uri(String name) {
+            try {
+                return new URI("code", null, "/" + name.replace('/', '_'), null);
+            } catch (URISyntaxException odd) {
+                return URI.create("code:///Main.java");
+            }
+        }
+
+        /** A public class may have another name than the file. */
+        @Override
+        public boolean isNameCompatible(String name, Kind kind) {
+            return kind == Kind.SOURCE;
+        }
+
+        @Override
+        public CharSequence getCharContent(boolean ignoresErrors) {
+            return text;
+        }
+    }
+
+    /** Keeps compiled classes in memory. */
+    private final class Memory extends ForwardingJavaFileManager<JavaFileManager> {
+        Memory(JavaFileManager files) {
+            super(files);
+        }
+
+        @Override
+        public JavaFileObject getJavaFileForOutput(Location location, String name, JavaFileObject.Kind kind, FileObject sibling) {
+            return new SimpleJavaFileObject(URI.create("memory:///" + name.replace('.', '/') + kind.extension), kind) {
+                @Override
+                public OutputStream openOutputStream() {
+                    var bytes = new ByteArrayOutputStream();
+                    classes.put(name, bytes);
+                    return bytes;
+                }
+            };
+        }
+    }
+
+    /** Finds the program's classes and those of the class path, and not the shim's. */
+    private static final class Loader extends URLClassLoader {
+        private final Map<String, ByteArrayOutputStream> classes;
+
+        Loader(Map<String, ByteArrayOutputStream> classes) {
+            super(places(), ClassLoader.getPlatformClassLoader());
+            this.classes = classes;
+        }
+
+        private static URL[] places() {
+            var places = new ArrayList<URL>();
+            for (String each : classPath().split(":")) {
+                try {
+                    places.add(Path.of(each).toUri().toURL());
+                } catch (MalformedURLException odd) {
+                    // It has no classes.
+                }
+            }
+            return places.toArray(URL[]::new);
+        }
+
+        @Override
+        protected Class<?> findClass(String name) throws ClassNotFoundException {
+            var bytes = classes.get(name);
+            if (bytes == null) return super.findClass(name);
+            return defineClass(name, bytes.toByteArray(), 0, bytes.size());
+        }
     }
 }
 
@@ -578,7 +895,7 @@ final class Preview {
 
 /** Reports errors with the frames that are the code's own or Java's. */
 final class ErrorReport {
-    private static final Set<String> OURS = Set.of("Shim", "Session", "Session$Here", "ErrorReport", "Channel");
+    private static final Set<String> OURS = Set.of("Shim", "Session", "Session$Here", "ErrorReport", "Channel", "Program");
 
     private final Channel channel;
     private final JShell shell;
@@ -590,36 +907,34 @@ final class ErrorReport {
         this.places = places;
     }
 
-    /** Reports what does not compile. */
+    /** Reports a snippet that does not compile. */
     void rejected(Snippet snippet, Place place, Completeness completeness) {
-        Code code = place.code();
-        var traceback = new ArrayList<String>();
-        String first = null;
-        int firstLine = 0;
+        var problems = new ArrayList<Problem>();
         for (Diag diagnostic : shell.diagnostics(snippet).toList()) {
-            if (!diagnostic.isError()) continue;
-            String text = plain(diagnostic.getMessage(Locale.ENGLISH));
             int at = place.start() + (int) Math.max(0, diagnostic.getPosition());
-            int line = code.lineAt(at);
-            if (first == null) {
-                first = text;
-                firstLine = line;
-            }
-            int column = at - code.source().lastIndexOf('\n', Math.max(0, at - 1)) - 1;
-            String[] words = text.split("\n");
+            if (diagnostic.isError()) problems.add(new Problem(diagnostic.getMessage(Locale.ENGLISH), at));
+        }
+        if (problems.isEmpty()) {
+            boolean isCut = completeness == Completeness.DEFINITELY_INCOMPLETE;
+            problems.add(new Problem(isCut ? "reached end of file while parsing" : "not a statement", place.start()));
+        }
+        rejected(problems, place.code());
+    }
+
+    /** Reports what does not compile. */
+    void rejected(List<Problem> problems, Code code) {
+        var traceback = new ArrayList<String>();
+        for (Problem problem : problems) {
+            int line = code.lineAt(problem.at());
+            int column = problem.at() - code.source().lastIndexOf('\n', Math.max(0, problem.at() - 1)) - 1;
+            String[] words = plain(problem.message()).split("\n");
             traceback.add(code.name() + ":" + line + ": error: " + words[0]);
             traceback.add(code.textOf(line));
             traceback.add(" ".repeat(Math.max(0, Math.min(column, 500))) + "^");
             traceback.addAll(Arrays.asList(words).subList(1, words.length));
         }
-        if (first == null) {
-            boolean isCut = completeness == Completeness.DEFINITELY_INCOMPLETE;
-            first = isCut ? "reached end of file while parsing" : "not a statement";
-            firstLine = code.lineAt(place.start());
-            traceback.add(code.name() + ":" + firstLine + ": error: " + first);
-            traceback.add(code.textOf(firstLine));
-        }
-        error("CompileError", first, traceback, firstLine, true);
+        Problem first = problems.get(0);
+        error("CompileError", plain(first.message()), traceback, code.lineAt(first.at()), true);
     }
 
     void interrupted() {
@@ -690,11 +1005,12 @@ final class ErrorReport {
         return found;
     }
 
-    /** The snippet that a frame is of, or null. JShell names a snippet's file `#` and its
-     * number, but not in the frames of threads that the snippet started. */
+    /** The place of the snippet or the program's class that a frame is of, or null. JShell
+     * names a snippet's file `#` and its number, but not in the frames of threads that the
+     * snippet started. */
     private Place placeOf(StackTraceElement frame) {
         String file = String.valueOf(frame.getFileName());
-        return file.startsWith("#") ? places.get(file.substring(1)) : null;
+        return places.get(file.startsWith("#") ? file.substring(1) : frame.getClassName());
     }
 
     private static boolean isOurs(StackTraceElement frame) {

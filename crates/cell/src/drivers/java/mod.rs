@@ -1,11 +1,19 @@
-//! Java 17 and later, as JShell runs it; a JDK, not a JRE.
+//! Java 17 and later, as `java File.java` or JShell runs it; a JDK, not a JRE.
 //!
 //! What the shim does for the code:
 //!
-//! * It is a sequence of snippets: statements, expressions, declarations and
+//! * A source of classes alone is a program, if one of them has a `main`: it is compiled
+//!   as `java File.java` compiles it, with its package and its own imports, and the first
+//!   `main` is called, `main(String[])` before `main()`, static or not. The class path is
+//!   `CLASSPATH`, or the directory.
+//! * All else is a sequence of snippets: statements, expressions, declarations and
 //!   imports, evaluated in order, with JShell's usual imports. The value of a
 //!   last expression is the main result, as JShell shows it; a declaration has
-//!   none. A class is declared, and its `main` is not called.
+//!   none. If all are declarations and one is a method `main`, it is called: that is how
+//!   a JDK before 25 runs a source without a class.
+//! * Executions that follow a program can use its classes, without its package and with
+//!   static fields of their own, because JShell declares them anew. A program that uses
+//!   what earlier executions declared is evaluated as snippets.
 //! * What does not compile is a syntax error, with all that the compiler says;
 //!   the snippets before it have run.
 //! * An uncaught exception, of any thread, becomes an error frame with the frames

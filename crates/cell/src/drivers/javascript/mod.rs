@@ -115,12 +115,14 @@ const NODE: Driver = Driver {
     exceptions: EXCEPTIONS,
     last_words: LAST_WORDS,
     aborts: true,
-    modules: Some(Modules {
-        missing: &["Cannot find module ", "Cannot find package "],
-        provider: |module, _| Some(Provider::Package("--npm", package(module)?.to_owned())),
-    }),
+    modules: Some(MODULES),
     missing_program,
     ..SCRIPT
+};
+
+const MODULES: Modules = Modules {
+    missing: &["Cannot find module ", "Cannot find package "],
+    provider: |module, _| Some(Provider::Package("--npm", package(module)?.to_owned())),
 };
 
 /// The same interpreter and driver, which takes the types out first.
@@ -130,6 +132,14 @@ pub(super) static TYPESCRIPT: Driver = Driver {
     extensions: &["ts", "mts", "cts"],
     flags: &[TYPESCRIPT_MAIN.path],
     files: &[TYPESCRIPT_MAIN],
+    trial: Some("const x: number = 1"),
+    modules: Some(Modules {
+        provider: |module, rootfs| match (module, rootfs) {
+            ("typescript", "host") => Some(Provider::Rootfs("node")),
+            _ => Some(Provider::Package("--npm", package(module)?.to_owned())),
+        },
+        ..MODULES
+    }),
     ..NODE
 };
 

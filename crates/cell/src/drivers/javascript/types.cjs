@@ -91,8 +91,8 @@ function convert(source, execution) {
   const ts = compiler(execution.file);
   if (ts) return byCompiler(ts, source, execution);
   const error = new Error(
-    `cannot find package 'typescript', and Node ${process.version} cannot strip types by itself: ` +
-      'build a rootfs with a newer Node (cellblock rootfs build node) and run with --rootfs node',
+    `Cannot find package 'typescript', and Node ${process.version} cannot strip types, as 22.13 and later do: ` +
+      'write it in JavaScript',
   );
   error.place = { isMissing: true };
   throw error;

@@ -208,6 +208,15 @@ fn values_that_are_not_allowed() {
             "cgroup = \"atuo\"",
             "cgroup: is \"atuo\", but wants auto, none, or a path with a `/`",
         ),
+        ("uid = 65534", "uid: wants a uid from 0 to 65533"),
+        (
+            "places = [{ path = \"/workspace/x\", kind = \"workspace\" }]",
+            "places[0].path: is `/workspace/x`, but wants another place than /workspace itself",
+        ),
+        (
+            "places = [{ path = \"/x\", kind = \"workspace\", to = \"/y\" }]",
+            "places[0].to: is for a symbolic link only",
+        ),
         (
             "outer_uid = 0",
             "outer_uid: wants an unprivileged uid from 1 to 4294967294",

@@ -14,7 +14,7 @@ use crate::child::Filter;
 use crate::drivers::template::{Argument, Call, CopyRequest};
 use crate::plan::Plan;
 use record::error::Step;
-use sys::process::last_capability;
+use sys::process::{LOCKED_SECUREBITS, last_capability};
 
 use Argument::{Bytes, Descriptor, Number};
 
@@ -86,6 +86,8 @@ impl Calls {
     }
 
     fn confine(&mut self, filter: Option<&Filter>, places: &Places) {
+        let securebits = i64::from(LOCKED_SECUREBITS);
+        self.prctl(Step::Capabilities, libc::PR_SET_SECUREBITS, securebits, 0);
         for capability in 0..=last_capability() {
             let capability = i64::from(capability);
             self.prctl(Step::Capabilities, libc::PR_CAPBSET_DROP, capability, 0);

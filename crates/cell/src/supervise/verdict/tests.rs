@@ -55,6 +55,7 @@ fn ended(end: End) -> Evidence<'static> {
             driver: find("python"),
             rootfs: "host",
             reach: Reach::Nothing,
+            is_root: false,
         },
     }
 }
@@ -700,6 +701,7 @@ fn a_refused_host_is_named_with_the_flag_that_would_allow_it() {
             place: Place {
                 driver: find("python"),
                 reach: Reach::Hosts,
+                is_root: false,
                 ..Place::default()
             },
             ..exit(1)
