@@ -17,10 +17,11 @@ from _weakref import ref
 from os import _exit, getpid
 
 MOST = 50_000  # objects, and new modules, that are looked at
-# Compiled modules whose objects do no more than free memory when they go, by the names
-# of their packages.
+# Compiled modules whose objects do no more than free memory when they go, by their names
+# or those of their packages.
 HARMLESS = frozenset(
-    "PIL contourpy kiwisolver matplotlib numpy pandas scipy sklearn yaml"
+    "PIL contourpy kiwisolver matplotlib numpy pandas pyarrow.lib pyarrow._compute scipy"
+    " sklearn yaml"
     " _bisect _blake2 _bz2 _contextvars _csv _ctypes _cyutility _datetime _decimal"
     " _elementtree _hashlib _heapq _json _lzma _md5 _opcode _pickle _posixsubprocess _queue"
     " _random _sha1 _sha2 _sha256 _sha3 _sha512 _socket _statistics _struct _typing _uuid"
@@ -29,6 +30,11 @@ HARMLESS = frozenset(
 )
 # Those that do more, also where they are a part of Python's own program.
 ACTIVE = frozenset("_curses _dbm _gdbm _sqlite3 readline".split())
+
+# What pandas loads of pyarrow has streams, too. They write what they hold when they are
+# freed, and the garbage collector does not see them. Only code with this name has some.
+HOLDER = "pyarrow"
+INSTALLED = sys.prefix + "/"
 
 contents = type.__dict__["__dict__"].__get__  # a class may have another `__dict__`
 ancestors = type.__dict__["__mro__"].__get__
@@ -46,7 +52,8 @@ def survey():
 
 
 class Ending:
-    def __init__(self):
+    def __init__(self, executed):
+        self.executed = executed  # the code of all executions
         self.owner = getpid()
         # No references: Python's own end flushes a stream that is freed.
         self.streams = id(sys.stdout), id(sys.stderr)
@@ -82,6 +89,8 @@ class Ending:
             return False
         if (id(sys.stdout), id(sys.stderr)) != self.streams:
             return False
+        if HOLDER in sys.modules and names_holder(self.executed):
+            return False
         return has_harmless_modules() and has_passive_objects(self.first)
 
 
@@ -98,7 +107,22 @@ def is_harmless(name):
     """Whether a module is not compiled, or known."""
     file = getattr(sys.modules.get(name), "__file__", None)
     is_compiled = isinstance(file, str) and file.endswith(".so")
-    return name not in ACTIVE and (not is_compiled or name.partition(".")[0] in HARMLESS)
+    is_known = name in HARMLESS or name.partition(".")[0] in HARMLESS
+    return name not in ACTIVE and (not is_compiled or is_known)
+
+
+def names_holder(executed):
+    """Whether the program has code that may use the package: its own, or a module that is
+    not installed with Python."""
+    if any(HOLDER.encode() in code for code in executed):
+        return True
+    for name in reversed(sys.modules):
+        if name == last_module:
+            return False
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(file, str) and not file.startswith(INSTALLED):
+            return True
+    return True
 
 
 def has_passive_objects(first):

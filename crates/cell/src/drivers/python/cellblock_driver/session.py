@@ -32,7 +32,7 @@ class Session:
         builtins.input = input
         if sys.stdout is not None:
             sys.stdout.reconfigure(line_buffering=True)
-        self.ending = Ending()
+        self.ending = Ending(executed)
 
     def run(self):
         """Serves requests until the channel ends or the code calls `sys.exit`. The
@@ -58,9 +58,11 @@ class Session:
         global current
         source = current = self.enter(request)
         self.status = 0
-        # Untouched pages. An exception sets them free: it takes memory to explain a
-        # MemoryError.
-        self.reserve = bytes(4 << 20)
+        if self.reserve is None:
+            # Untouched pages. An exception sets them free: it takes memory to explain a
+            # MemoryError. New ones for each execution would be the old ones, which the
+            # allocator then has to clear.
+            self.reserve = bytes(4 << 20)
         self.channel.send("started")
         try:
             self.attempt(source, self.perform)

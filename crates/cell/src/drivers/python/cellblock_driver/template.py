@@ -24,10 +24,9 @@ import time
 
 import _socket
 
-from . import protocol
+from . import protocol, rehearsal
 
 CLONE_NEWPID = 0x20000000
-POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of madvise(2), Linux 5.14
 FREE = 16  # descriptors below this number are a copy's own
 STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
@@ -99,11 +98,11 @@ def serve(number, names, load):
     control = _socket.socket(fileno=_high(number))
     while os.open(os.devnull, os.O_RDWR) < FREE - 1:
         pass  # so that no descriptor of a request has a number of a copy's own
-    rehearsal = load("rehearsal")
     rehearsal.rehearse()  # what is made at first use is shared by all copies
     load("ending").survey()
     gc.collect()
     gc.freeze()
+    rehearsal.collapse()
     touched = rehearsal.learn()
     control.send(b"ready")
     while True:
@@ -177,7 +176,8 @@ def become(fields, calls, talk, touched):
         entered = int(fields["entered"][0])
         calls.make(0, entered)
         renew(fields)
-        touch(touched)
+        # Memory for itself that a program mostly writes to.
+        rehearsal.advise(touched, rehearsal.POPULATE_WRITE)
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
         if os.read(talk, 16) != b"park":
@@ -192,16 +192,6 @@ def become(fields, calls, talk, touched):
     os.closerange(talk + 1, CONTROL + 1)
     os.close(talk)
     return True
-
-
-def touch(ranges):
-    """Has memory for itself that a program mostly writes to. An older kernel refuses, and
-    then the program does it."""
-    madvise = ctypes.CDLL(None).madvise
-    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for address, length in ranges:
-        if madvise(address, length, POPULATE_WRITE) == -1:
-            return
 
 
 def renew(fields):
