@@ -2,8 +2,10 @@
 //! the cell can hold.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
@@ -38,13 +40,16 @@ pub(super) fn descendants(init: Pid) -> impl Iterator<Item = Process> {
 
 impl Process {
     fn new(pid: Pid, parent: Pid) -> Self {
-        let threads = fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|task| task.file_name().to_str()?.parse().ok())
-            .map(Pid::from_raw)
-            .collect();
+        let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+        // A directory has two links besides those of the directories in it.
+        let is_single = fs::metadata(&tasks).is_ok_and(|tasks| tasks.nlink() == 3);
+        let threads = match is_single {
+            true => vec![pid],
+            false => (fs::read_dir(tasks).into_iter().flatten().flatten())
+                .filter_map(|task| task.file_name().to_str()?.parse().ok())
+                .map(Pid::from_raw)
+                .collect(),
+        };
         Self {
             pid,
             parent,
@@ -54,9 +59,7 @@ impl Process {
 
     /// Children of all threads (proc_pid_task_children(5)).
     fn children(&self) -> Vec<Pid> {
-        let list = |thread: &Pid| {
-            fs::read_to_string(format!("/proc/{}/task/{thread}/children", self.pid)).ok()
-        };
+        let list = |thread: &Pid| read(format!("/proc/{}/task/{thread}/children", self.pid));
         let lists: Vec<String> = self.threads.iter().filter_map(list).collect();
         let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
         pids.filter_map(|pid| pid.parse().ok())
@@ -78,7 +81,7 @@ pub(super) struct Times {
 impl Times {
     /// From proc_pid_stat(5).
     pub(super) fn of(pid: Pid) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&read(format!("/proc/{pid}/stat"))?)
     }
 
     fn parse(stat: &str) -> Option<Self> {
@@ -105,12 +108,21 @@ impl Times {
     }
 }
 
+/// A file of `/proc`. It shows no size, so the standard library would begin with 32 bytes
+/// of it and read the rest in many more calls.
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    let mut text = String::with_capacity(4096);
+    let mut file = File::open(path).ok()?.take(u64::MAX);
+    file.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
 /// A file of lines that give KiB.
 pub(super) struct Lines(String);
 
 impl Lines {
     pub(super) fn read(path: impl AsRef<Path>) -> Option<Self> {
-        fs::read_to_string(path).ok().map(Self)
+        read(path).map(Self)
     }
 
     pub(super) fn bytes(&self, name: &str) -> Option<u64> {
@@ -162,6 +174,32 @@ mod tests {
         assert_eq!(times.started, 99);
         assert_eq!(Times::parse("7 (a) S 1"), None);
         assert!(Times::of(Pid::this()).is_some());
+    }
+
+    #[test]
+    fn threads_are_listed_however_many_there_are() {
+        let of = |pid: Pid| Process::new(pid, pid).threads;
+        let script = "read line";
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        assert_eq!(of(pid), [pid]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(of(pid), []);
+        let (wait, waits) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let own = nix::unistd::gettid();
+            let _ = waits.recv();
+            own
+        });
+        let found = of(nix::unistd::getpid());
+        drop(wait);
+        let own = thread.join().unwrap();
+        assert!(found.contains(&own) && found.contains(&nix::unistd::getpid()));
     }
 
     #[test]

@@ -350,6 +350,13 @@ impl Watch<'_, '_> {
         })
     }
 
+    /// Whether a stream has bytes that wait. Where nothing was written, no room is made.
+    fn has_output(&self, stream: Stream) -> bool {
+        let fd = self.cell.running.output[stream as usize].as_ref();
+        let fd = fd.filter(|_| self.cell.output_open[stream as usize]);
+        fd.is_some_and(|fd| sys::process::readable(fd.as_fd()).unwrap_or(1) > 0)
+    }
+
     /// Reads for one turn; returns whether there may be more.
     fn read_output(&mut self, stream: Stream) -> bool {
         let index = stream as usize;
@@ -436,10 +443,7 @@ impl Watch<'_, '_> {
     pub(super) fn finish(mut self) -> Execution {
         for stream in Stream::ALL {
             let until = Instant::now() + DRAIN_DEADLINE;
-            while self.cell.output_open[stream as usize]
-                && self.read_output(stream)
-                && Instant::now() < until
-            {}
+            while self.has_output(stream) && self.read_output(stream) && Instant::now() < until {}
         }
         let until = Instant::now() + DRAIN_DEADLINE;
         while self.cell.frames_open
