@@ -460,6 +460,9 @@ fn gather_alive(
     if !cell.lives() {
         return None;
     }
+    if !collection.has_files(&cell.parts().1.scratch, baseline) {
+        return Some(Outputs::default());
+    }
     let gathered = cell.freeze().map(|frozen| {
         let collection = Collection {
             scratch: frozen.scratch(),

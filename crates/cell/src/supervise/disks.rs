@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::fstatvfs;
 
+use crate::workspace::is_empty;
 use record::error::{SetupError, Step};
 use sys::tree;
 
@@ -61,7 +62,8 @@ impl Disks {
 pub(crate) fn hold_file_of(directories: &[OwnedFd], size: u64) -> bool {
     let stop = || SetupError::new(Step::Supervise, "enough was looked at");
     let mut left = MOST_ENTRIES;
-    directories.iter().any(|directory| {
+    let mut filled = directories.iter().filter(|place| !is_empty(place));
+    filled.any(|directory| {
         let Ok(top) = fstat(directory) else {
             return false;
         };

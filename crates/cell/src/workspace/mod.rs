@@ -10,9 +10,11 @@
 //! contains. The workspace is a tmpfs that a hostile program filled: nothing in it is
 //! followed, only regular files are read, and entries, depth and bytes are limited.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
+
+use nix::sys::statvfs::{Statvfs, fstatvfs};
 
 use crate::spec::{Bytes, TmpfsLimit};
 
@@ -54,6 +56,13 @@ pub(crate) struct Tree<'a> {
     pub(crate) code_file: Option<&'a CodeFile>,
     /// Whether its symbolic links are kept, so that none is reported as left out.
     pub(crate) keeps_links: bool,
+}
+
+/// Whether a tmpfs has no file at all: then its root is the only inode in use. Another file
+/// system, or a tmpfs without a limit on inodes, may have some for all that is known here.
+pub(crate) fn is_empty(directory: &OwnedFd) -> bool {
+    let in_use = |fs: Statvfs| fs.files().checked_sub(fs.files_free());
+    fstatvfs(directory).is_ok_and(|fs| in_use(fs) == Some(1))
 }
 
 /// How much is looked at, listed and copied.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{Baseline, Caps, CodeFile, KeptDir, OutDir, Outputs, Tree, collect};
+use super::{Baseline, Caps, CodeFile, KeptDir, OutDir, Outputs, Tree, collect, is_empty};
 use crate::plan::{Plan, Storage};
 use crate::spec::Scratch;
 use record::error::{Result, SetupError, Step};
@@ -54,6 +54,9 @@ pub(crate) struct Collection<'a> {
 /// host's: nothing in them is looked at.
 pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs {
     let mut outputs = Outputs::default();
+    if from.kept.is_empty() && !from.has_files(from.scratch, baseline) {
+        return outputs;
+    }
     let until = from.deadline();
     for (scratch, directory) in from.plan.own_scratch().zip(from.scratch) {
         let caps = Caps {
@@ -88,6 +91,14 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
 }
 
 impl Collection<'_> {
+    /// Whether there may be files to list in these open directories of the plan's own, or
+    /// missing from them.
+    pub(crate) fn has_files(&self, scratch: &[OwnedFd], baseline: &Baseline) -> bool {
+        let mut own = self.plan.own_scratch().zip(scratch);
+        let workspace = own.find(|(scratch, _)| scratch.name == Scratch::Workspace);
+        !baseline.is_empty() || workspace.is_some_and(|(_, directory)| !is_empty(directory))
+    }
+
     /// When to stop collecting files.
     fn deadline(&self) -> Option<Instant> {
         let ran = Duration::from_nanos(monotonic_ns().saturating_sub(self.began_ns));
