@@ -125,7 +125,10 @@ impl<'a> Context<'a> {
     /// # Errors
     /// The spec cannot be carried out on this host.
     pub(crate) fn new(spec: Spec, cancel: Cancel<'a>, ahead: Option<Ahead<'a>>) -> Result<Self> {
-        let resolved = run::resolve(&spec)?;
+        let resolved = match &ahead {
+            Some(ahead) => run::resolve_with(&spec, ahead.host().clone())?,
+            None => run::resolve(&spec)?,
+        };
         Ok(Self {
             ahead,
             spec,

@@ -9,6 +9,7 @@ use crate::child::{Content, Filter};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Role, idmap};
 use crate::plan::{Fallback, Plan};
+use crate::probe::HostFacts;
 use crate::rootfs::Lease;
 use crate::supervise::{Blank, Cancel, Cell, Denials, Program};
 use crate::workspace::Stage;
@@ -81,6 +82,8 @@ impl Frame {
 pub(crate) struct Ahead<'a> {
     pub(super) blank: Blank<'a>,
     pub(super) frame: Frame,
+    /// The host when it was made.
+    host: HostFacts,
     /// Keeps a tree of the store from being removed.
     _lease: Option<Arc<Lease>>,
 }
@@ -93,6 +96,7 @@ impl<'a> Ahead<'a> {
     pub(crate) fn make(resolved: Resolved, cancel: Cancel<'a>) -> Result<Self> {
         let Resolved {
             plan,
+            host,
             filter,
             lease,
             ..
@@ -109,8 +113,15 @@ impl<'a> Ahead<'a> {
         Ok(Self {
             blank,
             frame,
+            host,
             _lease: lease,
         })
+    }
+
+    /// The host when it was made. Gathering that again takes longer than all else that is
+    /// resolved for a program.
+    pub(crate) fn host(&self) -> &HostFacts {
+        &self.host
     }
 
     /// Whether it can run the program of `plan`.

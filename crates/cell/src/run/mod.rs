@@ -38,7 +38,7 @@ pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
 pub(crate) use live::{Code, From, Live, Work, code_of};
 pub use resolve::{Resolved, resolve};
-pub(crate) use resolve::{interpreter, resolve_on};
+pub(crate) use resolve::{interpreter, resolve_on, resolve_with};
 pub(crate) use stock::{Stock, StockCell};
 
 /// The number of a call's one execution.

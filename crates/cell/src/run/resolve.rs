@@ -40,7 +40,11 @@ impl Resolved {
 /// # Errors
 /// The step that cannot be done, and the way out.
 pub fn resolve(spec: &Spec) -> Result<Resolved> {
-    let host = HostFacts::gather()?;
+    resolve_with(spec, HostFacts::gather()?)
+}
+
+/// The same with what this process has found out about the host before.
+pub(crate) fn resolve_with(spec: &Spec, host: HostFacts) -> Result<Resolved> {
     let needs = |call: &str| match call {
         "seccomp" => !spec.without.contains(&Layer::Seccomp),
         "setgroups" => host.uid == 0,
