@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench starts --target x86_64-unknown-linux-musl
+//! cargo bench --bench starts --target x86_64-unknown-linux-musl -- --row pandas --runs 20
 //! ```
 //!
 //! Each row is one way to have work done, timed from the request to its answer. All rows
@@ -13,8 +14,8 @@
 //! Between two rounds there is a pause in which servers refill what they keep ready: that
 //! work is not part of a start. `--rest 0` leaves the pause out.
 //!
-//! After the rounds come calls on all processors for a minute, by turns with bare Python,
-//! and the memory of idle contexts. Rows of pandas need the rootfs `python-data` in the
+//! After the rounds come the memory of idle contexts (`--row idle`), and calls on all
+//! processors for a minute, by turns with bare Python (`--row sustained`). Rows of pandas need the rootfs `python-data` in the
 //! plain user's store (`XDG_DATA_HOME`).
 //!
 //! Started as root, the harness measures as a plain user. `CELLBLOCK` names another binary
@@ -103,7 +104,8 @@ fn main() -> ExitCode {
 
 fn measure(args: &Args) -> Result<()> {
     let scene = scene::Scene::prepare()?;
-    let machine = machine::Machine::gather(&scene.cellblock, scene.uid, &["bwrap", "python3"]);
+    let machine =
+        machine::Machine::gather(&scene.cellblock, scene.uid, &["bwrap", "/usr/bin/python3"]);
     print!("{machine}");
     let is_wanted = |name: &str| {
         args.row.is_empty() || args.row.iter().any(|part| name.contains(part.as_str()))
