@@ -2,9 +2,11 @@
 crates/cell/src/drivers/python."""
 
 import os
+import sys
+import types
 import unittest
 
-from cellblock_driver import display, figures, protocol, results, rich, tables
+from cellblock_driver import display, ending, figures, protocol, results, rich, tables
 from cellblock_driver.source import Source, is_coroutine
 
 
@@ -15,6 +17,34 @@ def encoded(*fields):
     ]
     body = b"".join(parts)
     return len(body).to_bytes(4, "big") + body
+
+
+class End(unittest.TestCase):
+    """Streams of pyarrow's, which pandas loads, write what they hold when they are freed."""
+
+    def setUp(self):
+        ending.survey()
+
+    def tearDown(self):
+        sys.modules.pop("helper", None)
+
+    def imported(self, file):
+        module = sys.modules["helper"] = types.ModuleType("helper")
+        module.__file__ = file
+        return ending.names_holder([b"import helper"])
+
+    def test_code_that_names_the_package_may_have_some(self):
+        self.assertFalse(ending.names_holder([b"import pandas", b"pandas.DataFrame()"]))
+        self.assertTrue(ending.names_holder([b"import pandas", b"import pyarrow as pa"]))
+
+    def test_a_module_of_the_programs_own_may_have_some(self):
+        self.assertTrue(self.imported("/workspace/helper.py"))
+        self.assertFalse(self.imported(sys.prefix + "/lib/python3/helper.py"))
+        self.assertFalse(self.imported(None))
+
+    def test_modules_that_cannot_be_told_apart_may_have_some(self):
+        ending.last_module = "no such module"
+        self.assertTrue(ending.names_holder([b"1"]))
 
 
 class Protocol(unittest.TestCase):
