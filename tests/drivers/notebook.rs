@@ -173,6 +173,38 @@ fn pip_says_why_it_installs_nothing() {
     assert_eq!(run.stdout, "Requirement already satisfied: own==1.0\n");
 }
 
+/// Where there is no pip, programs that the code starts get the same sentence.
+#[test]
+fn child_processes_call_pip_as_notebooks_do() {
+    let Some(python) = python() else { return };
+    let mut live = Live::new(&python);
+    live.ok("import os, sys, subprocess
+os.environ['HOME'] = os.getcwd()
+os.environ['PIP_INDEX_URL'] = 'http://127.0.0.1:1/simple'
+sys.modules['pip'] = None");
+    for command in [
+        "[sys.executable, '-m', 'pip', 'install', 'no-such-package']",
+        "'pip install -q no-such-package', shell=True",
+        "['pip3', 'install', 'no-such-package']",
+    ] {
+        let code = format!(
+            "ran = subprocess.run({command}, capture_output=True, text=True)\n\
+             (ran.returncode, ran.stderr[:70], 'pip')"
+        );
+        let shown = live.ok(&code);
+        assert_eq!(
+            shown.outcome(),
+            Ok(Some(
+                "(1, 'pip cannot install no-such-package: the network of this cell reaches n', 'pip')"
+            )),
+            "{command}"
+        );
+    }
+    // Once, however often pip is called.
+    let shown = live.ok("os.environ['PATH'].count('.local/bin'), 'pip'");
+    assert_eq!(shown.outcome(), Ok(Some("(1, 'pip')")));
+}
+
 #[test]
 fn what_is_installed_meanwhile_can_be_imported() {
     let Some(python) = python() else { return };

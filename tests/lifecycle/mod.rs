@@ -20,6 +20,7 @@ mod memory;
 mod mix;
 mod output;
 mod places;
+mod probes;
 mod record;
 mod refusals;
 mod shares;
@@ -49,6 +50,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &kept_hostile::SUITE,
     &binds::SUITE,
     &places::SUITE,
+    &probes::SUITE,
     &leftovers::SUITE,
     &record::SUITE,
     &refusals::SUITE,

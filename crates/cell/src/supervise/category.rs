@@ -78,6 +78,21 @@ pub(super) fn is_of_a_start(error: &CodeError) -> bool {
     starts(&error.message.to_lowercase()) || error.traceback.iter().any(|line| starts(line))
 }
 
+/// Whether a start was refused on the way to the exception, which then may be about
+/// something else: Python's pool, which fails to clean up, or Node's workers.
+pub(super) fn follows_a_refused_start(error: &CodeError) -> bool {
+    const WORDS: [&str; 3] = [
+        "can't start new thread",
+        "err_worker_init_failed",
+        "resource temporarily unavailable",
+    ];
+    let is_refusal = |line: &String| {
+        let line = line.to_lowercase();
+        WORDS.iter().any(|words| line.contains(words))
+    };
+    error.traceback.iter().any(is_refusal)
+}
+
 /// The denied system call with the exception's error number, if there is just one.
 pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Option<&'a Denied> {
     let number = Errno::from_raw(error.errno?.saturating_abs());

@@ -329,6 +329,9 @@ fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
         _ if evidence.broken_syntax => Category::Syntax,
         // EAGAIN has many causes, and the limit is the one when it was reached.
         Category::Processes if measured.processes == Some(true) => Category::Processes,
+        _ if measured.processes == Some(true) && category::follows_a_refused_start(error) => {
+            Category::Processes
+        }
         Category::Processes if measured.processes == Some(false) => Category::Runtime,
         Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
         Category::Processes if !category::is_of_a_start(error) => Category::Runtime,

@@ -280,6 +280,7 @@ final class Session {
         }
 
         @Override
+        @SuppressWarnings("removal")
         protected String invoke(Method method) throws Exception {
             if (!interrupts.enter()) return "";
             boolean isStopped = false;
@@ -381,6 +382,7 @@ final class Session {
     }
 
     /** Runs a program's `main`; whether it ended without an exception. */
+    @SuppressWarnings("removal")
     private boolean run(Program program) {
         unknown = program;
         if (!interrupts.enter()) return false;
@@ -807,6 +809,7 @@ final class Interrupts {
     }
 
     /** Code has ended. If it was to be stopped and does not know it yet, that comes now. */
+    @SuppressWarnings("removal")
     void leave(boolean knows) {
         try {
             synchronized (this) {

@@ -85,6 +85,7 @@ macro_rules! driver {
         driver!(
             $start: "console.cjs" "describe.cjs" "errors.cjs" "evaluate.cjs" "interrupts.cjs"
                 "protocol.cjs" "results.cjs" "session.cjs" "stack.cjs" "statements.cjs" "types.cjs"
+                "workers.cjs"
         )
     };
 }

@@ -79,6 +79,7 @@ class Session {
       return this.fail(error, error.place ?? {});
     }
     const isCurrent = () => this.execution === execution && !execution.isOver;
+    if (code.includes('worker_threads')) require('./workers.cjs').reserveLess();
     evaluate(code, execution, {
       end: (value) => {
         if (!isCurrent()) return;

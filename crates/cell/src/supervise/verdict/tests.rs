@@ -389,6 +389,8 @@ fn exceptions() {
 fn what_was_measured_beats_what_the_code_reports() {
     let value = error("ValueError", None);
     let thread = message("RuntimeError", "can't start new thread");
+    let mut after_thread = message("AttributeError", "no attribute 'terminate'");
+    after_thread.traceback = vec!["RuntimeError: can't start new thread".to_owned()];
     let no_memory = error("MemoryError", None);
     let no_space = error("OSError", Some(Errno::ENOSPC));
     let too_large = error("OSError", Some(Errno::EFBIG));
@@ -409,6 +411,8 @@ fn what_was_measured_beats_what_the_code_reports() {
         (&no_memory, with(short_of_memory(), exit(1)), Outcome::Memory, Category::Memory, 1),
         (&thread, with(refused_forks(), exit(1)), Outcome::Processes, Category::Processes, 1),
         (&thread, with(not_reached.clone(), exit(1)), Outcome::Error, Category::Runtime, 1),
+        (&after_thread, with(saw_all_processes(), exit(1)), Outcome::Processes, Category::Processes, 1),
+        (&after_thread, with(not_reached.clone(), exit(1)), Outcome::Error, Category::Name, 1),
         (&not_now, with(saw_all_processes(), exit(1)), Outcome::Processes, Category::Processes, 1),
         (&not_now, with(not_reached, exit(1)), Outcome::Error, Category::Runtime, 1),
         (&no_space, with(full(SPACE), exit(1)), Outcome::Disk, Category::Disk, 1),

@@ -9,8 +9,6 @@ import sys
 from importlib import metadata, util
 from importlib.machinery import PathFinder
 
-from .notebook import spawn
-
 NO_INDEX = (
     "pip cannot install %s: the network of this cell reaches no package index (%s); use what the"
     " cell has, or say that the package is needed"
@@ -18,9 +16,59 @@ NO_INDEX = (
 NO_PIP = "this cell has no pip; importlib.metadata.distributions() lists the packages that it has"
 
 
+# What `pip` and `python -m pip` are for child processes, where there is no pip: this module.
+STAND_IN = """import os, subprocess, sys
+own = {directory!r}
+sys.path[:] = [entry for entry in sys.path if entry != own]
+sys.modules.pop("pip", None)
+others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in others if entry != own)
+with open({modules!r}, "rb") as file:
+    sources = dict(part.split(b"\\n", 1) for part in file.read().split(b"\\f")[1:])
+packages = {{"__name__": "packages"}}
+exec(compile(sources[b"packages"], "packages.py", "exec"), packages)
+call = lambda arguments, program: subprocess.call([program, *arguments])
+sys.exit(packages["run"](sys.argv[1:], call))
+"""
+
+
+def offer():
+    """Lets programs that the code starts call pip as `%pip` does."""
+    if "HOME" not in os.environ or util.find_spec("pip"):
+        return
+    directory = os.path.expanduser("~/.local/lib/cellblock")
+    modules = os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules")
+    text = STAND_IN.format(directory=directory, modules=modules)
+    programs = os.path.expanduser("~/.local/bin")
+    try:
+        write(directory + "/pip/__init__.py", "")
+        write(directory + "/pip/__main__.py", text)
+        for name in "pip", "pip3":
+            write(os.path.join(programs, name), "#!%s\n%s" % (sys.executable, text), 0o755)
+    except OSError:
+        return  # nothing can be written there, so nothing could be installed either
+    for name, place in ("PYTHONPATH", directory), ("PATH", programs):
+        entries = os.environ.get(name, "").split(os.pathsep)
+        if place not in entries:
+            os.environ[name] = os.pathsep.join(filter(None, [place, *entries]))
+
+
+def write(path, text, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, mode)
+
+
 def pip(line):
     """Runs pip; its status."""
-    arguments = shlex.split(line)
+    from .notebook import spawn
+
+    return run(shlex.split(line), spawn)
+
+
+def run(arguments, spawn):
+    """The same for its arguments, by a function that runs programs."""
     wanted = requirements(arguments)
     if wanted and all(map(is_satisfied, wanted)):
         for requirement in wanted:

@@ -15,6 +15,7 @@ before_done = []  # functions that show what the code has left open
 current = None  # the code that is executed
 standard_input = builtins.input
 OF_FILES = b"__file__", b"argv[0]"  # words of code that looks for its file
+OF_PIP = b'"pip"', b"'pip'", b"pip install", b"pip3 install"  # and of code that calls pip
 
 
 class Session:
@@ -131,6 +132,10 @@ class Session:
             from . import codefile
 
             codefile.write(path, request.code)
+        if any(word in request.code for word in OF_PIP):
+            from . import packages
+
+            packages.offer()
         if self.main is not None:
             from . import tracebacks
 
