@@ -354,7 +354,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
         "serve" => Invocation::Serve(Box::new(Server::read(&mut m)?)),
         "context" => Invocation::Context(read(&mut m)?),
         "doctor" => Invocation::Doctor(read(&mut m)?),
-        "show" => Invocation::Show(read(&mut m)?),
+        "show" => Invocation::Show(read::<Show>(&mut m)?.checked()?),
         "policy" => Invocation::Policy(read(&mut m)?),
         "rootfs" => Invocation::Rootfs(read(&mut m)?),
         _ => Invocation::Completions(read(&mut m)?),

@@ -142,7 +142,7 @@ impl Options {
             shaped,
             die_with_parent,
         } = Call::from_arg_matches_mut(matches)?;
-        let outputs = Outputs::new(json, shaped.format(), record, events)?;
+        let outputs = Outputs::new(json, shaped.format()?, record, events)?;
         Ok(Self {
             spec,
             request,

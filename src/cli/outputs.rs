@@ -6,7 +6,7 @@ use std::iter::Peekable;
 
 use clap::error::ErrorKind;
 
-use super::format::Shaped;
+use super::format::{Shaped, format_max};
 use super::values::{FileFrom, OutputTo, file_from, output_to, split_value};
 use record::format::{Format, Shape};
 
@@ -139,13 +139,18 @@ impl Outputs {
                 }
                 b"--tool-call-id" => {
                     let id = following(value, &mut words);
-                    shaped.tool_call_id = id.map(|id| id.to_string_lossy().into_owned());
+                    let id = id.map(|id| id.to_string_lossy().into_owned());
+                    shaped.tool_call_id = id.filter(|id| id.len() <= Format::LONGEST_ID);
+                }
+                b"--format-max" => {
+                    let size = following(value, &mut words).and_then(OsStr::to_str);
+                    shaped.format_max = size.and_then(|size| format_max(size).ok());
                 }
                 _ => {}
             }
         }
         let has_id = shaped.tool_call_id.is_some();
-        let format = shaped.format().map(|format| match format.shape {
+        let format = shaped.unchecked().map(|format| match format.shape {
             // An answer to no call would be refused as such.
             shape if shape.wants_call_id() && !has_id => Format::default(),
             _ => format,
@@ -208,6 +213,10 @@ mod tests {
             ("run --format record --frob", Some((Shape::Record, ""))),
             ("run --format=tool --frob", Some((Shape::Tool, ""))),
             ("exec --format mcp -- --format tool", Some((Shape::Mcp, ""))),
+            (
+                "run --format mcp --format-max 8K -x",
+                Some((Shape::Mcp, "")),
+            ),
             ("run --format openai x", Some((Shape::Record, ""))),
             (
                 "run --tool-call-id a --format openai --frob",
@@ -223,6 +232,7 @@ mod tests {
             let expected = expected.map(|(shape, call_id)| Format {
                 shape,
                 call_id: call_id.to_owned(),
+                max: line.contains("--format-max").then_some(8192),
             });
             assert_eq!(wanted(line).printed, expected, "{line}");
         }

@@ -1,5 +1,7 @@
 //! The text for a model: everything that matters, within bounds, and what was left out.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use record::format::Shape;
 use serde_json::json;
 
@@ -61,6 +63,7 @@ left out:
 fn what_claims_to_be_a_picture_is_left_out_and_that_is_said() {
     let mut record = sample("rich");
     record.results.truncate(1);
+    record.truncated.clear();
     record.results[0]
         .formats
         .insert("image/png".into(), "\"><script>alert(1)</script>".into());
@@ -90,7 +93,16 @@ fn pictures_and_texts_have_bounds() {
     plot.formats.insert("text/plain".into(), "x".into());
     plot.text = Some("x".repeat(5000));
     plot.chart = None;
-    record.results = vec![plot; 12];
+    record.results = (0..12)
+        .map(|index| {
+            let mut plot = plot.clone();
+            // Bytes after the signature, so that no two are the same.
+            let picture = BASE64.encode([b"\x89PNG\r\n\x1a\n", &*vec![index; 3]].concat());
+            plot.formats
+                .insert("image/png".into(), picture.as_str().into());
+            plot
+        })
+        .collect();
     record.stdout = Some("o".repeat(1 << 20).into());
     let value = shaped(Shape::Mcp, &record);
     let content = value["content"].as_array().unwrap();
@@ -99,18 +111,12 @@ fn pictures_and_texts_have_bounds() {
     assert!(text.len() < 40_000, "{}", text.len());
     assert!(text.contains("o[… 1014.2 KiB left out …]o"), "{text}");
     assert!(
-        text.contains("- result 9: image/png, 8 bytes: too much\n"),
+        text.contains("- result 9: image/png, 11 bytes: too much\n"),
         "{text}"
     );
     assert!(text.contains("- the text of results from 5 on\n"), "{text}");
-    // The record in it is whole.
-    assert_eq!(
-        value["structuredContent"]["results"]
-            .as_array()
-            .unwrap()
-            .len(),
-        12
-    );
+    let structured = &value["structuredContent"];
+    assert_eq!(structured["truncated"]["stdout"]["total"], 1 << 20);
 }
 
 #[test]

@@ -61,6 +61,26 @@ fn a_call_is_answered_only_by_its_id() {
     let (status, _, stderr) = cellblock(&["show", "x", "--tool-call-id", "a"], "");
     assert_eq!(status, 125);
     assert!(stderr.contains("--format <SHAPE>"), "{stderr}");
+    let stored = serde_json::to_string(&sample("rich")).unwrap();
+    let show = |words: &str| {
+        let words: Vec<&str> = ["show", "-"].into_iter().chain(words.split(' ')).collect();
+        cellblock(&words, &stored)
+    };
+    let (status, stdout, _) = show("--format e2b --format-max 8K");
+    assert_eq!((status, stdout.len() <= 8 << 10), (0, true), "{stdout}");
+    for (words, said) in [
+        ("--format tool --format-max 8191", "give 8K or more"),
+        ("--format tool --format-max x", "is not a size"),
+        (
+            "--format record --format-max 8K",
+            "bound its parts by limits",
+        ),
+        ("--format-max 8K", "--format <SHAPE>"),
+    ] {
+        let (status, _, stderr) = show(words);
+        assert_eq!(status, 125, "{words}");
+        assert!(stderr.contains(said), "{words}: {stderr}");
+    }
     let (status, _, stderr) = cellblock(&["show", "x", "--html", "--format", "tool"], "");
     assert_eq!(status, 125);
     assert!(stderr.contains("cannot be used with"), "{stderr}");

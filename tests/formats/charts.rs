@@ -11,6 +11,7 @@ use super::{sample, shaped};
 fn chart(given: Value) -> (Value, Value) {
     let mut record = sample("rich");
     record.results.truncate(1);
+    record.truncated.clear();
     record.results[0].chart = Some(Json::of(&given));
     let mut value = shaped(Shape::E2b, &record);
     let result = &mut value["results"][0];

@@ -2,6 +2,7 @@
 //! own documentation says, written down here by hand.
 //! `CELLBLOCK_BLESS=1` rewrites the schemas.
 
+mod bounds;
 mod brief;
 mod calls;
 mod charts;
@@ -32,7 +33,13 @@ fn sample(name: &str) -> Record {
 fn shaped(shape: Shape, record: &Record) -> Value {
     let mut text = Vec::new();
     let call_id = "call-1".to_owned();
-    Format { shape, call_id }.write(record, &mut text).unwrap();
+    let max = None;
+    let format = Format {
+        shape,
+        call_id,
+        max,
+    };
+    format.write(record, &mut text).unwrap();
     let value = serde_json::from_slice(&text).unwrap();
     assert_eq!(
         complaints(shape, &value),

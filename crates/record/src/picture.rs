@@ -20,6 +20,20 @@ pub struct Picture<'a> {
     pub base64: Cow<'a, str>,
     /// Its size in bytes.
     pub size: u64,
+    /// Its width and height in pixels, where its header has them.
+    pub pixels: Option<(usize, usize)>,
+}
+
+impl Picture<'_> {
+    /// The longer of its sides in pixels.
+    pub fn longest_side(&self) -> Option<usize> {
+        self.pixels.map(|(width, height)| width.max(height))
+    }
+}
+
+/// Whether forms of this media type are pictures that every API accepts.
+pub fn is_one(media_type: &str) -> bool {
+    MEDIA_TYPES.contains(&media_type)
 }
 
 /// The best picture of a result, and why other forms were rejected.
@@ -61,6 +75,9 @@ pub fn read<'a>(media_type: &str, form: &'a Form) -> Result<Picture<'a>, String>
             media_type,
             base64,
             size: bytes.len() as u64,
+            pixels: imagesize::blob_size(&bytes)
+                .ok()
+                .map(|size| (size.width, size.height)),
         }),
         false => Err(format!("{media_type}: its bytes have another format")),
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::brief::Brief;
+use super::brief::{Brief, Room};
 use crate::Record;
 
 /// A content block of a user's message that answers a `tool_use` block.
@@ -61,9 +61,9 @@ enum Kind {
 }
 
 impl<'a> ToolResult<'a> {
-    /// The record in this shape.
-    pub fn of(record: &'a Record, tool_use_id: &'a str) -> Self {
-        let Brief { text, pictures } = Brief::of(record);
+    /// The record in this shape, with text and pictures for this room.
+    pub fn of(record: &'a Record, tool_use_id: &'a str, room: Room) -> Self {
+        let Brief { text, pictures } = Brief::of(record, room);
         let pictures = pictures.into_iter().map(|picture| Block::Image {
             source: Source::Base64 {
                 media_type: picture.media_type,

@@ -5,10 +5,15 @@
 
 use std::fmt::Write as _;
 
+use super::fit::{Scale, cut, fit};
+use crate::json::length_in_json;
 use crate::picture::{self, Picture};
-use crate::words::{self, bytes, ends, milliseconds};
+use crate::words::{self, bytes, milliseconds};
 use crate::{Denied, FileChange, Record, ResultItem};
 
+/// Bytes of the sentence for the code's author, and of a name.
+const CONTEXT: usize = 2_000;
+const NAME: usize = 100;
 /// Bytes of each stream.
 const STREAM: usize = 10_000;
 /// Bytes of the traceback.
@@ -19,10 +24,12 @@ const RESULTS: usize = 16_000;
 /// Entries of a list, and bytes of one.
 const ENTRIES: usize = 20;
 const ENTRY: usize = 400;
-/// Pictures; characters of one picture's base64, and of all: what the APIs take.
+/// Pictures; characters of one picture's base64, and pixels of a side: what the APIs take.
 const PICTURES: usize = 8;
 const PICTURE: usize = 5 << 20;
-const ALL_PICTURES: usize = 16 << 20;
+const SIDE: usize = 8_000;
+/// Bytes of JSON around one picture, at most.
+const AROUND_PICTURE: usize = 100;
 
 /// Text and pictures for a model.
 #[derive(Debug, Default)]
@@ -33,55 +40,93 @@ pub struct Brief<'a> {
     pub pictures: Vec<Picture<'a>>,
 }
 
+/// How much JSON there may be of a brief, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Text and pictures.
+    pub all: usize,
+    /// Text. Half of `all` is kept for it if that is less.
+    pub text: usize,
+}
+
 impl<'a> Brief<'a> {
     /// The record in brief.
-    pub fn of(record: &'a Record) -> Self {
+    pub fn of(record: &'a Record, room: Room) -> Self {
+        let for_pictures = room.all - room.text.min(room.all / 2);
         let mut left_out = Vec::new();
-        let pictures = pictures(&record.results, &mut left_out);
-        let mut text = headline(record);
-        for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
-            let stream = stream.as_ref().map(ToString::to_string);
-            fenced(&mut text, name, &stream.unwrap_or_default(), STREAM);
+        let pictures = pictures(&record.results, for_pictures, &mut left_out);
+        let used: usize = pictures.iter().map(in_json).sum();
+        let streams =
+            [("stdout", &record.stdout), ("stderr", &record.stderr)].map(|(name, text)| {
+                (
+                    name,
+                    text.as_ref().map(ToString::to_string).unwrap_or_default(),
+                )
+            });
+        let text = |scale| text(record, &streams, &left_out, scale);
+        let size = |text: &String| length_in_json(text);
+        Self {
+            text: fit(room.text.min(room.all - used), size, text),
+            pictures,
         }
-        results(&mut text, &record.results, &mut left_out);
-        if let Some(error) = &record.error {
-            fenced(&mut text, "error", &error.text(), TRACEBACK);
-        }
-        list(&mut text, "files", record.files.iter().map(file));
-        list(&mut text, "denied", record.denied.iter().map(denied));
-        left_out.extend(record.truncated.iter().map(|(name, cut)| {
-            let unit = match name.as_str() {
-                "stdout" | "stderr" => " bytes",
-                _ => "",
-            };
-            format!(
-                "{name}: {} of {}{unit} kept ({})",
-                cut.kept, cut.total, cut.part
-            )
-        }));
-        list(&mut text, "left out", left_out);
-        Self { text, pictures }
+    }
+
+    /// How much JSON there is of it, at most.
+    pub fn size(&self) -> usize {
+        length_in_json(&self.text) + self.pictures.iter().map(in_json).sum::<usize>()
     }
 }
 
+fn in_json(picture: &Picture<'_>) -> usize {
+    picture.base64.len() + AROUND_PICTURE
+}
+
+/// The text, of which each part has its share.
+fn text(record: &Record, streams: &[(&str, String)], left_out: &[String], scale: Scale) -> String {
+    let mut left_out = left_out.to_vec();
+    let mut text = headline(record, scale);
+    for (name, stream) in streams {
+        fenced(&mut text, name, stream, scale.of(STREAM));
+    }
+    results(&mut text, &record.results, scale, &mut left_out);
+    if let Some(error) = &record.error {
+        fenced(&mut text, "error", &error.text(), scale.of(TRACEBACK));
+    }
+    list(&mut text, "files", record.files.iter().map(file), scale);
+    list(&mut text, "denied", record.denied.iter().map(denied), scale);
+    left_out.extend(record.truncated.iter().map(|(name, cut)| {
+        let unit = match name.as_str() {
+            "stdout" | "stderr" => " bytes",
+            _ => "",
+        };
+        format!(
+            "{name}: {} of {}{unit} kept ({})",
+            cut.kept, cut.total, cut.part
+        )
+    }));
+    list(&mut text, "left out", left_out.into_iter(), scale);
+    text
+}
+
 /// How it ended, and what to do about it.
-fn headline(record: &Record) -> String {
+fn headline(record: &Record, scale: Scale) -> String {
     let mut text = format!(
         "outcome: {}, exit code {}",
         record.outcome, record.exit_code
     );
     if let Some(signal) = &record.signal {
-        let _ = write!(text, ", {}", one_line(signal));
+        let _ = write!(text, ", {}", one_line(&cut(signal, NAME)));
     }
     let _ = writeln!(text, ", {}", milliseconds(record.execution_time * 1000.0));
     if let Some(context) = &record.context {
-        let _ = writeln!(text, "{}", one_line(context));
+        let context = cut(context, scale.of(CONTEXT));
+        let _ = writeln!(text, "{}", one_line(&context));
     }
     text
 }
 
-fn results(text: &mut String, results: &[ResultItem], left_out: &mut Vec<String>) {
-    let mut room = RESULTS;
+fn results(text: &mut String, results: &[ResultItem], scale: Scale, left_out: &mut Vec<String>) {
+    let mut room = scale.of(RESULTS);
     for (index, item) in results.iter().enumerate() {
         let Some(shown) = result_text(item) else {
             continue;
@@ -94,7 +139,7 @@ fn results(text: &mut String, results: &[ResultItem], left_out: &mut Vec<String>
             true => "result".to_owned(),
             false => format!("displayed {}", index + 1),
         };
-        fenced(text, &title, &shown, RESULT.min(room));
+        fenced(text, &title, &shown, scale.of(RESULT).min(room));
         room = room.saturating_sub(shown.len());
     }
 }
@@ -113,25 +158,38 @@ fn result_text(item: &ResultItem) -> Option<String> {
     }
 }
 
-fn pictures<'a>(results: &'a [ResultItem], left_out: &mut Vec<String>) -> Vec<Picture<'a>> {
-    let mut taken = Vec::new();
-    let mut room = ALL_PICTURES;
+fn pictures<'a>(
+    results: &'a [ResultItem],
+    mut room: usize,
+    left_out: &mut Vec<String>,
+) -> Vec<Picture<'a>> {
+    let mut taken: Vec<(usize, Picture<'_>)> = Vec::new();
     for (index, item) in results.iter().enumerate() {
         let of = |note: &str| format!("result {}: {note}", index + 1);
         left_out.extend(item.notes.iter().map(|note| of(note)));
         let (picture, complaints) = picture::of(item);
         left_out.extend(complaints.iter().map(|complaint| of(complaint)));
         let Some(picture) = picture else { continue };
-        let length = picture.base64.len();
-        if taken.len() < PICTURES && length <= PICTURE.min(room) {
-            room -= length;
-            taken.push(picture);
-        } else {
-            let size = bytes(picture.size);
-            left_out.push(of(&format!("{}, {size}: too much", picture.media_type)));
-        }
+        let same = taken
+            .iter()
+            .find(|(_, other)| other.base64 == picture.base64);
+        let reason = match (same, picture.longest_side()) {
+            (Some((first, _)), _) => format!("the same as that of result {}", first + 1),
+            (_, Some(side)) if side > SIDE => format!("{side} pixels on a side: too large"),
+            _ if taken.len() < PICTURES
+                && picture.base64.len() <= PICTURE
+                && in_json(&picture) <= room =>
+            {
+                room -= in_json(&picture);
+                taken.push((index, picture));
+                continue;
+            }
+            _ => "too much".to_owned(),
+        };
+        let size = bytes(picture.size);
+        left_out.push(of(&format!("{}, {size}: {reason}", picture.media_type)));
     }
-    taken
+    taken.into_iter().map(|(_, picture)| picture).collect()
 }
 
 fn file(file: &FileChange) -> String {
@@ -169,18 +227,22 @@ fn fenced(to: &mut String, title: &str, text: &str, most: usize) {
 }
 
 /// Appends a title and one line for each entry; nothing without entries.
-fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>) {
-    let mut entries = entries.into_iter();
-    let shown: Vec<String> = entries.by_ref().take(ENTRIES).collect();
-    if shown.is_empty() {
-        return;
+fn list(
+    to: &mut String,
+    title: &str,
+    entries: impl ExactSizeIterator<Item = String>,
+    scale: Scale,
+) {
+    let (all, most) = (entries.len(), scale.of(ENTRIES));
+    if all > 0 {
+        let _ = writeln!(to, "\n{title}:");
     }
-    let _ = writeln!(to, "\n{title}:");
-    for entry in shown {
-        let _ = writeln!(to, "- {}", cut(&one_line(&entry), ENTRY));
+    for entry in entries.take(most) {
+        let _ = writeln!(to, "- {}", cut(&one_line(&entry), scale.of(ENTRY)));
     }
-    match entries.count() {
+    match all.saturating_sub(most) {
         0 => {}
+        more if most == 0 => drop(writeln!(to, "- {more} entries")),
         more => drop(writeln!(to, "- and {more} more")),
     }
 }
@@ -189,14 +251,6 @@ fn list(to: &mut String, title: &str, entries: impl IntoIterator<Item = String>)
 fn one_line(text: &str) -> String {
     let is_end = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     text.replace(is_end, " ")
-}
-
-/// The text; without its middle if it is long.
-fn cut(text: &str, most: usize) -> String {
-    match ends(text, most) {
-        Some((head, gap, tail)) => format!("{head}[… {gap} left out …]{tail}"),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -215,7 +269,12 @@ mod tests {
     #[test]
     fn entries_stay_on_their_line_and_are_counted() {
         let mut text = String::new();
-        list(&mut text, "files", (0..22).map(|n| format!("{n}\n- {n}")));
+        list(
+            &mut text,
+            "files",
+            (0..22).map(|n| format!("{n}\n- {n}")),
+            Scale::WHOLE,
+        );
         assert!(text.starts_with("\nfiles:\n- 0 - 0\n- 1 - 1\n"), "{text}");
         assert!(text.ends_with("- 19 - 19\n- and 2 more\n"), "{text}");
     }

@@ -62,10 +62,10 @@ pub struct Item<'a> {
 pub struct Logs<'a> {
     /// To stdout.
     #[schemars(with = "Vec<String>")]
-    stdout: Vec<&'a Text>,
+    stdout: Vec<Cow<'a, Text>>,
     /// To stderr.
     #[schemars(with = "Vec<String>")]
-    stderr: Vec<&'a Text>,
+    stderr: Vec<Cow<'a, Text>>,
 }
 
 /// The failure that ended the code.
@@ -84,14 +84,23 @@ impl<'a> Execution<'a> {
     pub fn of(record: &'a Record) -> Self {
         let stream = |text: &'a Option<Text>| {
             let written = text.as_ref().filter(|text| text.as_str() != Some(""));
-            written.into_iter().collect()
+            written.into_iter().map(Cow::Borrowed).collect()
         };
+        let (mut results, mut cut) = (Vec::new(), cut_results(record));
+        for (index, result) in record.results.iter().enumerate() {
+            let is_last = index + 1 == record.results.len();
+            results.push(item(result, cut.take_if(|_| is_last)));
+        }
+        let mut logs = Logs {
+            stdout: stream(&record.stdout),
+            stderr: stream(&record.stderr),
+        };
+        if let Some(note) = cut {
+            logs.stderr.push(Cow::Owned(format!("[{note}]\n").into()));
+        }
         Self {
-            results: record.results.iter().map(item).collect(),
-            logs: Logs {
-                stdout: stream(&record.stdout),
-                stderr: stream(&record.stderr),
-            },
+            results,
+            logs,
             error: error(record),
             execution_count: Some(1),
         }
@@ -128,13 +137,20 @@ fn name_of(media_type: &str) -> Option<&'static str> {
     })
 }
 
-fn item(result: &ResultItem) -> Item<'_> {
+/// What the list of results lacks; the last result has it as a note.
+fn cut_results(record: &Record) -> Option<String> {
+    let cut = record.truncated.get("results")?;
+    Some(format!("results: {} of {} kept", cut.kept, cut.total))
+}
+
+fn item(result: &ResultItem, note: Option<String>) -> Item<'_> {
     let mut item = Item {
         text: result.text.as_deref(),
         is_main_result: result.is_main_result,
         ..Item::default()
     };
     let mut notes = result.notes.clone();
+    notes.extend(note);
     for (media_type, form) in &result.formats {
         match (media_type.as_str(), name_of(media_type), form.as_str()) {
             ("text/plain", ..) => {}

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::brief::Brief;
+use super::brief::{Brief, Room};
 use crate::Record;
 
 /// An input item that answers a `function_call`.
@@ -56,9 +56,9 @@ enum Kind {
 }
 
 impl<'a> FunctionCallOutput<'a> {
-    /// The record in this shape.
-    pub fn of(record: &Record, call_id: &'a str) -> Self {
-        let Brief { text, pictures } = Brief::of(record);
+    /// The record in this shape, with text and pictures for this room.
+    pub fn of(record: &Record, call_id: &'a str, room: Room) -> Self {
+        let Brief { text, pictures } = Brief::of(record, room);
         let output = match pictures.is_empty() {
             true => Output::Text(text),
             false => {

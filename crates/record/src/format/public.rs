@@ -1,5 +1,7 @@
 //! A record for readers who must not learn the host's paths.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -7,7 +9,7 @@ use crate::{FileSkipped, Isolation, NetworkRecord, Record};
 
 /// The record with all its fields. Paths are left out of cellblock's own texts; the
 /// code's output and file names stay.
-pub(super) struct Public<'a>(pub(super) &'a Record);
+pub(super) struct Public<'a>(pub(super) Cow<'a, Record>);
 
 impl Serialize for Public<'_> {
     /// Field by field, so that nothing large is copied and no new field comes
@@ -20,7 +22,7 @@ impl Serialize for Public<'_> {
             stdout_base64, stderr_base64, results, error, files, files_skipped, truncated, denied,
             denied_to_interpreter, network, usage, limits, isolation, start, timing, setup_error,
             warnings,
-        } = self.0;
+        } = &*self.0;
         let mut map = serializer.serialize_map(None)?;
         macro_rules! fields {
             ($($field:ident),+ $(,)?) => {

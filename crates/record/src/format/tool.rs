@@ -1,11 +1,12 @@
 //! The result of a tool that runs a process: its streams, its status, and whether another
 //! attempt makes sense.
 
-use std::fmt;
+use std::borrow::Cow;
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+use super::fit::{cut, fit, json_size};
 use crate::stream::Text;
 use crate::words::readable;
 use crate::{Category, Record};
@@ -15,14 +16,12 @@ use crate::{Category, Record};
 #[schemars(title = "Tool")]
 pub struct Tool<'a> {
     /// What the program wrote to stdout; null when it was passed through.
-    #[schemars(with = "Option<String>")]
-    stdout: Option<&'a Text>,
+    stdout: Option<String>,
     /// What the program wrote to stderr, followed by the traceback of the exception
     /// that ended the code; null when it was passed through.
-    #[schemars(with = "Option<String>")]
-    stderr: Option<Stderr<'a>>,
+    stderr: Option<String>,
     /// The value of the last expression as text; null without one.
-    result: Option<&'a str>,
+    result: Option<String>,
     /// The exit status, as in the record.
     exit_code: i32,
     /// Seconds of real time from the program's start to its end.
@@ -37,48 +36,41 @@ pub struct Tool<'a> {
     #[serde(rename = "isRetryable")]
     is_retryable: bool,
     /// One sentence for the code's author.
-    context: Option<&'a str>,
+    context: Option<Cow<'a, str>>,
 }
 
 impl<'a> Tool<'a> {
-    /// The record in this shape.
-    pub fn of(record: &'a Record) -> Self {
+    /// The record in this shape, in at most `max` bytes of JSON.
+    pub fn of(record: &'a Record, max: usize) -> Self {
         let main = record.results.iter().rfind(|item| item.is_main_result);
-        let traceback = record.error.as_ref().map(|error| &*error.traceback);
-        Self {
-            stdout: record.stdout.as_ref(),
-            stderr: record.stderr.as_ref().map(|text| Stderr {
-                text,
-                traceback: traceback.unwrap_or_default(),
-            }),
-            result: main.and_then(|item| readable(item).or(item.text.as_deref())),
+        let result = main.and_then(|item| readable(item).or(item.text.as_deref()));
+        let stdout = record.stdout.as_ref().map(ToString::to_string);
+        let stderr = record.stderr.as_ref().map(|text| stderr(record, text));
+        let part = |text: Option<&str>, most| Some(cut(text?, most).into_owned());
+        fit(max, json_size, |scale| Self {
+            stdout: part(stdout.as_deref(), scale.of(max)),
+            stderr: part(stderr.as_deref(), scale.of(max)),
+            result: part(result, scale.of(max)),
             exit_code: record.exit_code,
             execution_time: record.execution_time,
             is_error: record.is_error,
             error_category: record.error_category,
             is_retryable: record.is_retryable,
-            context: record.context.as_deref(),
-        }
+            context: record
+                .context
+                .as_deref()
+                .map(|text| cut(text, scale.of(max))),
+        })
     }
 }
 
-/// A stream as an interpreter without a driver would have left it.
-struct Stderr<'a> {
-    text: &'a Text,
-    traceback: &'a [String],
-}
-
-impl fmt::Display for Stderr<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text.fmt(f)?;
-        self.traceback
-            .iter()
-            .try_for_each(|line| writeln!(f, "{line}"))
+/// The stream as an interpreter without a driver would have left it.
+fn stderr(record: &Record, text: &Text) -> String {
+    let traceback = record.error.as_ref().map(|error| &*error.traceback);
+    let mut all = text.to_string();
+    for line in traceback.unwrap_or_default() {
+        all.push_str(line);
+        all.push('\n');
     }
-}
-
-impl Serialize for Stderr<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+    all
 }
