@@ -14,18 +14,20 @@ use facts::{
 };
 use page::{Page, Tone};
 use record::error::{Result, SetupError, Step};
-use record::stream::Text;
+use record::order::{self, What};
 use record::words::{bytes, milliseconds};
-use record::{FileChange, Outcome, Record, ResultItem, SCHEMA};
+use record::{FileChange, Outcome, Record, SCHEMA};
 use result::result;
 
 pub use html::render as render_html;
 pub use page::Style;
+pub use plots::plots;
 
 mod chart;
 mod facts;
 mod html;
 mod page;
+mod plots;
 mod result;
 
 /// Lines of one part that [`render`] shows.
@@ -53,7 +55,8 @@ pub fn read(path: &Path) -> Result<Record> {
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| fail(format!("it is not JSON: {error}")))?;
     match value.get("schema").and_then(serde_json::Value::as_str) {
-        Some(SCHEMA) => serde_json::from_value(value)
+        // From the text: the value's numbers have lost digits.
+        Some(SCHEMA) => serde_json::from_slice(&text)
             .map_err(|error| fail(format!("it is not a complete record: {error}"))),
         Some(other) if other.starts_with("cellblock.record.") => Err(fail(format!(
             "it has the format {other:?}, and this is for {SCHEMA:?}"
@@ -67,11 +70,19 @@ pub fn read(path: &Path) -> Result<Record> {
 /// line on how it ended.
 pub fn render_run(record: &Record, style: Style) -> String {
     let mut page = Page::new(style);
-    page.block("", &text(record.stdout.as_ref()), None);
-    for item in &record.results {
-        result(&mut page, "", item, None);
+    let (cleared, pieces): (Vec<_>, Vec<_>) = order::pieces(record)
+        .into_iter()
+        .partition(|piece| piece.is_cleared);
+    for piece in pieces {
+        match piece.what {
+            What::Stdout(text) | What::Stderr(text) => page.block("", &text, None),
+            What::Result(_, item) => result(&mut page, "", item, None),
+        }
     }
-    page.block("", &text(record.stderr.as_ref()), None);
+    if !cleared.is_empty() {
+        page.put(Tone::Faint, "[cleared output is in the record]");
+        page.end_line();
+    }
     if let Some(error) = &record.error {
         page.block("", &error.text(), None);
     }
@@ -111,14 +122,7 @@ pub fn render(record: &Record, style: Style) -> String {
         page.heading("error");
         page.block("  ", &error.text(), PART);
     }
-    for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
-        let text = text(stream.as_ref());
-        if !text.is_empty() {
-            page.heading(&stream_heading(record, name, &text));
-            page.block("  ", &text, PART);
-        }
-    }
-    results(&mut page, &record.results);
+    output(&mut page, record);
     files(&mut page, record);
     connections(&mut page, record);
     denied(&mut page, record);
@@ -132,10 +136,6 @@ pub fn render(record: &Record, style: Style) -> String {
         }
     }
     page.into_text()
-}
-
-fn text(stream: Option<&Text>) -> String {
-    stream.map(ToString::to_string).unwrap_or_default()
 }
 
 /// How it ended, in one line; what to do about it, in another.
@@ -175,16 +175,40 @@ fn stream_heading(record: &Record, name: &str, text: &str) -> String {
     }
 }
 
-fn results(page: &mut Page, results: &[ResultItem]) {
-    for (index, item) in results.iter().enumerate() {
-        let main = if item.is_main_result {
-            ", the last expression"
+/// What the code printed and produced, in its order.
+fn output(page: &mut Page, record: &Record) {
+    for piece in order::pieces(record) {
+        let cleared = if piece.is_cleared {
+            ", cleared by the code"
         } else {
             ""
         };
-        let forms: Vec<&str> = item.formats.keys().map(String::as_str).collect();
-        page.heading(&format!("result {}{main}: {}", index + 1, forms.join(", ")));
-        result(page, "  ", item, PART);
+        match &piece.what {
+            What::Stdout(text) => {
+                page.heading(&format!(
+                    "{}{cleared}",
+                    stream_heading(record, "stdout", text)
+                ));
+                page.block("  ", text, PART);
+            }
+            What::Stderr(text) => {
+                page.heading(&format!(
+                    "{}{cleared}",
+                    stream_heading(record, "stderr", text)
+                ));
+                page.block("  ", text, PART);
+            }
+            What::Result(index, item) => {
+                let main = if item.is_main_result {
+                    ", the last expression"
+                } else {
+                    ""
+                };
+                let forms: Vec<&str> = item.formats.keys().map(String::as_str).collect();
+                page.heading(&format!("result {}{main}: {}", index + 1, forms.join(", ")));
+                result(page, "  ", item, PART);
+            }
+        }
     }
 }
 
@@ -237,7 +261,7 @@ fn denied(page: &mut Page, record: &Record) {
 }
 
 fn limits(page: &mut Page, record: &Record) {
-    let header = ["", "requested", "enforced", "by", ""];
+    let header = ["", "requested", "enforced", "by", "hit"];
     page.table("limits", &header, &limit_rows(record));
 }
 

@@ -6,6 +6,8 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use record::Shown;
+use record::order::What;
 use serde_json::{Value, json};
 
 use crate::cells::cell::Cell;
@@ -21,6 +23,7 @@ pub(crate) const SUITE: Suite = Suite {
         python_scene("come-while-the-program-runs", come_while_the_program_runs),
         python_scene("results-before-a-crash", results_before_a_crash),
         python_scene("as-many-of-a-kind-as-results", as_many_of_a_kind_as_results),
+        python_scene("in-the-order-of-the-code", in_the_order_of_the_code),
         scene("of-a-shell", of_a_shell).needs(&[Need::Program("bash")]),
         scene(
             "beside-streams-passed-through",
@@ -209,6 +212,87 @@ fn as_many_of_a_kind_as_results(stage: &Stage) -> Check {
     let cut = of_kind(&events, "cut");
     assert_eq!((cut.len(), &cut[0]["kind"]), (1, &json!("display_update")));
     assert_eq!(record(&events)["results"][0]["text"], "1005");
+    Ok(())
+}
+
+/// Nothing but the code's order orders these: a program's output, a process's, both streams
+/// and results go through three pipes.
+const MIXED: &str = r#"
+import subprocess, sys
+for n in range(100):
+    print("o%d" % n)
+    display(n)
+    subprocess.run(["echo", "s%d" % n])
+    print("e%d" % n, file=sys.stderr)
+    handle = display("r%d" % n, display_id=True)
+    sys.stdout.write("x")
+    handle.update("u%d" % n)
+"#;
+
+const CLEARED: &str = r#"
+from IPython.display import clear_output, update_display
+print("before")
+display("gone")
+clear_output(wait=True)
+print("after")
+display("kept", display_id="name")
+print("between")
+update_display("new", display_id="name")
+clear_output(wait=True)
+"#;
+
+fn in_the_order_of_the_code(stage: &Stage) -> Check {
+    let events = events(stage.python(MIXED))?;
+    let mut seen = String::new();
+    for event in &events {
+        let text = match event["event"].as_str() {
+            Some("stdout" | "stderr") => &event["text"],
+            Some("result" | "display_update") => &event["result"]["text"],
+            _ => continue,
+        };
+        seen += &format!("{} ", text.as_str().unwrap_or_default());
+    }
+    let all: String = (0..100)
+        .map(|n| format!("o{n}\n {n} s{n}\n e{n}\n 'r{n}' x 'u{n}' "))
+        .collect();
+    assert_eq!(seen, all);
+
+    let record: record::Record = serde_json::from_value(record(&events).clone())?;
+    let pieces = record::order::pieces(&record);
+    let shown: Vec<String> = (pieces.iter())
+        .map(|piece| match &piece.what {
+            What::Stdout(text) | What::Stderr(text) => text.clone(),
+            What::Result(_, item) => item.text.clone().unwrap_or_default(),
+        })
+        .collect();
+    let round = |n: usize| {
+        let x = if n == 0 { "" } else { "x" };
+        let round = [
+            format!("{x}o{n}\n"),
+            n.to_string(),
+            format!("s{n}\n"),
+            format!("e{n}\n"),
+        ];
+        round.into_iter().chain([format!("'u{n}'")])
+    };
+    let mut all: Vec<String> = (0..100).flat_map(round).collect();
+    all.push("x".to_owned());
+    assert_eq!(shown, all);
+
+    let record = stage.python(CLEARED).run()?.record;
+    let stdout = |bytes| Shown::Stdout { bytes };
+    let expected = [
+        stdout(7),
+        Shown::Clear,
+        stdout(6),
+        Shown::Result { index: 0 },
+        stdout(8),
+    ];
+    assert_eq!(record.order, expected);
+    // The last clear waits for something that does not come.
+    assert_eq!(record.results[0].text.as_deref(), Some("'new'"));
+    let printed = record.stdout.as_ref().map(ToString::to_string);
+    assert_eq!(printed.as_deref(), Some("before\nafter\nbetween\n"));
     Ok(())
 }
 

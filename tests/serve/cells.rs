@@ -79,6 +79,22 @@ fn events_arrive_before_the_answer() {
 }
 
 #[test]
+fn output_and_results_of_a_context_keep_their_order() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.create("a");
+    for round in 0..20 {
+        let code = format!("print({round}); display(1); print('x'); display(2); print('y')");
+        let run = client.run_in("a", &code);
+        let stdout = |bytes: usize| json!({"part": "stdout", "bytes": bytes});
+        let result = |index: usize| json!({"part": "result", "index": index});
+        let number = round.to_string().len() + 1;
+        let expected = [stdout(number), result(0), stdout(2), result(1), stdout(2)];
+        assert_eq!(run["record"]["order"], json!(expected), "{run}");
+    }
+}
+
+#[test]
 fn contexts_keep_their_state_apart() {
     let server = Server::start(&[]);
     let mut client = server.connect();

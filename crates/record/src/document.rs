@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bytes::RawText;
 use crate::error::SetupError;
 use crate::json::{Form, Json};
 use crate::network::NetworkRecord;
+use crate::order::Shown;
 use crate::stream::{Base64, Text};
 
 /// Name and version of the record's format. The number changes with every change that
@@ -71,6 +72,11 @@ pub struct Record {
     pub stderr_base64: Option<Base64>,
     /// Values that the code produced, in order.
     pub results: Vec<ResultItem>,
+    /// In which order output and results came, where there were results: exact for Python;
+    /// for other languages, output may come before a result that was shown a little
+    /// earlier. Of more than 2000 steps, later output counts for an earlier step.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub order: Vec<Shown>,
     /// The exception that ended the code.
     pub error: Option<CodeError>,
     /// Files below `/workspace` that the run created, modified or deleted, by
@@ -217,8 +223,9 @@ pub struct ResultItem {
     /// Its forms by media type; binary forms are base64.
     pub formats: BTreeMap<String, Form>,
     /// The data behind a plot: `type` (`line`, `scatter`, `bar`, `pie`,
-    /// `box_and_whisker`, `superchart` for several charts, or `unknown`), `title`,
-    /// the labels, units, scales and ticks of the axes, and `elements`.
+    /// `box_and_whisker`, `superchart` for several charts, or `unknown`; in three
+    /// dimensions `line_3d`, `scatter_3d`, `surface`, `wireframe`, or plotly's name),
+    /// `title`, the labels, units, scales and ticks of the axes, and `elements`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub chart: Option<Json>,
     /// A table: `columns` and `rows`; `total_rows` and `total_columns` when it was
@@ -368,6 +375,7 @@ pub struct Usage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitRecord {
     /// What the caller requested, in `unit`.
+    #[serde(serialize_with = "plain")]
     pub requested: f64,
     /// What is enforced, read back from the kernel where it can be; `best effort`
     /// when a hostile program can get past the mechanism; null when nothing enforces
@@ -384,12 +392,22 @@ pub struct LimitRecord {
     pub hit: Option<bool>,
 }
 
+/// Writes a whole number without a point, as integers are.
+fn plain<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    /// 2^53: every whole number below it is an f64.
+    const LARGEST: f64 = 9_007_199_254_740_992.0;
+    match value.fract() == 0.0 && (0.0..=LARGEST).contains(value) {
+        true => serializer.serialize_u64(*value as u64),
+        false => serializer.serialize_f64(*value),
+    }
+}
+
 /// The enforced value of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Enforced {
     /// This much, in the limit's unit.
-    Exactly(f64),
+    Exactly(#[serde(serialize_with = "plain")] f64),
     /// The requested limit, against programs that do not try to get past it.
     BestEffort(BestEffort),
 }

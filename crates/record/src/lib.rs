@@ -11,6 +11,7 @@ pub mod event;
 pub mod format;
 pub mod json;
 pub mod network;
+pub mod order;
 pub mod picture;
 pub mod schema;
 pub mod stream;
@@ -22,4 +23,5 @@ pub use document::*;
 pub use network::{
     BrokerRecord, Connection, NetworkRecord, NetworkTotals, RefusedHost, SecretHeaderUse,
 };
+pub use order::Shown;
 pub use variables::{Variable, Variables};

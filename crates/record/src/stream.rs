@@ -109,7 +109,7 @@ impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_lossy(&self.0.head, f)?;
         if self.0.gap > 0 {
-            write!(f, "\n[… {} bytes cut …]\n", grouped(self.0.gap))?;
+            f.write_str(&cut_line(self.0.gap))?;
         }
         write_lossy(&self.0.tail, f)
     }
@@ -124,6 +124,11 @@ fn write_lossy(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// The line that stands where this many bytes are missing.
+pub(crate) fn cut_line(gap: u64) -> String {
+    format!("\n[… {} bytes cut …]\n", grouped(gap))
 }
 
 /// A number with its digits in groups of three.

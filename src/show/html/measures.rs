@@ -131,7 +131,7 @@ pub(super) fn limits(page: &mut Markup, record: &Record) {
     heading(page, "Limits");
     page.table(
         "Limits",
-        &["limit", "requested", "enforced", "by", ""],
+        &["limit", "requested", "enforced", "by", "hit"],
         &rows,
     );
 }

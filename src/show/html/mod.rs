@@ -7,6 +7,7 @@
 //! is let through, is shown in a frame without any right (`foreign.rs`).
 
 use markup::Markup;
+use record::order::{self, What};
 use record::{Outcome, Record};
 
 use super::{facts, stream_heading};
@@ -43,14 +44,7 @@ pub fn render(record: &Record) -> String {
     page.raw("</style>\n</head>\n<body>\n<main>\n");
     header(&mut page, record);
     failure(&mut page, record);
-    results::section(&mut page, record);
-    for (name, stream) in [("stdout", &record.stdout), ("stderr", &record.stderr)] {
-        let text = super::text(stream.as_ref());
-        if !text.is_empty() {
-            heading(&mut page, &stream_heading(record, name, &text));
-            page.block(name, &shortened(text, STREAM));
-        }
-    }
+    output(&mut page, record);
     measures::files(&mut page, record);
     measures::connections(&mut page, record);
     measures::denied(&mut page, record);
@@ -125,6 +119,35 @@ fn failure(page: &mut Markup, record: &Record) {
         heading(page, "Error");
         page.block("Error", &error.text());
     }
+}
+
+/// What the code printed and produced, in its order.
+fn output(page: &mut Markup, record: &Record) {
+    let mut is_among_results = false;
+    for piece in order::pieces(record) {
+        let is_result = matches!(piece.what, What::Result(..));
+        if is_result && !is_among_results {
+            heading(page, "Results");
+        }
+        is_among_results = is_result;
+        if piece.is_cleared {
+            page.raw("<details><summary>Cleared by the code</summary>\n");
+        }
+        match piece.what {
+            What::Stdout(text) => stream(page, record, "stdout", text),
+            What::Stderr(text) => stream(page, record, "stderr", text),
+            What::Result(_, item) => results::article(page, item),
+        }
+        if piece.is_cleared {
+            page.raw("</details>\n");
+        }
+    }
+    results::cut(page, record);
+}
+
+fn stream(page: &mut Markup, record: &Record, name: &str, text: String) {
+    heading(page, &stream_heading(record, name, &text));
+    page.block(name, &shortened(text, STREAM));
 }
 
 /// A text without its middle, if it is long.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::markup::Markup;
-use super::{foreign, heading, markdown, math};
+use super::{foreign, markdown, math};
 use crate::show::chart::{self, Shown};
 use crate::show::facts::{list, total};
 use crate::show::result::cell;
@@ -30,16 +30,14 @@ const SHOWN: [&str; 10] = [
     SVG,
 ];
 
-pub(super) fn section(page: &mut Markup, record: &Record) {
-    if record.results.is_empty() {
-        return;
-    }
-    heading(page, "Results");
-    for item in &record.results {
-        page.raw("<article>\n");
-        result(page, item);
-        page.raw("</article>\n");
-    }
+pub(super) fn article(page: &mut Markup, item: &ResultItem) {
+    page.raw("<article>\n");
+    result(page, item);
+    page.raw("</article>\n");
+}
+
+/// How many results are missing, if any are.
+pub(super) fn cut(page: &mut Markup, record: &Record) {
     if let Some(cut) = record.truncated.get("results") {
         let note = format!("{} of {} results are in the record", cut.kept, cut.total);
         page.element("<p class=\"note\">", &note, "</p>\n");

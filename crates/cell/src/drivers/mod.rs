@@ -88,6 +88,8 @@ pub struct Driver {
     /// Whether the interpreter may forget an interrupt, so that it is sent again and again
     /// until the code stops. Other code could be in the midst of cleaning up.
     pub(crate) forgets_interrupts: bool,
+    /// Whether the shim sends a result only when what was printed before it has been read.
+    pub(crate) settles: bool,
     /// The policy profile for the language, unless the caller names one; without it,
     /// `default`.
     pub profile: Option<Profile>,
@@ -125,6 +127,7 @@ const SCRIPT: Driver = Driver {
     compiled: None,
     is_template: false,
     forgets_interrupts: false,
+    settles: false,
     profile: None,
     rootfs: "shell",
     exceptions: Exceptions::NONE,

@@ -106,7 +106,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
                 .map(|cut| (name.to_owned(), cut)),
         );
     }
-    let (results, cut) = std::mem::take(&mut execution.report.results).finish();
+    let (results, cut, order) = std::mem::take(&mut execution.report.results).finish();
     truncated.extend(cut.map(|cut| ("results".to_owned(), cut)));
     let limits = limits::Evidence {
         plan,
@@ -132,6 +132,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .or(lost),
         execution_time: usage.wall_ms / 1000.0,
         results,
+        order,
         error: execution.report.error,
         files: outputs.files,
         files_skipped: outputs.skipped,
@@ -282,7 +283,7 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
         if late > 0 {
             let name = stream.name();
             warnings.push(format!(
-                "{late} bytes are left out that were written to {name} after the execution before had ended"
+                "{late} bytes are left out that were written to {name} after the execution before had ended: let the code wait for its threads and processes"
             ));
         }
     }
@@ -294,7 +295,7 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
     }
     if execution.report.foreign > 0 {
         warnings.push(format!(
-            "{} frames of the driver's named another execution, and were dropped",
+            "{} results of an earlier execution's threads are left out: let the code wait for its threads",
             execution.report.foreign
         ));
     }

@@ -253,6 +253,7 @@ impl<'a> Live<'a> {
             wall: work.wall,
             grace: work.grace,
             forgets_interrupts: facts.driver.is_some_and(|driver| driver.forgets_interrupts),
+            settles: facts.driver.is_some_and(|driver| driver.settles),
             observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
             control,
         })?;

@@ -61,6 +61,8 @@ pub struct Request<'o> {
     pub(crate) grace: Option<Duration>,
     /// Whether SIGINT is sent again and again in that time.
     pub(crate) forgets_interrupts: bool,
+    /// Whether what was printed before a frame has been read when the frame is sent.
+    pub(crate) settles: bool,
     /// Sees what happens meanwhile.
     pub(crate) observer: Option<&'o dyn Observer>,
     /// Controls it meanwhile.
@@ -171,6 +173,7 @@ impl<'a> Cell<'a> {
             is_idle: false,
             owes_interrupt: false,
             forgets_interrupts: request.forgets_interrupts,
+            settles: request.settles,
             repeat_at: None,
             is_cut_off: false,
             until: None,
@@ -443,6 +446,7 @@ impl<'a> Cell<'a> {
             is_idle: true,
             owes_interrupt: false,
             forgets_interrupts: false,
+            settles: false,
             repeat_at: None,
             is_cut_off: false,
             until: None,

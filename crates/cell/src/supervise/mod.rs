@@ -28,6 +28,7 @@ mod explain;
 mod meter;
 mod modules;
 mod network;
+mod order;
 mod poll_set;
 mod proc;
 mod programs;

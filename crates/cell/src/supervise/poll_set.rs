@@ -64,6 +64,7 @@ impl Watch<'_, '_> {
             slots.push((Slot::Parent, parent.as_fd(), PollFlags::POLLIN));
         }
         let may_read = self.observer.is_none_or(Observer::has_room);
+        let output = slots.len();
         for (stream, fd) in Stream::ALL.into_iter().zip(&cell.running.output) {
             let index = stream as usize;
             let rests = cell.paces.output[index].resumes_at().is_some();
@@ -75,7 +76,8 @@ impl Watch<'_, '_> {
         if let Some(end) = &cell.running.channel {
             let rests = cell.paces.frames.resumes_at().is_some();
             if cell.frames_open && may_read && !rests && !self.is_idle {
-                slots.push((Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
+                let at = if self.settles { output } else { slots.len() };
+                slots.insert(at, (Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
             }
             if let (Some(to), true) = (&end.to, cell.has_request()) {
                 slots.push((Slot::Requests, to.as_fd(), PollFlags::POLLOUT));

@@ -7,9 +7,11 @@
 
 use std::collections::HashMap;
 
+use super::Stream;
+use super::order::Order;
 use crate::spec::Bytes;
 use record::json::length_in_json;
-use record::{ResultItem, Truncation};
+use record::{ResultItem, Shown, Truncation};
 
 /// Results kept of one run; what comes after them is counted.
 const COUNT_CAP: usize = 1000;
@@ -31,8 +33,9 @@ pub(crate) struct Results {
     left_out: u64,
     /// The names that results in `kept` have.
     updates: HashMap<String, Option<Update>>,
-    /// A clear waits for the next result.
+    /// A clear waits for what is shown next.
     clear_waits: bool,
+    order: Order,
 }
 
 /// A result, and about how many bytes it takes in the record.
@@ -68,6 +71,17 @@ impl Results {
             left_out: 0,
             updates: HashMap::new(),
             clear_waits: false,
+            order: Order::default(),
+        }
+    }
+
+    /// The program wrote this much to a stream.
+    pub(crate) fn wrote(&mut self, stream: Stream, count: u64) {
+        if self.clear_waits && count > 0 {
+            self.clear_now();
+        }
+        if count > 0 {
+            self.order.wrote(stream, count);
         }
     }
 
@@ -93,6 +107,7 @@ impl Results {
             self.updates.entry(id.clone()).or_default();
         }
         self.bytes += item.size;
+        self.order.result(self.kept.len());
         self.kept.push(item);
         self.kept.last().map(|kept| &kept.item)
     }
@@ -119,7 +134,7 @@ impl Results {
         update.forms.as_ref().map(|forms| &forms.item)
     }
 
-    /// Takes back what was displayed, now or before the next result.
+    /// Takes back what was displayed, now or before what is shown next.
     pub(crate) fn clear(&mut self, waits: bool) {
         if waits {
             self.clear_waits = true;
@@ -135,14 +150,19 @@ impl Results {
             self.apply_update(at);
             self.kept.swap_remove(at)
         });
-        *self = Self::within(Bytes(self.cap as u64));
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        *self = Self {
+            order,
+            ..Self::within(Bytes(self.cap as u64))
+        };
         if let Some(main) = main {
             self.push(main);
         }
     }
 
-    /// The results in order, and what was cut.
-    pub(crate) fn finish(mut self) -> (Vec<ResultItem>, Option<Truncation>) {
+    /// The results in order, what was cut, and their order among the output.
+    pub(crate) fn finish(mut self) -> (Vec<ResultItem>, Option<Truncation>, Vec<Shown>) {
         for at in 0..self.kept.len() {
             self.apply_update(at);
         }
@@ -153,7 +173,8 @@ impl Results {
             part: "head".into(),
             head: None,
         });
-        (self.kept.into_iter().map(|kept| kept.item).collect(), cut)
+        let results = self.kept.into_iter().map(|kept| kept.item).collect();
+        (results, cut, self.order.finish())
     }
 
     fn apply_update(&mut self, at: usize) {
@@ -238,7 +259,7 @@ mod tests {
     }
 
     fn texts(results: Results) -> Vec<String> {
-        let (kept, _) = results.finish();
+        let (kept, ..) = results.finish();
         kept.into_iter().filter_map(|item| item.text).collect()
     }
 
@@ -253,7 +274,7 @@ mod tests {
         results.replace(item("new", Some("a")), vec!["why".to_owned()]);
         results.replace(item("nobody's", Some("b")), Vec::new());
         results.take(item("later", Some("a")));
-        let (kept, cut) = results.finish();
+        let (kept, cut, _) = results.finish();
         let shown: Vec<_> = (kept.iter())
             .map(|item| (item.text.as_deref(), item.is_main_result, item.notes.len()))
             .collect();
@@ -289,13 +310,31 @@ mod tests {
         assert_eq!(texts(results), ["2", "3"]);
     }
 
+    /// As notebooks do: whatever is shown next replaces it.
+    #[test]
+    fn a_clear_that_waits_ends_with_output_too() {
+        let mut results = none();
+        results.take(item("1", None));
+        results.clear(true);
+        results.wrote(Stream::Stdout, 2);
+        results.take(item("2", None));
+        let (kept, _, order) = results.finish();
+        assert_eq!(kept.len(), 1);
+        let expected = [
+            Shown::Clear,
+            Shown::Stdout { bytes: 2 },
+            Shown::Result { index: 0 },
+        ];
+        assert_eq!(order, expected);
+    }
+
     #[test]
     fn what_is_too_much_is_counted() {
         let mut results = none();
         for _ in 0..COUNT_CAP + 5 {
             results.take(item("x", None));
         }
-        let (kept, cut) = results.finish();
+        let (kept, cut, _) = results.finish();
         let cut = cut.unwrap();
         assert_eq!((kept.len(), cut.kept, cut.total), (1000, 1000, 1005));
 
@@ -314,7 +353,7 @@ mod tests {
             results.take(item("x", Some("a")));
         }
         results.replace(large(CAP / 8, "a"), Vec::new());
-        let (kept, _) = results.finish();
+        let (kept, ..) = results.finish();
         let bytes: usize = kept.iter().map(size).sum();
         assert!(bytes < CAP + COUNT_CAP * NO_ROOM.len(), "{bytes}");
         let updated = kept.iter().filter(|item| item.chart.is_some()).count();

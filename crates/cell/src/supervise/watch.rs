@@ -117,6 +117,10 @@ pub(super) struct Watch<'w, 'a> {
     pub(super) owes_interrupt: bool,
     /// Whether SIGINT may have to be sent again.
     pub(super) forgets_interrupts: bool,
+    /// Whether what was printed before a frame has been read when the frame is sent. What
+    /// is printed after it must then be read after it: frames first, and output by one read
+    /// at a time, since a frame may come between two.
+    pub(super) settles: bool,
     /// When it is.
     pub(super) repeat_at: Option<Instant>,
     /// Whether the driver can report nothing more.
@@ -128,15 +132,17 @@ pub(super) struct Watch<'w, 'a> {
 impl Watch<'_, '_> {
     /// Waits for something to happen and deals with it.
     pub(super) fn step(&mut self) -> Result<()> {
+        let mut frames_wait = false;
         for slot in self.wait()? {
             match slot {
                 Slot::Report => self.on_message(),
                 Slot::Init => self.on_init_gone(),
                 Slot::Signals => self.on_signal(),
                 Slot::Parent => self.on_parent_gone(),
+                Slot::Output(_) if frames_wait => {}
                 Slot::Output(stream) => self.on_output(stream),
                 Slot::Frames => {
-                    self.read_frames(None);
+                    frames_wait = self.read_frames(None) == Channel::More && self.settles;
                 }
                 Slot::Requests => self.cell.send_request(),
                 Slot::Listener => self.on_denial(),
@@ -366,18 +372,22 @@ impl Watch<'_, '_> {
         ) else {
             return false;
         };
-        let observer = self.observer;
+        let (observer, settles) = (self.observer, self.settles);
         let on_bytes = |parts: [&[u8]; 2]| {
-            observer.is_none_or(|observer| {
+            let has_room = observer.is_none_or(|observer| {
                 for bytes in parts.into_iter().filter(|bytes| !bytes.is_empty()) {
                     observer.wrote(stream, bytes);
                 }
                 observer.has_room()
-            })
+            });
+            has_room && !settles
         };
+        let before = capture.total();
         let pace = &mut self.cell.paces.output[index];
         let read = pace.turn(|turn| capture.read_turn(fd.as_fd(), turn, on_bytes));
         let status = read.unwrap_or(ReadStatus::Closed);
+        let count = capture.total() - before;
+        self.execution.report.results.wrote(stream, count);
         self.cell.output_open[index] = status != ReadStatus::Closed;
         status == ReadStatus::More
     }
@@ -439,17 +449,33 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Takes what is left in the pipes when an execution has ended.
-    pub(super) fn finish(mut self) -> Execution {
+    fn drain_output(&mut self) {
         for stream in Stream::ALL {
             let until = Instant::now() + DRAIN_DEADLINE;
             while self.has_output(stream) && self.read_output(stream) && Instant::now() < until {}
         }
+    }
+
+    fn drain_frames(&mut self) {
         let until = Instant::now() + DRAIN_DEADLINE;
         while self.cell.frames_open
             && self.read_frames(Some(&mut Turn::begin())) == Channel::More
             && Instant::now() < until
         {}
+    }
+
+    /// Takes what is left in the pipes when an execution has ended.
+    pub(super) fn finish(mut self) -> Execution {
+        match self.settles {
+            true => {
+                self.drain_frames();
+                self.drain_output();
+            }
+            false => {
+                self.drain_output();
+                self.drain_frames();
+            }
+        }
         let report = &mut self.execution.report;
         report.is_cut_short = !report.is_broken && !self.cell.frames.is_between_frames();
         // A program that ends right after a flood leaves it in the pipes.

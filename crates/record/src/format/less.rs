@@ -112,6 +112,7 @@ impl Less {
             stdout,
             stderr,
             results: self.list(parts, "results", &record.results, |item| self.item(item)),
+            order: self.list(parts, "order", &record.order, |shown| *shown),
             error: record.error.as_ref().map(|error| self.error(parts, error)),
             files,
             files_skipped: self.list(parts, "files_skipped", &record.files_skipped, |file| {

@@ -19,7 +19,7 @@ impl Serialize for Public<'_> {
         let Record {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
-            stdout_base64, stderr_base64, results, error, files, files_skipped, truncated, denied,
+            stdout_base64, stderr_base64, results, order, error, files, files_skipped, truncated, denied,
             denied_to_interpreter, network, usage, limits, isolation, start, timing, setup_error,
             warnings,
         } = &*self.0;
@@ -34,7 +34,11 @@ impl Serialize for Public<'_> {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
         );
-        fields!(stdout_base64, stderr_base64, results, error, files);
+        fields!(stdout_base64, stderr_base64, results);
+        if !order.is_empty() {
+            fields!(order);
+        }
+        fields!(error, files);
         map.serialize_entry("files_skipped", &skipped(files_skipped))?;
         fields!(truncated, denied, denied_to_interpreter);
         if let Some(network) = network {

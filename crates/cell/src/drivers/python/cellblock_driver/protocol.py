@@ -5,8 +5,11 @@ import _thread
 import os
 from os import fstat, getpid, read, write  # a program may replace those of `os`
 
+from . import output
+
 TEXT, BYTES, JSON = b"t", b"b", b"j"  # the types of fields
 LONGEST = 64 << 20  # bytes of a request
+SHOWN = {"result", "update", "clear"}  # frames that have a place in the output
 
 
 def text(value, limit):
@@ -87,6 +90,7 @@ class Channel:
         body = self._read(length)
         if not body:
             raise SystemExit("cellblock: the request ends early")
+        output.look()
         request = Request(body)
         self.execution = request.execution
         return request
@@ -107,6 +111,8 @@ class Channel:
         """Sends a frame of (type, key, bytes) fields; false if that is impossible."""
         if not self.frames.is_usable():
             return False
+        if kind in SHOWN:
+            output.settle()
         parts = []
         head = (TEXT, "kind", kind.encode()), (TEXT, "execution", self.execution)
         for form, key, value in head + fields:
