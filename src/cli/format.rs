@@ -96,6 +96,9 @@ pub struct Show {
     /// Print one page of HTML that needs nothing else: no scripts, no network
     #[arg(long, conflicts_with = "format")]
     pub html: bool,
+    /// Write pictures and charts to files in this directory instead, and print their paths
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["html", "format"])]
+    pub plots: Option<PathBuf>,
     #[command(flatten)]
     shaped: Shaped,
 }

@@ -71,6 +71,10 @@ pub(super) struct Call {
         value_parser = OsStringValueParser::new().try_map(output_to)
     )]
     pub events: Option<OutputTo>,
+    /// Write each result that is a picture, or a chart that can be drawn, to a file in this
+    /// directory: result-1.png, by the result's number
+    #[arg(long, value_name = "DIR", help_heading = "Record")]
+    pub plots: Option<PathBuf>,
     #[command(flatten)]
     pub shaped: Shaped,
 }
@@ -85,7 +89,9 @@ impl Group for Call {
         "record",
         "json",
         "events",
+        "plots",
         "format",
+        "format-max",
         "tool-call-id",
     ];
 }

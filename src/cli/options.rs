@@ -139,10 +139,12 @@ impl Options {
             record,
             json,
             events,
+            plots,
             shaped,
             die_with_parent,
         } = Call::from_arg_matches_mut(matches)?;
-        let outputs = Outputs::new(json, shaped.format()?, record, events)?;
+        let mut outputs = Outputs::new(json, shaped.format()?, record, events)?;
+        outputs.plots = plots;
         Ok(Self {
             spec,
             request,

@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 
@@ -19,6 +20,8 @@ pub struct Outputs {
     pub record: Option<OutputTo>,
     /// Where events go.
     pub events: Option<OutputTo>,
+    /// The directory that pictures go to.
+    pub plots: Option<PathBuf>,
 }
 
 impl Outputs {
@@ -76,6 +79,7 @@ impl Outputs {
             printed: format.or_else(|| is_printed.then(Format::default)),
             record: record.filter(|to| *to != OutputTo::Stdout),
             events,
+            plots: None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 
-use super::{complain, destination, print};
+use super::{complain, destination, plots, print};
 use crate::cli::{OutputTo, Outputs};
 use crate::show;
 use cell::run::Events;
@@ -30,6 +30,10 @@ pub(super) struct Outlet {
     record: Option<(String, File)>,
     /// The format in which the record goes to standard output, if it does.
     printed: Option<Format>,
+    /// The directory for pictures, if they are to be files.
+    plots: Option<PathBuf>,
+    /// Directories that the cell writes to.
+    shared: Vec<PathBuf>,
     /// Whether a view for people goes to standard output.
     view: bool,
 }
@@ -58,8 +62,14 @@ impl Outlet {
             events.map_err(&mut note).ok()
         });
         let record = outputs.record.as_ref();
-        let record =
-            record.and_then(|to| open(to, "--record", shared, inherited).map_err(note).ok());
+        let record = record.and_then(|to| {
+            open(to, "--record", shared, inherited)
+                .map_err(&mut note)
+                .ok()
+        });
+        if let Some(Err(error)) = outputs.plots.as_deref().map(plots::prepare) {
+            note(error);
+        }
         // Standard output cannot carry events and a record.
         let is_free = outputs.events != Some(OutputTo::Stdout);
         let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
@@ -72,6 +82,8 @@ impl Outlet {
                 true => Some(Format::default()),
                 false => outputs.printed.clone(),
             },
+            plots: outputs.plots.clone(),
+            shared: shared.to_vec(),
             view,
         };
         (outlet, opened)
@@ -100,7 +112,10 @@ impl Outlet {
         let shown = self
             .view
             .then(|| print(show::render_run(record, show::Style::of_stdout()).as_bytes()));
-        [finished, kept, printed, shown]
+        let plotted = self
+            .plots
+            .map(|directory| plots::write(record, &directory, &self.shared).map(drop));
+        [finished, kept, printed, shown, plotted]
             .into_iter()
             .flatten()
             .filter_map(Result::err)

@@ -3,10 +3,11 @@
 use std::io;
 
 use super::outlet::print_record;
-use super::print;
+use super::{plots, print};
 use crate::cli;
 use crate::show::{self, Style};
 use record::error::Result;
+use record::terminal;
 
 /// Prints a stored record.
 ///
@@ -14,6 +15,12 @@ use record::error::Result;
 /// It cannot be read, or standard output cannot be written.
 pub(super) fn show(wanted: &cli::Show) -> Result<u8> {
     let record = show::read(&wanted.record)?;
+    if let Some(directory) = &wanted.plots {
+        for path in plots::write(&record, directory, &[])? {
+            print(format!("{}\n", terminal::lines(&path.display().to_string())).as_bytes())?;
+        }
+        return Ok(0);
+    }
     match wanted.format() {
         Some(format) => print_record(&record, &format, &mut io::stdout())?,
         None if wanted.html => print(show::render_html(&record).as_bytes())?,

@@ -495,6 +495,51 @@ fn every_open_figure_is_shown_once() {
 }
 
 #[test]
+fn charts_of_three_dimensions_are_described() {
+    if let Some(python) = python_with(&["matplotlib", "numpy"]) {
+        let code = "import numpy as np
+ax = plt.figure().add_subplot(projection='3d')
+ax.plot([0, 1], [0, 1], [5, 6], label='path')
+ax.scatter(range(3000), range(3000), range(3000))
+ax.plot_surface(*np.mgrid[0:3, 0:3], np.zeros((3, 3)), label='hill')
+ax.plot_wireframe(*np.mgrid[0:3, 0:3], np.ones((3, 3)))
+ax.set(title='T', xlabel='x (m)', ylabel='y', zlabel='height (km)')";
+        let chart = &charts(&python, code)[0];
+        let parts = chart["elements"].as_array().unwrap();
+        let kinds: Vec<&Value> = parts.iter().map(|part| &part["type"]).collect();
+        assert_eq!(kinds, ["line_3d", "scatter_3d", "surface", "wireframe"]);
+        for part in parts {
+            let frame = ["title", "x_label", "x_unit", "z_label", "z_unit"].map(|key| &part[key]);
+            assert_eq!(frame, ["T", "x (m)", "m", "height (km)", "km"]);
+        }
+        let path = json!([{"label": "path", "points": [[0.0, 0.0, 5.0], [1.0, 1.0, 6.0]]}]);
+        assert_eq!(floats(parts[0]["elements"].clone()), path);
+        assert_eq!(parts[1]["elements"][0]["total_points"], 3000.0);
+        let hill = json!([{"label": "hill", "faces": 4.0}]);
+        assert_eq!(parts[2]["elements"], hill);
+        let text = record::words::chart(&record::json::Json::of(chart));
+        let expected =
+            "charts “T”, x (m) × y × height (km): line_3d, scatter_3d, surface, wireframe";
+        assert_eq!(text, expected);
+    }
+    if let Some(python) = python_with(&["plotly"]) {
+        let run = python.run(
+            "import plotly.graph_objects as go
+figure = go.Figure([go.Surface(z=[[1, 2], [3, 4]], name='s')])
+figure.update_layout(title='P', scene=dict(zaxis=dict(title='c (s)')))
+display(figure, go.Figure([go.Bar(y=[1])]))",
+        );
+        let chart = parsed(run.results[0].chart.as_ref()).unwrap();
+        let expected = json!({
+            "type": "surface", "title": "P", "elements": [{"label": "s"}],
+            "x_label": "", "x_unit": null, "y_label": "", "y_unit": null,
+            "z_label": "c (s)", "z_unit": "s"
+        });
+        assert_eq!((chart, run.results[1].chart.is_none()), (expected, true));
+    }
+}
+
+#[test]
 fn charts_hold_the_data_of_plots() {
     let Some(python) = python_with(&["matplotlib"]) else {
         return;
@@ -812,7 +857,7 @@ fn stylers_pictures_formulas_and_arrays_have_their_forms() {
         (
             &["altair"],
             "import altair as alt\nalt.Chart().mark_bar()",
-            &["text/html"],
+            &["application/vnd.vegalite.v6+json", "text/html"],
             false,
         ),
     ] {

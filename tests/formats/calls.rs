@@ -50,6 +50,41 @@ fn show_prints_a_stored_record_in_each_shape() {
 }
 
 #[test]
+fn pictures_and_charts_become_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("plots");
+    let mut record = sample("rich");
+    let figure = json!({"data": [{"type": "bar", "x": ["a"], "y": [1]}]});
+    let form = figure.into();
+    (record.results[3].formats).insert("application/vnd.plotly.v1+json".to_owned(), form);
+    let stored = serde_json::to_string(&record).unwrap();
+    let words = ["show", "-", "--plots", to.to_str().unwrap()];
+    let (status, stdout, stderr) = cellblock(&words, &stored);
+    assert_eq!(status, 0, "{stderr}");
+    let paths = [to.join("result-1.png"), to.join("result-4.svg")];
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines, paths.each_ref().map(|path| path.to_str().unwrap()));
+    assert_eq!(fs::read(&paths[0]).unwrap(), b"\x89PNG\r\n\x1a\n");
+    assert!(fs::read_to_string(&paths[1]).unwrap().starts_with("<svg"));
+    // A link that stands there is not followed.
+    fs::remove_file(&paths[0]).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("precious"), &paths[0]).unwrap();
+    let (status, _, stderr) = cellblock(&words, &stored);
+    assert_eq!((status, stderr.contains("ELOOP")), (125, true), "{stderr}");
+
+    let code =
+        "class P:\n  def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\ndisplay(1)\nP()";
+    let to = dir.path().join("of-a-run");
+    let words = ["run", "--plots", to.to_str().unwrap(), "--json", "-c", code];
+    let (status, stdout, stderr) = cellblock(&words, "");
+    if status == 125 {
+        println!("pictures_and_charts_become_files: no cell here: {stderr}");
+        return;
+    }
+    assert!(to.join("result-2.png").exists(), "{stdout}");
+}
+
+#[test]
 fn a_call_is_answered_only_by_its_id() {
     for shape in ["anthropic", "openai"] {
         let (status, stdout, stderr) = cellblock(&["run", "--format", shape, "-c", "1"], "");

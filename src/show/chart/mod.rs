@@ -232,6 +232,8 @@ mod tests {
         for figure in [
             json!({"data": [bar, bar], "layout": {"barmode": "relative"}}),
             json!({"data": [bar, bar], "layout": {"barmode": "stack"}}),
+            json!({"data": [{"type": "bar", "x": ["a", "a"], "y": [1, 2]}],
+                "layout": {"barmode": "relative"}}),
             json!({"data": [bar], "layout": {"yaxis": {"type": "log"}}}),
             json!({"data": [bar], "layout": {"yaxis": {"autorange": "reversed"}}}),
             json!({"data": [{"type": "scatter", "y": [1], "stackgroup": "one"}]}),

@@ -1,5 +1,7 @@
 //! Figures of plotly.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
@@ -29,12 +31,19 @@ pub(super) fn chart(figure: &Value) -> Result<Chart, Why> {
     for trace in traces(figure) {
         add(trace, &mut series)?;
     }
-    let several = |kinds: &[&str]| {
-        let is_one = |trace: &&Value| kinds.contains(&trace.get("type").map_or("", kind));
-        traces(figure).iter().filter(is_one).count() > 1
+    let count = |name: &str| {
+        let is_one = |trace: &&Value| trace.get("type").map_or("", kind) == name;
+        traces(figure).iter().filter(is_one).count()
     };
     let barmode = layout.get("barmode").map_or("group", kind);
-    if several(&["histogram"]) || barmode != "group" && several(&["bar"]) {
+    // Bars at one place are stacked as well.
+    let repeats = |series: &Series| {
+        let places: Vec<String> = series.x.iter().map(word).collect();
+        series.mark == Mark::Bars && places.iter().collect::<BTreeSet<_>>().len() < places.len()
+    };
+    let stacks = barmode != "group" && count("bar") > 0;
+    let is_stacked = stacks && (count("bar") > 1 || series.iter().any(repeats));
+    if count("histogram") > 1 || is_stacked {
         return Err("plotly's stacked bars".to_owned());
     }
     Ok(Chart {

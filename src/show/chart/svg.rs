@@ -222,7 +222,10 @@ fn legend(svg: &mut String, names: &[&str]) {
             "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>",
             y - 10.0
         );
-        let short: String = name.chars().take(20).collect();
+        let mut short: String = name.chars().take(20).collect();
+        if short.len() < name.len() {
+            short.push('…');
+        }
         words(svg, (x + 17.0, y), "start", &short);
     }
     if names.len() > LEGEND {

@@ -58,7 +58,7 @@ pub fn chart(chart: &Json) -> String {
     if !text("title").is_empty() {
         line += &format!(" “{}”", text("title"));
     }
-    let axes: Vec<String> = [text("x_label"), text("y_label")]
+    let axes: Vec<String> = [text("x_label"), text("y_label"), text("z_label")]
         .into_iter()
         .filter(|label| !label.is_empty())
         .collect();

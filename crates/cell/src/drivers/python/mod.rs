@@ -118,7 +118,7 @@ const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
     content: modules!(
         "codefile" "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "interrupts"
-        "ipython" "magics" "notebook" "packages" "protocol" "rehearsal" "results" "rich" "session"
+        "ipython" "magics" "notebook" "output" "packages" "protocol" "rehearsal" "results" "rich" "session" "solids"
         "source" "tables" "template" "timing" "tracebacks" "workers"
     ),
 };
@@ -137,6 +137,7 @@ pub(super) static DRIVER: Driver = Driver {
     files: &[MAIN, MODULES],
     delivery: Delivery::Channel,
     is_template: true,
+    settles: true,
     profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",
     exceptions: EXCEPTIONS,

@@ -100,21 +100,24 @@ def chart(figure):
 
 def charts_of(axes, left):
     """What is drawn in the same axes, by its type."""
+    if hasattr(axes, "get_zlim"):
+        from . import solids
+
+        return solids.charts_of(axes, left)
     found = {"pie": [], "box_and_whisker": [], "bar": [], "scatter": [], "line": []}
-    if not hasattr(axes, "get_zlim"):
-        found["pie"] = slices(axes)
-        found["box_and_whisker"] = box_elements(axes)
-        found["bar"] = bars(axes)
-        for line in axes.get_lines():
-            add_line(axes, line, line.get_label(), found, left)
-        for container in axes.containers:
-            line = getattr(container, "markerline", getattr(container, "lines", (None,))[0])
-            if line is not None:
-                add_line(axes, line, container.get_label(), found, left)
-        for dots in axes.collections:
-            if type(dots).__name__ == "PathCollection":
-                x, y = dots.get_offsets().T
-                add_series(found["scatter"], dots.get_label(), x, y, left, axes)
+    found["pie"] = slices(axes)
+    found["box_and_whisker"] = box_elements(axes)
+    found["bar"] = bars(axes)
+    for line in axes.get_lines():
+        add_line(axes, line, line.get_label(), found, left)
+    for container in axes.containers:
+        line = getattr(container, "markerline", getattr(container, "lines", (None,))[0])
+        if line is not None:
+            add_line(axes, line, container.get_label(), found, left)
+    for dots in axes.collections:
+        if type(dots).__name__ == "PathCollection":
+            x, y = dots.get_offsets().T
+            add_series(found["scatter"], dots.get_label(), x, y, left, axes)
     if found["bar"]:
         # How sure their values are, as seaborn draws it.
         found["line"] = [line for line in found["line"] if not line or not is_mark(line)]

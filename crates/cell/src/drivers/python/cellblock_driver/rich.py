@@ -48,6 +48,10 @@ def plotly_forms(figure, bundle, failed):
 
     bundle["application/vnd.plotly.v1+json"] = json.loads(figure.to_json())
     bundle["text/html"] = figure.to_html(full_html=False, include_plotlyjs="cdn")
+    if any(hasattr(trace, "scene") for trace in figure.data):
+        from . import solids
+
+        bundle["chart"] = attempt(solids.plotly_chart, figure, "chart", failed)
 
 
 def altair_forms(chart, bundle, failed):
