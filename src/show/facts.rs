@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use record::words::{bytes, in_unit, milliseconds};
+use record::words::{bytes, in_unit, milliseconds, times};
 use record::{Enforced, IdRecord, Isolation, LimitRecord, Record, Start, Usage};
 
 /// The rows of a table.
@@ -65,7 +65,7 @@ pub(super) fn denied_rows(record: &Record) -> Rows {
             vec![
                 denied.kind.clone(),
                 denied.name.clone(),
-                format!("{} times", denied.count),
+                times(denied.count),
                 denied.action.clone(),
                 denied.reason.clone().unwrap_or_default(),
             ]
@@ -122,7 +122,7 @@ pub(super) fn limit_rows(record: &Record) -> Rows {
             },
             limit.by.clone(),
             match limit.hit {
-                Some(true) => "hit",
+                Some(true) => "yes",
                 Some(false) => "",
                 None => "unknown",
             }

@@ -22,7 +22,7 @@ chart: line “growth”, time (s) × way [km]: a
 
 displayed 2:
 ```
-{\"columns\":[\"city\",[\"a\",1]],\"index\":[\"x\",\"y\"],\"rows\":[[\"Lyon\",1.5],[\"Graz \\u001b[31m\",null]],\"total_columns\":2,\"total_rows\":3000,\"types\":[\"object\",\"float64\"]}
+{\"columns\":[\"city\",[\"a\",1]],\"types\":[\"object\",\"float64\"],\"rows\":[[\"Lyon\",1.5],[\"Graz \\u001b[31m\",null]],\"index\":[\"x\",\"y\"],\"total_rows\":3000,\"total_columns\":2}
 ```
 
 displayed 3:
@@ -32,7 +32,7 @@ displayed 3:
 
 displayed 4:
 ```
-{\"columns\":7,\"index\":\"x\",\"rows\":[1,[[2]]],\"total_rows\":-1}
+{\"rows\":[1,[[2]]],\"columns\":7,\"index\":\"x\",\"total_rows\":-1}
 ```
 
 result:
@@ -109,7 +109,7 @@ fn pictures_and_texts_have_bounds() {
     assert_eq!(content.len(), 1 + 8);
     let text = content[0]["text"].as_str().unwrap();
     assert!(text.len() < 40_000, "{}", text.len());
-    assert!(text.contains("o[… 1014.2 KiB left out …]o"), "{text}");
+    assert!(text.contains("o[… 1014.2K left out …]o"), "{text}");
     assert!(
         text.contains("- result 9: image/png, 11 bytes: too much\n"),
         "{text}"

@@ -115,6 +115,10 @@ fn behind(name: &str) -> String {
         roff.control("SH", ["EXIT STATUS"]);
         paragraphs(&mut roff, status);
     }
+    if name == "cellblock" {
+        roff.control("SH", ["QUANTITIES"]);
+        paragraphs(&mut roff, include_str!("cellblock-quantities.txt"));
+    }
     if matches!(name, "cellblock-run" | "cellblock-exec") {
         roff.control("SH", ["FILES IN AND OUT"]);
         paragraphs(&mut roff, include_str!("run-files.txt"));

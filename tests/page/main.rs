@@ -370,5 +370,5 @@ fn no_stream_is_too_long_for_a_page() {
     record.stdout = Some("é".repeat(1 << 20).into());
     let page = show::render_html(&record);
     assert!(page.len() < 1_200_000, "{}", page.len());
-    assert!(page.contains("é\n[… 1.0 MiB not shown here …]\né"));
+    assert!(page.contains("é\n[… 1.0M not shown here …]\né"));
 }

@@ -582,7 +582,10 @@ for fd, bytes in (1, b'x' * 5000), (2, b'y' * 5000), (4, forged):
             warnings.contains("bytes are left out that were written to stdout"),
             "{warnings}"
         );
-        assert!(warnings.contains("named another execution"), "{warnings}");
+        assert!(
+            warnings.contains("an earlier execution's threads"),
+            "{warnings}"
+        );
         assert_eq!(next["record"]["error"], Value::Null);
         Ok(())
     });

@@ -122,7 +122,7 @@ pub(crate) fn not_listed(plan: &Plan) -> Option<String> {
             source,
             writable: true,
         } => Some(format!(
-            "files that the run changed are not listed: /workspace is a bind, and they are in {}",
+            "files that the run changed are not listed: /workspace is a bind, and they are in {0}; with --workspace {0} they are",
             source.display()
         )),
         _ => None,

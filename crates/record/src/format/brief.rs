@@ -208,7 +208,7 @@ fn denied(denied: &Denied) -> String {
         action,
         reason,
     } = denied;
-    let mut line = format!("{kind} {name}, {count} times, {action}");
+    let mut line = format!("{kind} {name}, {}, {action}", words::times(*count));
     if let Some(reason) = reason {
         let _ = write!(line, ": {reason}");
     }

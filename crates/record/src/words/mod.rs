@@ -5,5 +5,5 @@ mod quantity;
 mod result;
 
 pub use ends::ends;
-pub use quantity::{bytes, in_unit, milliseconds};
+pub use quantity::{bytes, in_unit, milliseconds, times};
 pub use result::{chart, names_something, readable};

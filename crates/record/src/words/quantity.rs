@@ -1,8 +1,8 @@
 //! Quantities for people: a few digits and a unit.
 
-/// A number of bytes.
+/// A number of bytes, in the units that options take: powers of 1024, as `256M`.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
     match count {
         1 => return "1 byte".to_owned(),
         0..1024 => return format!("{count} bytes"),
@@ -16,8 +16,16 @@ pub fn bytes(count: u64) -> String {
         unit += 1;
     }
     match value.fract() == 0.0 {
-        true => format!("{value} {}", UNITS[unit]),
-        false => format!("{value:.1} {}", UNITS[unit]),
+        true => format!("{value}{}", UNITS[unit]),
+        false => format!("{value:.1}{}", UNITS[unit]),
+    }
+}
+
+/// How often something happened.
+pub fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        _ => format!("{count} times"),
     }
 }
 
@@ -51,12 +59,12 @@ mod tests {
             (0, "0 bytes"),
             (1, "1 byte"),
             (1023, "1023 bytes"),
-            (1024, "1 KiB"),
-            (8123, "7.9 KiB"),
-            (1 << 20, "1 MiB"),
-            ((1 << 20) - 1, "1.0 MiB"),
-            (268_435_456, "256 MiB"),
-            (u64::MAX, "16384 PiB"),
+            (1024, "1K"),
+            (8123, "7.9K"),
+            (1 << 20, "1M"),
+            ((1 << 20) - 1, "1.0M"),
+            (268_435_456, "256M"),
+            (u64::MAX, "16384P"),
         ] {
             assert_eq!(bytes(count), shown);
         }
