@@ -157,6 +157,9 @@ pub enum PolicyAction {
 }
 
 /// Print a completion script for a shell
+///
+/// It completes commands, options, files, and names on this host: languages, profiles,
+/// prepared root file systems, contexts. For bash: source <(cellblock completions bash).
 #[derive(Args, Debug)]
 pub struct Completions {
     /// The shell
@@ -175,18 +178,14 @@ pub enum Shell {
     Fish,
 }
 
-impl Completions {
-    /// The script.
-    pub fn script(&self) -> Vec<u8> {
-        use clap_complete::aot::{Bash, Fish, Zsh, generate};
-        let mut script = Vec::new();
-        let mut command = command();
-        match self.shell {
-            Shell::Bash => generate(Bash, &mut command, "cellblock", &mut script),
-            Shell::Zsh => generate(Zsh, &mut command, "cellblock", &mut script),
-            Shell::Fish => generate(Fish, &mut command, "cellblock", &mut script),
+impl Shell {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bash => "bash",
+            Self::Zsh => "zsh",
+            Self::Fish => "fish",
         }
-        script
     }
 }
 

@@ -291,14 +291,6 @@ fn a_record_on_standard_output_is_printed() {
     }
 }
 
-#[test]
-fn completions_know_the_options() {
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let script = String::from_utf8(Completions { shell }.script()).unwrap();
-        assert!(script.contains("workspace-size"), "{shell:?}");
-    }
-}
-
 /// A word that a command line may have, right or wrong.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![

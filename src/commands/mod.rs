@@ -13,10 +13,12 @@ use record::error::{Result, SetupError, Step};
 use record::terminal;
 use sys::inherited::Inherited;
 
+mod completions;
 mod context;
 mod destination;
 mod outlet;
 mod plan;
+mod plots;
 mod policy;
 mod remote;
 mod rootfs;
@@ -41,6 +43,10 @@ pub fn dispatch_starting(
 ) -> u8 {
     let words: Vec<OsString> = words.collect();
     let environment = |name: &str| std::env::var_os(name);
+    if let Some(shell) = environment(completions::VARIABLE) {
+        let answer = completions::answer(&shell, &words);
+        return answer.map_or(FAILED, |answer| print(&answer).map_or(FAILED, |()| 0));
+    }
     // Before anything is opened: see `Inherited`.
     let outputs = Outputs::wanted(&words);
     let mut numbers = outputs.descriptors();
@@ -67,7 +73,11 @@ pub fn dispatch_starting(
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),
         Ok(Invocation::Rootfs(rootfs)) => finish(rootfs::run(rootfs.action)),
-        Ok(Invocation::Completions(wanted)) => finish(print(&wanted.script()).map(|()| 0)),
+        Ok(Invocation::Completions(wanted)) => {
+            let script = completions::script(wanted.shell);
+            let script = script.map_err(|e| SetupError::io(Step::Outputs, "write", &e));
+            finish(script.and_then(|script| print(&script)).map(|()| 0))
+        }
         Err(error) => refuse(&error, &words, &outputs, &mut inherited, began),
     }
 }

@@ -25,6 +25,12 @@ use serve::protocol::{
 /// Longer code is refused: a line of the protocol has less than 17M.
 const LONGEST_CODE: u64 = 16 << 20;
 
+/// The ids of the contexts that exist, for completion.
+pub(super) fn ids() -> Vec<String> {
+    let place = Place::find(|name| std::env::var_os(name));
+    place.and_then(|place| place.ids()).unwrap_or_default()
+}
+
 /// Does what the command line says.
 ///
 /// # Errors
