@@ -221,6 +221,71 @@ fn heads_bodies_and_connections_are_bounded() {
 }
 
 #[test]
+fn connections_that_do_nothing_hold_up_nobody() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let idle: Vec<_> = (0..400).map(|_| http.connect()).collect();
+    let request = json!({"language": "python", "code": "print(1)"});
+    let ran = http.ask("POST", "/v1/runs", &json!({"request": request}));
+    assert_eq!(ran["record"]["stdout"], "1\n");
+    // They are no clients of the hub.
+    assert_eq!(http.get("/v1/status").json()["clients"], 1);
+    drop(idle);
+}
+
+#[test]
+fn clients_that_go_at_any_moment_leave_nothing() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let body = json!({"request": {"language": "python", "code": "import time; time.sleep(60)"}});
+    let body = body.to_string();
+    let length = body.len();
+    let request = format!(
+        "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    for end in (0..request.len()).step_by(7).chain([request.len()]) {
+        let mut socket = http.connect();
+        socket.write_all(&request.as_bytes()[..end]).unwrap();
+    }
+    until("nothing is left", || {
+        let status = http.get("/v1/status").json();
+        status["clients"] == 1 && status["cells"]["used"] == 0
+    });
+}
+
+#[test]
+fn damaged_requests_are_refused_or_understood() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let request = b"POST /run_code HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n1e\r\n{\"code\":\"1\",\"language\":\"none\"}\r\n0\r\n\r\n";
+    let mut seed = 0x9e37_79b9_u64;
+    let mut random = |most: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % most
+    };
+    for _ in 0..300 {
+        let mut damaged = request.to_vec();
+        for _ in 0..=random(3) {
+            let at = random(damaged.len());
+            match random(3) {
+                0 => damaged[at] = random(256) as u8,
+                1 => drop(damaged.remove(at)),
+                _ => damaged.insert(at, b"\r\n\0 :;,=0f"[random(10)]),
+            }
+        }
+        let mut socket = http.connect();
+        // A server that has refused it need not read the rest.
+        let _ = socket.write_all(&damaged);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        let is_answer = answer.is_empty() || answer.starts_with(b"HTTP/1.");
+        assert!(is_answer, "{damaged:?}: {answer:?}");
+    }
+    assert_eq!(http.get("/v1/status").json()["clients"], 1);
+}
+
+#[test]
 fn requests_that_are_not_http_end_their_connection() {
     let server = Server::start_http(&[]);
     let http = server.http();

@@ -101,6 +101,7 @@ enum Status {
 struct CommandResult {
     status: &'static str,
     execution_time: Option<f64>,
+    cpu_time: Option<f64>,
     return_code: Option<i32>,
     stdout: String,
     stderr: String,
@@ -115,6 +116,7 @@ impl CommandResult {
                 false => "Finished",
             },
             execution_time: Some(record.execution_time),
+            cpu_time: cpu_time(record),
             return_code: (!is_timeout).then_some(record.exit_code),
             stdout: runs::stdout(record),
             stderr: runs::stderr(record),
@@ -305,6 +307,7 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
             _ => "Finished",
         },
         execution_time: Some(began.elapsed().as_secs_f64()),
+        cpu_time: None,
         return_code: match why {
             Some(Outcome::Timeout) => None,
             Some(_) => Some(1),
@@ -352,6 +355,12 @@ fn cell(record: &Record) -> Value {
         "display": display,
         "error": error,
     })
+}
+
+/// Seconds of all CPUs, if they were measured.
+fn cpu_time(record: &Record) -> Option<f64> {
+    let usage = &record.usage;
+    Some((usage.cpu_user_ms? + usage.cpu_system_ms?) / 1000.0)
 }
 
 /// The language that one of SandboxFusion's is here.
