@@ -251,6 +251,31 @@ fn errors_of_programs_have_the_files_own_lines() {
 }
 
 #[test]
+fn a_package_that_does_not_exist_is_named() {
+    let Some(java) = java() else { return };
+    for (code, line) in [
+        ("int x = 1;\nimport org.json.JSONObject;", 2),
+        (
+            "import org.json.JSONObject;\nclass M { public static void main(String[] a) { new JSONObject(); } }",
+            1,
+        ),
+    ] {
+        let run = java.run(code);
+        let error = run.error();
+        assert_eq!(
+            (error.name.as_str(), error.message.as_str(), error.line),
+            (
+                "PackageNotFoundError",
+                "cannot find package 'org.json'",
+                Some(line)
+            ),
+            "{error:?}"
+        );
+        assert!(!run.is_syntax, "{error:?}");
+    }
+}
+
+#[test]
 fn programs_and_snippets_mix_in_a_context() {
     let Some(java) = java() else { return };
     let (executions, status) = java.executions(&[

@@ -5,6 +5,7 @@ use record::Category;
 
 use crate::cells::cell::Run;
 use crate::cells::prelude::*;
+use crate::cells::process;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "languages",
@@ -49,6 +50,8 @@ pub(crate) const SUITE: Suite = Suite {
                 let code = "to <- file('/proc/self/fd/4', 'wb', raw = TRUE); writeBin(as.raw(rep(255, 2^20)), to); close(to); cat('1\\n'); 5";
                 spoils(stage, "r", code)
             }).needs(&[Need::Program("Rscript")]),
+        scene("java-finds-classes-of-the-class-path", java_class_path)
+            .needs(&[Need::Program("javac")]),
         scene("java-has-values", |stage| {
                 let code = "int x = 40;\nSystem.out.println(args[0]);\nx + 2";
                 let run = stage.code("jshell", code).arguments(["a b"]).run()?;
@@ -108,5 +111,31 @@ fn spoils(stage: &Stage, language: &str, code: &str) -> Check {
     assert!(run.record.results.is_empty(), "{}", run.json);
     let warnings = run.record.warnings.join("\n");
     assert!(warnings.contains("not the protocol"), "{warnings}");
+    Ok(())
+}
+
+fn java_class_path(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let classes = scratch.dir("classes", 0o755)?;
+    let source = scratch.file(
+        "Hi.java",
+        "package lib; public class Hi { public static int n = 7; }",
+    )?;
+    let mut javac = std::process::Command::new("javac");
+    javac.arg("-d").arg(&classes).arg(&source);
+    let compiled = process::finish(&mut javac, stage.within(60_000))?;
+    assert_eq!(compiled.code(), 0, "{}", compiled.complaint());
+    for code in [
+        "import lib.Hi; System.out.print(Hi.n);",
+        "import lib.Hi; class M { public static void main(String[] a) { System.out.print(Hi.n); } }",
+    ] {
+        let run = stage
+            .code("java", code)
+            .ro(&classes, std::path::Path::new("/classes"))
+            .option(["--env", "CLASSPATH=/classes"])
+            .run()?
+            .ended(Outcome::Ok)?;
+        assert_eq!(run.stdout(), "7", "{code}");
+    }
     Ok(())
 }

@@ -229,6 +229,8 @@ pub(crate) enum Provider {
     Package(&'static str, String),
     /// A prepared rootfs.
     Rootfs(&'static str),
+    /// A jar, for `CLASSPATH`.
+    Jar,
     /// Nothing, since a cell lacks this.
     Nothing(&'static str),
 }

@@ -22,6 +22,10 @@ pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<Advice> {
              or `cellblock rootfs default {} {name}`",
             driver.name
         ),
+        Provider::Jar => format!(
+            "the jar with `{module}` can be put into the workspace, for example by --file x.jar \
+             --env CLASSPATH=/workspace/x.jar"
+        ),
         Provider::Nothing(what) => {
             return Some(format!("{lacks}; do without it, as there is no {what}").into());
         }
@@ -166,6 +170,12 @@ mod tests {
                 "node@sha256:1",
                 "Cannot find package '@a/b/c' imported from /x",
                 "rootfs add node --npm @a/b`",
+            ),
+            (
+                "java",
+                "java@sha256:1",
+                "cannot find package 'org.json'",
+                "the jar with `org.json` can be put into the workspace",
             ),
             (
                 "r",

@@ -195,6 +195,8 @@ final class Session {
 
     void serve() throws IOException {
         for (String packages : IMPORTS) shell.eval("import " + packages + ";");
+        String path = System.getenv("CLASSPATH");
+        if (path != null) Stream.of(path.split(":")).filter(place -> !place.isEmpty()).forEach(shell::addToClasspath);
         Thread.setDefaultUncaughtExceptionHandler((thread, exception) -> failedInThread(exception));
         interrupts.listen();
         for (var request = channel.receive(); request != null; request = channel.receive()) {
@@ -898,6 +900,7 @@ final class Preview {
 
 /** Reports errors with the frames that are the code's own or Java's. */
 final class ErrorReport {
+    private static final Pattern MISSING = Pattern.compile("^package ([\\w.]+) does not exist");
     private static final Set<String> OURS = Set.of("Shim", "Session", "Session$Here", "ErrorReport", "Channel", "Program");
 
     private final Channel channel;
@@ -937,7 +940,9 @@ final class ErrorReport {
             traceback.addAll(Arrays.asList(words).subList(1, words.length));
         }
         Problem first = problems.get(0);
-        error("CompileError", plain(first.message()), traceback, code.lineAt(first.at()), true);
+        var missing = MISSING.matcher(first.message());
+        if (missing.find()) error("PackageNotFoundError", "cannot find package '" + missing.group(1) + "'", traceback, code.lineAt(first.at()), false);
+        else error("CompileError", plain(first.message()), traceback, code.lineAt(first.at()), true);
     }
 
     void interrupted() {

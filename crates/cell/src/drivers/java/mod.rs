@@ -15,7 +15,8 @@
 //!   static fields of their own, because JShell declares them anew. A program that uses
 //!   what earlier executions declared is evaluated as snippets.
 //! * What does not compile is a syntax error, with all that the compiler says;
-//!   the snippets before it have run.
+//!   the snippets before it have run. A package that does not exist has a name of its own,
+//!   `PackageNotFoundError`; jars that `CLASSPATH` names are found.
 //! * An uncaught exception, of any thread, becomes an error frame with the frames
 //!   that are the code's own or Java's, and exit status 1. In other threads than
 //!   the first, JShell does not say which lines.
@@ -59,7 +60,8 @@
 //! gets none, its last words tell.
 
 use super::{
-    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, SCRIPT, between, file, profile,
+    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
+    file, profile,
 };
 use record::Category;
 
@@ -112,6 +114,10 @@ pub(super) static DRIVER: Driver = Driver {
     rootfs: "java",
     exceptions: EXCEPTIONS,
     last_words: LAST_WORDS,
+    modules: Some(Modules {
+        missing: &["cannot find package "],
+        provider: |_, _| Some(Provider::Jar),
+    }),
     missing_program: |error| between(&error.message, "Cannot run program \"", "\""),
     ..SCRIPT
 };
@@ -126,7 +132,7 @@ const EXCEPTIONS: Exceptions = Exceptions {
         ),
         (
             Category::Import,
-            "ClassNotFoundException NoClassDefFoundError",
+            "ClassNotFoundException NoClassDefFoundError PackageNotFoundError",
         ),
         (Category::Type, "ClassCastException ArrayStoreException"),
         (
