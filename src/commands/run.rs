@@ -39,7 +39,10 @@ pub(super) fn execute(
                 parent: parent.as_ref(),
                 start,
             };
-            run::execute_for(caller, spec, began)
+            match start {
+                CellStart::Carried => cell::execute_carried(caller, spec, began),
+                _ => run::execute_for(caller, spec, began),
+            }
         }
         Err(error) => run::refused(error.clone()),
     };

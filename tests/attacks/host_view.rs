@@ -385,7 +385,7 @@ fn processes_only(stage: &Stage) -> Check {
     let isolation = run.record.isolation;
     assert_eq!(
         isolation.map(|isolation| isolation.proc).as_deref(),
-        Some("own")
+        Some("processes")
     );
     Ok(())
 }

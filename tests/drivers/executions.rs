@@ -2,7 +2,7 @@
 
 use cell::drivers::frames::{Displayed, Frame};
 
-use crate::harness::{Bench, other, python};
+use crate::harness::{Bench, lasting_bash, other, python};
 
 /// The code of one execution with its result, or with the name of its error.
 type Execution<'a> = (&'a str, Result<Option<&'a str>, &'a str>);
@@ -52,6 +52,50 @@ fn python_keeps_its_state() {
     check(&python, &[("x = 1", Ok(None)), ("y", Err("NameError"))], 1);
     let exit = [("x = 1", Ok(None)), ("raise SystemExit(x + 2)", Ok(None))];
     check(&python, &exit, 3);
+}
+
+/// Code that ends its interpreter by the language's own means, with status 3.
+const EXITS: [(&str, &[&str]); 5] = [
+    (
+        "python",
+        &["import sys; sys.exit(3)", "raise SystemExit(3)"],
+    ),
+    ("javascript", &["process.exit(3)"]),
+    ("r", &["quit('no', 3)"]),
+    ("java", &["System.exit(3);"]),
+    (
+        "bash",
+        &[
+            "exit 3",
+            "f() { set -f; IFS=x; exit 3; }; f",
+            "set -e; (exit 3)",
+            "exec 10>&1; exit 3",
+        ],
+    ),
+];
+
+#[test]
+fn an_interpreter_that_the_code_ends_announces_it() {
+    for (language, codes) in EXITS {
+        let bench = match language {
+            "python" => python(),
+            "bash" => lasting_bash(),
+            _ => other(language),
+        };
+        let Some(bench) = bench else { continue };
+        for code in codes {
+            let (executions, ended) = bench.executions(&[code]);
+            let frames = &executions[0];
+            assert!(
+                matches!(
+                    frames[..],
+                    [Frame::Started, Frame::Ending, Frame::Done { .. }]
+                ),
+                "{language}: {code}: {frames:?}"
+            );
+            assert_eq!(ended.code(), Some(3), "{language}: {code}");
+        }
+    }
 }
 
 #[test]

@@ -129,6 +129,10 @@ impl Bench {
         std::fs::write(self.workspace().join(name), content).unwrap();
     }
 
+    pub(crate) fn is_shell(&self) -> bool {
+        self.driver.name == "bash"
+    }
+
     pub(crate) fn run(&self, code: impl AsRef<[u8]>) -> Run {
         self.run_with(code.as_ref(), &[])
     }
@@ -224,6 +228,7 @@ impl Bench {
                 has_file: true,
                 args,
                 memory: None,
+                is_last: false,
             }),
         };
         request.encode().unwrap()
@@ -245,6 +250,7 @@ impl Bench {
     }
 
     fn spawn(&self, args: &[RawText], frames: &Path) -> Child {
+        crate::dispositions::restore();
         let argv = self.driver.argv(&self.interpreter, args, None, false);
         let argv =
             argv.iter().map(

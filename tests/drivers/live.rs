@@ -138,6 +138,9 @@ impl<'a> Live<'a> {
     /// As the cell's init does it: to the program's process group.
     pub(crate) fn interrupt(&self) {
         killpg(self.group(), Signal::SIGINT).unwrap();
+        if self.bench.is_shell() {
+            killpg(self.group(), Signal::SIGURG).unwrap();
+        }
     }
 
     fn group(&self) -> Pid {

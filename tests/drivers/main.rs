@@ -3,6 +3,8 @@
 
 mod bash;
 mod describe;
+#[path = "../support/dispositions.rs"]
+mod dispositions;
 mod executions;
 mod frames;
 mod harness;

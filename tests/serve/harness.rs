@@ -26,6 +26,7 @@ pub(crate) fn executable() -> OsString {
 }
 
 pub(crate) fn cellblock() -> Command {
+    crate::dispositions::restore();
     Command::new(executable())
 }
 

@@ -3,6 +3,8 @@
 mod branches;
 mod cells;
 mod connections;
+#[path = "../support/dispositions.rs"]
+mod dispositions;
 mod doors;
 mod example;
 mod forked;

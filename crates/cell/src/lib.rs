@@ -39,6 +39,7 @@ pub mod spec;
 mod supervise;
 mod workspace;
 
+pub use context::execute_carried;
 pub use hints::explain;
 pub use launch::cgroup;
 pub use supervise::{Blank, BlockedSignals, Cell, Execution, Frozen, Parent, Request, capture};

@@ -103,8 +103,8 @@ pub struct Record {
     pub limits: BTreeMap<String, LimitRecord>,
     /// The security layers in force; null when there was no cell.
     pub isolation: Option<Isolation>,
-    /// How much of the cell was there when it was asked for; null when there was no
-    /// cell.
+    /// How much of the cell was there when the execution was asked for; null when there was
+    /// no cell.
     #[serde(default)]
     pub start: Option<Start>,
     /// Where the time went.
@@ -117,7 +117,8 @@ pub struct Record {
     pub warnings: Vec<String>,
 }
 
-/// How much of a cell was there when it was asked for.
+/// How much of a cell was there when something was asked for. An execution in a context
+/// finds an interpreter that waits, also the first one: the context was asked for before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
@@ -451,8 +452,8 @@ pub struct Isolation {
     pub nested_userns: Vec<String>,
     /// The network: `none`, `hosts` (those that were allowed by name) or `host`.
     pub network: String,
-    /// `/proc`: `machine` for the cell's processes, memory and CPUs, `own` for its
-    /// processes only, or `host` when that layer was given up.
+    /// `/proc`: `machine` for the cell's processes, memory and CPUs,
+    /// `processes` for its processes only, or `host` when that layer was given up.
     pub proc: String,
     /// The rootfs: `host`, or a directory, or `name@sha256:…`.
     pub rootfs: String,

@@ -101,6 +101,12 @@ steps! {
     Supervise = "watch the cell",
     /// Copying results out.
     Outputs = "copy results out",
+    /// Taking an interpreter's state, or giving it to another.
+    State = "carry the state",
+    /// A server's speaking with its clients.
+    Serve = "serve clients",
+    /// A client's speaking with a server.
+    Ask = "ask the server",
 }
 
 impl Step {

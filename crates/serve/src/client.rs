@@ -80,10 +80,10 @@ impl Client {
             if line.is_empty() {
                 sent.map_err(|error| self.failed("write", &error))?;
                 let message = "the server ended the connection";
-                return Err(SetupError::new(Step::Supervise, message).on(self.path.display()));
+                return Err(SetupError::new(Step::Ask, message).on(self.path.display()));
             }
             let line: Line<'_> = serde_json::from_slice(&line).map_err(|error| {
-                SetupError::new(Step::Supervise, format!("not a server's line: {error}"))
+                SetupError::new(Step::Ask, format!("not a server's line: {error}"))
                     .on(self.path.display())
             })?;
             if line.id.is_some_and(|own| own != CallId::Number(id)) {
@@ -109,11 +109,8 @@ impl Client {
     ) -> Result<T> {
         let result = self.call(method, params)?;
         serde_json::from_str(result.get()).map_err(|error| {
-            SetupError::new(
-                Step::Supervise,
-                format!("not a result of {method}: {error}"),
-            )
-            .on(self.path.display())
+            SetupError::new(Step::Ask, format!("not a result of {method}: {error}"))
+                .on(self.path.display())
         })
     }
 
@@ -127,7 +124,7 @@ impl Client {
     }
 
     fn failed(&self, call: &str, error: &std::io::Error) -> SetupError {
-        SetupError::io(Step::Supervise, call, error).on(self.path.display())
+        SetupError::io(Step::Ask, call, error).on(self.path.display())
     }
 }
 
@@ -136,6 +133,6 @@ fn refused(method: &str, failure: Failure) -> SetupError {
     let hint = failure
         .hint
         .or_else(|| wait.map(|wait| format!("try again after {wait}ms")));
-    let error = SetupError::new(Step::Supervise, failure.message).on(method);
+    let error = SetupError::new(Step::Ask, failure.message).on(method);
     SetupError { hint, ..error }
 }

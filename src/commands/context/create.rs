@@ -68,7 +68,7 @@ fn new_id(place: &Place) -> String {
 /// Starts the server of a context, with the options of the command line that are its
 /// own.
 fn start(socket: &Path, words: &[OsString]) -> Result<Child> {
-    let failed = |call| move |error| SetupError::io(Step::Supervise, call, &error);
+    let failed = |call| move |error| SetupError::io(Step::Ask, call, &error);
     let own = std::env::current_exe().map_err(failed("readlink"))?;
     let mut listen = OsString::from("unix:");
     listen.push(socket);
@@ -129,7 +129,7 @@ fn connect(socket: &Path, server: &mut Child) -> Result<Client> {
             }
             let said = said.trim().trim_start_matches("cellblock: ").to_owned();
             let message = format!("the context's server ended: {said}");
-            return Err(SetupError::new(Step::Supervise, message));
+            return Err(SetupError::new(Step::Ask, message));
         }
         sleep(Duration::from_millis(5));
     }

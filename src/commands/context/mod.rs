@@ -148,8 +148,7 @@ fn fork(place: &Place, of: &Of, n: usize) -> Result<u8> {
             (None, error) => {
                 status = FAILED;
                 let message = error.map_or_else(String::new, |error| error.message);
-                let failed =
-                    SetupError::new(Step::Supervise, format!("a branch failed: {message}"));
+                let failed = SetupError::new(Step::State, format!("a branch failed: {message}"));
                 complain(&failed.on(&of.id));
             }
         }
@@ -183,7 +182,7 @@ fn execute(place: &Place, wanted: &RunIn) -> Result<u8> {
         print(show::render_run(&record, Style::of_stdout()).as_bytes())?;
         if executed.state == State::Lost {
             let why = executed.why.as_deref().unwrap_or("the interpreter ended");
-            let lost = SetupError::new(Step::Supervise, format!("its state is lost: {why}"));
+            let lost = SetupError::new(Step::State, format!("it is lost: {why}"));
             complain(&lost.on(&wanted.id));
         }
     }

@@ -356,6 +356,7 @@ fn a_request_that_is_too_long_says_so() {
             has_file: false,
             args: &[],
             memory: None,
+            is_last: true,
         }),
     };
     let error = request.encode().unwrap_err().to_string();

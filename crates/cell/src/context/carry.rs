@@ -341,7 +341,7 @@ fn no_room(most: u64) -> SetupError {
 }
 
 fn failed(message: &str) -> SetupError {
-    SetupError::new(Step::Supervise, message)
+    SetupError::new(Step::State, message)
 }
 
 fn on_disk(call: &'static str, error: &std::io::Error, path: &Path) -> SetupError {

@@ -32,12 +32,14 @@ use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 use sys::process::monotonic_ns;
 
+mod carried;
 mod carry;
 mod changes;
 mod describe;
 mod files;
 mod watches;
 
+pub use carried::execute_carried;
 pub(crate) use carry::Checkpoint;
 pub use carry::Layout;
 pub(crate) use files::FileAnswer;
@@ -295,7 +297,10 @@ impl<'a> Context<'a> {
         };
         let grace = execution.grace.or(self.spec.limits.grace).unwrap_or(GRACE);
         let code = execution.code.or_else(|| run::code_of(&self.spec));
-        let message = match live.facts.message(execution.number, code) {
+        let message = match live
+            .facts
+            .message(execution.number, code, execution.is_last)
+        {
             Ok(message) => message,
             Err(error) => {
                 self.live = Some(live);

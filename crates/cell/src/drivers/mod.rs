@@ -85,8 +85,8 @@ pub struct Driver {
     pub(crate) compiled: Option<Compiled>,
     /// Whether the shim can be a template, from which others are forked ([`template`]).
     pub(crate) is_template: bool,
-    /// Whether the interpreter may forget an interrupt, so that it is sent again and again
-    /// until the code stops. Other code could be in the midst of cleaning up.
+    /// Whether the interpreter may forget SIGINT, so that SIGURG follows it, and both are sent
+    /// again and again until the code stops. Other code could be in the midst of cleaning up.
     pub(crate) forgets_interrupts: bool,
     /// Whether the shim sends a result only when what was printed before it has been read.
     pub(crate) settles: bool,

@@ -19,7 +19,7 @@ use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::evidence::{End, Evidence, Place, Reach, Stop};
 use crate::supervise::verdict::{self, Verdict, judge};
-use crate::supervise::{Execution, Observed, Stream};
+use crate::supervise::{Between, Execution, Observed, Stream};
 use crate::workspace::Outputs;
 use record::error::SetupError;
 use record::{Denied, Outcome, Record, SCHEMA, Usage};
@@ -97,6 +97,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(observed, &execution, &mut warnings);
+    warnings.extend(between(&execution.between, filter));
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -279,14 +280,6 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
     ) {
         warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
     }
-    for (stream, late) in Stream::ALL.into_iter().zip(execution.late) {
-        if late > 0 {
-            let name = stream.name();
-            warnings.push(format!(
-                "{late} bytes are left out that were written to {name} after the execution before had ended: let the code wait for its threads and processes"
-            ));
-        }
-    }
     let uncounted = execution.denials.uncounted;
     if uncounted > 0 {
         warnings.push(format!(
@@ -306,6 +299,45 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
             "the driver's channel ended within a frame: a result or an error is missing".to_owned(),
         );
     }
+}
+
+/// What counts for no execution.
+fn between(between: &Between, policy: Option<&FilterPolicy>) -> Vec<String> {
+    const WHEN: &str = "after the execution before had ended";
+    let mut warnings = Vec::new();
+    for (stream, written) in Stream::ALL.into_iter().zip(between.written) {
+        if written > 0 {
+            let name = stream.name();
+            warnings.push(format!(
+                "{written} bytes are left out that were written to {name} {WHEN}: let the code wait for its threads and processes"
+            ));
+        }
+    }
+    let mut calls: Vec<String> = (denied(&between.denied, policy).into_iter())
+        .map(|denied| format!("{} ({})", denied.name, denied.count))
+        .collect();
+    if between.denied_unlisted > 0 {
+        calls.push(format!("others ({})", between.denied_unlisted));
+    }
+    if !calls.is_empty() {
+        warnings.push(format!(
+            "system calls were denied {WHEN}: {}",
+            calls.join(", ")
+        ));
+    }
+    if between.connections > 0 {
+        let count = between.connections;
+        warnings.push(format!(
+            "{count} connections ended {WHEN}, and are not listed"
+        ));
+    }
+    if between.refused > 0 {
+        let count = between.refused;
+        warnings.push(format!(
+            "connections were refused {count} times {WHEN}, and are not listed"
+        ));
+    }
+    warnings
 }
 
 fn denied(counts: &BTreeMap<i64, u64>, policy: Option<&FilterPolicy>) -> Vec<Denied> {

@@ -100,7 +100,7 @@ fn rlimit(limit: &Rlimit) -> RlimitRecord {
 fn proc_shown(plan: &Plan) -> &'static str {
     let shown = plan.mounts.iter().find_map(|mount| match mount.kind {
         MountKind::Machine(_) => Some("machine"),
-        MountKind::Proc => Some("own"),
+        MountKind::Proc => Some("processes"),
         _ => None,
     });
     shown.unwrap_or("host")

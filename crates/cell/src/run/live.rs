@@ -24,7 +24,7 @@ use crate::spec::{Command, Scratch, Spec};
 use crate::supervise::capture::Capture;
 use crate::supervise::copy::Template;
 use crate::supervise::{
-    Blank, Cancel, Cell, Control, Denials, Execution, Observer, Program, Request,
+    Between, Blank, Cancel, Cell, Control, Denials, Execution, Observer, Program, Request,
 };
 use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
@@ -48,7 +48,7 @@ pub(crate) struct Live<'a> {
     kept: Vec<KeptDir>,
     /// Bytes that were written to the captured streams since the last execution, and were
     /// read with a description.
-    late: [u64; 2],
+    between: Between,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
 }
@@ -195,7 +195,7 @@ impl<'a> Live<'a> {
             baseline,
             out,
             kept,
-            late: [0; 2],
+            between: Between::default(),
             lease,
         })
     }
@@ -232,7 +232,7 @@ impl<'a> Live<'a> {
             mut baseline,
             out,
             kept,
-            late,
+            between,
             lease,
         } = self;
         let emitter = events.map(|events| {
@@ -257,9 +257,7 @@ impl<'a> Live<'a> {
             observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
             control,
         })?;
-        for (late, before) in execution.late.iter_mut().zip(late) {
-            *late += before;
-        }
+        execution.between.add(between);
         let on_file = |file: &FileChange| {
             if let Some(emitter) = &emitter {
                 emitter.file(file);
@@ -300,7 +298,7 @@ impl<'a> Live<'a> {
                 baseline,
                 out,
                 kept,
-                late: [0; 2],
+                between: Between::default(),
                 lease,
             };
             return Ok(Executed {
@@ -367,11 +365,14 @@ impl<'a> Live<'a> {
             control: Some(control),
             ..Request::default()
         })?;
-        for ((late, before), written) in (self.late.iter_mut())
-            .zip(execution.late)
-            .zip(&execution.output)
-        {
-            *late += before + written.as_ref().map_or(0, Capture::total);
+        self.between.add(execution.between);
+        self.between.add_denials(execution.denials);
+        let written = execution.output.iter();
+        for (sum, written) in self.between.written.iter_mut().zip(written) {
+            *sum += written.as_ref().map_or(0, Capture::total);
+        }
+        if let Some(log) = &execution.network {
+            self.between.add_network(log);
         }
         Ok(execution.report.variables)
     }
@@ -414,7 +415,12 @@ impl Facts<'_> {
     ///
     /// # Errors
     /// The code is too long.
-    pub(crate) fn message(&self, execution: u64, code: Option<Code<'_>>) -> Result<Vec<u8>> {
+    pub(crate) fn message(
+        &self,
+        execution: u64,
+        code: Option<Code<'_>>,
+        is_last: bool,
+    ) -> Result<Vec<u8>> {
         match (code, self.driver) {
             (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
                 execution,
@@ -425,6 +431,7 @@ impl Facts<'_> {
                     has_file: self.workspace().is_some(),
                     args,
                     memory: self.spec.limits.memory.map(|limit| limit.0),
+                    is_last,
                 }),
             }
             .encode(),

@@ -67,6 +67,9 @@ pub enum CellStart {
     /// As a copy of a template of its own, which gains nothing for one call either. Where
     /// that fails, the cell is started in one go, and the record says why.
     Forked,
+    /// With the state of an interpreter in another cell, as [`crate::execute_carried`] does
+    /// it. Here it is the same as [`Self::Cold`].
+    Carried,
 }
 
 /// Executes `spec` and returns the record. `began` is when the call began.
@@ -120,7 +123,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     };
     let template = match caller.start {
         CellStart::Forked => Some(own_template(&resolved, cancel)),
-        CellStart::Cold | CellStart::Blank => None,
+        CellStart::Cold | CellStart::Blank | CellStart::Carried => None,
     };
     let (from, warning) = match &template {
         Some(Ok(of)) => (From::Template(of.template()), None),
@@ -132,7 +135,7 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     warning.into_iter().for_each(|warning| live.warn(warning));
     let work = Work {
         execution: ONLY,
-        message: live.facts.message(ONLY, code_of(spec))?,
+        message: live.facts.message(ONLY, code_of(spec), true)?,
         code_file: live.facts.code_file(code_of(spec)),
         is_last: true,
         began_ns,

@@ -307,7 +307,7 @@ impl Arrived {
             return;
         }
         let (name, id) = order.name();
-        let error = SetupError::new(Step::Supervise, "too many orders wait for this cell")
+        let error = SetupError::new(Step::Serve, "too many orders wait for this cell")
             .hint("wait for an answer before the next order");
         // Twice the bound ends a front end that does not heed the first.
         if self.tasks.len() < 2 * MOST_ORDERS {

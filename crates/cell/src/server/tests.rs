@@ -592,6 +592,37 @@ for fd, bytes in (1, b'x' * 5000), (2, b'y' * 5000), (4, forged):
 }
 
 #[test]
+fn calls_that_are_denied_between_executions_are_named_in_the_next_record() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let thread = "import threading, os
+go = threading.Event()
+def later():
+  while True:
+    go.wait(0.01)
+    try: os.chroot('/')
+    except OSError: pass
+threading.Thread(target=later, daemon=True).start()";
+        front.run(1, thread)?;
+        let mut number = 1;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            number += 1;
+            let answer = front.run(number, "x = 7")?;
+            let warnings = answer["record"]["warnings"].to_string();
+            if warnings
+                .contains("system calls were denied after the execution before had ended: chroot (")
+            {
+                return Ok(());
+            }
+            assert!(Instant::now() < until, "{answer}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+}
+
+#[test]
 fn a_channel_that_the_code_breaks_ends_the_interpreter() {
     alone(|| {
         let spawner = spawner()?;

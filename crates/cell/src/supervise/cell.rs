@@ -16,7 +16,8 @@ use super::network::CellBroker;
 use super::proc::descendants;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{
-    BlockedSignals, Control, Denials, Disks, DriverReport, Execution, Observed, Observer, Parent,
+    Between, BlockedSignals, Control, Denials, Disks, DriverReport, Execution, Observed, Observer,
+    Parent,
 };
 use crate::carry::Identity;
 use crate::child::command::Command;
@@ -98,6 +99,8 @@ pub struct Cell<'a> {
     pub(super) sockets: Vec<(Role, OwnedFd)>,
     /// The broker, once it has been started.
     pub(super) broker: Option<CellBroker>,
+    /// What has happened since the last execution.
+    pub(super) between: Between,
     /// Whether the plan is that of the program; a blank cell gets that later.
     pub(super) has_program: bool,
     pub(super) phase: Phase,
@@ -134,6 +137,7 @@ impl<'a> Cell<'a> {
             namespaces: Vec::new(),
             sockets: Vec::new(),
             broker: None,
+            between: Between::default(),
             has_program,
             phase: Phase::SetUp,
             deadline: Some(Instant::now() + SETUP_DEADLINE),
@@ -210,8 +214,14 @@ impl<'a> Cell<'a> {
         execution.cpu_before = (self.meter).cpu_used_so_far(cgroup, &mut seen.watched);
         (seen.watched.memory, seen.watched.processes) = (None, None);
         seen.disks = Disks::default();
-        for (fd, late) in self.running.output.iter().zip(&mut execution.late) {
-            *late = fd.as_ref().map_or(0, |fd| discard(fd.as_fd()));
+        execution.between = std::mem::take(&mut self.between);
+        let written = &mut execution.between.written;
+        for (fd, written) in self.running.output.iter().zip(written) {
+            *written = fd.as_ref().map_or(0, |fd| discard(fd.as_fd()));
+        }
+        if let Some(broker) = &mut self.broker {
+            broker.read(None);
+            execution.between.add_network(&broker.take_log());
         }
     }
 
@@ -230,6 +240,8 @@ impl<'a> Cell<'a> {
         {
             watch.step()?;
         }
+        let denials = watch.execution.denials;
+        self.between.add_denials(denials);
         Ok(())
     }
 

@@ -159,6 +159,10 @@ impl Watch<'_, '_> {
             // An init that does not take it is gone.
             if !report.is_done {
                 self.cell.order(Command::Signal(Signal::SIGINT));
+                if self.forgets_interrupts {
+                    // Other programs ignore it, unless they ask for it.
+                    self.cell.order(Command::Signal(Signal::SIGURG));
+                }
                 let again = self.forgets_interrupts.then(|| Instant::now() + AGAIN);
                 self.repeat_at = again;
             }

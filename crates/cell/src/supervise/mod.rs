@@ -7,6 +7,7 @@
 //! What is observed has two lives: an [`Execution`] is one piece of work in a cell,
 //! [`Observed`] is the cell from its start to its end.
 
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use record::error::SetupError;
@@ -125,9 +126,8 @@ pub struct Execution {
     pub(crate) stopped: Option<Stop>,
     /// The time that the program had to stop it, if it had any.
     pub(crate) grace: Option<Grace>,
-    /// Bytes that were written to the captured streams before it, after the execution
-    /// before.
-    pub(crate) late: [u64; 2],
+    /// What happened before it, after the execution before.
+    pub(crate) between: Between,
     /// What it wrote to the captured streams.
     pub(crate) output: [Option<Capture>; 2],
     /// What seccomp denied to it.
@@ -136,6 +136,53 @@ pub struct Execution {
     pub(crate) report: DriverReport,
     /// What the broker reported, in a cell that has one.
     pub(crate) network: Option<NetworkLog>,
+}
+
+/// What happened in a cell between two executions, and counts for neither.
+#[derive(Debug, Default)]
+pub(crate) struct Between {
+    /// Bytes that were written to the captured streams.
+    pub(crate) written: [u64; 2],
+    /// How often each system call was denied, and calls of numbers that are not listed.
+    pub(crate) denied: BTreeMap<i64, u64>,
+    pub(crate) denied_unlisted: u64,
+    /// Connections that ended, and names and hosts that were refused.
+    pub(crate) connections: u64,
+    pub(crate) refused: u64,
+}
+
+impl Between {
+    /// Adds what else happened.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (sum, written) in self.written.iter_mut().zip(other.written) {
+            *sum = sum.saturating_add(written);
+        }
+        for (number, count) in other.denied {
+            let sum = self.denied.entry(number).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        self.denied_unlisted = self.denied_unlisted.saturating_add(other.denied_unlisted);
+        self.connections = self.connections.saturating_add(other.connections);
+        self.refused = self.refused.saturating_add(other.refused);
+    }
+
+    /// Adds calls that were denied to programs.
+    pub(crate) fn add_denials(&mut self, denials: Denials) {
+        self.add(Self {
+            denied: denials.counts,
+            denied_unlisted: denials.uncounted,
+            ..Self::default()
+        });
+    }
+
+    /// Adds what the broker reported.
+    pub(crate) fn add_network(&mut self, log: &NetworkLog) {
+        let refused: u64 = log.refused.iter().map(|refused| refused.count).sum();
+        self.connections = self.connections.saturating_add(log.ended);
+        self.refused = (self.refused)
+            .saturating_add(refused)
+            .saturating_add(log.refused_unlisted);
+    }
 }
 
 /// What was observed of a cell from its start to its end.

@@ -382,5 +382,5 @@ fn writable(waiting: usize) -> PollFlags {
 }
 
 fn failed(call: &'static str) -> impl Fn(Errno) -> SetupError {
-    move |errno| SetupError::os(Step::Supervise, call, errno)
+    move |errno| SetupError::os(Step::Serve, call, errno)
 }

@@ -86,5 +86,5 @@ impl Peer {
 }
 
 fn failed(call: &'static str) -> impl Fn(std::io::Error) -> SetupError {
-    move |error| SetupError::io(Step::Supervise, call, &error).on("client")
+    move |error| SetupError::io(Step::Serve, call, &error).on("client")
 }

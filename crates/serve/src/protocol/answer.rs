@@ -196,7 +196,8 @@ pub struct Created {
     pub language: Option<String>,
     /// Its prepared rootfs, with the digest.
     pub rootfs: String,
-    /// Where its cell comes from.
+    /// How much of its cell was there when the context was asked for. Its executions find
+    /// an interpreter that waits, and their records say so.
     pub start: Start,
 }
 

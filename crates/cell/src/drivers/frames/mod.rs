@@ -115,6 +115,8 @@ pub struct Code<'a> {
     pub args: &'a [RawText],
     /// The cell's limit on memory in bytes, for interpreters that enforce one themselves.
     pub memory: Option<u64>,
+    /// Whether no other request follows.
+    pub is_last: bool,
 }
 
 impl Request<'_> {
@@ -148,6 +150,9 @@ impl Request<'_> {
                 }
                 if let Some(limit) = code.memory {
                     add("memory", limit.to_string().as_bytes());
+                }
+                if code.is_last {
+                    add("last", b"");
                 }
             }
         }

@@ -16,6 +16,7 @@ import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.lang.reflect.Array;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
@@ -59,6 +60,8 @@ import jdk.jshell.SourceCodeAnalysis;
 import jdk.jshell.SourceCodeAnalysis.Completeness;
 import jdk.jshell.UnresolvedReferenceException;
 import jdk.jshell.execution.DirectExecutionControl;
+import jdk.jshell.execution.LoaderDelegate;
+import jdk.jshell.execution.LocalExecutionControl;
 import jdk.jshell.spi.ExecutionControl;
 import jdk.jshell.spi.ExecutionControlProvider;
 import jdk.jshell.spi.ExecutionEnv;
@@ -167,6 +170,7 @@ record Place(Code code, int start) {}
 record Problem(String message, int at) {}
 
 /** Executes one request after the other in the same JShell. */
+@SuppressWarnings("removal") // ThreadDeath
 final class Session {
     private static final int FORM = 8 << 20;
     private static final String[] IMPORTS = {
@@ -199,6 +203,12 @@ final class Session {
         if (path != null) Stream.of(path.split(":")).filter(place -> !place.isEmpty()).forEach(shell::addToClasspath);
         Thread.setDefaultUncaughtExceptionHandler((thread, exception) -> failedInThread(exception));
         interrupts.listen();
+        // The program called System.exit().
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            if (!interrupts.isRunning()) return;
+            channel.frame("ending").send();
+            channel.frame("done").send();
+        }));
         for (var request = channel.receive(); request != null; request = channel.receive()) {
             if (request.containsKey("work")) describe();
             else execute(request);
@@ -214,6 +224,7 @@ final class Session {
     }
 
     private synchronized void failedInThread(Throwable exception) {
+        if (exception instanceof ThreadDeath) return; // an interrupt stopped it
         raised(exception);
         hasFailed = true;
         if (isOver) System.exit(1);
@@ -224,6 +235,7 @@ final class Session {
         if (code != null) name += "[" + channel.execution() + "]";
         code = new Code(Channel.utf8(request.get("code").get(0)), name);
         setFailed(false);
+        if (!request.containsKey("last")) here.check();
         arguments = request.getOrDefault("argument", List.of());
         if (code.source().contains("args")) shell.eval("String[] args = {" + literals() + "};");
         interrupts.begin();
@@ -272,13 +284,36 @@ final class Session {
 
     /** Runs snippets on this very thread: no other JVM to start, and threads of
      * theirs end as anywhere else. */
-    private static final class Here extends DirectExecutionControl {
+    static final class Here extends DirectExecutionControl {
         private final Interrupts interrupts;
+        /** What has code look for interrupts; null while other executions need not follow. */
+        private Checks checks;
         /** The variable's value that was asked for last. */
         Object described;
 
         Here(Interrupts interrupts) {
             this.interrupts = interrupts;
+        }
+
+        /** From now on, code looks for interrupts. */
+        void check() {
+            if (checks != null) return;
+            checks = new Checks(this);
+            interrupts.setChecks(checks);
+        }
+
+        @Override
+        public void load(ClassBytecodes[] classes) throws ClassInstallException, NotImplementedException, EngineTerminationException {
+            if (checks == null) super.load(classes);
+            else checks.load(classes);
+        }
+
+        void loadAsTheyAre(ClassBytecodes[] classes) throws ClassInstallException, NotImplementedException, EngineTerminationException {
+            super.load(classes);
+        }
+
+        Class<?> find(String name) throws ClassNotFoundException {
+            return findClass(name);
         }
 
         @Override
@@ -709,13 +744,68 @@ final class Program {
     }
 }
 
+/** Has code look for interrupts at each of its branches, since Java 20 has no other way to
+ * stop a thread that does not wait. JShell's own local execution inserts the looks there. */
+final class Checks extends LocalExecutionControl {
+    private static final String CANCEL = "REPL.$Cancel$";
+    /** What they look at; null where Java has no such class. */
+    private Field all;
+
+    Checks(Session.Here here) {
+        super(new LoaderDelegate() {
+            @Override
+            public void load(ExecutionControl.ClassBytecodes[] classes)
+                throws ExecutionControl.ClassInstallException, ExecutionControl.NotImplementedException, ExecutionControl.EngineTerminationException {
+                here.loadAsTheyAre(classes);
+            }
+
+            @Override
+            public void classesRedefined(ExecutionControl.ClassBytecodes[] classes) {}
+
+            @Override
+            public void addToClasspath(String path) {}
+
+            @Override
+            public Class<?> findClass(String name) throws ClassNotFoundException {
+                return here.find(name);
+            }
+        });
+        if (Runtime.version().feature() < 20) return;
+        // It makes the class when it invokes something, and takes over the handler.
+        var handler = Thread.getDefaultUncaughtExceptionHandler();
+        try {
+            Method nothing = Checks.class.getDeclaredMethod("nothing");
+            nothing.setAccessible(true);
+            invoke(nothing);
+            all = findClass(CANCEL).getDeclaredField("allStop");
+        } catch (Exception unknown) {
+            // Another version of JShell: what does not wait has to be killed.
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(handler);
+        }
+    }
+
+    private static void nothing() {}
+
+    /** Whether code that looks stops. */
+    void stop(boolean value) {
+        try {
+            if (all != null) all.set(null, value);
+        } catch (IllegalAccessException | RuntimeException unknown) {
+            all = null;
+        }
+    }
+}
+
 /** SIGINT: it stops the code of an execution, and nothing of the shim's own. */
+@SuppressWarnings("removal") // ThreadDeath
 final class Interrupts {
     private final Thread thread = Thread.currentThread();
     private boolean isRunning;
     private boolean isInvoking;
     private boolean hasCome;
     private boolean isStopped;
+    private Checks checks;
 
     private final Semaphore settled = new Semaphore(0);
     private Runnable askToSettle = () -> {};
@@ -790,15 +880,28 @@ final class Interrupts {
         return hasCome;
     }
 
+    synchronized boolean isRunning() {
+        return isRunning;
+    }
+
+    synchronized void setChecks(Checks checks) {
+        this.checks = checks;
+    }
+
+    private void stopChecked(boolean value) {
+        if (checks != null) checks.stop(value);
+    }
+
     private synchronized void interrupt() {
         if (!isRunning || hasCome) return;
         hasCome = true;
         if (!isInvoking) return;
         try {
-            // From Java 20 on, nothing stops a thread that goes on without waiting.
             Thread.class.getMethod("stop").invoke(thread);
             isStopped = true;
         } catch (ReflectiveOperationException gone) {
+            // From Java 20 on, a thread stops where it looks or waits.
+            stopChecked(true);
             thread.interrupt();
         }
     }
@@ -816,6 +919,7 @@ final class Interrupts {
         try {
             synchronized (this) {
                 isInvoking = false;
+                stopChecked(false);
                 if (!isStopped || knows) return;
             }
             Thread.sleep(500);

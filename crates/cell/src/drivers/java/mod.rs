@@ -44,9 +44,15 @@
 //!
 //! # Interrupts and variables
 //!
-//! SIGINT stops the code of an execution, up to Java 19; a later one can only interrupt
-//! what waits, and code that goes on without waiting has to be killed. Variables are described
-//! without calling methods of the program's classes.
+//! SIGINT stops the code of an execution: up to Java 19 by `Thread.stop`, which later ones
+//! do not have. There it interrupts what waits, and the code looks for interrupts at each
+//! branch, as JShell's own local execution has it do (`LocalExecutionControl`): a loop of
+//! plain arithmetic takes 1.4 times as long by that. So it does not look where no other
+//! execution follows. Other threads of the program stop as well if they come to a branch in
+//! that moment. A program that is run by its `main` does not look; it, and what neither
+//! waits nor comes to a branch of the program's own (a long call of the library, for
+//! example), has to be killed. Variables are described without calling
+//! methods of the program's classes.
 //!
 //! # The channel
 //!

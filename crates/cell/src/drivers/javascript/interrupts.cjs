@@ -1,4 +1,5 @@
-// SIGINT: Node's own watchdog ends code that runs, and a flag tells those who wait.
+// SIGINT: Node's own watchdog ends code that runs, a flag tells those who wait, and a thread
+// ends what runs after waiting (terminator.cjs).
 'use strict';
 const { readdirSync, readFileSync } = require('node:fs');
 const process = require('node:process');
@@ -44,6 +45,7 @@ class Interrupts {
     // Of a name that is not shown among the callers.
     this.script = new Script(`globalThis[${JSON.stringify(REGION)}]()`, { filename: `${__dirname}/interrupts.cjs` });
     this.timer = undefined;
+    this.terminator = undefined;
     // From now on the signal sets the flag, unless the program has listeners of its own.
     this.thread = this.watchdog && start(this.watchdog);
   }
@@ -67,12 +69,19 @@ class Interrupts {
     return isInterrupted;
   }
 
-  /** Calls a function once, when the signal comes. */
-  wait(action) {
+  /** Calls a function once, when the signal comes. Where other executions follow, the signal
+   * also ends what the code runs meanwhile. */
+  wait(action, isLast) {
     if (!this.watchdog) return;
+    if (!isLast && process.listenerCount('SIGINT') === 0) {
+      this.terminator ??= require('./terminator.cjs').terminator();
+      this.terminator?.permit();
+    }
     this.timer = setInterval(() => {
       if (!this.watchdog.watchdogHasPendingSigint()) return;
-      this.stop();
+      // Before the timer is cleared: it comes again if this is ended in its midst.
+      this.terminator?.withdraw();
+      clearInterval(this.timer);
       action();
     }, PERIOD);
     this.timer.unref();
@@ -81,6 +90,7 @@ class Interrupts {
   /** Forgets the signals that have come, and waits no longer. */
   stop() {
     clearInterval(this.timer);
+    this.terminator?.withdraw();
     if (!this.watchdog) return;
     this.settle();
     // Starting it once more clears nothing; stopping it does.

@@ -60,6 +60,7 @@ class Session {
       file: path.resolve(text('directory'), name),
       source: text('code').replace(/^\uFEFF/, ''),
       isOver: false,
+      isLast: 'last' in request,
     };
     this.execution = execution;
     this.last = execution;
@@ -115,7 +116,7 @@ class Session {
     }
     if (execution.isOver) this.conclude();
     else if (isInterrupted) this.interrupt();
-    else this.interrupts.wait(() => this.interrupt());
+    else this.interrupts.wait(() => this.interrupt(), execution.isLast);
   }
 
   /** Ends an execution that SIGINT has stopped. What it waits for may go on. */

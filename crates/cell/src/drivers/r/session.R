@@ -105,17 +105,29 @@ execute <- function(request) {
     mem.maxVSize(max(64, limit - 80))
   }
   forget_interrupts()
+  is_running <<- TRUE
   say("started")
   steps <- parsed(text_of(request$code[[1]]))
   ended_well <- !is.null(steps) && run(steps)
   close_devices()
   flush(stdout())
+  is_running <<- FALSE
   say("done")
   ended_well
 }
 
+is_running <- FALSE # whether an execution goes on
+
+# The program called quit().
+on_quit <- function(environment) {
+  if (!is_running) return()
+  say("ending")
+  say("done")
+}
+
 serve <- function() {
   ended_well <- TRUE
+  reg.finalizer(environment(serve), on_quit, onexit = TRUE)
   hold(TRUE)
   while (!is.null(request <- receive())) {
     if (!is.null(request$execution)) execution <<- text_of(request$execution[[1]])

@@ -17,9 +17,14 @@
 //! * Descriptors 200 to 203 are the driver's while no code runs; children have none of
 //!   them.
 //!
-//! Bash leaves an interrupt to the command that it waits for, and forgets it if that ends
-//! well: a signal that meets a child between fork and exec is lost. So it is sent again until
-//! the code stops.
+//! Bash leaves SIGINT to the command that it waits for, and forgets it, trap and all, if that
+//! ends well: in a loop of `/bin/true` every second one is lost. SIGURG, which nearly all
+//! programs ignore, has no such rule, so it follows each SIGINT, and a trap of the driver's takes it for
+//! one unless the code has a handler for INT. Both are sent again until the code stops, since
+//! a child between fork and exec can miss them.
+//!
+//! `exit`, and a failure under `set -e`, are announced by a trap for EXIT, which code may
+//! replace by its own.
 //!
 //! The status of the last command goes with the frame `done`, and `$?` has it at the
 //! beginning of the next code. A handler that the code sets for INT is in force while its code

@@ -11,6 +11,7 @@ exec 2>&202 202>&-
 _cellblock_execution=1
 _cellblock_is_running=
 _cellblock_is_pending=
+_cellblock_is_code= # whether the code runs, and is not yet interrupted
 _cellblock_status=0
 _cellblock_trap='trap _cellblock_interrupt INT'
 _cellblock_code=
@@ -75,17 +76,51 @@ _cellblock_say() {
     printf "$size$fields" "${values[@]}" 2>/dev/null >&201
 }
 
-# Returns to the top level. By itself, Bash forgets an interrupt that comes while a
-# command ends well.
+# Returns to the top level, once. In a process that was just forked, the handlers are still
+# those of the shell.
 _cellblock_interrupt() {
+    [[ $_cellblock_is_code && $BASHPID == $$ ]] || return
+    _cellblock_is_code=
     trap - INT
     kill -INT $$
     : # before this one, the signal takes effect
 }
 
+# SIGURG follows each SIGINT, which Bash forgets, trap and all, if it comes while Bash waits
+# for a command that then ends well.
+_cellblock_remember() {
+    [[ $_cellblock_is_code && $BASHPID == $$ && $(trap -p INT) == *_cellblock_interrupt* ]] && _cellblock_interrupt
+}
+
+# The inode that a descriptor refers to; proc(5), since Linux 5.14.
+_cellblock_inode() {
+    local IFS=$' \t' key
+    while read -r key REPLY; do
+        [[ $key != ino: ]] || return 0
+    done 2>/dev/null <"/proc/$$/fdinfo/$1"
+    return 1
+}
+
+# The code ends the shell, and sets no handler of its own for that.
+_cellblock_exit() {
+    local status=$? REPLY fd
+    [[ $_cellblock_is_running ]] || return
+    # After `exit`, the code's descriptors are still in place; Bash keeps copies of the
+    # driver's, from 10 on.
+    for ((fd = 10; fd < 256; fd++)); do
+        [[ -p /proc/$$/fd/$fd ]] && _cellblock_inode "$fd" && [[ $REPLY == "$_cellblock_frames" ]] || continue
+        exec 201>&"$fd"
+        break
+    done
+    _cellblock_say ending
+    _cellblock_say done status "$status"
+}
+
 # Ends an execution: the program's handler rests.
 _cellblock_end() {
     _cellblock_status=$?
+    _cellblock_is_code=
+    trap '' URG
     { trap -p INT; printf '\0'; } >&203
     trap '' INT
     IFS= read -r -d '' -u 203 _cellblock_trap
@@ -98,7 +133,7 @@ _cellblock_end() {
 _cellblock_next() {
     # The line that was to end the execution did not come.
     if [[ $_cellblock_is_running ]]; then
-        trap '' INT
+        trap '' INT URG
         _cellblock_is_running=
         _cellblock_status=130
         _cellblock_say error name Interrupted message 'the execution was interrupted'
@@ -126,7 +161,7 @@ _cellblock_next() {
 # out after an interrupt.
 _cellblock_line='_cellblock_next
 set -- "${_cellblock_arguments[@]}"
-eval "$_cellblock_trap"; [[ $_cellblock_is_pending ]] && kill -INT $$; _cellblock_restore; eval "$_cellblock_code" </dev/null 200<&- 201>&- 203>&-; _cellblock_end'
+_cellblock_is_code=1; trap _cellblock_remember URG; eval "$_cellblock_trap"; [[ $_cellblock_is_pending ]] && kill -INT $$; _cellblock_restore; eval "$_cellblock_code" </dev/null 200<&- 201>&- 203>&-; _cellblock_end'
 
 # The status of the execution before, as the code would see it in a script.
 _cellblock_restore() {
@@ -177,4 +212,8 @@ _cellblock_describe() {
 _cellblock_known=$(compgen -v)
 _cellblock_known=" FUNCNAME LC_ALL ${_cellblock_known//$'\n'/ } "
 printf '%s\n' "$_cellblock_line" >&0
-trap - INT; trap '' INT
+_cellblock_inode 201
+_cellblock_frames=$REPLY
+unset REPLY
+trap _cellblock_exit EXIT
+trap - INT; trap '' INT URG

@@ -121,6 +121,7 @@ fn request(execution: u64, code: &str) -> Tested<Request<'static>> {
             has_file: false,
             args: &[],
             memory: None,
+            is_last: true,
         }),
     };
     Ok(Request {

@@ -100,6 +100,7 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
             has_file: false,
             args: &[],
             memory: None,
+            is_last,
         }),
     };
     Ok(Request {
