@@ -13,6 +13,8 @@ mod attacks;
 mod catalogue;
 #[path = "cells/mod.rs"]
 mod cells;
+#[path = "support/dispositions.rs"]
+mod dispositions;
 #[path = "support/events.rs"]
 mod events;
 #[path = "cells/layers.rs"]

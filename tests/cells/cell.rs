@@ -10,6 +10,7 @@ use record::stream::Text;
 use record::{Outcome, Record};
 
 use super::process::{self, Finished, Watch};
+use super::starts;
 use super::{Check, Stage, fail};
 use crate::schema::assert_valid_record;
 
@@ -216,6 +217,7 @@ impl Run {
         }
         let json = assert_valid_record(&text);
         let record = serde_json::from_value::<Record>(json.clone())?;
+        starts::note(&record);
         if record.exit_code != process.code() {
             return Err(fail(format!(
                 "the record says exit code {}, cellblock's is {}",

@@ -13,6 +13,7 @@ pub(crate) mod runner;
 pub(crate) mod scratch;
 pub(crate) mod stage;
 pub(crate) mod start;
+pub(crate) mod starts;
 pub(crate) mod swap;
 pub(crate) mod wall;
 

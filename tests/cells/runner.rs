@@ -16,6 +16,7 @@ use super::attack::Attack;
 use super::raw::call;
 use super::scratch::{Scratch, chmod};
 use super::start::Start;
+use super::starts::Starts;
 use super::{Check, Need, Scene, Stage, Stop, Suite, fail, naive, private, probe};
 
 /// The uid of the plain user when root runs the tests. It needs no entry in the user
@@ -28,7 +29,8 @@ const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [--s
   --list         show the names, run nothing
   --require N    fail when fewer than N tests pass
   --must PREFIX  fail when a test whose name starts so is skipped
-  --start WAY    how cells are started: cold (the default), blank or forked
+  --start WAY    how cells are started: cold (the default), blank, forked or carried
+  --cells N      fail when fewer than N cells were started so, by their records
   --slowest N    list the N tests that took longest
   FILTER         run the tests whose names contain one of these
 
@@ -48,6 +50,7 @@ struct Options {
     must: Vec<String>,
     slowest: usize,
     start: Start,
+    cells: usize,
     filters: Vec<String>,
     /// The stage of the runner that started this one as the plain user.
     stage: Option<PathBuf>,
@@ -81,6 +84,7 @@ struct Tally {
     failed: usize,
     skipped: usize,
     times: Vec<(Duration, String)>,
+    starts: Starts,
 }
 
 impl Tally {
@@ -89,6 +93,7 @@ impl Tally {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.times.extend(other.times);
+        self.starts.add(other.starts);
     }
 
     fn print_slowest(&mut self, count: usize) {
@@ -150,6 +155,7 @@ fn parse(args: &[String]) -> Result<Options, String> {
         match word {
             "--list" => options.list = true,
             "--require" => options.require = number(word, value()?)?,
+            "--cells" => options.cells = number(word, value()?)?,
             "--must" => options.must.push(value()?.to_owned()),
             "--slowest" => options.slowest = number(word, value()?)?,
             "--start" => {
@@ -209,6 +215,7 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
         return Ok(0);
     }
     keep_panics_short();
+    crate::dispositions::restore();
     // Descriptors that the caller left open must not look like a leak.
     const CLOSE_ON_EXEC: u32 = 4;
     call!(SYS_close_range, 3, u32::MAX, CLOSE_ON_EXEC)?;
@@ -230,12 +237,22 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
         run_rows(&rows, None, &stage, options, &mut tally);
     }
     tally.print_slowest(options.slowest);
+    tally.starts.print(options.start);
     println!(
         "{} passed, {} failed, {} skipped",
         tally.passed, tally.failed, tally.skipped
     );
     if tally.passed < options.require {
         println!("FAILED: {} tests must pass", options.require);
+        return Ok(1);
+    }
+    let cells = tally.starts.count(options.start);
+    if cells < options.cells {
+        println!(
+            "FAILED: {} cells must be started as {}",
+            options.cells,
+            options.start.name()
+        );
         return Ok(1);
     }
     Ok(i32::from(tally.failed > 0))
@@ -294,6 +311,7 @@ fn run_rows(
         let came = run_row(row, stage);
         let took = started.elapsed();
         let notes = stage.take_notes();
+        tally.starts.end_of(&row.name, options.start);
         match came {
             Ok(()) => {
                 tally.passed += 1;

@@ -25,10 +25,13 @@ pub(crate) enum Start {
     Blank,
     /// By forking a template of Python, which executes the program where there is one.
     Forked,
+    /// With the state that an interpreter of Python has in another cell; it executes the
+    /// program where there is one.
+    Carried,
 }
 
 impl Start {
-    const ALL: [Self; 3] = [Self::Cold, Self::Blank, Self::Forked];
+    const ALL: [Self; 4] = [Self::Cold, Self::Blank, Self::Forked, Self::Carried];
 
     /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Start {
             Self::Cold => "cold",
             Self::Blank => "blank",
             Self::Forked => "forked",
+            Self::Carried => "carried",
         }
     }
 
@@ -50,6 +54,7 @@ impl Start {
             Self::Cold => None,
             Self::Blank => Some("cellblock-blank"),
             Self::Forked => Some("cellblock-forked"),
+            Self::Carried => Some("cellblock-carried"),
         }
     }
 
@@ -71,10 +76,11 @@ impl Start {
             Self::Cold => CellStart::Cold,
             Self::Blank => CellStart::Blank,
             Self::Forked => CellStart::Forked,
+            Self::Carried => CellStart::Carried,
         };
         let words: Vec<OsString> = std::env::args_os().collect();
         let words = match self {
-            Self::Forked => through_python(words),
+            Self::Forked | Self::Carried => through_python(words),
             Self::Cold | Self::Blank => Ok(words),
         };
         let words = match words {
@@ -88,9 +94,10 @@ impl Start {
     }
 }
 
-/// Has code in Python execute the program of an `exec` whose record is asked for: what a
-/// copy has, and what it has lost, it passes on. The code comes on standard input, so a
-/// program with an input of its own is left as it is.
+/// Has code in Python execute the program of an `exec` whose record is asked for: what its
+/// process has, and what it has lost, it passes on. The code comes on standard input, so a
+/// program with an input of its own is left as it is. It has no word by which the driver
+/// would take it for code that needs its own file.
 fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
     let place = |wanted: &str| words.iter().position(|word| word == wanted);
     let (Some(verb), Some(_), Some(end)) = (place("exec"), place("--json"), place("--")) else {
@@ -115,7 +122,7 @@ fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
     };
     let argv: Vec<String> = words[end + 1..].iter().map(literal).collect();
     let code = format!(
-        "import os; argv = [{}]; os.execvp(argv[0], argv)",
+        "import os; argv = [{}]; os.execvp(*argv[:1], argv)",
         argv.join(", ")
     );
     let (read, mut write) = io::pipe()?;

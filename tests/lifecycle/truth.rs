@@ -127,7 +127,7 @@ fn ids_and_privileges(stage: &Stage) -> Check {
     let map = |inside, outside| match stage.start() {
         // Its user namespace is below the template's, which has the same ids inside.
         Start::Forked => format!("{inside} {inside} 1"),
-        Start::Cold | Start::Blank => format!("{inside} {outside} 1"),
+        Start::Cold | Start::Blank | Start::Carried => format!("{inside} {outside} 1"),
     };
     assert_eq!(found["uid_map"], map(uid.inside, uid.outside));
     assert_eq!(found["gid_map"], map(gid.inside, gid.outside));
@@ -274,9 +274,9 @@ fn start_of_interpreter(stage: &Stage) -> Check {
         .ended(Outcome::Ok)?
         .record
         .timing;
-    // A copy's interpreter has started before.
+    // The interpreter of a copy or of a context has started before.
     let least = match stage.start() {
-        Start::Forked => 0.0,
+        Start::Forked | Start::Carried => 0.0,
         Start::Cold | Start::Blank => 1.0,
     };
     assert!(
