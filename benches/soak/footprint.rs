@@ -23,6 +23,8 @@ pub(crate) struct Footprint {
     files: usize,
     /// How many processes are how deep in the tree, and their descriptors.
     by_depth: BTreeMap<usize, (usize, usize)>,
+    /// Descriptors by the depth of their process and what they refer to.
+    by_kind: BTreeMap<(usize, String), usize>,
 }
 
 impl Footprint {
@@ -37,8 +39,11 @@ impl Footprint {
         let mut todo = vec![(server.pid(), 0)];
         while let Some((pid, depth)) = todo.pop() {
             found.processes += 1;
-            let open = fs::read_dir(format!("/proc/{pid}/fd"));
-            let open = open.map_or(0, Iterator::count);
+            let kinds = descriptors(pid);
+            let open = kinds.len();
+            for kind in kinds {
+                *found.by_kind.entry((depth, kind)).or_default() += 1;
+            }
             found.descriptors += open;
             let (processes, descriptors) = found.by_depth.entry(depth).or_default();
             *processes += 1;
@@ -69,6 +74,7 @@ impl Footprint {
     /// What is more than it was `before`, in words, but for memory: an allocator keeps what
     /// was once needed.
     pub(crate) fn left(&self, before: &Self) -> Vec<String> {
+        let other_kinds = &before.by_kind;
         let counts = [
             ("processes", self.processes, before.processes),
             ("descriptors", self.descriptors, before.descriptors),
@@ -78,8 +84,23 @@ impl Footprint {
         ];
         (counts.iter())
             .filter(|(_, now, before)| now > before)
-            .map(|(what, now, before)| format!("{what}: {now}, before {before}"))
+            .map(|(what, now, before)| match *what {
+                "descriptors" => {
+                    let more = self.more_kinds_than(other_kinds);
+                    format!("{what}: {now}, before {before}; more: {more}")
+                }
+                _ => format!("{what}: {now}, before {before}"),
+            })
             .collect()
+    }
+
+    /// The descriptors that are more than these, with the depth of their process.
+    fn more_kinds_than(&self, before: &BTreeMap<(usize, String), usize>) -> String {
+        let more = self.by_kind.iter().filter_map(|(kind, now)| {
+            let before = before.get(kind).copied().unwrap_or(0);
+            (*now > before).then(|| format!("{}: {} {before} to {now}", kind.0, kind.1))
+        });
+        more.collect::<Vec<_>>().join(", ")
     }
 
     /// The same for memory, after work that needed no more than the work `before`.
@@ -110,6 +131,20 @@ impl fmt::Display for Footprint {
             self.files
         )
     }
+}
+
+/// What the descriptors of a process refer to, without what is different in each.
+fn descriptors(pid: u32) -> Vec<String> {
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return Vec::new();
+    };
+    (open.flatten())
+        .map(|entry| {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            let target = target.to_string_lossy();
+            target.chars().filter(|c| !c.is_ascii_digit()).collect()
+        })
+        .collect()
 }
 
 fn memory(pid: u32) -> u64 {
