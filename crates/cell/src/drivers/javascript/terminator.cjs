@@ -37,7 +37,7 @@ let looks = 0;
 class Terminator {
   constructor() {
     this.state = new Int32Array(new SharedArrayBuffer(4));
-    const options = { eval: true, workerData: this.state, stdin: false, env: {}, execArgv: [], resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 } };
+    const options = { eval: true, workerData: this.state, stdin: false, env: {}, execArgv: [], resourceLimits: { codeRangeSizeMb: 16, maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 } };
     const worker = new Worker(THREAD, options);
     worker.on('error', () => {}); // Such code has to be killed, then.
     worker.unref();
