@@ -10,11 +10,11 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::format::Shaped;
 use super::values::{
-    FileFrom, NetworkChoice, OutputTo, PathPair, PortList, TmpfsAt, Variable, file_from, link_at,
-    named, output_to, path_pair, tmpfs_at, variable,
+    FileFrom, NetworkChoice, OutputTo, PassFd, PathPair, PortList, TmpfsAt, Variable, device,
+    file_from, info_to, link_at, named, output_to, pass_fd, path_pair, tmpfs_at, variable,
 };
 use cell::spec::quantity::Bound;
-use cell::spec::{Bytes, Layer, OnOutput, PartialLimits, ProcChoice, limits, profiles};
+use cell::spec::{Bytes, Device, Layer, OnOutput, PartialLimits, ProcChoice, limits, profiles};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {
@@ -53,6 +53,22 @@ pub(super) struct Call {
     /// ends
     #[arg(long, help_heading = "Request")]
     pub die_with_parent: bool,
+    /// Let the program have the caller's descriptor N, as M or as N (exec only). Files,
+    /// pipes and connected Unix sockets are passed; directories and what else leads out of
+    /// the cell are refused (repeatable)
+    #[arg(
+        long, value_name = "N[=M]", help_heading = "Request", conflicts_with = "server",
+        value_parser = pass_fd
+    )]
+    pub pass_fd: Vec<PassFd>,
+    /// Write what the cell is, when its program was started, as a line of JSON to an open
+    /// descriptor or a file: child-pid (of its init, whose files in /proc root alone may
+    /// open), the numbers of its namespaces and its cgroup; then a line with its exit-code
+    #[arg(
+        long, value_name = "N|FILE", help_heading = "Record", conflicts_with = "server",
+        value_parser = OsStringValueParser::new().try_map(info_to)
+    )]
+    pub info_fd: Option<OutputTo>,
     /// Write the record to a file, an open descriptor or standard output (-,
     /// which is the same as --json)
     #[arg(
@@ -86,6 +102,8 @@ impl Group for Call {
         "policy",
         "server",
         "die-with-parent",
+        "pass-fd",
+        "info-fd",
         "record",
         "json",
         "events",
@@ -137,6 +155,14 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub rw_try: Vec<PathPair>,
+    /// Show a host directory inside, writable, while the host's stays as it is: what the
+    /// program changes there ends with the cell, is listed with the files and copied by
+    /// --out, and is bounded by --tmp-size (repeatable, at most 8)
+    #[arg(
+        long, value_name = "SRC[:DST]",
+        value_parser = OsStringValueParser::new().try_map(path_pair)
+    )]
+    pub overlay: Vec<PathPair>,
     /// Mount an empty writable tmpfs; its SIZE counts towards --memory as it fills
     /// [default: as large as --tmp-size] (repeatable, at most 8)
     #[arg(
@@ -159,6 +185,14 @@ pub struct Files {
     /// /mnt/data, /home/user or /root (repeatable)
     #[arg(long, value_name = "PATH")]
     pub workspace_at: Vec<PathBuf>,
+    /// Let the program have a character device of the host's, by its name below /dev,
+    /// such as fuse, kvm or dri/renderD128; with :ro for reading only. The host's
+    /// permissions apply; disks, memory and terminals are refused (repeatable)
+    #[arg(
+        long, value_name = "NAME[:ro]",
+        value_parser = OsStringValueParser::new().try_map(device)
+    )]
+    pub dev: Vec<Device>,
     /// Copy a host file in, or what can be read from an open descriptor; DST is
     /// relative to /workspace and the name of SRC when left out. Elsewhere, DST is
     /// absolute, and the file cannot be written and has at most 16M (repeatable)
@@ -210,10 +244,12 @@ impl Group for Files {
         "rw",
         "ro-try",
         "rw-try",
+        "overlay",
         "tmpfs",
         "dir",
         "symlink",
         "workspace-at",
+        "dev",
         "file",
         "files-from",
         "out",

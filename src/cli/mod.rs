@@ -14,7 +14,7 @@ pub use options::Options;
 pub use outputs::Outputs;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use serve::{Serve, Server, Warm};
-pub use values::{OutputTo, PathPair, PortList, Variable};
+pub use values::{OutputTo, PassFd, PathPair, PortList, Variable};
 
 use options::Needed;
 

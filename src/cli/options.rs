@@ -9,11 +9,11 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
-use super::values::{FileFrom, NetworkChoice, PathPair};
+use super::values::{FileFrom, NetworkChoice, OutputTo, PassFd, PathPair};
 use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{
-    GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits, PartialPlace,
-    PlaceKind,
+    GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits,
+    PartialOverlay, PartialPlace, PlaceKind,
 };
 use cell::spec::tcp::{PartialTcp, TcpPorts};
 use record::bytes::RawText;
@@ -34,6 +34,10 @@ pub struct Options {
     pub outputs: Outputs,
     /// Whether the cell ends when the process that started this one does.
     pub die_with_parent: bool,
+    /// Descriptors that the program gets.
+    pub pass_fd: Vec<PassFd>,
+    /// Where what the cell is goes.
+    pub info_fd: Option<OutputTo>,
     /// What the cell sees of the file system.
     pub files: Files,
     /// What the program finds around itself.
@@ -142,6 +146,8 @@ impl Options {
             plots,
             shaped,
             die_with_parent,
+            pass_fd,
+            info_fd,
         } = Call::from_arg_matches_mut(matches)?;
         let mut outputs = Outputs::new(json, shaped.format()?, record, events)?;
         outputs.plots = plots;
@@ -152,6 +158,8 @@ impl Options {
             server,
             outputs,
             die_with_parent,
+            pass_fd,
+            info_fd,
             files: given(matches, "Files")?,
             environment: given(matches, "Environment")?,
             network: given(matches, "Networking")?,
@@ -189,7 +197,14 @@ impl Options {
             limits: self.limits(),
             landlock: self.landlock(),
             binds: self.binds(),
+            overlays: (self.files.overlay.iter())
+                .map(|pair| PartialOverlay {
+                    source: pair.source.clone(),
+                    target: pair.target.clone(),
+                })
+                .collect(),
             places: self.places(),
+            devices: self.files.dev.clone(),
             env_clear: self.environment.env_clear.then_some(true),
             env_unset: self.environment.env_unset.iter().cloned().collect(),
             files: self.files.file.iter().map(input).collect(),

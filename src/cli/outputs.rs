@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 
 use super::format::{Shaped, format_max};
-use super::values::{FileFrom, OutputTo, file_from, output_to, split_value};
+use super::values::{
+    FileFrom, OutputTo, PassFd, file_from, info_to, output_to, pass_fd, split_value,
+};
 use record::format::{Format, Shape};
 
 /// Where a call's record and events go.
@@ -93,9 +95,10 @@ impl Outputs {
         both.into_iter().flatten().filter_map(number).collect()
     }
 
-    /// The numbers of the caller's descriptors from which the words of a command line
-    /// have files read.
-    pub fn read_from(words: &[OsString]) -> Vec<i32> {
+    /// The numbers of the caller's descriptors that the words of a command line name for
+    /// other things than the record and events: files that are read from them, those that
+    /// the program gets, and `--info-fd`.
+    pub fn others(words: &[OsString]) -> Vec<i32> {
         let mut words = words.iter().take_while(|word| *word != "--").peekable();
         let mut numbers = Vec::new();
         while let Some(word) = words.next() {
@@ -106,6 +109,18 @@ impl Outputs {
                 b"--file" => {
                     let from = following(value, &mut words).map(|text| file_from(text.to_owned()));
                     if let Some(Ok(FileFrom::Descriptor(number, _))) = from {
+                        numbers.push(number);
+                    }
+                }
+                b"--pass-fd" => {
+                    let passed = following(value, &mut words).and_then(OsStr::to_str);
+                    if let Some(Ok(PassFd { from, .. })) = passed.map(pass_fd) {
+                        numbers.push(from);
+                    }
+                }
+                b"--info-fd" => {
+                    let to = following(value, &mut words).map(|text| info_to(text.to_owned()));
+                    if let Some(Ok(OutputTo::Descriptor(number))) = to {
                         numbers.push(number);
                     }
                 }

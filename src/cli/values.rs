@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cell::spec::Bytes;
+use cell::spec::{Bytes, Device};
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
@@ -97,6 +97,21 @@ pub(super) fn link_at(text: OsString) -> Result<(PathBuf, PathBuf), String> {
             target: Some(path),
         } => Ok((source, path)),
         _ => Err("wants TARGET:DST: what the link says, and where it is".to_owned()),
+    }
+}
+
+/// Reads `NAME[:ro]`, a device below `/dev`.
+pub(super) fn device(text: OsString) -> Result<Device, String> {
+    let (name, read_only) = match text.as_bytes().strip_suffix(b":ro") {
+        Some(name) => (OsStr::from_bytes(name), true),
+        None => (text.as_os_str(), false),
+    };
+    match name.is_empty() {
+        true => Err("wants NAME or NAME:ro".to_owned()),
+        false => Ok(Device {
+            name: name.into(),
+            read_only,
+        }),
     }
 }
 
@@ -216,6 +231,37 @@ pub(super) fn output_to(text: OsString) -> Result<OutputTo, String> {
              output"
                 .to_owned(),
         ),
+    }
+}
+
+/// `N[=M]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassFd {
+    /// The caller's number.
+    pub from: i32,
+    /// The program's.
+    pub to: i32,
+}
+
+/// Reads [`PassFd`].
+pub(super) fn pass_fd(text: &str) -> Result<PassFd, String> {
+    let (from, to) = text.split_once('=').unwrap_or((text, text));
+    match (from.parse(), to.parse()) {
+        (Ok(from @ 3..), Ok(to)) => Ok(PassFd { from, to }),
+        _ => Err(
+            "wants the number of an open descriptor, 3 or higher: N, or N=M with its number inside"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Reads a number of a descriptor, or a path (`./3` for an odd name).
+pub(super) fn info_to(text: OsString) -> Result<OutputTo, String> {
+    let number = text.to_str().and_then(|text| text.parse::<i32>().ok());
+    match number {
+        Some(3..) => Ok(OutputTo::Descriptor(number.unwrap_or_default())),
+        None if !text.is_empty() && text != "-" => Ok(OutputTo::File(text.into())),
+        _ => Err("wants the number of an open descriptor, 3 or higher, or a file".to_owned()),
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use crate::cli::{self, Invocation, Outputs};
 pub use cell::run::CellStart;
-use cell::run::refused;
+use cell::run::{Passed, refused};
 use cell::spec::{Mode, Partial, read_descriptors};
 use outlet::Outlet;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
+use run::How;
 use sys::inherited::Inherited;
 
 mod completions;
@@ -50,17 +51,27 @@ pub fn dispatch_starting(
     // Before anything is opened: see `Inherited`.
     let outputs = Outputs::wanted(&words);
     let mut numbers = outputs.descriptors();
-    numbers.extend(Outputs::read_from(&words));
+    numbers.extend(Outputs::others(&words));
     numbers.extend(serve::activation(&words, environment));
     let mut inherited = Inherited::copy(numbers);
     match cli::parse(&words) {
         Ok(Invocation::Launch(call)) => {
             let flags = with_files(call.partial(environment), &mut inherited);
-            let how = (start, began);
+            let passed = Passed::default();
+            let flags =
+                flags.and_then(|flags| pass(flags, &call.options.pass_fd, &passed, &mut inherited));
+            let how = How {
+                start,
+                began,
+                passed: &passed,
+            };
             run::execute(call.mode, &call.options, flags, &mut inherited, how)
         }
         Ok(Invocation::Plan(call)) => {
             let flags = with_files(call.partial(environment), &mut inherited);
+            let passed = Passed::default();
+            let flags =
+                flags.and_then(|flags| pass(flags, &call.options.pass_fd, &passed, &mut inherited));
             finish(plan::print_plan(call.mode, &call.options, flags))
         }
         Ok(Invocation::Serve(server)) => {
@@ -93,6 +104,24 @@ fn with_files(flags: Result<Partial>, inherited: &mut Inherited) -> Result<Parti
                 .hint("pass a descriptor that is open for reading, and name it once")
         })
     })?;
+    Ok(flags)
+}
+
+/// The flags with the descriptors that the program gets, which `passed` keeps.
+fn pass(
+    mut flags: Partial,
+    wanted: &[cli::PassFd],
+    passed: &Passed,
+    inherited: &mut Inherited,
+) -> Result<Partial> {
+    for cli::PassFd { from, to } in wanted {
+        let taken = inherited.take_over(*from).map_err(|errno| {
+            SetupError::os(Step::Spec, "fcntl", errno)
+                .on(format!("--pass-fd {from}"))
+                .hint("open the descriptor before cellblock starts, and name it once")
+        })?;
+        flags.descriptors.push(passed.add(*from, *to, &taken)?);
+    }
     Ok(flags)
 }
 

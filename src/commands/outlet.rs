@@ -125,7 +125,7 @@ impl Outlet {
 }
 
 /// Opens the destination that `option` names.
-fn open(
+pub(super) fn open(
     to: &OutputTo,
     option: &str,
     shared: &[PathBuf],

@@ -5,15 +5,23 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Instant;
 
-use super::outlet::Outlet;
+use super::outlet::{self, Outlet};
 use super::{FAILED, complain, destination, remote};
 use crate::cli::{Options, OutputTo};
-use cell::run::CellStart;
+use cell::run::{CellStart, Info, Passed};
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use cell::{Parent, run};
 use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 use sys::inherited::Inherited;
+
+/// How a program or code is run, besides what the options say.
+pub(super) struct How<'a> {
+    pub(super) start: CellStart,
+    pub(super) began: Instant,
+    /// Descriptors that it gets.
+    pub(super) passed: &'a Passed,
+}
 
 /// Runs a program or code, and delivers its record.
 pub(super) fn execute(
@@ -21,8 +29,13 @@ pub(super) fn execute(
     options: &Options,
     flags: Result<Partial>,
     inherited: &mut Inherited,
-    (start, began): (CellStart, Instant),
+    how: How<'_>,
 ) -> u8 {
+    let How {
+        start,
+        began,
+        passed,
+    } = how;
     if let Some(socket) = &options.server {
         return by_server(mode, socket, options, flags, inherited, began);
     }
@@ -31,13 +44,22 @@ pub(super) fn execute(
     let spec = flags.and_then(|flags| load(mode, options, flags));
     let shared = spec.as_ref().map(destination::shared).unwrap_or_default();
     let (outlet, opened) = Outlet::open(mode, &options.outputs, &shared, inherited, began);
-    let request = opened.and(parent).and_then(|parent| Ok((spec?, parent)));
+    let info = options.info_fd.as_ref();
+    let info = info.map(|to| outlet::open(to, "--info-fd", &shared, inherited));
+    let info = info
+        .transpose()
+        .map(|opened| opened.map(|(_, file)| Info::new(file)));
+    let request = opened
+        .and(parent)
+        .and_then(|parent| Ok((spec?, parent, info?)));
     let record = match &request {
-        Ok((spec, parent)) => {
+        Ok((spec, parent, info)) => {
             let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
                 start,
+                passed: Some(passed),
+                info: info.as_ref(),
             };
             match start {
                 CellStart::Carried => cell::execute_carried(caller, spec, began),
@@ -51,8 +73,11 @@ pub(super) fn execute(
     } else if stdio(mode, options) == Stdio::Inherit {
         say_which_limit(&record);
     }
-    match &*outlet.deliver(&record) {
-        [] => u8::try_from(record.exit_code).unwrap_or(FAILED),
+    let info = request.as_ref().ok().and_then(|(.., info)| info.as_ref());
+    let told = info.map_or(Ok(()), |info| info.ended(record.exit_code));
+    let _ = told.as_ref().inspect_err(|error| complain(error));
+    match (&*outlet.deliver(&record), told) {
+        ([], Ok(())) => u8::try_from(record.exit_code).unwrap_or(FAILED),
         _ => FAILED,
     }
 }

@@ -243,7 +243,7 @@ fn hostile_archive(stage: &Stage) -> Check {
 }
 
 /// The error of a run that was not started.
-pub(super) fn refused(run: Run) -> Check<(String, String)> {
+pub(crate) fn refused(run: Run) -> Check<(String, String)> {
     let run = run.ended(Outcome::Setup)?;
     assert_eq!(run.record.exit_code, 125);
     let error = run.record.setup_error.ok_or_else(|| fail("no error"))?;

@@ -11,14 +11,17 @@ mod event_readers;
 mod events;
 mod exit_codes;
 mod fallback;
-mod files;
+pub(crate) mod files;
 mod kept;
 mod kept_hostile;
 mod languages;
 mod leftovers;
 mod memory;
+mod migrating;
 mod mix;
 mod output;
+mod overlays;
+mod passed;
 mod places;
 mod probes;
 mod record;
@@ -51,6 +54,9 @@ pub(crate) const SUITES: &[&Suite] = &[
     &binds::SUITE,
     &places::SUITE,
     &probes::SUITE,
+    &passed::SUITE,
+    &migrating::SUITE,
+    &overlays::SUITE,
     &leftovers::SUITE,
     &record::SUITE,
     &refusals::SUITE,

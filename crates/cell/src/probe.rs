@@ -9,11 +9,14 @@ use serde::Serialize;
 
 use record::error::{Result, SetupError, Step};
 
+pub(crate) mod descriptors;
+pub(crate) mod devices;
 mod filters;
 pub(crate) mod mounts;
 mod names;
 mod processor;
 
+pub use devices::HostDevice;
 pub use filters::{DeniedCall, Filters};
 pub use names::HostNames;
 
@@ -52,6 +55,8 @@ pub struct HostFacts {
     pub id_map: Vec<(u32, u32, u32)>,
     /// How it resolves names; read where a cell is to do the same.
     pub names: HostNames,
+    /// Its devices that the spec names, in that order; read where there are any.
+    pub devices: Vec<HostDevice>,
 }
 
 impl HostFacts {
@@ -81,6 +86,7 @@ impl HostFacts {
             landlock_abi: landlock_abi(),
             id_map: if uid == 0 { read_id_map()? } else { Vec::new() },
             names: HostNames::default(),
+            devices: Vec::new(),
         })
     }
 }

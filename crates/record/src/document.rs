@@ -292,7 +292,7 @@ impl fmt::Display for Change {
 /// A file that the run changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileChange {
-    /// Path below `/workspace`.
+    /// Path below `/workspace`; absolute for a file of an overlay elsewhere.
     pub path: RawText,
     /// How it changed.
     pub change: Change,
@@ -315,7 +315,7 @@ pub struct FileChange {
 /// A file that was skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileSkipped {
-    /// Path below `/workspace`.
+    /// Path below `/workspace`; absolute for a file of an overlay elsewhere.
     pub path: RawText,
     /// Why, in words.
     pub reason: String,
@@ -386,7 +386,8 @@ pub struct LimitRecord {
     pub unit: String,
     /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
     /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `broker`, `bind` (a bind
-    /// mount of the caller's is there, and nothing limits it), or `none`.
+    /// mount of the caller's is there, and nothing limits it), `overlay` (an overlay is
+    /// there, and the size of `/tmp` limits its changes), or `none`.
     pub by: String,
     /// Whether the run hit the limit, as measured; null when nothing measures it, such
     /// as whether an allocation was refused.
@@ -460,6 +461,9 @@ pub struct Isolation {
     /// What the caller added to the file system, in the order of its paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRecord>,
+    /// The caller's descriptors that the program has, besides its standard streams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptors: Vec<DescriptorRecord>,
     /// The policy profile.
     pub profile: String,
     /// The cgroup; null without one.
@@ -474,14 +478,32 @@ pub struct Isolation {
 pub struct PlaceRecord {
     /// Its path inside.
     pub path: String,
-    /// `bind`, `tmpfs`, `directory`, `symlink`, `file`, or `absent` for an optional bind of
-    /// what the host does not have.
+    /// `bind`, `overlay`, `tmpfs`, `directory`, `symlink`, `file`, `device`, or `absent` for an
+    /// optional bind of what the host does not have.
     pub kind: String,
     /// Whether the program may write there.
     pub writable: bool,
-    /// The size of a tmpfs in bytes, as its file system states it; null for everything
-    /// else, and where it could not be read.
+    /// The size of a tmpfs in bytes, as its file system states it, also of the one that holds
+    /// the changes of an overlay; null for everything else, and where it could not be read.
     pub size: Option<u64>,
+    /// What a device node stands for, as `major:minor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+}
+
+/// A descriptor of the caller's that the program has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DescriptorRecord {
+    /// Its number inside.
+    pub number: i32,
+    /// `file`, `pipe`, `socket`, `device` or `event`.
+    pub kind: String,
+    /// Of a file `named`, `unnamed` or `memory`; of a pipe `named` or `unnamed`; of a socket
+    /// its family and state, such as `unix connected`; of a device `major:minor`; of an event
+    /// `eventfd` or `timerfd`.
+    pub class: String,
+    /// `read`, `write`, `read+write`, or `append`.
+    pub mode: String,
 }
 
 /// A resource limit (getrlimit(2)), in the resource's own unit.

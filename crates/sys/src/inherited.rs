@@ -60,10 +60,26 @@ impl Inherited {
         self.take_unless(number, OFlag::O_WRONLY)
     }
 
-    fn take_unless(&mut self, number: RawFd, refused: OFlag) -> Result<File, Errno> {
+    /// The descriptor with this number, however it is open, to pass it on. The caller's own
+    /// copy of it is closed here, so that its other end sees when the program closes it.
+    ///
+    /// # Errors
+    /// Those of [`Self::take`], without EACCES.
+    pub fn take_over(&mut self, number: RawFd) -> Result<OwnedFd, Errno> {
+        let held = self.take_held(number)?;
+        // SAFETY: it was open before this process opened anything, so no value owns it,
+        // and `take_held` gives each number out once.
+        Errno::result(unsafe { libc::close(number) })?;
+        Ok(held.copy)
+    }
+
+    fn take_held(&mut self, number: RawFd) -> Result<Held, Errno> {
         let at = self.0.iter().position(|(known, _)| *known == number);
-        let (_, held) = self.0.swap_remove(at.ok_or(Errno::EBADF)?);
-        match held? {
+        self.0.swap_remove(at.ok_or(Errno::EBADF)?).1
+    }
+
+    fn take_unless(&mut self, number: RawFd, refused: OFlag) -> Result<File, Errno> {
+        match self.take_held(number)? {
             // A path only is open for nothing.
             Held { access, .. } if access.contains(OFlag::O_PATH) => Err(Errno::EACCES),
             Held { access, .. } if access & OFlag::O_ACCMODE == refused => Err(Errno::EACCES),
@@ -125,5 +141,6 @@ mod tests {
         again.take_readable(number).unwrap();
         assert_eq!(inherited.take(9_999_999).unwrap_err(), Errno::EBADF);
         assert_eq!(inherited.take(4).unwrap_err(), Errno::EBADF);
+        assert_eq!(inherited.take_over(4).unwrap_err(), Errno::EBADF);
     }
 }

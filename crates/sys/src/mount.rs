@@ -23,6 +23,7 @@ const AT_RECURSIVE: usize = 0x8000;
 const OPEN_TREE_CLONE: usize = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: usize = 0x4;
 const MOVE_MOUNT_T_EMPTY_PATH: usize = 0x40;
+const FSCONFIG_SET_FLAG: usize = 0;
 const FSCONFIG_SET_STRING: usize = 1;
 const FSCONFIG_CMD_CREATE: usize = 6;
 
@@ -65,6 +66,14 @@ impl FsContext {
     /// The error number of fsconfig(2).
     pub fn set(&self, key: &CStr, value: &CStr) -> Result<(), Errno> {
         self.config(FSCONFIG_SET_STRING, Some(key), Some(value))
+    }
+
+    /// Sets a parameter that has no value.
+    ///
+    /// # Errors
+    /// The error number of fsconfig(2).
+    pub fn set_flag(&self, key: &CStr) -> Result<(), Errno> {
+        self.config(FSCONFIG_SET_FLAG, Some(key), None)
     }
 
     /// Creates the file system and a detached mount of it with `attributes`.
@@ -220,6 +229,16 @@ pub fn pivot_to_cwd() -> Result<(), Errno> {
     unsafe { super::syscall(libc::SYS_pivot_root, [here.as_ptr() as usize; 2]) }?;
     // SAFETY: the path is a C string.
     Errno::result(unsafe { libc::umount2(here.as_ptr(), libc::MNT_DETACH) }).map(drop)
+}
+
+/// Detaches what is mounted at `name` in the current directory (umount2(2)).
+///
+/// # Errors
+/// The error number of umount2(2).
+pub fn detach_in_cwd(name: &CStr) -> Result<(), Errno> {
+    let flags = libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW;
+    // SAFETY: the name is a C string.
+    Errno::result(unsafe { libc::umount2(name.as_ptr(), flags) }).map(drop)
 }
 
 /// Who owns a mount's root, and its permissions.

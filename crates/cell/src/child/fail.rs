@@ -45,6 +45,8 @@ calls! {
     Fsopen = "fsopen",
     Fsconfig = "fsconfig",
     Fsmount = "fsmount",
+    Fsetxattr = "fsetxattr",
+    Umount = "umount2",
     Mount = "mount",
     Getdents = "getdents64",
     ClockGettime = "clock_gettime",

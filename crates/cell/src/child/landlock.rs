@@ -148,6 +148,7 @@ fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
         Access::ReadExecute => read | AccessFs::Execute,
         Access::Write => write,
         Access::WriteExecute => write | AccessFs::Execute,
+        Access::DevicesRead => AccessFs::ReadFile.into(),
         Access::Devices => {
             (read | AccessFs::WriteFile | AccessFs::IoctlDev) & AccessFs::from_all(abi)
         }

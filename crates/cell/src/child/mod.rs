@@ -25,6 +25,7 @@ mod init;
 mod landlock;
 mod machine;
 mod mounts;
+mod overlay;
 pub(crate) mod parcel;
 mod program;
 pub(crate) mod report;
@@ -82,6 +83,8 @@ pub(crate) struct Prepared<'a> {
     pub shields: Vec<Shield>,
     /// The driver's end of its channel: its descriptors, in their order.
     pub channel: Vec<OwnedFd>,
+    /// Descriptors of the caller's that the program gets, each with its number there.
+    pub passed: Vec<(i32, OwnedFd)>,
     /// The system call filter.
     pub filter: Option<&'a Filter>,
 }
@@ -97,6 +100,8 @@ pub(crate) struct Content {
     pub certificates: Vec<u8>,
     /// Detached mounts to use for binds of the plan, by its index.
     pub binds: Vec<Option<OwnedFd>>,
+    /// Descriptors of the caller's that the program gets, each with its number there.
+    pub passed: Vec<(i32, OwnedFd)>,
 }
 
 /// A file or terminal of the caller's that is a standard stream.

@@ -15,11 +15,12 @@ use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
 use super::fail::{At, Call, Fail, Site};
+use super::overlay;
 use super::program::RESERVED;
 use super::report::Reporter;
 use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
 use crate::rootfs;
-use crate::spec::WORKSPACE;
+use crate::spec::{Bytes, DeviceNumber, WORKSPACE};
 use record::error::Step;
 use sys::beneath::Beneath;
 use sys::mount::{self, FsContext, attr};
@@ -30,8 +31,10 @@ pub(super) type Sources = Vec<Option<OwnedFd>>;
 
 /// The new root: the mount itself, and the mounts to make read-only at the end.
 pub(super) struct Root {
-    mount: OwnedFd,
+    pub(super) mount: OwnedFd,
     seals: Vec<OwnedFd>,
+    /// What the program changes in each of the plan's overlays.
+    pub(super) uppers: Vec<OwnedFd>,
     /// The directory below the root that something was made in last.
     last: Option<(PathBuf, OwnedFd)>,
 }
@@ -64,7 +67,8 @@ pub(super) fn open_sources(
 
 fn open_source(site: Site, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
     let opened = match &mount.kind {
-        MountKind::Bind { .. } => open_bind(mount),
+        MountKind::Bind { .. } | MountKind::Overlay { .. } => open_bind(mount),
+        MountKind::Device { source, number } => open_device(source, *number).map(Some),
         MountKind::HostProc => {
             open_tree(libc::AT_FDCWD, c"/proc", attr::RDONLY | attr::NODEV).map(Some)
         }
@@ -73,18 +77,19 @@ fn open_source(site: Site, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
     opened.map_err(|(call, errno)| site.failed(call, errno))
 }
 
-/// A detached mount of what a bind shows; `None` for another mount.
+/// A detached mount of the host's part of a bind or an overlay; `None` for another mount.
 ///
 /// # Errors
 /// The system call that failed, and its error number.
 pub(crate) fn open_bind(mount: &Mount) -> Result<Option<OwnedFd>, (Call, Errno)> {
-    let MountKind::Bind {
-        source,
-        writable,
-        device,
-    } = &mount.kind
-    else {
-        return Ok(None);
+    let (source, writable, device) = match &mount.kind {
+        MountKind::Bind {
+            source,
+            writable,
+            device,
+        } => (source, writable, device),
+        MountKind::Overlay { source, .. } => (&Source::Host(source.clone()), &false, &false),
+        _ => return Ok(None),
     };
     let attributes =
         if *writable { 0 } else { attr::RDONLY } | if *device { attr::NOEXEC } else { attr::NODEV };
@@ -99,6 +104,20 @@ pub(crate) fn open_bind(mount: &Mount) -> Result<Option<OwnedFd>, (Call, Errno)>
         }
     };
     tree.map(Some)
+}
+
+/// A detached mount of a device node, which must be the device that the plan has: only this
+/// mount lets devices be opened. It is read-only so that the node's mode stays; a device
+/// can be written to all the same.
+fn open_device(path: &Path, number: DeviceNumber) -> Result<OwnedFd, (Call, Errno)> {
+    let path = c_path(path).map_err(|errno| (Call::OpenTree, errno))?;
+    let tree = open_tree(libc::AT_FDCWD, &path, attr::RDONLY | attr::NOEXEC)?;
+    let stat = fstat(&tree).map_err(|errno| (Call::OpenTree, errno))?;
+    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    match kind == SFlag::S_IFCHR && DeviceNumber::of(stat.st_rdev) == number {
+        true => Ok(tree),
+        false => Err((Call::OpenTree, Errno::ESTALE)),
+    }
 }
 
 fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, (Call, Errno)> {
@@ -145,6 +164,7 @@ fn start(site: Site, mount: &Mount) -> Result<Root, Fail> {
     Ok(Root {
         mount: fs,
         seals: Vec::from_iter((seal == Seal::ReadOnly).then_some(copy)),
+        uppers: Vec::new(),
         last: None,
     })
 }
@@ -199,6 +219,7 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
                 mount::clone_tree(workspace.as_raw_fd(), c"").at(site, Call::OpenTree)?;
             attach(root, site, mount, &workspace, true)
         }
+        (MountKind::Overlay { .. }, Some(lower)) => overlay::place(root, site, mount, &lower),
         (_, Some(source)) => {
             let is_directory = is_directory(&source).at(site, Call::OpenTree)?;
             attach(root, site, mount, &source, is_directory)
@@ -214,7 +235,7 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
     }
 }
 
-fn attach(
+pub(super) fn attach(
     root: &mut Root,
     site: Site,
     mount: &Mount,
@@ -281,11 +302,7 @@ fn file_system(site: Site, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
             mode,
             seal,
         } => {
-            let fs = open(c"tmpfs")?;
-            set(&fs, c"size", &number(size.0.to_string()))?;
-            set(&fs, c"nr_inodes", &number(inodes.to_string()))?;
-            set(&fs, c"mode", &number(format!("{mode:o}")))?;
-            (fs, BASE, *seal)
+            return tmpfs(site, *size, *inodes, *mode).map(|fs| (fs, *seal));
         }
         MountKind::Proc => {
             let fs = open(c"proc")?;
@@ -306,6 +323,20 @@ fn file_system(site: Site, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
     Ok((fs, seal))
 }
 
+/// A new tmpfs, not yet attached.
+pub(super) fn tmpfs(site: Site, size: Bytes, inodes: u64, mode: u32) -> Result<OwnedFd, Fail> {
+    let fs = FsContext::open(c"tmpfs").at(site, Call::Fsopen)?;
+    for (key, value) in [
+        (c"size", size.0.to_string()),
+        (c"nr_inodes", inodes.to_string()),
+        (c"mode", format!("{mode:o}")),
+    ] {
+        let value = CString::new(value).unwrap_or_default();
+        fs.set(key, &value).at(site, Call::Fsconfig)?;
+    }
+    fs.mount(BASE).at(site, Call::Fsmount)
+}
+
 /// Opens the tmpfs that the program writes to, for the supervisor to look into
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
@@ -317,6 +348,9 @@ pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fai
             let low = low.at(site, Call::Openat2)?;
             duplicate_above(&low, RESERVED).at(site, Call::Dup)
         })
+        .chain(
+            (root.uppers.iter()).map(|upper| duplicate_above(upper, RESERVED).at(site, Call::Dup)),
+        )
         .collect()
 }
 
@@ -353,7 +387,12 @@ fn in_parent<T>(
 }
 
 /// Makes `target` and what leads to it, and opens it.
-fn make_directory(root: &mut Root, site: Site, target: &Path, mode: u32) -> Result<OwnedFd, Fail> {
+pub(super) fn make_directory(
+    root: &mut Root,
+    site: Site,
+    target: &Path,
+    mode: u32,
+) -> Result<OwnedFd, Fail> {
     in_parent(root, site, target, |parent, name| {
         match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
@@ -413,6 +452,6 @@ pub(super) fn change_root(root: Option<Root>, report: &Reporter<'_>) -> Result<(
     mount::pivot_to_cwd().at(site, Call::PivotRoot)
 }
 
-fn c_path(path: &Path) -> Result<CString, Errno> {
+pub(super) fn c_path(path: &Path) -> Result<CString, Errno> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
 }

@@ -107,7 +107,11 @@ fn arrange_descriptors(cell: &Prepared<'_>, stdin: Option<&OwnedFd>) -> Result<(
         sys::process::place(fd, number).at(site, Call::Dup)?;
         last = number;
     }
-    sys::process::cloexec_range(last + 1, u32::MAX).at(Site::new(Step::Stdio), Call::CloseRange)
+    sys::process::cloexec_range(last + 1, u32::MAX).at(site, Call::CloseRange)?;
+    for (number, fd) in &cell.passed {
+        sys::process::place(fd, *number).at(site, Call::Dup)?;
+    }
+    Ok(())
 }
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {

@@ -321,6 +321,8 @@ fn tree_of(dir: &OwnedFd) -> Tree<'_> {
         covered: &[],
         code_file: None,
         keeps_links: true,
+        prefix: b"",
+        is_upper: false,
     }
 }
 

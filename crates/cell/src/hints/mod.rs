@@ -159,6 +159,15 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
         (Step::Clone, E::EBUSY) => {
             "the cgroup has controllers enabled for children and takes no processes: give its parent instead"
         }
+        (Step::Mount, E::EOPNOTSUPP) if call == "fsetxattr" => {
+            "changes of an overlay need extended attributes on tmpfs, which came with Linux 6.6: boot a newer kernel, or copy the directory in with --files-from"
+        }
+        (Step::Mount, E::EINVAL) if call == "fsmount" || call == "fsconfig" => {
+            "the kernel makes no overlay of this directory: other file systems are mounted beneath it, or it is part of too many overlays already; name a directory on one file system, or copy it in with --files-from"
+        }
+        (Step::Mount, E::ENODEV) if call == "fsopen" => {
+            "the kernel lacks overlayfs (CONFIG_OVERLAY_FS) or has not loaded it: modprobe overlay, or copy the directory in with --files-from"
+        }
         (Step::Mount, E::ENOENT) if call == "open_tree" => {
             "name a path that exists on the host, as SRC in --ro SRC[:DST] or --rw SRC[:DST]"
         }

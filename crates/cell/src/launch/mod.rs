@@ -234,7 +234,8 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         output,
         program: stdio,
         shields,
-    } = Streams::new(plan, holds)?;
+    } = Streams::new(plan, &content.passed, holds)?;
+    let passed = std::mem::take(&mut content.passed);
     let stdin = stdio[0].as_ref().and_then(|fd| Identity::of(fd).ok());
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
     let cpus = fallback.cpus.map(CpuShare::take).transpose()?;
@@ -255,6 +256,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
                 stdio,
                 shields,
                 channel: program_channel,
+                passed,
                 filter,
             })
         }
@@ -264,7 +266,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
             is_reaped: false,
         },
     };
-    drop((init_report, content));
+    drop((init_report, content, passed));
     let (program_channel, program_stdio) = match role {
         Role::Copy(_) => (program_channel, stdio),
         Role::Program | Role::Template => Default::default(),

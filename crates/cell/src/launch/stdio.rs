@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::{SFlag, fstat};
+use nix::sys::stat::{FileStat, SFlag, fstat};
 use nix::unistd::pipe2;
 
 use super::set_nonblocking;
@@ -33,7 +33,7 @@ pub(super) struct Streams {
 impl Streams {
     /// # Errors
     /// When a stream of the caller's would lead out of the cell.
-    pub(super) fn new(plan: &Plan, holds: bool) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, passed: &[(i32, OwnedFd)], holds: bool) -> Result<Self> {
         let stdin = match &plan.program.stdin {
             // What it reads comes with the program.
             Stdin::Inline(_) if holds => Some(open_null()?),
@@ -53,6 +53,14 @@ impl Streams {
         for (stream, own) in standard_streams().into_iter().zip(&program) {
             if own.is_none() {
                 shields.extend(inspect(stream, plan.ids.outer_uid)?);
+            }
+        }
+        for (_, fd) in passed {
+            // SAFETY: it stays open until init has executed the program, which is as long
+            // as shields are used.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+            if let Ok((flags, stat)) = look(fd) {
+                shields.extend(shield(fd, flags, &stat, plan.ids.outer_uid));
             }
         }
         Ok(Self {
@@ -78,10 +86,9 @@ pub(crate) fn given(stdin: &Stdin) -> Result<Option<OwnedFd>> {
 /// Refuses a stream by which the program would reach other files; returns how init
 /// opens it anew, if it must.
 fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
-    let (Ok(flags), Ok(stat)) = (fcntl(stream, FcntlArg::F_GETFL), fstat(stream)) else {
+    let Ok((flags, stat)) = look(stream) else {
         return Ok(None);
     };
-    let flags = OFlag::from_bits_retain(flags);
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     let refused = |why: &str| {
         let message = format!("{why} cannot be a standard stream of the program");
@@ -95,6 +102,22 @@ fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
     if flags.contains(OFlag::O_PATH) {
         return refused("a descriptor that was opened with O_PATH");
     }
+    Ok(shield(stream, flags, &stat, owner))
+}
+
+/// How a descriptor is open, and of what.
+fn look(fd: BorrowedFd<'_>) -> Result<(OFlag, FileStat), Errno> {
+    let flags = fcntl(fd, FcntlArg::F_GETFL)?;
+    Ok((OFlag::from_bits_retain(flags), fstat(fd)?))
+}
+
+/// How init opens a stream of the caller's anew, if it must.
+fn shield(
+    stream: BorrowedFd<'static>,
+    flags: OFlag,
+    stat: &FileStat,
+    owner: u32,
+) -> Option<Shield> {
     let is_owned = stat.st_uid == owner;
     let access = flags & OFlag::O_ACCMODE;
     let shield = |required| Shield {
@@ -102,13 +125,13 @@ fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
         access,
         required,
     };
-    Ok(match kind {
+    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         // No other process can open a deleted file, so it needs no protection.
         SFlag::S_IFREG if access == OFlag::O_RDONLY && stat.st_nlink > 0 => Some(shield(is_owned)),
         // A container's terminal may have no name inside.
         SFlag::S_IFCHR if is_owned => Some(shield(false)),
         _ => None,
-    })
+    }
 }
 
 fn open_null() -> Result<OwnedFd> {

@@ -26,6 +26,9 @@ fn operand(plan: &Plan, step: Step, syscall: &str, item: usize) -> Option<String
             let mount = plan.mounts.get(item)?;
             let source = match &mount.kind {
                 MountKind::Bind { source, .. } => Some(source),
+                MountKind::Overlay { source, .. } | MountKind::Device { source, .. } => {
+                    Some(&Source::Host(source.clone()))
+                }
                 _ => None,
             };
             let path = match (source, syscall) {

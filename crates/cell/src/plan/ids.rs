@@ -135,6 +135,7 @@ mod tests {
             landlock_abi: 6,
             id_map: id_map.to_vec(),
             names: crate::probe::HostNames::default(),
+            devices: Vec::new(),
         }
     }
 

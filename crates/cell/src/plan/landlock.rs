@@ -48,6 +48,8 @@ pub(crate) enum Access {
     WriteExecute,
     /// Read and write device nodes, and their ioctls.
     Devices,
+    /// Read device nodes; their ioctls are denied from ABI 5 on.
+    DevicesRead,
 }
 
 pub(super) fn plan(spec: &Spec, host: &HostFacts, tree: &Tree) -> Result<Option<LandlockPlan>> {
@@ -122,7 +124,17 @@ fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {
     // which only a cgroup counts once it is unmapped. Reading it stays.
     let devices = ["null", "full", "random", "urandom", "tty", "pts"];
     rules.extend(devices.map(|name| rule(PathBuf::from("/dev").join(name), Access::Devices)));
+    rules.extend(spec.devices.iter().map(|device| {
+        let access = match device.read_only {
+            true => Access::DevicesRead,
+            false => Access::Devices,
+        };
+        rule(device.path(), access)
+    }));
     rules.extend(["/tmp", "/dev/shm", WORKSPACE].map(|path| rule(path.into(), writable)));
+    // Of the merged tree: rules for its layers do not apply to it.
+    let overlays = spec.overlays.iter().map(|overlay| &overlay.target);
+    rules.extend(overlays.map(|path| rule(path.clone(), writable)));
     let read_write = spec.binds.iter().filter(|bind| bind.writable);
     rules.extend(read_write.map(|bind| rule(bind.target.clone(), writable)));
     rules.extend(

@@ -10,10 +10,12 @@ use serde::Serialize;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
 use crate::spec::{
-    Bytes, CgroupChoice, FilesFrom, InputFile, Layer, Limits, Network, Scratch, Spec, Stdio,
+    Bytes, CgroupChoice, Descriptor, FilesFrom, InputFile, Layer, Limits, Network, Overlay,
+    Scratch, Spec, Stdio, TmpfsLimit,
 };
-use record::error::Result;
+use record::error::{Result, SetupError, Step};
 
+mod devices;
 mod egress;
 mod ids;
 mod key;
@@ -61,6 +63,8 @@ pub struct Plan {
     pub(crate) scratch: Vec<ScratchDir>,
     /// Where the caller's tmpfs are.
     pub(crate) tmpfs: Vec<PathBuf>,
+    /// Writable views of host directories, in the order of their mounts.
+    pub(crate) overlays: Vec<Overlay>,
     /// Files copied into `/workspace`.
     pub(crate) files: Vec<InputFile>,
     /// The initial content of `/workspace`, before `files`.
@@ -80,6 +84,8 @@ pub struct Plan {
     pub(crate) landlock: Option<LandlockPlan>,
     /// The seccomp policy; `None` when given up.
     pub(crate) seccomp: Option<String>,
+    /// Descriptors of the caller's that the program gets.
+    pub(crate) descriptors: Vec<Descriptor>,
     /// What is executed.
     pub(crate) program: Program,
     /// What the supervisor does with streams and files.
@@ -195,8 +201,11 @@ impl Plan {
         program: program::Request,
     ) -> Result<Self> {
         egress::keep_secrets_out(spec)?;
+        devices::check(spec, host)?;
+        keep_network(spec)?;
         let scratch = scratch::choose(spec)?;
         let names = names::NameFiles::of(&spec.network, &host.names);
+        let mounts = mounts::plan(spec, host, tree, &program.files, &names, &scratch)?;
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),
@@ -208,7 +217,8 @@ impl Plan {
                 Network::None | Network::Host => None,
             },
             trust: trust::Trust::of(&spec.network),
-            mounts: mounts::plan(spec, host, tree, &program.files, &names, &scratch)?,
+            overlays: overlays_of(&mounts),
+            mounts,
             tmpfs: spec.tmpfs().map(|(path, _)| path.to_owned()).collect(),
             scratch,
             files: spec.files.clone(),
@@ -220,6 +230,7 @@ impl Plan {
             userns_limit: !spec.without.contains(&Layer::UsernsLimit),
             landlock: landlock::plan(spec, host, tree)?,
             seccomp: seccomp_policy(spec),
+            descriptors: spec.descriptors.clone(),
             program: Program::new(spec, host, program),
             watch: Watch {
                 stdio: spec.stdio,
@@ -253,7 +264,8 @@ impl Plan {
     }
 
     /// Where all the tmpfs are that the program writes to: the cell's own scratch places,
-    /// then the caller's. Init sends an open directory of each, in this order.
+    /// then the caller's. Init sends an open directory of each, in this order, and then one
+    /// of what the program changes in each of `overlays`.
     pub(crate) fn writable_tmpfs(&self) -> impl Iterator<Item = &Path> {
         let own = self
             .own_scratch()
@@ -270,6 +282,44 @@ impl Plan {
     /// Whether the cell has a namespace of this kind of its own.
     pub(crate) fn has(&self, namespace: Namespace) -> bool {
         self.namespaces.contains(&namespace)
+    }
+}
+
+/// In the order of mounting.
+fn overlays_of(mounts: &[Mount]) -> Vec<Overlay> {
+    let overlay = |mount: &Mount| match &mount.kind {
+        MountKind::Overlay {
+            source,
+            size,
+            inodes,
+        } => Some(Overlay {
+            source: source.clone(),
+            target: mount.target.clone(),
+            limit: TmpfsLimit {
+                size: *size,
+                inodes: *inodes,
+            },
+        }),
+        _ => None,
+    };
+    mounts.iter().filter_map(overlay).collect()
+}
+
+/// Refuses sockets of the host's network in a cell with another: even a connected one can be
+/// connected anew, to wherever the host may connect (connect(2), `AF_UNSPEC`).
+fn keep_network(spec: &Spec) -> Result<()> {
+    let mut all = spec.descriptors.iter();
+    match all.find(|descriptor| descriptor.is_network) {
+        Some(socket) if spec.network != Network::Host => {
+            let class = &socket.record.class;
+            let message = format!(
+                "is a socket ({class}) that can be connected anew, to wherever the host may connect"
+            );
+            Err(SetupError::new(Step::Spec, message)
+                .on(format!("--pass-fd for {}", socket.record.number))
+                .hint("pass a Unix socket whose other end is connected to it, or give the cell the host's network with --net host"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::drivers::DIRECTORY;
 use crate::probe::HostFacts;
 use crate::rootfs::{Entry, EntryKind, Tree};
 use crate::spec::{
-    Bind, Bytes, Layer, Place, Placed, ProcChoice, ReadOnlyFile, Scratch, Spec, TmpfsLimit,
-    WORKSPACE,
+    Bind, Bytes, DeviceNumber, Layer, Overlay, Place, Placed, ProcChoice, ReadOnlyFile, Scratch,
+    Spec, TmpfsLimit, WORKSPACE,
 };
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -55,6 +55,23 @@ pub(crate) enum MountKind {
         writable: bool,
         /// Whether it is a device node, which `nodev` would make useless.
         device: bool,
+    },
+    /// A character device of the host's that the caller named.
+    Device {
+        /// Its path on the host.
+        source: PathBuf,
+        /// What the node must still be when it is opened.
+        number: DeviceNumber,
+    },
+    /// A writable view of a host directory (overlayfs): changes go to a tmpfs of the cell's
+    /// own, which has no name inside.
+    Overlay {
+        /// The directory.
+        source: PathBuf,
+        /// `size=` of the tmpfs, in bytes.
+        size: Bytes,
+        /// Its `nr_inodes=`.
+        inodes: u64,
     },
     /// A file of the cell's own, which is made before, in place of one that is there.
     Cover {
@@ -195,6 +212,7 @@ pub(super) fn plan(
 /// Something of the caller's.
 enum Callers<'s> {
     Bind(&'s Bind),
+    Overlay(&'s Overlay),
     Place(&'s Place),
     File(&'s ReadOnlyFile),
 }
@@ -203,6 +221,7 @@ impl Callers<'_> {
     fn target(&self) -> &Path {
         match self {
             Self::Bind(bind) => &bind.target,
+            Self::Overlay(overlay) => &overlay.target,
             Self::Place(place) => &place.path,
             Self::File(file) => &file.path,
         }
@@ -380,6 +399,15 @@ impl List {
                 MountKind::Symlink { to: to.into() },
             );
         }
+        for device in &host.devices {
+            self.own(
+                device.path.clone(),
+                MountKind::Device {
+                    source: device.path.clone(),
+                    number: device.number,
+                },
+            );
+        }
         self.own("/dev/pts", MountKind::Devpts { max: PTYS });
         // A tmpfs beneath a bind would only be hidden.
         for own in scratch.iter().filter(|scratch| scratch.is_own()) {
@@ -399,7 +427,9 @@ impl List {
         let binds = spec.binds.iter().map(Callers::Bind);
         let places = spec.places.iter().map(Callers::Place);
         let files = spec.read_only_files.iter().map(Callers::File);
-        let mut all: Vec<Callers<'_>> = binds.chain(places).chain(files).collect();
+        let overlays = spec.overlays.iter().map(Callers::Overlay);
+        let all = binds.chain(overlays).chain(places).chain(files);
+        let mut all: Vec<Callers<'_>> = all.collect();
         all.sort_by_key(|callers| callers.target().components().count());
         for (index, callers) in all.into_iter().enumerate() {
             let target = callers.target().to_owned();
@@ -409,6 +439,11 @@ impl List {
                     source: Source::Host(bind.source.clone()),
                     writable: bind.writable,
                     device: false,
+                },
+                Callers::Overlay(overlay) => MountKind::Overlay {
+                    source: overlay.source.clone(),
+                    size: overlay.limit.size,
+                    inodes: overlay.limit.inodes,
                 },
                 Callers::Place(place) => match &place.what {
                     Placed::Tmpfs { limit } => MountKind::Tmpfs {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::spec::{Bind, Placed, Scratch, Spec, TmpfsLimit};
+use crate::spec::{Placed, Scratch, Spec, TmpfsLimit};
 use record::error::{Result, SetupError, Step};
 
 /// One of the places that a program writes to.
@@ -32,6 +32,11 @@ pub enum Storage {
     Own,
     /// The same, and this host directory keeps its content between runs.
     Kept(PathBuf),
+    /// A writable view of a host directory: what changes there is listed.
+    Overlay {
+        /// The directory.
+        source: PathBuf,
+    },
     /// A bind of the caller's. It is the host's: neither measured nor listed.
     Bind {
         /// What is shown there.
@@ -44,14 +49,14 @@ pub enum Storage {
 impl ScratchDir {
     /// Whether it is a tmpfs of the cell's own.
     pub fn is_own(&self) -> bool {
-        !matches!(self.storage, Storage::Bind { .. })
+        matches!(self.storage, Storage::Own | Storage::Kept(_))
     }
 
     /// The directory that keeps its content.
     pub fn kept_in(&self) -> Option<&Path> {
         match &self.storage {
             Storage::Kept(directory) => Some(directory),
-            Storage::Own | Storage::Bind { .. } => None,
+            Storage::Own | Storage::Overlay { .. } | Storage::Bind { .. } => None,
         }
     }
 }
@@ -83,15 +88,24 @@ fn kept_in(spec: &Spec, name: Scratch) -> Option<&PathBuf> {
 }
 
 fn storage(spec: &Spec, name: Scratch) -> Storage {
-    let covers = |bind: &&Bind| Path::new(name.path()).starts_with(&bind.target);
-    // The innermost one is on top.
-    let bind =
-        (spec.binds.iter().filter(covers)).max_by_key(|bind| bind.target.components().count());
-    match (bind, kept_in(spec, name)) {
-        (Some(bind), _) => Storage::Bind {
+    let binds = spec.binds.iter().map(|bind| {
+        let storage = Storage::Bind {
             source: bind.source.clone(),
             writable: bind.writable,
-        },
+        };
+        (&bind.target, storage)
+    });
+    let overlays = spec.overlays.iter().map(|overlay| {
+        let source = overlay.source.clone();
+        (&overlay.target, Storage::Overlay { source })
+    });
+    let covers = |target: &Path| Path::new(name.path()).starts_with(target);
+    // The innermost one is on top.
+    let callers = (binds.chain(overlays))
+        .filter(|(target, _)| covers(target))
+        .max_by_key(|(target, _)| target.components().count());
+    match (callers, kept_in(spec, name)) {
+        (Some((_, storage)), _) => storage,
         (None, Some(directory)) => Storage::Kept(directory.clone()),
         (None, None) => Storage::Own,
     }
@@ -111,17 +125,25 @@ fn refuse_contradictions(spec: &Spec, scratch: &ScratchDir) -> Result<()> {
     let refused = |what: &str, message: String, hint: String| {
         Err(SetupError::new(Step::Spec, message).on(what).hint(hint))
     };
-    if let Storage::Bind { source, .. } = &scratch.storage {
+    if let Storage::Bind { source, .. } | Storage::Overlay { source } = &scratch.storage {
+        let is_bind = matches!(scratch.storage, Storage::Bind { .. });
+        let (what, kind) = match is_bind {
+            true => ("a bind", "bind"),
+            false => ("an overlay", "overlay"),
+        };
         let source = source.display();
-        let message = |why: &str| format!("{path} is a bind of {source}, {why}");
+        let message = |why: &str| format!("{path} is {what} of {source}, {why}");
         if kept_in(spec, scratch.name).is_some() {
             let option = if is_workspace {
                 "--workspace"
             } else {
                 "--keep-tmp"
             };
-            let message = message("which keeps its content anyway");
-            return refused(option, message, format!("leave {option} or the bind out"));
+            let message = message(match is_bind {
+                true => "which keeps its content anyway",
+                false => "whose changes end with the cell",
+            });
+            return refused(option, message, format!("leave {option} or the {kind} out"));
         }
         let goes_in = [
             ("--file", !spec.files.is_empty()),
@@ -132,7 +154,7 @@ fn refuse_contradictions(spec: &Spec, scratch: &ScratchDir) -> Result<()> {
             let hint = format!("put the files into {source} yourself, or leave the bind out");
             return refused(option, message, hint);
         }
-        if is_workspace && spec.out.is_some() {
+        if is_workspace && is_bind && spec.out.is_some() {
             let message = message("and the program's changes there are not copied out");
             let hint = format!("look in {source} after the run, or leave the bind out");
             return refused("--out", message, hint);
@@ -165,6 +187,7 @@ fn refuse_contradictions(spec: &Spec, scratch: &ScratchDir) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Bind;
 
     fn bind(target: &str, writable: bool) -> Bind {
         Bind {

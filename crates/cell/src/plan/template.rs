@@ -17,14 +17,16 @@ impl Plan {
         plan.mounts.retain(|mount| {
             !matches!(
                 mount.kind,
-                MountKind::Bind {
-                    writable: true,
-                    device: false,
-                    ..
-                }
+                MountKind::Overlay { .. }
+                    | MountKind::Bind {
+                        writable: true,
+                        device: false,
+                        ..
+                    }
             )
         });
         plan.scratch.retain(super::ScratchDir::is_own);
+        plan.overlays = Vec::new();
         plan.files = Vec::new();
         plan.files_from = None;
         plan.egress = None;

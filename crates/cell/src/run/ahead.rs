@@ -23,6 +23,8 @@ pub(super) struct Frame {
     mapped: Vec<Option<OwnedFd>>,
     cgroup: Option<CellCgroup>,
     fallback: Fallback,
+    /// Descriptors of the caller's that the program gets.
+    pub(super) passed: Vec<(i32, OwnedFd)>,
     /// What the caller should know of its limits.
     pub(super) warnings: Vec<String>,
 }
@@ -50,6 +52,7 @@ impl Frame {
             mapped,
             cgroup,
             fallback,
+            passed: Vec::new(),
             warnings,
         })
     }
@@ -68,6 +71,7 @@ impl Frame {
                 inputs,
                 stages,
                 binds: std::mem::take(&mut self.mapped),
+                passed: std::mem::take(&mut self.passed),
                 ..Content::default()
             },
             cgroup: self.cgroup.take(),

@@ -57,6 +57,9 @@ pub(super) fn isolation(
         proc: proc_shown(plan).to_owned(),
         rootfs: plan.rootfs.clone(),
         places,
+        descriptors: (plan.descriptors.iter())
+            .map(|descriptor| descriptor.record.clone())
+            .collect(),
         profile: spec.profile.clone(),
         cgroup,
         given_up: spec

@@ -8,7 +8,7 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::measures::CgroupFacts;
 use crate::launch::Running;
-use crate::plan::{Plan, Rlimit, ScratchDir};
+use crate::plan::{Plan, Rlimit, ScratchDir, Storage};
 use crate::spec::Scratch;
 use crate::spec::limits::{self, Name};
 use crate::supervise::evidence::{Exhausted, Stop};
@@ -184,7 +184,7 @@ impl Evidence<'_> {
     fn tmpfs(&self, name: Name, scratch: Scratch) -> Option<Holding> {
         let planned = self.plan.scratch.iter().find(|dir| dir.name == scratch)?;
         if !planned.is_own() {
-            return self.bind();
+            return self.callers(planned);
         }
         let mut own = self.plan.own_scratch().zip(&self.observed.scratch);
         let (_, directory) = own.find(|(dir, _)| dir.name == scratch)?;
@@ -196,13 +196,17 @@ impl Evidence<'_> {
         Some(Holding::new("tmpfs", held, self.was_full(name, planned)))
     }
 
-    /// cellblock bounds no bind; its own file system may.
-    fn bind(&self) -> Option<Holding> {
+    /// cellblock bounds no bind; its own file system may. The changes of an overlay have the
+    /// size of `/tmp`, which the record's places have.
+    fn callers(&self, planned: &ScratchDir) -> Option<Holding> {
         // Without a program there is nothing to say about any place.
         let began = !self.observed.scratch.is_empty() || self.observed.status.is_some();
         began.then_some(Holding {
             enforced: None,
-            by: "bind",
+            by: match planned.storage {
+                Storage::Overlay { .. } => "overlay",
+                _ => "bind",
+            },
             hit: None,
         })
     }

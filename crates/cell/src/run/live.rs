@@ -4,6 +4,7 @@
 //! gives it one after the other. The flow is the same.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use super::ahead::{Ahead, Frame};
 use super::assemble::{self, Parts};
 use super::events::{EventEmitter, Events};
 use super::measures::CgroupFacts;
-use super::{FilterPolicy, Resolved};
+use super::{FilterPolicy, Info, Resolved};
 use crate::drivers::Driver;
 use crate::drivers::frames::{self, Request as DriverRequest};
 use crate::launch::{Launch, Running};
@@ -24,11 +25,11 @@ use crate::spec::{Command, Scratch, Spec};
 use crate::supervise::capture::Capture;
 use crate::supervise::copy::Template;
 use crate::supervise::{
-    Between, Blank, Cancel, Cell, Control, Denials, Execution, Observer, Program, Request,
+    Between, Blank, Cancel, Cell, Control, Denials, Execution, Observer, OnStart, Program, Request,
 };
 use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
-use crate::workspace::{Baseline, CodeFile, KeptDir, OutDir, Outputs};
+use crate::workspace::{Baseline, CodeFile, KeptDir, Lower, OutDir, Outputs};
 use record::bytes::RawText;
 use record::error::Result;
 use record::{FileChange, Record, Start, Variables};
@@ -51,6 +52,10 @@ pub(crate) struct Live<'a> {
     between: Between,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
+    /// Where what the cell is goes.
+    info: Option<&'a Info>,
+    /// The host's directories of its overlays.
+    lowers: RefCell<Vec<Lower>>,
 }
 
 /// What a cell was made of.
@@ -84,7 +89,9 @@ pub(crate) enum From<'a> {
     /// Nothing. All of it is made in one go.
     Nothing,
     /// Nothing. A blank cell is made first, then its program is started.
-    Blank,
+    ///
+    /// What it is goes there, if it is asked for.
+    Blank(Option<&'a Info>),
     /// A blank cell of the same plan.
     Ahead(Box<Ahead<'a>>),
     /// A template that loaded modules before.
@@ -144,26 +151,31 @@ impl<'a> Live<'a> {
         let Staged {
             stages,
             kept,
+            passed,
             warnings: left_out,
         } = staged;
         let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
         let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
         outputs::refuse_same(out.as_ref(), &kept)?;
+        let lowers = Lower::open_all(&plan)?;
+        let mut info = None;
         let (cell, frame) = match from {
             From::Ahead(ahead) => {
                 let denials = denials(ahead.frame.filter.as_ref(), driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
-            From::Nothing | From::Blank | From::Template(_) => {
+            From::Nothing | From::Blank(_) | From::Template(_) => {
                 let mut frame = Frame::of(plan, filter)?;
+                frame.passed = passed;
                 let denials = denials(frame.filter.as_ref(), driver);
                 let started = match from {
                     From::Template(of) => {
                         Cell::fork(frame.launch(inputs, stages), of, denials, cancel)
                     }
-                    From::Blank => {
+                    From::Blank(about) => {
+                        info = about;
                         let launch = frame.launch(Vec::new(), stages);
-                        start_in_blank(launch, &inputs, denials, cancel)
+                        start_in_blank(launch, &inputs, denials, cancel, info)
                     }
                     From::Nothing | From::Ahead(_) => {
                         Cell::start(frame.launch(inputs, stages), denials, cancel)
@@ -197,6 +209,8 @@ impl<'a> Live<'a> {
             kept,
             between: Between::default(),
             lease,
+            info,
+            lowers: RefCell::new(lowers),
         })
     }
 
@@ -234,6 +248,8 @@ impl<'a> Live<'a> {
             kept,
             between,
             lease,
+            info,
+            lowers,
         } = self;
         let emitter = events.map(|events| {
             let start = cell.parts().0.start;
@@ -255,6 +271,7 @@ impl<'a> Live<'a> {
             forgets_interrupts: facts.driver.is_some_and(|driver| driver.forgets_interrupts),
             settles: facts.driver.is_some_and(|driver| driver.settles),
             observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
+            on_start: info.map(|info| info as &dyn OnStart),
             control,
         })?;
         execution.between.add(between);
@@ -272,6 +289,7 @@ impl<'a> Live<'a> {
             code_file: work.code_file.as_ref(),
             // They are written back when the cell has ended.
             kept: &[],
+            lowers: &lowers,
             report: &on_file,
         };
         let began_ns = work.began_ns;
@@ -299,6 +317,8 @@ impl<'a> Live<'a> {
                 out,
                 kept,
                 between: Between::default(),
+                info: None,
+                lowers,
                 lease,
             };
             return Ok(Executed {
@@ -495,19 +515,28 @@ fn start_in_blank<'a>(
     inputs: &[Option<OwnedFd>],
     denials: Denials,
     cancel: Cancel<'a>,
+    info: Option<&Info>,
 ) -> Result<Cell<'a>> {
     let plan = Rc::clone(&launch.plan);
     let mut blank = Blank::start(launch, cancel)?;
     // What fails in there is in the record, as of any cell.
     if blank.settle()? {
         blank.verify()?;
+        if let Some(info) = info {
+            info.look(blank.running(), &plan)?;
+        }
     }
-    blank.begin(Program {
+    let mut cell = blank.begin(Program {
         plan,
         inputs,
         denials,
         cancel,
-    })
+    })?;
+    if info.is_some() {
+        // It waited only to be looked at.
+        cell.note_cold();
+    }
+    Ok(cell)
 }
 
 fn cgroup_facts(cell: &Running, execution: &Execution) -> Option<CgroupFacts> {

@@ -19,11 +19,13 @@ mod assemble;
 mod events;
 mod evidence;
 mod filter;
+mod info;
 mod isolation;
 mod limits;
 mod live;
 mod measures;
 mod network;
+mod passed;
 mod places;
 mod resolve;
 mod sockets;
@@ -36,7 +38,9 @@ pub use events::Events;
 pub(crate) use events::Outbox;
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
+pub use info::Info;
 pub(crate) use live::{Code, From, Live, Work, code_of};
+pub use passed::Passed;
 pub use resolve::{Resolved, resolve};
 pub(crate) use resolve::{interpreter, resolve_on, resolve_with};
 pub(crate) use stock::{Stock, StockCell};
@@ -53,6 +57,10 @@ pub struct Caller<'a> {
     pub parent: Option<&'a Parent>,
     /// How the cell is started.
     pub start: CellStart,
+    /// Descriptors that its program gets.
+    pub passed: Option<&'a Passed>,
+    /// Where what the cell is goes, when its program has been started.
+    pub info: Option<&'a Info>,
 }
 
 /// How a call starts its cell.
@@ -115,7 +123,8 @@ pub fn refused(error: SetupError) -> Record {
 }
 
 fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
-    let staged = Staged::read(&resolved.plan)?;
+    let mut staged = Staged::read(&resolved.plan)?;
+    staged.passed = caller.passed.map(Passed::take).unwrap_or_default();
     let signals = BlockedSignals::block()?;
     let cancel = Cancel {
         signals: Some(&signals),
@@ -128,7 +137,10 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     let (from, warning) = match &template {
         Some(Ok(of)) => (From::Template(of.template()), None),
         Some(Err(error)) => (From::Nothing, Some(without_template(error))),
-        None if caller.start == CellStart::Blank => (From::Blank, None),
+        // What waits for its program can be looked at.
+        None if caller.start == CellStart::Blank || caller.info.is_some() => {
+            (From::Blank(caller.info), None)
+        }
         None => (From::Nothing, None),
     };
     let mut live = Live::start(Cow::Borrowed(spec), resolved, staged, cancel, from)?;

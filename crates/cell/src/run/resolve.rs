@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{FilterPolicy, sockets};
 use crate::drivers::Driver;
 use crate::plan::{Plan, ProgramRequest};
-use crate::probe::{Filters, HostFacts, HostNames};
+use crate::probe::{Filters, HostFacts, HostNames, devices};
 use crate::rootfs::{Lease, Tree};
 use crate::spec::language::find as find_language;
 use crate::spec::{Command, Layer, Network, Spec};
@@ -76,6 +76,9 @@ pub(crate) fn resolve_on(spec: &Spec, mut host: HostFacts) -> Result<Resolved> {
             tree.open_etc(&["resolv.conf", "hosts"])?;
         }
     }
+    host.devices = (spec.devices.iter())
+        .map(devices::find)
+        .collect::<Result<_>>()?;
     let program = program(spec, &tree, driver)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
     let filter = plan

@@ -12,6 +12,8 @@ use broker::rules::Rules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use descriptors::Descriptor;
+pub use devices::{Device, DeviceNumber};
 pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::{load, load_for, read_descriptors};
 pub use partial::Partial;
@@ -23,6 +25,8 @@ pub use units::Bytes;
 
 use record::bytes::RawText;
 
+pub mod descriptors;
+pub mod devices;
 pub(crate) mod language;
 pub mod limits;
 pub mod load;
@@ -110,8 +114,14 @@ pub struct Spec {
     pub binds: Vec<Bind>,
     /// Targets of optional binds whose source the host does not have.
     pub absent: Vec<PathBuf>,
+    /// Writable views of host directories.
+    pub overlays: Vec<Overlay>,
     /// What else is put into the file system.
     pub places: Vec<Place>,
+    /// Character devices of the host's that the cell has.
+    pub devices: Vec<Device>,
+    /// Descriptors of the caller's that the program gets.
+    pub descriptors: Vec<Descriptor>,
     /// Files copied into `/workspace` before the start.
     pub files: Vec<InputFile>,
     /// Files made elsewhere, which the program cannot change.
@@ -158,7 +168,10 @@ impl Spec {
     /// Where the caller has something mounted.
     pub fn mount_points(&self) -> impl Iterator<Item = &Path> {
         let binds = self.binds.iter().map(|bind| bind.target.as_path());
-        binds.chain(self.tmpfs().map(|(path, _)| path))
+        let overlays = self.overlays.iter().map(|overlay| overlay.target.as_path());
+        binds
+            .chain(overlays)
+            .chain(self.tmpfs().map(|(path, _)| path))
     }
 
     /// The tmpfs that the caller adds.
@@ -226,6 +239,18 @@ pub struct Bind {
     pub writable: bool,
     /// Whether the cell does without where the host has no such path.
     pub optional: bool,
+}
+
+/// A writable view of a host directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Overlay {
+    /// Absolute path on the host.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// The bounds of what the program changes there.
+    #[serde(flatten)]
+    pub limit: TmpfsLimit,
 }
 
 /// A file outside of `/workspace`.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::descriptors::Descriptor;
+use super::devices::Device;
 pub use super::limits::{PartialLimits, PartialTmpfs};
 use super::network::PartialNetwork;
 pub use super::places::{PartialPlace, PlaceKind};
@@ -145,11 +147,23 @@ pub struct Partial {
     /// of a target wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub binds: Vec<PartialBind>,
+    /// Writable views of host directories: what the program changes there is its own, ends
+    /// with the cell, and is listed with the files. Those of several files add up, the
+    /// later one of a target wins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overlays: Vec<PartialOverlay>,
     /// What else is put into the cell's file system: writable file systems in
     /// memory, directories and symbolic links. Those of several files add up, the
     /// later one of a path wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PartialPlace>,
+    /// Character devices of the host's that the cell has besides its own `/dev`. Those of
+    /// several files add up, the later one of a name wins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
+    /// Descriptors of the caller's that the program gets: only the command line names some.
+    #[serde(skip)]
+    pub descriptors: Vec<Descriptor>,
     /// Files copied in before the start. Those of several files add up, the later
     /// one of a path wins. Spec files only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -205,6 +219,18 @@ pub struct PartialBind {
     pub optional: bool,
 }
 
+/// A writable view of a host directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PartialOverlay {
+    /// The directory on the host; a relative path starts at the caller's working
+    /// directory.
+    pub source: PathBuf,
+    /// The absolute path inside; without it, the same as `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<PathBuf>,
+}
+
 /// A file copied in before the start. Exactly one of `text`, `base64` and
 /// `source` says what it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -246,7 +272,7 @@ macro_rules! later_wins {
 
 impl Partial {
     /// This layer with a later one on top: the later value of a field wins;
-    /// `env`, `binds`, `places`, `files` and `without` add up by key.
+    /// `env`, `binds`, `overlays`, `places`, `devices`, `files` and `without` add up by key.
     #[must_use]
     pub fn merge(mut self, mut later: Self) -> Self {
         if later.names_command() {
@@ -277,9 +303,20 @@ impl Partial {
         self.binds
             .retain(|bind| later.binds.iter().all(|new| new.target != bind.target));
         self.binds.append(&mut later.binds);
+        self.overlays.retain(|overlay| {
+            later
+                .overlays
+                .iter()
+                .all(|new| new.target != overlay.target)
+        });
+        self.overlays.append(&mut later.overlays);
         self.places
             .retain(|place| later.places.iter().all(|new| new.path != place.path));
         self.places.append(&mut later.places);
+        self.devices
+            .retain(|device| later.devices.iter().all(|new| new.name != device.name));
+        self.devices.append(&mut later.devices);
+        self.descriptors.append(&mut later.descriptors);
         self.files
             .retain(|file| later.files.iter().all(|new| new.path != file.path));
         self.files.append(&mut later.files);
@@ -293,6 +330,10 @@ impl Partial {
         for bind in &mut self.binds {
             root(&mut bind.source, cwd);
             bind.target.get_or_insert_with(|| bind.source.clone());
+        }
+        for overlay in &mut self.overlays {
+            root(&mut overlay.source, cwd);
+            overlay.target.get_or_insert_with(|| overlay.source.clone());
         }
         for file in &mut self.files {
             let named = |part: &Component<'_>| *part != Component::CurDir;

@@ -10,7 +10,7 @@ use super::partial::{CodeFrom, GivenContent, Partial, PartialBind, PartialFile, 
 use super::request::{Trust, overreach};
 use super::validate::{Fault, clashes, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer, Overlay,
     ReadOnlyFile, RootfsRef, Spec, Stdin, Stdio, TcpRule,
 };
 use crate::drivers::Driver;
@@ -146,6 +146,12 @@ pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result
             .hint("the profile, the spec file and the flags put two things there"));
     }
     let command = command(&mut merged, ask)?;
+    if let (Mode::Run, false) = (ask.mode, merged.descriptors.is_empty()) {
+        let message = "code gets no descriptors: its interpreter has some of its own";
+        return Err(SetupError::new(Step::Spec, message)
+            .on("--pass-fd")
+            .hint("start the interpreter with `cellblock exec`"));
+    }
     complete(merged, profile, command, ask)
 }
 
@@ -229,10 +235,19 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         env_unset: merged.env_unset,
         env: merged.env,
         binds: merged.binds.into_iter().map(bind).collect(),
+        overlays: (merged.overlays.into_iter())
+            .map(|overlay| Overlay {
+                target: overlay.target.unwrap_or_else(|| overlay.source.clone()),
+                source: overlay.source,
+                limit: limits.tmp,
+            })
+            .collect(),
         absent: Vec::new(),
         places: (merged.places.into_iter())
             .map(|place| place.complete(limits.tmp))
             .collect(),
+        devices: merged.devices,
+        descriptors: merged.descriptors,
         files: files.into_iter().map(input).collect::<Result<_>>()?,
         read_only_files: (elsewhere.into_iter())
             .map(read_only)
@@ -345,7 +360,7 @@ fn read_only(file: PartialFile) -> Result<ReadOnlyFile> {
 
 /// The flag that sets a field, for messages.
 fn flag_of(field: &str) -> String {
-    const NAMED: [(&str, &str); 13] = [
+    const NAMED: [(&str, &str); 15] = [
         ("argv", "PROG"),
         ("args", "ARGS"),
         ("code_file", "FILE"),
@@ -355,6 +370,8 @@ fn flag_of(field: &str) -> String {
         ("network", "--net"),
         ("binds", "--ro or --rw"),
         ("places", "--tmpfs, --dir, --symlink or --workspace-at"),
+        ("overlays", "--overlay"),
+        ("devices", "--dev"),
         ("files", "--file"),
         ("env_unset", "--env-unset"),
         ("env", "--env"),

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 
 use super::WORKSPACE;
 use super::network::PartialNetwork;
-use super::partial::{Partial, PartialBind, PartialFile, PartialPlace};
+use super::partial::{Partial, PartialBind, PartialFile, PartialOverlay, PartialPlace};
 use super::places::{MOST_TMPFS, PlaceKind, own_path};
 use super::read::quoted_key;
 use super::tcp::PartialTcp;
@@ -34,6 +34,7 @@ pub(super) fn faults(partial: &Partial) -> Vec<Fault> {
     found.landlock(partial);
     found.env(partial);
     found.targets(partial);
+    found.devices(partial);
     found.0
 }
 
@@ -199,8 +200,10 @@ impl Found {
     fn targets(&mut self, partial: &Partial) {
         let mut targets = BTreeSet::new();
         self.binds(&partial.binds, &mut targets);
+        self.overlays(&partial.overlays, &mut targets);
         self.places(&partial.places, &mut targets);
         self.files(&partial.files, &mut targets);
+        self.tmpfs(partial);
     }
 
     fn binds<'p>(&mut self, binds: &'p [PartialBind], targets: &mut BTreeSet<&'p Path>) {
@@ -212,6 +215,21 @@ impl Found {
             if !targets.insert(target) {
                 let shown = target.display();
                 self.push(&field, format!("is `{shown}`, which an earlier bind has"));
+            }
+        }
+    }
+
+    fn overlays<'p>(&mut self, overlays: &'p [PartialOverlay], targets: &mut BTreeSet<&'p Path>) {
+        for (index, overlay) in overlays.iter().enumerate() {
+            self.host_path(&format!("overlays[{index}].source"), &overlay.source);
+            let Some(target) = &overlay.target else {
+                continue;
+            };
+            let field = format!("overlays[{index}].target");
+            self.target(&field, target);
+            if !targets.insert(target) {
+                let shown = target.display();
+                self.push(field, format!("is `{shown}`, where something else goes"));
             }
         }
     }
@@ -243,13 +261,41 @@ impl Found {
                 self.push(field, format!("is `{shown}`, where something else goes"));
             }
         }
+    }
+
+    /// An overlay has a tmpfs for what is changed in it.
+    fn tmpfs(&mut self, partial: &Partial) {
         let is_tmpfs = |place: &&PartialPlace| place.kind == PlaceKind::Tmpfs;
-        let count = places.iter().filter(is_tmpfs).count();
-        if count > MOST_TMPFS {
+        let count = partial.places.iter().filter(is_tmpfs).count();
+        let overlays = partial.overlays.len();
+        if count + overlays > MOST_TMPFS {
+            let field = if overlays > count {
+                "overlays"
+            } else {
+                "places"
+            };
+            let with = match overlays {
+                0 => String::new(),
+                overlays => format!(" and {overlays} overlays"),
+            };
             self.push(
-                "places",
-                format!("has {count} tmpfs, but wants at most {MOST_TMPFS}"),
+                field,
+                format!("has {count} tmpfs{with}, but wants at most {MOST_TMPFS} together"),
             );
+        }
+    }
+
+    fn devices(&mut self, partial: &Partial) {
+        for (index, device) in partial.devices.iter().enumerate() {
+            if let Some(message) = device.fault() {
+                self.push(format!("devices[{index}].name"), message);
+            }
+            let mut earlier = partial.devices[..index].iter();
+            if earlier.any(|earlier| earlier.name == device.name) {
+                let shown = device.name.display();
+                let message = format!("is `{shown}`, which an earlier device is");
+                self.push(format!("devices[{index}].name"), message);
+            }
         }
     }
 
@@ -329,6 +375,6 @@ fn is_hostname(name: &str) -> bool {
             .is_some_and(|b| b.is_ascii_alphanumeric())
 }
 
-fn has_nul(text: &OsStr) -> bool {
+pub(super) fn has_nul(text: &OsStr) -> bool {
     text.as_bytes().contains(&0)
 }

@@ -92,8 +92,7 @@ impl<'a> Blank<'a> {
         has_cell_of(&self.cell.plan, plan)
     }
 
-    /// The cell, for tests that look at it in other ways.
-    #[cfg(test)]
+    /// The cell, for those that look at it in other ways.
     pub(crate) fn running(&self) -> &crate::launch::Running {
         &self.cell.running
     }

@@ -17,7 +17,7 @@ use super::proc::descendants;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{
     Between, BlockedSignals, Control, Denials, Disks, DriverReport, Execution, Observed, Observer,
-    Parent,
+    OnStart, Parent,
 };
 use crate::carry::Identity;
 use crate::child::command::Command;
@@ -66,6 +66,8 @@ pub struct Request<'o> {
     pub(crate) settles: bool,
     /// Sees what happens meanwhile.
     pub(crate) observer: Option<&'o dyn Observer>,
+    /// Hears that the program was executed.
+    pub(crate) on_start: Option<&'o dyn OnStart>,
     /// Controls it meanwhile.
     pub(crate) control: Option<&'o dyn Control>,
 }
@@ -173,6 +175,7 @@ impl<'a> Cell<'a> {
             wall: walls.into_iter().flatten().min(),
             grace: request.grace,
             observer: request.observer,
+            on_start: request.on_start,
             control: request.control,
             is_idle: false,
             owes_interrupt: false,
@@ -305,6 +308,11 @@ impl<'a> Cell<'a> {
         if self.running.start != Start::Forked {
             self.running.start = Start::Ready;
         }
+    }
+
+    /// Notes that all of it was made for its execution.
+    pub(crate) fn note_cold(&mut self) {
+        self.running.start = Start::Cold;
     }
 
     /// Has init send SIGINT to the program, as a terminal would for Ctrl-C; false when
@@ -452,6 +460,7 @@ impl<'a> Cell<'a> {
             },
             cell: self,
             observer: None,
+            on_start: None,
             control: None,
             wall: None,
             grace: None,

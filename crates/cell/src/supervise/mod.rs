@@ -79,6 +79,12 @@ impl Stream {
     }
 }
 
+/// Hears that the program was executed.
+pub(crate) trait OnStart {
+    /// It was. This must not wait.
+    fn started(&self);
+}
+
 /// Sees what happens in an execution while it happens. Nothing here may wait.
 /// Everything comes from the cell, and is hostile input.
 pub(crate) trait Observer {

@@ -39,7 +39,7 @@ use super::evidence::Stop;
 use super::network::CellBroker;
 use super::poll_set::Slot;
 use super::turn::{Pace, Turn};
-use super::{Asked, Control, Execution, Observer, Stream};
+use super::{Asked, Control, Execution, Observer, OnStart, Stream};
 use crate::child::report::{Message, Role};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{END_DEADLINE, in_words};
@@ -105,6 +105,7 @@ pub(super) struct Watch<'w, 'a> {
     pub(super) cell: &'w mut Cell<'a>,
     pub(super) execution: Execution,
     pub(super) observer: Option<&'w dyn Observer>,
+    pub(super) on_start: Option<&'w dyn OnStart>,
     pub(super) control: Option<&'w dyn Control>,
     /// The most wall time.
     pub(super) wall: Option<Duration>,
@@ -215,6 +216,9 @@ impl Watch<'_, '_> {
         self.cell.seen.executed_ns = executed_ns;
         self.cell.phase = Phase::Running;
         self.begin(executed_ns);
+        if let Some(on_start) = self.on_start {
+            on_start.started();
+        }
         if let Some(Err(error)) = self.cell.running.cgroup.as_ref().map(CellCgroup::throttle) {
             self.end(Stop::Internal(error.to_string()));
             return;

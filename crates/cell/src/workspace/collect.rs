@@ -19,6 +19,7 @@ use super::baseline::{Baseline, Original};
 use super::out_dir::{Copy, OutDir, affects_one_name, is_reserved};
 use super::walk::{self, Found, Walk, What};
 use super::{Caps, CodeFile, Digest, Tree, media};
+use crate::spec::WORKSPACE;
 
 /// Why a file was not reached.
 const NO_TIME: &str = "the time for collecting files ran out: a call ends at most a second after its limit on real time";
@@ -57,6 +58,27 @@ impl Outputs {
         self.note_cut("files_skipped", "head", total, self.skipped.len() as u64);
     }
 
+    /// Adds what was collected from another tree.
+    pub(super) fn join(&mut self, other: Self, caps: &Caps) {
+        self.files.extend(other.files);
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        self.skipped.extend(other.skipped);
+        self.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        self.skipped.truncate(caps.listed);
+        for (list, cut) in other.truncated {
+            match self.truncated.get_mut(&list) {
+                Some(known) => {
+                    known.total += cut.total;
+                    known.kept += cut.kept;
+                }
+                None => drop(self.truncated.insert(list, cut)),
+            }
+        }
+        if let Some(error) = other.error {
+            self.error.get_or_insert(error);
+        }
+    }
+
     fn note_cut(&mut self, list: &str, part: &str, total: u64, kept: u64) {
         if total > kept {
             let cut = Truncation {
@@ -86,6 +108,7 @@ pub(crate) fn collect(
     let mut collector = Collector {
         baseline,
         keeps_links: workspace.keeps_links,
+        prefix: workspace.prefix,
         code_file: workspace.code_file,
         out,
         caps,
@@ -110,7 +133,11 @@ pub(crate) fn collect(
             }
         }
         Err(errno) => {
-            let error = SetupError::os(Step::Outputs, "openat2", errno).on("/workspace");
+            let place = match workspace.is_upper {
+                true => String::from_utf8_lossy(workspace.prefix).into_owned(),
+                false => WORKSPACE.to_owned(),
+            };
+            let error = SetupError::os(Step::Outputs, "openat2", errno).on(place);
             collector.outputs.error = Some(error);
             return collector.outputs;
         }
@@ -121,6 +148,8 @@ pub(crate) fn collect(
 
 struct Collector<'a> {
     baseline: &'a mut Baseline,
+    /// What paths begin with outside of the tree.
+    prefix: &'a [u8],
     keeps_links: bool,
     code_file: Option<&'a CodeFile>,
     out: Option<&'a OutDir>,
@@ -225,7 +254,20 @@ impl Collector<'_> {
         copied
     }
 
-    fn list(&mut self, change: FileChange) {
+    /// A path of the tree as the record has it.
+    fn full(&self, path: &RawText) -> RawText {
+        [self.prefix, path.as_bytes()].concat().into()
+    }
+
+    /// The same beneath the directory of `--out`.
+    fn below_out(&self, path: &RawText) -> RawText {
+        let full = self.full(path);
+        let bytes = full.as_bytes();
+        bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec().into()
+    }
+
+    fn list(&mut self, mut change: FileChange) {
+        change.path = self.full(&change.path);
         (self.report)(&change);
         self.outputs.files.push(change);
     }
@@ -308,7 +350,9 @@ impl Collector<'_> {
             let reason = "not copied out: cellblock reserves this name in the directory of --out";
             return Err(reason.to_owned());
         }
-        out.begin(path).map(Some).map_err(|e| self.not_copied(e))
+        out.begin(&self.below_out(path))
+            .map(Some)
+            .map_err(|e| self.not_copied(e))
     }
 
     fn finish_copy(&mut self, copy: Option<Copy>, path: &RawText) -> Result<(), String> {
@@ -316,7 +360,8 @@ impl Collector<'_> {
             return Ok(());
         };
         let committed = copy.commit();
-        committed.map_err(|(call, error)| self.not_copied(out.error(call, &error, path)))
+        let path = self.below_out(path);
+        committed.map_err(|(call, error)| self.not_copied(out.error(call, &error, &path)))
     }
 
     /// The reason; a failure that other files will meet too ends the copying.
@@ -331,6 +376,7 @@ impl Collector<'_> {
     fn skip(&mut self, path: RawText, reason: String) {
         self.skips += 1;
         if self.outputs.skipped.len() < self.caps.listed {
+            let path = self.full(&path);
             self.outputs.skipped.push(FileSkipped { path, reason });
         }
     }

@@ -186,6 +186,8 @@ mod tests {
             covered: &[],
             code_file: None,
             keeps_links: true,
+            prefix: b"",
+            is_upper: false,
         }
     }
 

@@ -26,6 +26,8 @@ const TAKES: &str = "--files-from takes a directory or a tar archive that you ma
 pub(crate) struct Staged {
     pub(crate) stages: Vec<Stage>,
     pub(crate) kept: Vec<KeptDir>,
+    /// Descriptors of the caller's, each with its number inside.
+    pub(crate) passed: Vec<(i32, OwnedFd)>,
     /// What was left out of the stages.
     pub(crate) warnings: Vec<String>,
 }

@@ -29,6 +29,7 @@ mod kept;
 mod media;
 mod out_dir;
 pub(crate) mod outputs;
+mod overlay;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub(crate) use digest::Digest;
 pub(crate) use fill::memory_file;
 pub(crate) use kept::KeptDir;
 pub(crate) use out_dir::OutDir;
+pub(crate) use overlay::Lower;
 pub(crate) use stage::{Entry, Kind, Piece, Stage};
 
 /// A tmpfs of the cell's, when no process can change it any more.
@@ -56,6 +58,11 @@ pub(crate) struct Tree<'a> {
     pub(crate) code_file: Option<&'a CodeFile>,
     /// Whether its symbolic links are kept, so that none is reported as left out.
     pub(crate) keeps_links: bool,
+    /// What its paths begin with in the record and beneath `--out`.
+    pub(crate) prefix: &'a [u8],
+    /// Whether it is the upper layer of an overlay, in which character devices stand for
+    /// what was removed.
+    pub(crate) is_upper: bool,
 }
 
 /// Whether a tmpfs has no file at all: then its root is the only inode in use. Another file

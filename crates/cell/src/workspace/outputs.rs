@@ -1,9 +1,10 @@
 //! Collects files when the cell has ended.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{Baseline, Caps, CodeFile, KeptDir, OutDir, Outputs, Tree, collect, is_empty};
+use super::{Baseline, Caps, CodeFile, KeptDir, Lower, OutDir, Outputs, Tree, collect, is_empty};
 use crate::plan::{Plan, Storage};
 use crate::spec::Scratch;
 use record::error::{Result, SetupError, Step};
@@ -46,6 +47,8 @@ pub(crate) struct Collection<'a> {
     /// The file that the driver may have put the code into.
     pub(crate) code_file: Option<&'a CodeFile>,
     pub(crate) kept: &'a [KeptDir],
+    /// The host's directories of the plan's overlays, in its order.
+    pub(crate) lowers: &'a RefCell<Vec<Lower>>,
     /// Called with each change as soon as it is known.
     pub(crate) report: &'a dyn Fn(&FileChange),
 }
@@ -73,6 +76,8 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
             code_file: from
                 .code_file
                 .filter(|_| scratch.name == Scratch::Workspace),
+            prefix: b"",
+            is_upper: false,
         };
         if scratch.name == Scratch::Workspace {
             outputs = collect(tree, baseline, from.out, &caps, from.report);
@@ -87,6 +92,15 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
             outputs.add(written, &caps);
         }
     }
+    let uppers = from.scratch.iter().skip(from.plan.writable_tmpfs().count());
+    for (lower, upper) in from.lowers.borrow_mut().iter_mut().zip(uppers) {
+        let caps = Caps {
+            inline_bytes: from.plan.watch.inline_files,
+            until,
+            ..Caps::of(lower.limit())
+        };
+        outputs.join(lower.collect(upper, from.out, &caps, from.report), &caps);
+    }
     outputs
 }
 
@@ -96,7 +110,9 @@ impl Collection<'_> {
     pub(crate) fn has_files(&self, scratch: &[OwnedFd], baseline: &Baseline) -> bool {
         let mut own = self.plan.own_scratch().zip(scratch);
         let workspace = own.find(|(scratch, _)| scratch.name == Scratch::Workspace);
-        !baseline.is_empty() || workspace.is_some_and(|(_, directory)| !is_empty(directory))
+        !self.lowers.borrow().is_empty()
+            || !baseline.is_empty()
+            || workspace.is_some_and(|(_, directory)| !is_empty(directory))
     }
 
     /// When to stop collecting files.

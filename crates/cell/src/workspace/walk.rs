@@ -52,6 +52,8 @@ pub(super) struct Walk<'a> {
     depth_cap: usize,
     /// Mount points, left out silently.
     covered: &'a [PathBuf],
+    /// Whether character devices stand for what was removed, and are left out silently.
+    has_whiteouts: bool,
 }
 
 /// A directory that the walk is in.
@@ -83,6 +85,7 @@ impl<'a> Walk<'a> {
             entries_left,
             depth_cap: caps.depth,
             covered: tree.covered,
+            has_whiteouts: tree.is_upper,
         })
     }
 }
@@ -101,6 +104,9 @@ impl Iterator for Walk<'_> {
                 }
                 continue;
             };
+            if self.has_whiteouts && entry.kind == Some(Type::CharacterDevice) {
+                continue;
+            }
             let path = [&level.prefix, entry.name.as_bytes()].concat();
             let mut covered = self.covered.iter();
             if covered.any(|covered| covered.as_os_str().as_bytes() == path) {

@@ -354,6 +354,30 @@ fn values_that_are_not_allowed() {
             "files[0].path: is `/a`, where something else goes",
         ),
         (
+            "overlays = [{ source = \"/a\", target = \"/\" }]",
+            "overlays[0].target: is `/`, but wants a place below it; --rootfs chooses the root",
+        ),
+        (
+            "overlays = [{ source = \"/a\" }, { source = \"/b\", target = \"/a\" }]",
+            "overlays[1].target: is `/a`, where something else goes",
+        ),
+        (
+            "devices = [{ name = \"../etc/passwd\" }]",
+            "devices[0].name: is `../etc/passwd`, but wants the name of a device below /dev, such as fuse or dri/renderD128",
+        ),
+        (
+            "devices = [{ name = \"\" }]",
+            "devices[0].name: is ``, but wants the name of a device below /dev, such as fuse or dri/renderD128",
+        ),
+        (
+            "devices = [{ name = \"pts/0\" }]",
+            "devices[0].name: is `pts/0`, but a cell has its own /dev/pts/0",
+        ),
+        (
+            "devices = [{ name = \"fuse\" }, { name = \"fuse\", read_only = true }]",
+            "devices[1].name: is `fuse`, which an earlier device is",
+        ),
+        (
             "cwd = \"a/../..\"",
             "cwd: is `/workspace/a/../..`, but wants an absolute path without `..` or NUL",
         ),

@@ -216,7 +216,7 @@ fn what_the_caller_says_stays() {
 fn hostile_requests_are_refused() {
     let long = "x".repeat(17 << 20);
     let lists = |count: usize| format!("{{\"args\": [{}0]}}", "0,".repeat(count));
-    let cases: [(String, &str); 14] = [
+    let cases: [(String, &str); 15] = [
         (
             json!({"code": long}).to_string(),
             "r.json: is larger than 16M",
@@ -242,6 +242,10 @@ fn hostile_requests_are_refused() {
         (
             json!({"code": "1", "places": [{"path": "/x", "kind": "tmpfs"}]}).to_string(),
             "request:places: there is no such field",
+        ),
+        (
+            json!({"code": "1", "devices": [{"name": "fuse"}]}).to_string(),
+            "request:devices: there is no such field",
         ),
         (
             json!({"code": "1", "env_clear": true}).to_string(),

@@ -101,6 +101,8 @@ fn whole(dir: &File) -> Tree<'_> {
         covered: &[],
         code_file: None,
         keeps_links: false,
+        prefix: b"",
+        is_upper: false,
     }
 }
 
