@@ -105,9 +105,11 @@ pub(super) fn network_notes(record: &Record) -> Vec<String> {
     ];
     let missing = missing.into_iter().filter(|(count, _)| *count > 0);
     let missing = missing.map(|(count, what)| format!("{count} more {what} are not listed"));
+    let unrouted = totals.unrouted.filter(|count| *count > 0);
+    let unrouted = unrouted.map(|count| format!("{count} attempts at addresses had no route"));
     let failure = network.broker_failure.iter();
     let failure = failure.map(|why| format!("the broker ended before the cell: {why}"));
-    missing.chain(failure).collect()
+    missing.chain(unrouted).chain(failure).collect()
 }
 
 pub(super) fn limit_rows(record: &Record) -> Rows {

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("refusals/redirect", redirect),
     ("refusals/events", events),
     ("refusals/unknown-authority", unknown_authority),
+    ("refusals/addresses", addresses),
 ];
 
 fn fetch(url: &str) -> Cell {
@@ -60,6 +61,51 @@ for _ in range(2):
     let live = cell.on_the_hosts_network().run().ok();
     assert_eq!(live.lines("hello").len(), 2, "{live:?}");
     assert_eq!(inner.load(Ordering::SeqCst), 2);
+}
+
+/// An address, however it is written, and the metadata service. The kernel refuses them, and
+/// counts.
+fn addresses() {
+    let _outside = Outside::new();
+    let _web = serve("93.184.0.10:80", echo);
+    let _web6 = serve("[2600:1234::10]:80", echo);
+    let _metadata = serve("169.254.169.254:80", echo);
+    let cell = Cell::python(
+        "import errno, socket, sys
+refused = None
+for host in ['93.184.0.10', '1572339722', '0x5db8000a', '0135.0270.0.012', '0135.0xb8.10',
+             '2600:1234::10', '::ffff:93.184.0.10', '169.254.169.254', '0xa9fea9fe']:
+    try:
+        with socket.create_connection((host, 80)) as s:
+            s.sendall(b'x')
+            print('reached', host, s.recv(1))
+    except OSError as error:
+        refused = error
+        print('refused', host, errno.errorcode[error.errno])
+if refused:
+    raise refused",
+    );
+    let live = cell.clone().on_the_hosts_network().run().ok();
+    assert_eq!(live.lines("reached").len(), 9, "{live:?}");
+    let ended = cell.allow(&["web.example"]).run();
+    let refused = ended.lines("refused");
+    assert_eq!(refused.len(), 9, "{ended:?}");
+    assert!(
+        refused.iter().all(|line| line.ends_with("ENETUNREACH")),
+        "{ended:?}"
+    );
+    assert_eq!(ended.0["network"]["totals"]["unrouted"], 9, "{ended:?}");
+    let denied = ended.0["denied"].as_array().expect("a list");
+    let denied = denied
+        .iter()
+        .find(|denied| denied["name"] == "addresses")
+        .expect("the addresses");
+    assert_eq!(denied["count"], 9, "{denied}");
+    let context = ended.context();
+    assert!(
+        context.contains("--net allow=ADDRESS:PORT would"),
+        "{context}"
+    );
 }
 
 /// DNS over HTTPS and over TLS, by a name and by an address, and DNS to another server.

@@ -146,4 +146,9 @@ pub struct NetworkTotals {
     pub connections_not_listed: u64,
     /// Refusals of names and hosts that are not listed.
     pub refused_not_listed: u64,
+    /// How often the program tried to reach an address that no rule writes out, for which its
+    /// network has no route. The kernel counts them without the addresses; null where its
+    /// counters cannot be read.
+    #[serde(default)]
+    pub unrouted: Option<u64>,
 }

@@ -90,6 +90,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         stderr: last_output[1].clone(),
         denied: &denied,
         refused: log.as_ref().map_or(&[], |log| &log.refused),
+        unrouted: log.as_ref().and_then(|log| log.unrouted).unwrap_or(0),
         error: execution.report.error.as_ref(),
         broken_syntax: execution.report.is_syntax,
         limits: &plan.limits,

@@ -10,6 +10,9 @@ use crate::spec::Network;
 use crate::supervise::NetworkLog;
 use record::{BrokerRecord, Denied, NetworkRecord, NetworkTotals, SecretHeaderUse};
 
+/// Why there is no route to an address, and the way out.
+const NO_ROUTE: &str = "no rule writes the address out, as --net allow=192.0.2.7:443 does";
+
 /// What the broker reported, for the record; `None` in a cell without one.
 pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRecord> {
     let Network::Hosts(egress) = &plan.network else {
@@ -48,6 +51,7 @@ pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRec
                     .as_ref()
                     .map_or(0, |totals| totals.refused_unnamed),
             ),
+            unrouted: log.unrouted,
         },
         connections: log.connections,
         refused: log.refused,
@@ -71,11 +75,20 @@ fn broker(ready: Ready) -> BrokerRecord {
 /// What was refused, as a list of what the policy denied.
 pub(super) fn denied(network: Option<&NetworkRecord>) -> impl Iterator<Item = Denied> {
     let refused = network.into_iter().flat_map(|network| &network.refused);
-    refused.map(|refused| Denied {
+    let unrouted = network.and_then(|network| network.totals.unrouted);
+    let unrouted = unrouted.filter(|count| *count > 0).map(|count| Denied {
+        kind: "network".to_owned(),
+        name: "addresses".to_owned(),
+        count,
+        action: "ENETUNREACH".to_owned(),
+        reason: Some(NO_ROUTE.to_owned()),
+    });
+    let refused = refused.map(|refused| Denied {
         kind: "network".to_owned(),
         name: refused.shown(),
         count: refused.count,
         action: "refused".to_owned(),
         reason: Some(refused.reason.clone()),
-    })
+    });
+    refused.chain(unrouted)
 }

@@ -435,7 +435,11 @@ impl<'a> Cell<'a> {
             return Ok(());
         }
         let sockets = std::mem::take(&mut self.sockets);
-        self.broker = Some(CellBroker::start(sockets, &self.plan)?);
+        self.broker = Some(CellBroker::start(
+            sockets,
+            &self.plan,
+            self.running.init.pid,
+        )?);
         self.configure_broker()
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Evidence<'a> {
     pub denied: &'a [Denied],
     /// Names and hosts that the broker refused.
     pub refused: &'a [RefusedHost],
+    /// How often there was no route to an address, where hosts are allowed.
+    pub unrouted: u64,
     /// The exception that the driver reported.
     pub error: Option<&'a CodeError>,
     /// Whether the driver found that the code does not parse.

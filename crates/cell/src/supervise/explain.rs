@@ -286,11 +286,18 @@ fn shown_class(name: &str) -> String {
     }
 }
 
-/// The hosts that the broker refused, as the end of a sentence.
-pub(super) fn refusals(refused: &[RefusedHost]) -> String {
+/// The hosts that the broker refused, and addresses without a route, as the end of a
+/// sentence.
+pub(super) fn refusals(refused: &[RefusedHost], unrouted: u64) -> String {
     const NAMED: usize = 3;
+    let addresses = match unrouted {
+        0 => "",
+        _ => {
+            "; the network has no route to addresses that no rule writes out, as --net allow=ADDRESS:PORT would"
+        }
+    };
     let Some(first) = refused.first() else {
-        return String::new();
+        return addresses.to_owned();
     };
     let mut hosts: Vec<String> = (refused.iter().take(NAMED))
         .map(|refused| format!("{} ({})", refused.shown(), refused.reason))
@@ -309,7 +316,10 @@ pub(super) fn refusals(refused: &[RefusedHost]) -> String {
         true => format!("; --net allow={} would allow it", first.shown()),
         false => String::new(),
     };
-    format!("; the network refused {}{way_out}", hosts.join(", "))
+    format!(
+        "; the network refused {}{way_out}{addresses}",
+        hosts.join(", ")
+    )
 }
 
 /// The calls that the policy denied, as the end of a sentence.

@@ -34,6 +34,7 @@ mod poll_set;
 mod proc;
 mod programs;
 pub(crate) mod results;
+mod routes;
 mod signals;
 pub(crate) mod turn;
 pub(crate) mod verdict;

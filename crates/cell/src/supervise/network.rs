@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use broker::report::{Closed, MAX_LINE, Ready, Reason, Refused, Report, Totals, Verdict, Via};
 use broker::{Config, Sockets};
 use nix::errno::Errno;
+use nix::unistd::Pid;
 
 use super::Observer;
+use super::routes::NoRoutes;
 use super::turn::{Pace, Turn};
 use crate::child::report::{Role, SocketRole};
 use crate::launch::{BrokerProcess, Signed, wait_for};
@@ -40,6 +42,8 @@ pub(super) struct CellBroker {
     /// How often each was refused before this execution and in it.
     refusals: BTreeMap<RefusalKey, u64>,
     log: NetworkLog,
+    /// `None` where the kernel's counters cannot be read.
+    no_routes: Option<NoRoutes>,
     /// It was told to end.
     is_finishing: bool,
 }
@@ -58,6 +62,8 @@ pub(crate) struct NetworkLog {
     pub(crate) received: u64,
     /// Refusals of names and hosts that are not listed.
     pub(crate) refused_unlisted: u64,
+    /// How often there was no route to an address; `None` where that is not known.
+    pub(crate) unrouted: Option<u64>,
     /// Requests that got secret fields, by host and port.
     pub(crate) inserted: BTreeMap<(String, u16), u64>,
     /// The broker's last report, at the cell's end.
@@ -69,8 +75,8 @@ pub(crate) struct NetworkLog {
 }
 
 impl CellBroker {
-    /// Starts the broker for sockets from init.
-    pub(super) fn start(fds: Vec<(Role, OwnedFd)>, plan: &Plan) -> Result<Self> {
+    /// Starts the broker for sockets from `init`.
+    pub(super) fn start(fds: Vec<(Role, OwnedFd)>, plan: &Plan, init: Pid) -> Result<Self> {
         let mut sockets = Sockets::default();
         for (role, fd) in fds {
             match role {
@@ -89,6 +95,7 @@ impl CellBroker {
             pace: Pace::of_calls(),
             refusals: BTreeMap::new(),
             log: NetworkLog::default(),
+            no_routes: NoRoutes::of(init).ok(),
             is_finishing: false,
         })
     }
@@ -258,6 +265,7 @@ impl CellBroker {
 
     /// What was reported since the last call.
     pub(super) fn take_log(&mut self) -> NetworkLog {
+        self.log.unrouted = self.no_routes.as_mut().and_then(NoRoutes::take);
         let next = NetworkLog {
             ready: self.log.ready.clone(),
             failure: self.log.failure.clone(),
@@ -281,6 +289,7 @@ impl CellBroker {
             let mut turn = Turn::begin();
             while self.read_some(observer, &mut turn) {}
         }
+        self.log.unrouted = self.no_routes.as_mut().and_then(NoRoutes::take);
         self.log
     }
 }
@@ -304,6 +313,8 @@ impl NetworkLog {
         self.sent = self.sent.saturating_add(later.sent);
         self.received = self.received.saturating_add(later.received);
         self.refused_unlisted = self.refused_unlisted.saturating_add(later.refused_unlisted);
+        self.unrouted =
+            (self.unrouted.zip(later.unrouted)).map(|(one, two)| one.saturating_add(two));
         self.totals = later.totals.or(self.totals.take());
         self.ready = self.ready.take().or(later.ready);
         self.failure = self.failure.take().or(later.failure);

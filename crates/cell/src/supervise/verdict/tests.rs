@@ -48,6 +48,7 @@ fn ended(end: End) -> Evidence<'static> {
         stderr: String::new(),
         denied: &[],
         refused: &[],
+        unrouted: 0,
         error: None,
         broken_syntax: false,
         limits: &LIMITS,
@@ -639,7 +640,7 @@ proptest! {
     ) {
         let verdict = judge(&Evidence {
             end: end.clone(), stopped: stopped.clone(), measured: measured.clone(), last_words, stderr: String::new(),
-            denied: &[], refused: &[], error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
+            denied: &[], refused: &[], unrouted: 0, error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
         });
         let ok = verdict.outcome == Outcome::Ok;
         prop_assert_eq!(verdict.is_error, !ok);
