@@ -100,6 +100,6 @@ fn speaks(bytes: &[u8]) -> Speaks {
 }
 
 /// Whether a method can have this byte (RFC 9110, section 5.6.2).
-fn is_token(byte: u8) -> bool {
+pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

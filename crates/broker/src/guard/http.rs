@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::Admit;
 use super::authority::{authority, host_and_port};
+use super::first_line::is_token;
 use crate::report::Reason;
 use crate::rules::Host;
 
@@ -158,7 +159,8 @@ impl Requests {
                     taken += line.len() + 2;
                     self.state = match self.state {
                         State::Trailer if line.is_empty() => State::Head,
-                        State::Trailer => State::Trailer,
+                        State::Trailer if self.is_harmless(line) => State::Trailer,
+                        State::Trailer => return Err(Reason::AmbiguousHttp),
                         _ => match chunk_size(line)? {
                             0 => State::Trailer,
                             left => State::Body {
@@ -284,6 +286,25 @@ impl Requests {
             true => Ok(()),
             false => Err(Reason::OtherHttpHost),
         }
+    }
+
+    /// Whether a line of a trailer cannot change what was checked, at a server that takes
+    /// trailers for fields of the head (RFC 9110, section 6.5.1).
+    fn is_harmless(&self, line: &[u8]) -> bool {
+        const CHECKED: [&str; 5] = [
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "upgrade",
+        ];
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let secret = self.secrets.iter().map(|secret| secret.name.as_str());
+        let mut checked = CHECKED.into_iter().chain(secret);
+        name.len() < line.len()
+            && !name.is_empty()
+            && name.iter().all(|byte| is_token(*byte))
+            && !checked.any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
     }
 
     /// Whether `HOST[:PORT]` is what was connected to.

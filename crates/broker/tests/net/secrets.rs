@@ -25,6 +25,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("secrets/tunnels", through_proxies),
     ("secrets/untrusted-host", an_untrusted_host),
     ("secrets/smuggling", smuggling),
+    ("secrets/each-request", each_request),
+    ("secrets/no-http2", no_http2),
     ("secrets/other-protocols", other_protocols),
     ("secrets/much", much_both_ways),
     ("secrets/no-core", no_core),
@@ -116,14 +118,25 @@ fn client(
     authority: &Authority,
     name: &str,
 ) -> StreamOwned<ClientConnection, TcpStream> {
+    client_with(stream, authority, name, Vec::new())
+}
+
+/// The same with these protocols (ALPN).
+fn client_with(
+    stream: TcpStream,
+    authority: &Authority,
+    name: &str,
+    protocols: Vec<Vec<u8>>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     let pem = CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap();
     roots.add(pem).unwrap();
-    let config = ClientConfig::builder_with_provider(ring::default_provider().into())
+    let mut config = ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = protocols;
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     StreamOwned::new(connection, stream)
@@ -259,7 +272,7 @@ fn an_untrusted_host() {
 
 /// Each begins with something that one server or another takes for a second request, or for
 /// one to another host.
-const SMUGGLED: [&str; 22] = [
+const SMUGGLED: [&str; 28] = [
     "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     "GET / HTTP/1.1\r\nHost: example.com\r\nHost: evil.example\r\n\r\n",
     "GET / HTTP/1.1\r\nHost: example.com\r\n Host: evil.example\r\n\r\n",
@@ -282,6 +295,12 @@ const SMUGGLED: [&str; 22] = [
     "POST / HTTP/1.0\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     "POST / HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n0;\nx\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     "GET / HTTP/1.1\r\nHost: example.com\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "GET / HTTP/1.0\r\nConnection: keep-alive\r\nHost: example.com\r\n\r\nGET / HTTP/1.0\r\nHost: evil.example\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: example.com\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nokGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 2, 2\r\n\r\nokGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: evil.example\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\r\n Host: evil.example\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Api-Key: evil.example\r\n\r\n",
 ];
 
 fn smuggling() {
@@ -313,6 +332,57 @@ fn smuggling() {
     ask_and_leave(&mut stream, upgrade);
     let passed = shown(&told);
     assert!(passed.contains(KEY) && !passed.contains("h2c"), "{passed}");
+}
+
+/// Each request of a connection gets the key once, however the requests come.
+fn each_request() {
+    let internet = internet();
+    let resolver = everywhere("93.184.216.34");
+    let set = set(&resolver);
+    let told = server("93.184.216.34:443", &set.host, |_| Vec::new());
+    let rig = Rig::start(&internet, &set.config);
+    let old = "GET / HTTP/1.0\r\nConnection: keep-alive\r\nHost: example.com\r\n\r\n";
+    let chunked = "POST / HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   3;a=b\r\nabc\r\n0\r\nX-Digest: 1\r\n\r\n";
+    let expects = "POST / HTTP/1.1\r\nHost: example.com\r\nExpect: 100-continue\r\n\
+                   Content-Length: 3\r\n\r\nabc";
+    for requests in [
+        [REQUEST, REQUEST].concat(),
+        [old, old].concat(),
+        [chunked, REQUEST].concat(),
+        [expects, REQUEST].concat(),
+    ] {
+        let mut stream = client(rig.connect("example.com", 443), &set.cell, "example.com");
+        ask_and_leave(&mut stream, &requests);
+        let passed = shown(&told);
+        assert_eq!(passed.matches(KEY).count(), 2, "{requests:?}: {passed:?}");
+        assert!(!passed.contains("mine"), "{passed:?}");
+        told.lock().unwrap().clear();
+    }
+}
+
+/// Only HTTP/1.1 is spoken, whatever else is offered: requests of HTTP/2 are not followed.
+fn no_http2() {
+    let internet = internet();
+    let resolver = everywhere("93.184.216.34");
+    let set = set(&resolver);
+    let told = server("93.184.216.34:443", &set.host, answer);
+    let rig = Rig::start(&internet, &set.config);
+    for (offered, chosen) in [
+        (
+            vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Some(&b"http/1.1"[..]),
+        ),
+        (vec![b"h2".to_vec()], None),
+    ] {
+        let stream = rig.connect("example.com", 443);
+        let mut stream = client_with(stream, &set.cell, "example.com", offered);
+        let back = ask(&mut stream, REQUEST.as_bytes(), |text| text.contains(KEY));
+        assert_eq!(stream.conn.alpn_protocol(), chosen);
+        assert_eq!(back.contains(KEY), chosen.is_some(), "{back}");
+        assert_eq!(shown(&told).contains(KEY), chosen.is_some());
+        told.lock().unwrap().clear();
+    }
 }
 
 /// Sends `text`, ends, and waits for the other side's end.
