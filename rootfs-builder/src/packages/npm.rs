@@ -15,6 +15,7 @@ use crate::files::read_beneath;
 use crate::recipe::Npm;
 use crate::tool::{OUT, Tool};
 use cell::rootfs::Package;
+use cell::spec::mirrors;
 use record::error::Result;
 
 /// npm itself, from its registry: Debian's has some four hundred packages.
@@ -78,7 +79,7 @@ pub(crate) fn install(
     let mut tool = Tool::new("npm install", words)
         .tree(tree)
         .online([REGISTRY, registry().as_str()])
-        .pass(&REGISTRY_VARIABLES)
+        .env("npm_config_registry", &registry())
         .ro(&npm, "/npm")
         .rw(&cache, "/npm-cache")
         .out(&out)
@@ -109,9 +110,11 @@ pub(crate) fn install(
     Ok(lock)
 }
 
+/// The caller's, by a variable or an npmrc, or the usual one.
 fn registry() -> String {
     let mut given = (REGISTRY_VARIABLES.into_iter()).filter_map(|name| std::env::var(name).ok());
-    given.next().unwrap_or_else(|| REGISTRY.to_owned())
+    let given = given.next().or_else(|| mirrors::setting("npm", "registry"));
+    given.unwrap_or_else(|| REGISTRY.to_owned())
 }
 
 /// Fetches and unpacks npm.

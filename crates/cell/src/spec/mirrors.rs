@@ -17,34 +17,40 @@ struct Mirror {
     variables: &'static [&'static str],
     /// Whether a line, in lower case, gives an address that packages come from.
     is_source: fn(&str) -> bool,
+    /// Where packages come from when nothing is configured.
+    usual: &'static [&'static str],
 }
 
 const MIRRORS: [Mirror; 3] = [
     Mirror {
         name: "pip",
-        files: &["/etc/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf"],
+        files: &["/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf"],
         variables: &["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"],
         is_source: |line| line.starts_with("index-url") || line.starts_with("extra-index-url"),
+        usual: &["https://pypi.org", "https://files.pythonhosted.org"],
     },
     Mirror {
         name: "npm",
         files: &["/etc/npmrc", "/usr/etc/npmrc", "~/.npmrc"],
         variables: &["NPM_CONFIG_REGISTRY", "npm_config_registry"],
         is_source: |line| line.starts_with("registry") || line.contains(":registry"),
+        usual: &["https://registry.npmjs.org"],
     },
     Mirror {
         name: "apt",
         files: &["/etc/apt/sources.list", "/etc/apt/sources.list.d"],
         variables: &[],
         is_source: |line| line.starts_with("deb") || line.starts_with("uris:"),
+        usual: &["http://deb.debian.org", "https://deb.debian.org"],
     },
 ];
 
-/// The rules for the mirror `name`: its hosts, and their addresses as far as they are
-/// private, which counts as written out.
+/// The rules for where the package manager `name` of this host gets packages from: the
+/// hosts that it is configured with or else its usual ones, and their addresses as far as
+/// they are private, which counts as written out.
 ///
 /// # Errors
-/// The name is not one, or the host is not configured with a mirror.
+/// The name is not one.
 pub(super) fn find(name: &str) -> Result<Vec<String>> {
     let operand = format!("mirror:{name}");
     let Some(mirror) = MIRRORS.iter().find(|mirror| mirror.name == name) else {
@@ -64,12 +70,7 @@ pub(super) fn find(name: &str) -> Result<Vec<String>> {
         hosts.extend(value.split_whitespace().filter_map(of_address));
     }
     if hosts.is_empty() {
-        let hint = format!(
-            "allow its usual hosts instead: --net preset:{}",
-            usual(name)
-        );
-        let message = format!("this host is not configured with a mirror for {name}");
-        return Err(SetupError::new(Step::Spec, message).on(operand).hint(hint));
+        hosts.extend(mirror.usual.iter().filter_map(|url| of_address(url)));
     }
     Ok(hosts
         .into_iter()
@@ -86,12 +87,32 @@ pub fn of_urls<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         .collect()
 }
 
-fn usual(name: &str) -> &str {
-    match name {
-        "pip" => "pypi",
-        "apt" => "debian",
-        name => name,
+/// The value of `key` in the configuration of the package manager `name`, of which the
+/// last file counts: `key = value`, with more lines of it indented, as in pip.conf and
+/// npmrc.
+pub fn setting(name: &str, key: &str) -> Option<String> {
+    let mirror = MIRRORS.iter().find(|mirror| mirror.name == name)?;
+    let mut texts = texts(mirror).into_iter().rev();
+    texts.find_map(|text| value(&text, key))
+}
+
+fn value(text: &str, key: &str) -> Option<String> {
+    let mut found: Option<Vec<&str>> = None;
+    let mut goes_on = false;
+    for line in text.lines() {
+        let is_indented = line.starts_with([' ', '\t']);
+        if goes_on && is_indented {
+            found.get_or_insert_default().push(line.trim());
+            continue;
+        }
+        let given = line.split_once(['=', ':']);
+        goes_on = given.is_some_and(|(name, _)| name.trim() == key);
+        if let (true, Some((_, first))) = (goes_on, given) {
+            found = Some(vec![first.trim().trim_matches('"')]);
+        }
     }
+    let value = found?.join(" ").trim().to_owned();
+    (!value.is_empty()).then_some(value)
 }
 
 fn texts(mirror: &Mirror) -> Vec<String> {
@@ -236,6 +257,35 @@ mod tests {
         assert!(rules.contains(&"localhost:4873".to_owned()), "{rules:?}");
         assert!(rules.contains(&"127.0.0.1:4873".to_owned()), "{rules:?}");
         assert!(rules.contains(&"192.0.2.7:443".to_owned()), "{rules:?}");
+    }
+
+    #[test]
+    fn values_are_found_in_configurations() {
+        let pip = "[global]\n# index-url = https://no.example\nindex-url = https://a.example/simple\n\
+                   extra-index-url =\n    https://b.example\n    https://c.example\ncert = /x\n";
+        for (key, wanted) in [
+            ("index-url", Some("https://a.example/simple")),
+            (
+                "extra-index-url",
+                Some("https://b.example https://c.example"),
+            ),
+            ("trusted-host", None),
+        ] {
+            assert_eq!(value(pip, key).as_deref(), wanted, "{key}");
+        }
+        let npm = "fund=false\nregistry=https://npm.example/\n@s:registry=https://other.example\n";
+        assert_eq!(
+            value(npm, "registry").as_deref(),
+            Some("https://npm.example/")
+        );
+    }
+
+    #[test]
+    fn without_a_configuration_the_usual_hosts_count() {
+        for mirror in MIRRORS {
+            let rules = find(mirror.name).unwrap();
+            assert!(!rules.is_empty(), "{}", mirror.name);
+        }
     }
 
     #[test]

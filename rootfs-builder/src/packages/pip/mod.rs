@@ -14,6 +14,7 @@ use crate::build::BuildContext;
 use crate::errors::{failed, store_error};
 use crate::recipe::{Deb, Debian, Wheel};
 use crate::tool::{OUT, Tool};
+use cell::spec::mirrors;
 use record::error::Result;
 
 mod report;
@@ -26,16 +27,15 @@ const FOLDER: &str = "usr/share/python-wheels";
 /// The usual index and the host of its files.
 const USUAL: [&str; 2] = ["https://pypi.org", "https://files.pythonhosted.org"];
 
-/// The caller's variables that tell pip where packages are.
-const INDEX_VARIABLES: [&str; 7] = [
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_TRUSTED_HOST",
-    "PIP_PROXY",
-    "PIP_DEFAULT_TIMEOUT",
-    "PIP_RETRIES",
-    "PIP_PRE",
+/// What tells pip where packages are: the caller's variables, and their names in pip.conf.
+const INDEXES: [(&str, &str); 3] = [
+    ("PIP_INDEX_URL", "index-url"),
+    ("PIP_EXTRA_INDEX_URL", "extra-index-url"),
+    ("PIP_TRUSTED_HOST", "trusted-host"),
 ];
+
+/// Other variables of the caller's that pip gets.
+const VARIABLES: [&str; 4] = ["PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_PRE"];
 
 /// pip, for one tree.
 #[derive(Debug)]
@@ -127,20 +127,24 @@ impl<'a> Pip<'a> {
     /// tree's lack that of a local proxy.
     fn online(&self, name: &str, words: &str, more: &[impl AsRef<str>]) -> Tool {
         // A mirror's index may lead to the files of the usual one.
-        let given = ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"];
-        let given: Vec<String> = given
-            .iter()
-            .filter_map(|name| std::env::var(name).ok())
-            .collect();
-        let registries = given.iter().map(String::as_str).chain(USUAL);
+        let given = INDEXES.map(|(variable, key)| {
+            let value = std::env::var(variable).ok();
+            let value = value.or_else(|| mirrors::setting("pip", key));
+            (variable, value.unwrap_or_default())
+        });
+        let links = std::env::var("PIP_FIND_LINKS").unwrap_or_default();
+        let registries = given.iter().map(|(_, value)| value.as_str());
+        let registries = registries.chain([links.as_str()]).chain(USUAL);
         let mut tool = self
             .tool(name, words, more)
             .online(registries)
-            .pass(&INDEX_VARIABLES);
+            .pass(&VARIABLES);
+        for (variable, value) in given.iter().filter(|(_, value)| !value.is_empty()) {
+            tool = tool.env(variable, value);
+        }
         // Values that are not URLs are paths of the host.
-        match std::env::var("PIP_FIND_LINKS") {
-            Ok(links) if links.contains("://") => tool = tool.env("PIP_FIND_LINKS", &links),
-            _ => {}
+        if links.contains("://") {
+            tool = tool.env("PIP_FIND_LINKS", &links);
         }
         let Some(bundle) = certificates(["PIP_CERT", "SSL_CERT_FILE"]) else {
             return tool;
