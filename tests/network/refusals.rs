@@ -112,6 +112,7 @@ if refused:
 fn dns_by_other_ways() {
     let outside = Outside::with_web();
     let _tls = serve("93.184.0.10:853", echo);
+    let _tcp = serve("93.184.0.10:53", echo);
     let cell = Cell::python(
         "import socket
 def attempt(what, call):
@@ -121,8 +122,8 @@ def attempt(what, call):
     except OSError as error:
         print('refused', what, type(error).__name__)
 for host in 'dns.google', '93.184.0.10', '2600:1234::10':
-    for port in 443, 853:
-        if (host, port) != ('2600:1234::10', 853):
+    for port in 443, 853, 53:
+        if host != '2600:1234::10' or port == 443:
             attempt(f'{host} {port}', lambda: socket.create_connection((host, port)).close())
 def datagram():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -131,10 +132,10 @@ def datagram():
 attempt('a datagram', datagram)",
     );
     let live = cell.clone().on_the_hosts_network().run().ok();
-    assert_eq!(live.lines("reached").len(), 6, "{live:?}");
+    assert_eq!(live.lines("reached").len(), 8, "{live:?}");
     let before = outside.asked.lock().expect("the log").len();
     let ended = cell.allow(&["web.example"]).run().ok();
-    assert_eq!(ended.lines("refused").len(), 6, "{ended:?}");
+    assert_eq!(ended.lines("refused").len(), 8, "{ended:?}");
     assert!(ended.lines("reached").is_empty(), "{ended:?}");
     ended.has_refused("dns.google no rule allows this host");
     assert_eq!(outside.asked.lock().expect("the log").len(), before);

@@ -15,6 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("carries/requests", requests),
     ("carries/both-families", both_families),
     ("carries/half-closed", half_closed),
+    ("carries/other-protocols", other_protocols),
     ("carries/much", much),
     ("carries/uploads", uploads),
     ("carries/upgrades", upgrades),
@@ -109,6 +110,32 @@ fn half_closed() {
     stream.read_to_end(&mut back).unwrap();
     assert_eq!(back, b"cba\x01");
     assert_eq!(rig.closed("example.com").verdict, Verdict::Allowed);
+}
+
+/// A server that speaks first, as that of SSH does, and HTTP/2 without TLS, as gRPC has it,
+/// on ports that are named for them.
+fn other_protocols() {
+    const BANNER: &[u8] = b"SSH-2.0-fake\r\n";
+    let internet = internet();
+    serve("93.184.216.34:22", |mut stream| {
+        stream.write_all(BANNER).unwrap();
+        echo(stream);
+    });
+    serve("93.184.216.34:50051", echo);
+    let resolver = everywhere("93.184.216.34");
+    let hosts = ["example.com:22", "example.com:50051"];
+    let rig = Rig::start(&internet, &config(&hosts, &resolver));
+    let mut stream = rig.connect("example.com", 22);
+    let mut banner = [0; BANNER.len()];
+    stream.read_exact(&mut banner).unwrap();
+    assert_eq!(banner, BANNER);
+    assert_eq!(
+        exchange(&mut stream, b"SSH-2.0-git\r\n"),
+        b"SSH-2.0-git\r\n"
+    );
+    // The preface, and an empty frame of settings.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    assert_eq!(rig.exchange("example.com", 50051, preface), preface);
 }
 
 /// More than fits anywhere on the way, in both directions at once.
