@@ -40,6 +40,8 @@ pub enum Invocation {
     Plan(Box<Launch>),
     /// `cellblock serve`
     Serve(Box<Server>),
+    /// `cellblock mcp`
+    Mcp(Box<Server>),
     /// `cellblock context`
     Context(Context),
     /// `cellblock doctor`
@@ -230,7 +232,7 @@ impl From<Program> for Partial {
 /// A command's name, and what declares the rest of it.
 type Entry = (&'static str, fn(Command) -> Command);
 
-const COMMANDS: [Entry; 10] = [
+const COMMANDS: [Entry; 11] = [
     ("run", |command| {
         Options::declare(Code::augment_args(command), Needed::ALL)
     }),
@@ -238,6 +240,7 @@ const COMMANDS: [Entry; 10] = [
         Options::declare(Program::augment_args(command), Needed::ALL)
     }),
     ("serve", Server::declare),
+    ("mcp", Server::declare_mcp),
     ("context", Context::augment_args),
     ("plan", plan),
     ("doctor", Doctor::augment_args),
@@ -351,6 +354,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
             Invocation::Plan(launch(name, m)?)
         }
         "serve" => Invocation::Serve(Box::new(Server::read(&mut m)?)),
+        "mcp" => Invocation::Mcp(Box::new(Server::read(&mut m)?)),
         "context" => Invocation::Context(read(&mut m)?),
         "doctor" => Invocation::Doctor(read(&mut m)?),
         "show" => Invocation::Show(read::<Show>(&mut m)?.checked()?),

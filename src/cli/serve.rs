@@ -158,6 +158,19 @@ impl Server {
         Options::declare_cell(command)
     }
 
+    /// The same for `cellblock mcp`, whose only client is on standard input and output.
+    pub(super) fn declare_mcp(command: Command) -> Command {
+        Self::declare(command)
+            .about("Offer code execution to a model, by the Model Context Protocol")
+            .long_about(MCP)
+            .mut_args(
+                |arg: Arg| match OF_SOCKETS.contains(&arg.get_id().as_str()) {
+                    true => arg.hide(true),
+                    false => arg,
+                },
+            )
+    }
+
     pub(super) fn read(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
         let serve = Serve::from_arg_matches_mut(matches)?;
         let mut options = Options::read_cell(matches)?;
@@ -174,6 +187,28 @@ impl Server {
         self.options.partial(Partial::default(), environment)
     }
 }
+
+const MCP: &str = "Offer code execution to a model, by the Model Context Protocol
+
+Speaks the protocol on standard input and output, in the revisions 2026-07-28, 2025-11-25, \
+2025-06-18, 2025-03-26 and 2024-11-05. The tools are run_code, run_command, create_context, \
+list_contexts, fork_context, restart_context, close_context, read_file, write_file and \
+list_files. Code runs in cells of a server that only this client has; they end with it. What \
+a cell may do is decided by the options, as for cellblock serve. docs/MCP.md shows how to \
+configure clients.";
+
+/// Options of a server that has other clients than one on standard input and output.
+const OF_SOCKETS: &[&str] = &[
+    "listen",
+    "http",
+    "http_token",
+    "http_host",
+    "http_connections",
+    "allow_uid",
+    "max_clients",
+    "idle_exit",
+    "detach",
+];
 
 /// Options of a cell that belong to one run: a server has no use for them.
 pub(super) const OF_ONE_RUN: &[&str] = &[

@@ -17,6 +17,7 @@ use sys::inherited::Inherited;
 mod completions;
 mod context;
 mod destination;
+mod mcp;
 mod outlet;
 mod plan;
 mod plots;
@@ -77,7 +78,19 @@ pub fn dispatch_starting(
         Ok(Invocation::Serve(server)) => {
             let flags = server.partial(environment);
             let numbers = serve::activation(&words, environment);
-            finish(serve::serve(&server, flags, numbers, &mut inherited))
+            let own = serve::Protocol::Own;
+            finish(serve::serve(&server, own, flags, numbers, &mut inherited))
+        }
+        Ok(Invocation::Mcp(server)) => {
+            let flags = server.partial(environment);
+            let mcp = serve::Protocol::Mcp;
+            finish(serve::serve(
+                &server,
+                mcp,
+                flags,
+                Vec::new(),
+                &mut inherited,
+            ))
         }
         Ok(Invocation::Context(wanted)) => finish(context::run(&wanted, &words, environment)),
         Ok(Invocation::Doctor(doctor)) => finish(cell::doctor::run(doctor.json)),

@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use super::mcp;
 use crate::cli::{self, Server};
 use cell::drivers::find;
 use cell::server::{Base, Spawner, Templates};
 use cell::spec::quantity::Bound;
-use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
+use cell::spec::{self, Ask, Bytes, Mode, Partial, Spec, Stdio};
 use doors::{Listening, Most};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
@@ -40,12 +41,25 @@ pub(super) fn activation(
     (FIRST_PASSED..FIRST_PASSED + count).collect()
 }
 
+/// Bytes of files that answers to a client of MCP hold.
+const MCP_FILES: Bytes = Bytes::mib(4);
+
+/// What a client on standard input and output speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// The server's own, JSON Lines.
+    Own,
+    /// The Model Context Protocol.
+    Mcp,
+}
+
 /// Serves until the server is ended.
 ///
 /// # Errors
 /// What it was started with is wrong, or the kernel refuses something.
 pub(super) fn serve(
     server: &Server,
+    protocol: Protocol,
     flags: Result<Partial>,
     passed: Vec<RawFd>,
     inherited: &mut Inherited,
@@ -55,7 +69,7 @@ pub(super) fn serve(
         // Fails for the leader of a session, which is away from the terminal's already.
         let _ = setsid();
     }
-    let flags = flags?;
+    let mut flags = flags?;
     refuse_what_is_of_one_run(&flags)?;
     if !wanted.preload.is_empty() && !wanted.warm.iter().any(|warm| forks(wanted, warm)) {
         let message = "says what the cells of --warm python:N have loaded, and there are none";
@@ -66,6 +80,10 @@ pub(super) fn serve(
     refuse_other_interpreters(wanted)?;
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let usual = usual(server, &flags, &cwd)?;
+    // Cells of single runs are gone when a client reads what they left.
+    if protocol == Protocol::Mcp && usual.inline_files.is_none() {
+        flags.inline_files = Some(MCP_FILES);
+    }
     let mut settings = settings(wanted, &usual);
     let drain = settings.drain;
     // Before anything is opened that a supervisor need not have.
@@ -95,9 +113,11 @@ pub(super) fn serve(
         .http
         .map(|address| listen_http(wanted, address, &usual))
         .transpose()?;
-    let stdio = match listeners.is_empty() && http.is_none() {
-        true => Some(standard_streams()?),
-        false => None,
+    let is_alone = listeners.is_empty() && http.is_none();
+    let stdio = match (protocol, is_alone) {
+        (Protocol::Own, false) => None,
+        (Protocol::Own, true) => Some(standard_streams()?),
+        (Protocol::Mcp, _) => Some(mcp::between(mcp::about(&usual)?, standard_streams()?)?),
     };
     allow_many_descriptors();
     let uid = Uid::effective().as_raw();

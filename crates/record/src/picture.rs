@@ -83,6 +83,12 @@ pub fn read<'a>(media_type: &str, form: &'a Form) -> Result<Picture<'a>, String>
     }
 }
 
+/// The media type of bytes that are a picture which every API accepts.
+pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    let kind = infer::get(bytes)?.mime_type();
+    MEDIA_TYPES.into_iter().find(|known| *known == kind)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

@@ -17,6 +17,7 @@
 
 pub mod client;
 mod hub;
+pub mod mcp;
 pub mod net;
 pub mod protocol;
 mod settings;

@@ -41,8 +41,8 @@ pub(crate) use filter::instructions;
 pub use info::Info;
 pub(crate) use live::{Code, From, Live, Work, code_of};
 pub use passed::Passed;
-pub use resolve::{Resolved, resolve};
-pub(crate) use resolve::{interpreter, resolve_on, resolve_with};
+pub use resolve::{Resolved, interpreter, resolve};
+pub(crate) use resolve::{resolve_on, resolve_with};
 pub(crate) use stock::{Stock, StockCell};
 
 /// The number of a call's one execution.

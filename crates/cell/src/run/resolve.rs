@@ -123,7 +123,10 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
 }
 
 /// The driver's interpreter inside `tree`.
-pub(crate) fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
+///
+/// # Errors
+/// The tree has none.
+pub fn interpreter(tree: &Tree, driver: &Driver) -> Result<PathBuf> {
     let named = tree.interpreters.get(driver.name).map(PathBuf::as_path);
     let usual = driver.interpreters.iter().map(Path::new);
     let found = named

@@ -2,7 +2,7 @@
 
 /// Bytes that arrived and are not taken yet.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     bytes: Vec<u8>,
     /// Where the first line begins.
     start: usize,
@@ -14,13 +14,13 @@ pub(super) struct Lines {
 
 /// A line is longer than allowed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 /// Buffers larger than this are given back when they are empty.
 const USUAL: usize = 256 << 10;
 
 impl Lines {
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             bytes: Vec::new(),
             start: 0,
@@ -29,12 +29,12 @@ impl Lines {
         }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Whether there is a line, or what is too long for one.
-    pub(super) fn has_next(&mut self) -> bool {
+    pub(crate) fn has_next(&mut self) -> bool {
         self.end().is_some() || self.bytes.len() - self.start > self.most
     }
 
@@ -42,7 +42,7 @@ impl Lines {
     ///
     /// # Errors
     /// There is no end of it within the longest line. Nothing more can be read.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let length = self.end().unwrap_or(self.bytes.len()) - self.start;
         if length > self.most {
             (self.bytes, self.start, self.searched) = (Vec::new(), 0, 0);

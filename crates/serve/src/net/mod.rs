@@ -23,8 +23,10 @@ use record::error::{Result, SetupError, Step};
 
 use crate::{Action, ClientId, Hub, LinkId, Party, Store};
 pub use inside::{Connections, Connector, connections};
+pub(crate) use lines::Lines;
 use link::Link;
 pub use listen::Listener;
+pub(crate) use outbox::Outbox;
 use peer::Peer;
 
 /// How clients reach a server, and how it reaches its cells.

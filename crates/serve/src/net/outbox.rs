@@ -12,25 +12,25 @@ const USUAL: usize = 256 << 10;
 
 /// Bytes that the reader has had no room for.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     bytes: VecDeque<u8>,
     /// Since when the reader has taken nothing.
     pub(super) since: Instant,
 }
 
 impl Outbox {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             bytes: VecDeque::new(),
             since: now,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    pub(super) fn push_line(&mut self, line: &str, now: Instant) {
+    pub(crate) fn push_line(&mut self, line: &str, now: Instant) {
         if self.bytes.is_empty() {
             self.since = now;
         }
@@ -42,7 +42,7 @@ impl Outbox {
     ///
     /// # Errors
     /// Why nothing can be written any more.
-    pub(super) fn flush(
+    pub(crate) fn flush(
         &mut self,
         now: Instant,
         write: impl Fn(&[u8]) -> Result<usize, Errno>,

@@ -1,0 +1,484 @@
+//! What a client of MCP asks for, as calls of the server, and the answers on their way back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::instructions::About;
+use super::kept::Kept;
+use super::output::ToolResult;
+use super::pending::{OUTPUT_EVERY, PROGRESS_EVERY, Pending, Progress, What};
+use super::resource::{self, contents, no_resource};
+use super::revision::{Caching, Revision, STATELESS, agreed};
+use super::rpc::{self, Fault, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Message};
+use super::tools::{self, Answer, Begun, Languages};
+use crate::protocol::{CallId, Code, Created, Deleted, Failure, Forked};
+
+/// Bytes of output that a report of progress shows.
+const OUTPUT: usize = 200;
+/// Bytes of a file that `resources/read` returns.
+const LARGEST_RESOURCE: u64 = 4 << 20;
+/// Requests of one client that wait for their answers.
+const MOST_PENDING: usize = 1024;
+
+/// A line to write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// To the client.
+    Client(String),
+    /// To the server.
+    Server(String),
+}
+
+/// A client's side of the server.
+#[derive(Debug)]
+pub struct Door {
+    about: About,
+    /// Names the server in answers.
+    server: Value,
+    /// The number of the last call.
+    last: i64,
+    pending: BTreeMap<i64, Pending>,
+    /// The languages of the client's contexts.
+    languages: Languages,
+    kept: Kept,
+    lines: VecDeque<Line>,
+}
+
+/// A line of the server.
+#[derive(Deserialize)]
+struct Reply<'a> {
+    id: Option<i64>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<Failure>,
+    #[serde(borrow, default)]
+    event: Option<&'a RawValue>,
+}
+
+/// What of an event progress shows.
+#[derive(Deserialize)]
+struct Happened {
+    event: String,
+    #[serde(default)]
+    text: Option<String>,
+}
+
+impl Door {
+    /// A door for one client.
+    pub fn new(about: About) -> Self {
+        Self {
+            about,
+            server: json!({
+                "name": "cellblock",
+                "title": "cellblock",
+                "version": env!("CARGO_PKG_VERSION"),
+            }),
+            last: 0,
+            pending: BTreeMap::new(),
+            languages: Languages::new(),
+            kept: Kept::default(),
+            lines: VecDeque::new(),
+        }
+    }
+
+    /// The next line to write.
+    pub fn next_line(&mut self) -> Option<Line> {
+        self.lines.pop_front()
+    }
+
+    /// When [`Door::tick`] has something to do.
+    pub fn next_tick(&self) -> Option<Instant> {
+        let reports = self
+            .pending
+            .values()
+            .filter_map(|one| one.progress.as_ref());
+        reports.map(|progress| progress.last + PROGRESS_EVERY).min()
+    }
+
+    /// Reports progress where it is time.
+    pub fn tick(&mut self, now: Instant) {
+        for pending in self.pending.values_mut().filter(|one| !one.is_cancelled) {
+            if let Some(progress) = &mut pending.progress
+                && progress.last + PROGRESS_EVERY <= now
+            {
+                let line = progress.report(now, "running");
+                self.lines.push_back(Line::Client(line));
+            }
+        }
+    }
+
+    /// Takes a line of the client.
+    pub fn take_from_client(&mut self, line: &[u8], now: Instant) {
+        let answer = match rpc::parse(line) {
+            Ok(Message::Request { id, method, params }) => self.request(id, &method, params, now),
+            Ok(Message::Notification { method, params }) => {
+                if method == "notifications/cancelled" {
+                    self.cancel(params);
+                }
+                None
+            }
+            Ok(Message::Answer) => None,
+            Err((id, fault)) => Some(rpc::fault(id.as_ref(), &fault)),
+        };
+        self.lines.extend(answer.map(Line::Client));
+    }
+
+    /// Takes a line of the server.
+    pub fn take_from_server(&mut self, line: &[u8], now: Instant) {
+        let Ok(reply) = serde_json::from_slice::<Reply<'_>>(line) else {
+            return;
+        };
+        let Some(id) = reply.id else { return };
+        if let Some(event) = reply.event {
+            return self.happened(id, event, now);
+        }
+        let Some(pending) = self.pending.remove(&id) else {
+            return;
+        };
+        let answer = match (reply.result, reply.error) {
+            (Some(result), _) => self.finish(&pending, result.get()),
+            (None, failure) => pending.failed(&failure.unwrap_or_else(lost)),
+        };
+        if !pending.is_cancelled {
+            let line = self.answer(&pending.request, pending.revision, Caching::Private, answer);
+            self.lines.push_back(Line::Client(line));
+        }
+    }
+
+    /// The line that answers a request.
+    fn answer(
+        &self,
+        id: &CallId,
+        revision: Revision,
+        caching: Caching,
+        answer: Result<Value, Fault>,
+    ) -> String {
+        match answer {
+            Ok(result) => {
+                // The result of a tool is not for keeping.
+                let caching = match result.get("isError") {
+                    Some(_) => Caching::Never,
+                    None => caching,
+                };
+                rpc::result(id, &revision.dress(result, caching, &self.server))
+            }
+            Err(fault) => rpc::fault(Some(id), &fault),
+        }
+    }
+
+    /// The answer to a request, unless it needs the server.
+    fn request(
+        &mut self,
+        id: CallId,
+        method: &str,
+        params: Map<String, Value>,
+        now: Instant,
+    ) -> Option<String> {
+        let revision = match Revision::of(&params) {
+            Ok(revision) => revision,
+            Err(fault) => return Some(rpc::fault(Some(&id), &fault)),
+        };
+        let is_taken = self.pending.values().any(|one| one.request == id);
+        let answer = match (method, revision) {
+            _ if is_taken => Err(Fault::new(
+                INVALID_PARAMS,
+                "id: a request with this id goes on",
+            )),
+            ("initialize", Revision::WithHandshake) => Ok((Caching::Never, self.greeting(&params))),
+            ("ping", Revision::WithHandshake) => Ok((Caching::Never, json!({}))),
+            ("server/discover", _) => Ok((Caching::Lasting, self.discovered())),
+            ("tools/list", _) => Ok((
+                Caching::Lasting,
+                json!({"tools": tools::declared(&self.about)}),
+            )),
+            // It may not change with other requests, and what runs leave does.
+            ("resources/list", _) => Ok((Caching::Lasting, json!({"resources": []}))),
+            ("resources/templates/list", _) => {
+                let templates = resource::templates();
+                Ok((Caching::Lasting, json!({"resourceTemplates": templates})))
+            }
+            ("tools/call", _) => match self.call_tool(&id, revision, params, now) {
+                Ok(None) => return None,
+                Ok(Some(result)) => Ok((Caching::Never, result)),
+                Err(fault) => Err(fault),
+            },
+            ("resources/read", _) => match self.read_resource(&id, revision, &params) {
+                Ok(None) => return None,
+                Ok(Some(result)) => Ok((Caching::Private, result)),
+                Err(fault) => Err(fault),
+            },
+            _ => {
+                let shown: String = method.chars().take(64).collect();
+                Err(Fault::new(
+                    METHOD_NOT_FOUND,
+                    format!("{shown:?} is not a method here"),
+                ))
+            }
+        };
+        let (caching, answer) = match answer {
+            Ok((caching, result)) => (caching, Ok(result)),
+            Err(fault) => (Caching::Never, Err(fault)),
+        };
+        // Only `server/discover` is asked before a client knows the revision.
+        let revision = match method {
+            "server/discover" => Revision::Stateless,
+            _ => revision,
+        };
+        Some(self.answer(&id, revision, caching, answer))
+    }
+
+    fn greeting(&self, params: &Map<String, Value>) -> Value {
+        json!({
+            "protocolVersion": agreed(params.get("protocolVersion").and_then(Value::as_str)),
+            "capabilities": {"tools": {}, "resources": {}},
+            "serverInfo": self.server,
+            "instructions": self.about.instructions(),
+        })
+    }
+
+    fn discovered(&self) -> Value {
+        json!({
+            "supportedVersions": [STATELESS],
+            "capabilities": {"tools": {}, "resources": {}},
+            "instructions": self.about.instructions(),
+        })
+    }
+
+    /// The answer of a tool, unless it needs the server.
+    fn call_tool(
+        &mut self,
+        id: &CallId,
+        revision: Revision,
+        mut params: Map<String, Value>,
+        now: Instant,
+    ) -> Result<Option<Value>, Fault> {
+        let name = params
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let Some(tool) = tools::find(name) else {
+            let shown: String = name.chars().take(64).collect();
+            return Err(Fault::new(
+                INVALID_PARAMS,
+                format!("{shown:?} is not a tool"),
+            ));
+        };
+        let arguments = match params.remove("arguments") {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return Err(Fault::new(INVALID_PARAMS, "arguments: wants an object")),
+        };
+        let begun = match tool.begin(arguments, &self.languages) {
+            Ok(begun) if self.pending.len() < MOST_PENDING => begun,
+            Ok(_) => {
+                return Ok(Some(
+                    ToolResult::error("busy: too many calls go on").into_value(),
+                ));
+            }
+            Err(why) => return Ok(Some(ToolResult::error(&why).into_value())),
+        };
+        let token = params
+            .get("_meta")
+            .and_then(|meta| meta.get("progressToken"));
+        let progress = token
+            .cloned()
+            .filter(|token| token.is_string() || token.is_number());
+        let progress = progress.map(|token| Progress {
+            token,
+            began: now,
+            last: now,
+            value: 0.0,
+        });
+        let mut call = begun.params.clone();
+        if progress.is_some() && matches!(begun.method, "run" | "context.run") {
+            call["events"] = true.into();
+        }
+        let method = begun.method;
+        let pending = Pending {
+            request: id.clone(),
+            revision,
+            what: What::Tool(begun),
+            is_cancelled: false,
+            progress,
+        };
+        self.call(method, &call, Some(pending));
+        Ok(None)
+    }
+
+    fn read_resource(
+        &mut self,
+        id: &CallId,
+        revision: Revision,
+        params: &Map<String, Value>,
+    ) -> Result<Option<Value>, Fault> {
+        let uri = params
+            .get("uri")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if let Some(item) = self.kept.find(uri) {
+            return Ok(Some(contents(uri, &item.media_type, &item.bytes)));
+        }
+        let Some((context, path)) = resource::context_file(uri) else {
+            return Err(no_resource(revision, uri, "there is no such resource"));
+        };
+        let call = json!({"context": context, "path": path, "limit": LARGEST_RESOURCE});
+        let pending = Pending {
+            request: id.clone(),
+            revision,
+            what: What::Resource {
+                uri: uri.to_owned(),
+            },
+            is_cancelled: false,
+            progress: None,
+        };
+        self.call("file.read", &call, Some(pending));
+        Ok(None)
+    }
+
+    /// Makes a call of the server.
+    fn call(&mut self, method: &str, params: &Value, pending: Option<Pending>) {
+        self.last += 1;
+        let line = json!({"id": self.last, "method": method, "params": params});
+        self.lines.push_back(Line::Server(line.to_string()));
+        self.pending
+            .extend(pending.map(|pending| (self.last, pending)));
+    }
+
+    /// Ends what a client does not want any more. A context keeps its variables where its
+    /// interpreter can be interrupted.
+    fn cancel(&mut self, mut params: Map<String, Value>) {
+        let request = params.remove("requestId").and_then(rpc::read_id);
+        let found = self
+            .pending
+            .iter()
+            .find(|(_, one)| Some(&one.request) == request.as_ref());
+        let Some(call) = found.map(|(call, _)| *call) else {
+            return;
+        };
+        let context = self.pending.get(&call).and_then(Pending::context);
+        let is_first = |context: &str| {
+            let mut of_context = self
+                .pending
+                .iter()
+                .filter(|(_, one)| one.context() == Some(context));
+            of_context.next().is_some_and(|(first, _)| *first == call)
+        };
+        let (method, params) = match context {
+            Some(context) if is_first(context) => {
+                ("context.interrupt", json!({"context": context}))
+            }
+            _ => ("cancel", json!({"call": call})),
+        };
+        self.call(method, &params, None);
+        if let Some(pending) = self.pending.get_mut(&call) {
+            pending.is_cancelled = true;
+        }
+    }
+
+    /// Shows output of a call as its progress.
+    fn happened(&mut self, call: i64, event: &RawValue, now: Instant) {
+        let Some(pending) = self.pending.get_mut(&call).filter(|one| !one.is_cancelled) else {
+            return;
+        };
+        let Some(progress) = &mut pending.progress else {
+            return;
+        };
+        let Ok(Happened {
+            event,
+            text: Some(text),
+        }) = serde_json::from_str(event.get())
+        else {
+            return;
+        };
+        let last_line = text.trim_end().rsplit('\n').next().unwrap_or_default();
+        if event == "stdout" && !last_line.is_empty() && progress.last + OUTPUT_EVERY <= now {
+            let shown: String = last_line.chars().take(OUTPUT).collect();
+            let line = progress.report(now, &shown);
+            self.lines.push_back(Line::Client(line));
+        }
+    }
+
+    /// The answer that a result of the server makes.
+    fn finish(&mut self, pending: &Pending, result: &str) -> Result<Value, Fault> {
+        let unreadable = |error: serde_json::Error| {
+            Fault::new(
+                INTERNAL_ERROR,
+                format!("the server's answer cannot be read: {error}"),
+            )
+        };
+        match &pending.what {
+            What::Tool(begun) => {
+                self.note_contexts(begun, result);
+                let result = (begun.finish)(result, &mut self.kept).map_err(unreadable)?;
+                Ok(result.into_value())
+            }
+            What::Resource { uri } => {
+                let Answer::Content(part) = serde_json::from_str(result).map_err(unreadable)?
+                else {
+                    return Err(Fault::new(
+                        INTERNAL_ERROR,
+                        "the server's answer is not a file",
+                    ));
+                };
+                if part.size > LARGEST_RESOURCE {
+                    let why = format!("it has {} bytes: read_file reads parts of it", part.size);
+                    return Err(Fault::new(INVALID_PARAMS, why));
+                }
+                let bytes = part.content.as_bytes();
+                let media_type = record::picture::media_type(bytes);
+                let media_type = media_type.unwrap_or("application/octet-stream");
+                Ok(contents(uri, media_type, bytes))
+            }
+        }
+    }
+
+    /// Remembers the languages of contexts.
+    fn note_contexts(&mut self, begun: &Begun, result: &str) {
+        match begun.method {
+            "context.create" => {
+                if let Ok(Created {
+                    context,
+                    language: Some(language),
+                    ..
+                }) = serde_json::from_str(result)
+                {
+                    self.languages.insert(context, language);
+                }
+            }
+            "context.fork" => {
+                let parent = begun.params["context"].as_str().unwrap_or_default();
+                let language = self.languages.get(parent).cloned();
+                let forked = serde_json::from_str::<Forked>(result).ok();
+                if let (Some(language), Some(forked)) = (language, forked) {
+                    let made = forked
+                        .branches
+                        .into_iter()
+                        .filter_map(|branch| branch.context);
+                    self.languages
+                        .extend(made.map(|context| (context, language.clone())));
+                }
+            }
+            "context.delete" => {
+                if let Ok(Deleted { deleted }) = serde_json::from_str(result) {
+                    self.languages.remove(&deleted);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn lost() -> Failure {
+    Failure::new(
+        Code::Lost,
+        "the server's answer has neither a result nor an error",
+    )
+}
+
+#[cfg(test)]
+mod tests;

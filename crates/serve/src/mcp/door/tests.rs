@@ -1,0 +1,270 @@
+//! The door between a client and a server that the test plays.
+
+use super::*;
+
+struct Play {
+    door: Door,
+    now: Instant,
+}
+
+impl Play {
+    fn new() -> Self {
+        let python = super::super::instructions::Interpreter {
+            language: "python".into(),
+            ..Default::default()
+        };
+        let about = About {
+            interpreters: vec![python],
+            ..About::default()
+        };
+        Self {
+            door: Door::new(about),
+            now: Instant::now(),
+        }
+    }
+
+    /// The client asks for something.
+    fn ask(&mut self, id: i64, method: &str, params: Value) {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.door
+            .take_from_client(line.to_string().as_bytes(), self.now);
+    }
+
+    fn tool(&mut self, id: i64, name: &str, arguments: Value) {
+        self.ask(
+            id,
+            "tools/call",
+            json!({"name": name, "arguments": arguments}),
+        );
+    }
+
+    fn notify(&mut self, method: &str, params: Value) {
+        let line = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        self.door
+            .take_from_client(line.to_string().as_bytes(), self.now);
+    }
+
+    /// The server says something.
+    fn say(&mut self, line: Value) {
+        self.door
+            .take_from_server(line.to_string().as_bytes(), self.now);
+    }
+
+    fn for_client(&mut self) -> Value {
+        match self.door.next_line() {
+            Some(Line::Client(line)) => serde_json::from_str(&line).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn for_server(&mut self) -> Value {
+        match self.door.next_line() {
+            Some(Line::Server(line)) => serde_json::from_str(&line).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn silent(&mut self) {
+        assert_eq!(self.door.next_line(), None);
+    }
+
+    fn create(&mut self, id: i64, context: &str) {
+        self.tool(id, "create_context", json!({}));
+        let call = self.for_server();
+        let made =
+            json!({"context": context, "language": "python", "rootfs": "host", "start": "cold"});
+        self.say(json!({"id": call["id"], "result": made}));
+        assert_eq!(
+            self.for_client()["result"]["structuredContent"]["context_id"],
+            context
+        );
+    }
+}
+
+fn modern(mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    params
+}
+
+#[test]
+fn either_way_of_beginning_is_answered() {
+    let mut play = Play::new();
+    play.ask(1, "server/discover", modern(json!({})));
+    let discovered = play.for_client();
+    let result = &discovered["result"];
+    assert_eq!(
+        result["supportedVersions"],
+        json!([STATELESS]),
+        "{discovered}"
+    );
+    assert_eq!(result["resultType"], "complete");
+    assert_eq!(result["cacheScope"], "public");
+    assert_eq!(
+        result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
+        "cellblock"
+    );
+    play.ask(2, "initialize", json!({"protocolVersion": "2025-06-18"}));
+    let greeting = play.for_client();
+    assert_eq!(
+        greeting["result"]["protocolVersion"], "2025-06-18",
+        "{greeting}"
+    );
+    assert!(greeting["result"].get("resultType").is_none(), "{greeting}");
+    play.notify("notifications/initialized", json!({}));
+    play.ask(3, "ping", json!({}));
+    assert_eq!(play.for_client()["result"], json!({}));
+    play.ask(4, "ping", modern(json!({})));
+    assert_eq!(play.for_client()["error"]["code"], METHOD_NOT_FOUND);
+    play.silent();
+}
+
+#[test]
+fn a_tool_makes_one_call_and_its_failure_is_an_answer() {
+    let mut play = Play::new();
+    play.tool(1, "run_code", json!({"code": "1", "timeout": 2.5}));
+    let call = play.for_server();
+    assert_eq!(call["method"], "run");
+    let request = json!({"language": "python", "code": "1", "files": [], "limits": {"wall": 2.5}});
+    assert_eq!(call["params"]["request"], request);
+    let busy = json!({"code": "busy", "message": "too much goes on", "retry_after_ms": 1500});
+    play.say(json!({"id": call["id"], "error": busy}));
+    let answer = play.for_client();
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.contains("busy") && text.contains("try again after 2 s"),
+        "{text}"
+    );
+    assert_eq!(answer["result"]["_meta"]["cellblock/error"]["code"], "busy");
+    play.silent();
+}
+
+#[test]
+fn wrong_arguments_are_told_to_the_model() {
+    let mut play = Play::new();
+    play.tool(1, "run_code", json!({"cod": "1"}));
+    let answer = play.for_client();
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    play.tool(2, "no_such_tool", json!({}));
+    assert_eq!(play.for_client()["error"]["code"], INVALID_PARAMS);
+    play.ask(
+        3,
+        "tools/call",
+        json!({"name": "run_code", "arguments": []}),
+    );
+    assert_eq!(play.for_client()["error"]["code"], INVALID_PARAMS);
+    play.ask(4, "resources/read", json!({"uri": "file:///etc/passwd"}));
+    assert_eq!(play.for_client()["error"]["code"], rpc::RESOURCE_NOT_FOUND);
+    play.ask(
+        5,
+        "resources/read",
+        modern(json!({"uri": "file:///etc/passwd"})),
+    );
+    assert_eq!(play.for_client()["error"]["code"], INVALID_PARAMS);
+    play.silent();
+}
+
+#[test]
+fn commands_go_the_way_of_their_context() {
+    let mut play = Play::new();
+    play.create(1, "a");
+    play.tool(
+        2,
+        "run_command",
+        json!({"command": "ls", "context_id": "a"}),
+    );
+    let call = play.for_server();
+    assert_eq!(
+        call["params"],
+        json!({"context": "a", "code": "%%bash\nls"})
+    );
+    play.tool(3, "run_command", json!({"command": "ls"}));
+    assert_eq!(play.for_server()["params"]["request"]["language"], "bash");
+    play.tool(
+        4,
+        "run_command",
+        json!({"command": "ls", "context_id": "b"}),
+    );
+    assert_eq!(play.for_client()["result"]["isError"], true);
+}
+
+#[test]
+fn what_is_cancelled_is_interrupted_and_not_answered() {
+    let mut play = Play::new();
+    play.create(1, "a");
+    for id in [2, 3] {
+        play.tool(
+            id,
+            "run_code",
+            json!({"code": "while True: pass", "context_id": "a"}),
+        );
+    }
+    let (first, second) = (play.for_server(), play.for_server());
+    play.notify("notifications/cancelled", json!({"requestId": 3}));
+    let cancel = play.for_server();
+    assert_eq!(
+        (&cancel["method"], &cancel["params"]["call"]),
+        (&json!("cancel"), &second["id"])
+    );
+    play.notify("notifications/cancelled", json!({"requestId": 2}));
+    let interrupt = play.for_server();
+    assert_eq!(interrupt["method"], "context.interrupt");
+    assert_eq!(interrupt["params"], json!({"context": "a"}));
+    for id in [&first["id"], &second["id"], &cancel["id"], &interrupt["id"]] {
+        let failure = json!({"code": "cancelled", "message": "gone"});
+        play.say(json!({"id": id, "error": failure}));
+    }
+    play.notify("notifications/cancelled", json!({"requestId": 2}));
+    play.silent();
+}
+
+#[test]
+fn progress_is_reported_if_it_was_asked_for_and_only_grows() {
+    let mut play = Play::new();
+    let arguments = json!({"code": "work()"});
+    let params =
+        json!({"name": "run_code", "arguments": arguments, "_meta": {"progressToken": "t"}});
+    play.ask(1, "tools/call", params);
+    let call = play.for_server();
+    assert_eq!(call["params"]["events"], true);
+    play.door.tick(play.now);
+    play.silent();
+    play.now += PROGRESS_EVERY;
+    assert!(play.door.next_tick() <= Some(play.now));
+    play.door.tick(play.now);
+    let report = play.for_client();
+    assert_eq!(report["method"], "notifications/progress");
+    assert_eq!(report["params"]["progressToken"], "t");
+    let event = json!({"event": "stdout", "text": "epoch 1\nepoch 2\n"});
+    play.say(json!({"id": call["id"], "event": event}));
+    play.silent();
+    play.now += OUTPUT_EVERY;
+    play.say(json!({"id": call["id"], "event": event}));
+    let next = play.for_client();
+    assert_eq!(next["params"]["message"], "epoch 2");
+    assert!(next["params"]["progress"].as_f64() > report["params"]["progress"].as_f64());
+}
+
+#[test]
+fn nonsense_of_either_side_harms_nothing() {
+    let mut play = Play::new();
+    for line in [
+        "",
+        "{",
+        "null",
+        "{\"id\": 99, \"result\": {}}",
+        "{\"id\": null, \"event\": {}}",
+    ] {
+        play.door.take_from_server(line.as_bytes(), play.now);
+    }
+    play.silent();
+    play.tool(1, "list_contexts", json!({}));
+    let call = play.for_server();
+    play.tool(1, "list_contexts", json!({}));
+    assert_eq!(play.for_client()["error"]["code"], INVALID_PARAMS);
+    play.say(json!({"id": call["id"], "result": {"contexts": 5}}));
+    assert_eq!(play.for_client()["error"]["code"], INTERNAL_ERROR);
+}

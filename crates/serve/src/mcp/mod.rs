@@ -1,0 +1,30 @@
+//! The Model Context Protocol in front of a server: tools for models.
+//!
+//! A [`Door`] is a client of the server like any other: it makes the server's own calls and
+//! launches nothing. It does no input or output, so that tests drive it without a process;
+//! [`speak`] is the loop on standard input and output.
+//!
+//! ```text
+//!   MCP client ──JSON-RPC──► Door ──the server's calls──► hub
+//!              ◄─────────────     ◄──answers, events─────
+//! ```
+//!
+//! Revision 2026-07-28 has no sessions: a client says with every request which revision it
+//! speaks. Older clients begin with `initialize`. Both are served by the same process, since
+//! clients try the one and then the other. In either, a context is an argument of the tool
+//! (`context_id`) and never the connection's own: several conversations share a connection.
+
+mod door;
+mod instructions;
+mod kept;
+mod output;
+mod pending;
+mod resource;
+mod revision;
+mod rpc;
+mod stdio;
+mod tools;
+
+pub use door::Door;
+pub use instructions::{About, Interpreter};
+pub use stdio::speak;

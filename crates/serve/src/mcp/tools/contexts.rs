@@ -1,0 +1,212 @@
+//! Tools that make, list and end contexts.
+
+use cell::server::State;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Begun;
+use crate::mcp::kept::Kept;
+use crate::mcp::output::ToolResult;
+use crate::protocol::{self, ContextInfo, ContextList, Created as Made, Deleted, Failure};
+
+/// No arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// What `create_context` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Create {
+    /// The language; python without it.
+    #[serde(default)]
+    language: Option<String>,
+    /// A name for people, of at most 128 bytes.
+    #[serde(default)]
+    label: Option<String>,
+    /// Whether fork_context can copy it; only for python.
+    #[serde(default)]
+    forkable: bool,
+}
+
+/// A context.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Name {
+    /// The context.
+    context_id: String,
+}
+
+/// What `fork_context` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fork {
+    /// The context.
+    context_id: String,
+    /// How many copies, 1 to 32; 1 without it.
+    #[serde(default)]
+    count: Option<usize>,
+}
+
+/// What `create_context` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Created {
+    /// The context.
+    context_id: String,
+    /// Its language.
+    language: Option<String>,
+    /// Its prepared root file system.
+    rootfs: String,
+}
+
+/// What `list_contexts` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Contexts {
+    /// The contexts.
+    contexts: Vec<Listed>,
+}
+
+/// A context.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Listed {
+    /// The context.
+    context_id: String,
+    /// Its name for people.
+    label: Option<String>,
+    /// Its language.
+    language: Option<String>,
+    /// starting, idle, busy or suspended.
+    doing: String,
+    /// Executions that it has begun.
+    executions: u64,
+    /// Seconds since its creation.
+    age: f64,
+    /// Seconds since it was used.
+    idle: f64,
+    /// Seconds without use after which it is deleted.
+    idle_limit: f64,
+}
+
+/// What `restart_context` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Restarted {
+    /// The context.
+    context_id: String,
+    /// What became of its variables.
+    state: State,
+    /// Why.
+    why: Option<String>,
+}
+
+/// What `close_context` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Closed {
+    /// The context that is gone.
+    closed: String,
+}
+
+/// What `fork_context` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Forked {
+    /// The copies; some may be there when others are not.
+    branches: Vec<Branch>,
+}
+
+/// A copy of a context, or why there is none.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Branch {
+    /// The copy.
+    context_id: Option<String>,
+    /// Why there is none.
+    error: Option<String>,
+}
+
+pub(super) fn create(create: Create) -> Result<Begun, String> {
+    let language = create.language.as_deref().unwrap_or(cell::drivers::USUAL);
+    let mut params = json!({"request": {"language": language}});
+    if let Some(label) = create.label {
+        params["label"] = label.into();
+    }
+    if create.forkable {
+        params["branches"] = true.into();
+    }
+    Ok(begun("context.create", params, |result, _| {
+        let made: Made = serde_json::from_str(result)?;
+        Ok(ToolResult::of(&Created {
+            context_id: made.context,
+            language: made.language,
+            rootfs: made.rootfs,
+        }))
+    }))
+}
+
+pub(super) fn list(_: Nothing) -> Result<Begun, String> {
+    Ok(begun("context.list", json!({}), |result, _| {
+        let list: ContextList = serde_json::from_str(result)?;
+        let contexts = list.contexts.into_iter().map(listed).collect();
+        Ok(ToolResult::of(&Contexts { contexts }))
+    }))
+}
+
+pub(super) fn fork(fork: Fork) -> Result<Begun, String> {
+    let n = fork.count.unwrap_or(1);
+    let params = json!({"context": fork.context_id, "n": n});
+    Ok(begun("context.fork", params, |result, _| {
+        let forked: protocol::Forked = serde_json::from_str(result)?;
+        let branches = forked.branches.into_iter().map(|branch| Branch {
+            context_id: branch.context,
+            error: branch.error.as_ref().map(Failure::to_string),
+        });
+        Ok(ToolResult::of(&Forked {
+            branches: branches.collect(),
+        }))
+    }))
+}
+
+pub(super) fn restart(name: Name) -> Result<Begun, String> {
+    let params = json!({"context": name.context_id});
+    Ok(begun("context.restart", params, |result, _| {
+        let restarted: protocol::Restarted = serde_json::from_str(result)?;
+        Ok(ToolResult::of(&Restarted {
+            context_id: restarted.context,
+            state: restarted.state,
+            why: restarted.why,
+        }))
+    }))
+}
+
+pub(super) fn close(name: Name) -> Result<Begun, String> {
+    let params = json!({"context": name.context_id});
+    Ok(begun("context.delete", params, |result, _| {
+        let Deleted { deleted } = serde_json::from_str(result)?;
+        Ok(ToolResult::of(&Closed { closed: deleted }))
+    }))
+}
+
+fn begun(
+    method: &'static str,
+    params: Value,
+    finish: fn(&str, &mut Kept) -> Result<ToolResult, serde_json::Error>,
+) -> Begun {
+    Begun {
+        method,
+        params,
+        context: None,
+        finish,
+    }
+}
+
+fn listed(info: ContextInfo) -> Listed {
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    Listed {
+        context_id: info.context,
+        label: info.label,
+        language: info.language,
+        doing: info.doing,
+        executions: info.executions,
+        age: seconds(info.age_ms),
+        idle: seconds(info.idle_ms),
+        idle_limit: seconds(info.idle_limit_ms),
+    }
+}

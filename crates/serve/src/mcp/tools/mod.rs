@@ -1,0 +1,307 @@
+//! The tools. Each is a row of [`TABLE`]: its words for the model, the form of its
+//! arguments and of its answer, and the one call of the server that it makes.
+
+mod contexts;
+mod files;
+mod run;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::instructions::About;
+use super::kept::Kept;
+use super::output::ToolResult;
+use crate::protocol::words;
+
+pub(super) use files::Answer;
+
+/// The languages of the contexts that the client has created.
+pub(super) type Languages = BTreeMap<String, String>;
+
+/// A tool.
+pub(super) struct Tool {
+    /// As the model calls it.
+    pub(super) name: &'static str,
+    /// As a person sees it.
+    title: &'static str,
+    /// For the model.
+    description: &'static str,
+    hints: Hints,
+    input: fn() -> Value,
+    output: fn() -> Value,
+    /// The call that the arguments ask for.
+    begin: fn(Value, &Languages) -> Result<Begun, String>,
+}
+
+/// What clients may assume of a tool.
+struct Hints {
+    /// It changes nothing.
+    read_only: bool,
+    /// It may destroy what was there.
+    destructive: bool,
+    /// Another call with the same arguments changes nothing more.
+    idempotent: bool,
+}
+
+/// A call of the server that a tool makes.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// The call's method.
+    pub(super) method: &'static str,
+    /// Its parameters.
+    pub(super) params: Value,
+    /// The context that is busy with it until it is answered.
+    pub(super) context: Option<String>,
+    /// Makes the tool's answer of the call's result.
+    pub(super) finish: fn(&str, &mut Kept) -> Result<ToolResult, serde_json::Error>,
+}
+
+const NEW: Hints = Hints {
+    read_only: false,
+    destructive: false,
+    idempotent: false,
+};
+const READ: Hints = Hints {
+    read_only: true,
+    destructive: false,
+    idempotent: true,
+};
+const END: Hints = Hints {
+    read_only: false,
+    destructive: true,
+    idempotent: true,
+};
+
+/// All tools, in the order in which clients see them.
+pub(super) static TABLE: [Tool; 10] = [
+    Tool {
+        name: "run_code",
+        title: "Run code",
+        description: "Run code in a sandbox and return its value, output, pictures, files and \
+            error. Without context_id nothing is kept from one call to the next; with it, variables, \
+            imports and files of that context are there.",
+        hints: NEW,
+        input: input::<run::Code>,
+        output: output::<super::output::RunOutput<'_>>,
+        begin: |arguments, _| run::code(read(arguments)?),
+    },
+    Tool {
+        name: "run_command",
+        title: "Run a shell command",
+        description: "Run a command with bash in a sandbox and return its output and exit code. \
+            With context_id it runs beside the interpreter of that context and sees its files; \
+            that needs a context of python or bash.",
+        hints: NEW,
+        input: input::<run::Command>,
+        output: output::<super::output::RunOutput<'_>>,
+        begin: |arguments, languages| run::command(read(arguments)?, languages),
+    },
+    Tool {
+        name: "create_context",
+        title: "Create a context",
+        description: "Start an interpreter that stays, in a sandbox of its own, and return its \
+            context_id for run_code. It ends with close_context, or when it is not used for long.",
+        hints: NEW,
+        input: input::<contexts::Create>,
+        output: output::<contexts::Created>,
+        begin: |arguments, _| contexts::create(read(arguments)?),
+    },
+    Tool {
+        name: "list_contexts",
+        title: "List contexts",
+        description: "List the contexts that exist, with what they do and when they were last used.",
+        hints: READ,
+        input: input::<contexts::Nothing>,
+        output: output::<contexts::Contexts>,
+        begin: |arguments, _| contexts::list(read(arguments)?),
+    },
+    Tool {
+        name: "fork_context",
+        title: "Fork a context",
+        description: "Make copies of a context with all its variables and files, each in a \
+            sandbox of its own, to try several ways from the same state. Only for contexts of python \
+            that were created with forkable.",
+        hints: NEW,
+        input: input::<contexts::Fork>,
+        output: output::<contexts::Forked>,
+        begin: |arguments, _| contexts::fork(read(arguments)?),
+    },
+    Tool {
+        name: "restart_context",
+        title: "Restart a context",
+        description: "End the interpreter of a context and start a new one. Its variables are \
+            lost; its files stay.",
+        hints: END,
+        input: input::<contexts::Name>,
+        output: output::<contexts::Restarted>,
+        begin: |arguments, _| contexts::restart(read(arguments)?),
+    },
+    Tool {
+        name: "close_context",
+        title: "Close a context",
+        description: "End a context. Its variables and files are gone.",
+        hints: END,
+        input: input::<contexts::Name>,
+        output: output::<contexts::Closed>,
+        begin: |arguments, _| contexts::close(read(arguments)?),
+    },
+    Tool {
+        name: "read_file",
+        title: "Read a file",
+        description: "Read a file, or a part of it, in the working directory of a context.",
+        hints: READ,
+        input: input::<files::Read>,
+        output: output::<files::Content>,
+        begin: |arguments, _| files::read(read(arguments)?),
+    },
+    Tool {
+        name: "write_file",
+        title: "Write a file",
+        description: "Write a file in the working directory of a context. A file of this name is \
+            replaced; directories above it are made.",
+        hints: END,
+        input: input::<files::Write>,
+        output: output::<files::Written>,
+        begin: |arguments, _| files::write(read(arguments)?),
+    },
+    Tool {
+        name: "list_files",
+        title: "List files",
+        description: "List the files in the working directory of a context.",
+        hints: READ,
+        input: input::<files::List>,
+        output: output::<files::Entries>,
+        begin: |arguments, _| files::list(read(arguments)?),
+    },
+];
+
+impl Tool {
+    /// The call that the arguments ask for.
+    ///
+    /// # Errors
+    /// What is wrong with them, for the model.
+    pub(super) fn begin(
+        &self,
+        arguments: Map<String, Value>,
+        languages: &Languages,
+    ) -> Result<Begun, String> {
+        (self.begin)(Value::Object(arguments), languages)
+            .map_err(|error| format!("{}: {error}", self.name))
+    }
+
+    fn declared(&self, about: &About) -> Value {
+        let mut input = (self.input)();
+        if let Some(language) = input.pointer_mut("/properties/language") {
+            language["enum"] = about.languages().into();
+        }
+        json!({
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": input,
+            "outputSchema": (self.output)(),
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": self.hints.read_only,
+                "destructiveHint": self.hints.destructive,
+                "idempotentHint": self.hints.idempotent,
+                "openWorldHint": false,
+            },
+        })
+    }
+}
+
+/// The tool with this name.
+pub(super) fn find(name: &str) -> Option<&'static Tool> {
+    TABLE.iter().find(|tool| tool.name == name)
+}
+
+/// All tools as `tools/list` shows them.
+pub(super) fn declared(about: &About) -> Value {
+    TABLE.iter().map(|tool| tool.declared(about)).collect()
+}
+
+fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
+    serde_json::from_value(arguments).map_err(|error| words(&error))
+}
+
+/// Some clients cannot follow references in schemas.
+fn schema<T: JsonSchema>(settings: SchemaSettings) -> Value {
+    let settings = settings.with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    schema.remove("title");
+    let mut schema = schema.to_value();
+    without_formats(&mut schema);
+    schema
+}
+
+/// Takes out what JSON Schema does not define, such as `uint64`: clients warn about it.
+fn without_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|name, value| name != "format" || !value.is_string());
+            fields.values_mut().for_each(without_formats);
+        }
+        Value::Array(values) => values.iter_mut().for_each(without_formats),
+        _ => {}
+    }
+}
+
+fn input<T: JsonSchema>() -> Value {
+    schema::<T>(SchemaSettings::draft2020_12())
+}
+
+fn output<T: JsonSchema>() -> Value {
+    schema::<T>(SchemaSettings::draft2020_12().for_serialize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_declared_with_schemas_that_refer_to_nothing() {
+        let about = About::default();
+        let tools = declared(&about);
+        let names: Vec<_> = tools
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names.len(), TABLE.len());
+        for tool in tools.as_array().unwrap() {
+            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+            assert_eq!(tool["outputSchema"]["type"], "object", "{tool}");
+            assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{tool}");
+            assert!(!tool.to_string().contains("\"$ref\""), "{tool}");
+            assert!(!tool.to_string().contains("\"uint64\""), "{tool}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_arguments_is_named() {
+        let why = |name: &str, arguments: Value| {
+            find(name)
+                .unwrap()
+                .begin(arguments.as_object().unwrap().clone(), &Languages::new())
+                .unwrap_err()
+        };
+        assert!(why("run_code", json!({})).contains("missing field `code`"));
+        assert!(
+            why("run_code", json!({"code": "1", "lang": "r"})).contains("unknown field `lang`")
+        );
+        assert!(why("run_code", json!({"code": "1", "timeout": -1})).contains("timeout: "));
+        assert!(
+            why("write_file", json!({"context_id": "a", "path": "b"}))
+                .contains("`text` or `base64`")
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! `run_code` and `run_command`.
+
+use record::Record;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Begun, Languages};
+use crate::mcp::kept::Kept;
+use crate::mcp::output::{InContext, ToolResult, of_record};
+use crate::protocol::{Executed, Ran};
+
+/// What `run_code` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Code {
+    /// The code. The value of its last expression is returned.
+    code: String,
+    /// The language of the code; python without it. With context_id, the context's own.
+    #[serde(default)]
+    language: Option<String>,
+    /// A context of create_context to run in; without it, a new sandbox.
+    #[serde(default)]
+    context_id: Option<String>,
+    /// The most seconds of real time.
+    #[serde(default)]
+    timeout: Option<f64>,
+    /// Standard input, without context_id.
+    #[serde(default)]
+    stdin: Option<String>,
+    /// Files to put into the working directory first, without context_id.
+    #[serde(default)]
+    files: Vec<InputFile>,
+}
+
+/// A file to put into the working directory. It has exactly one of `text` and `base64`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InputFile {
+    /// Relative to the working directory.
+    path: String,
+    /// Its content as text.
+    #[serde(default)]
+    text: Option<String>,
+    /// Its content in base64.
+    #[serde(default)]
+    base64: Option<String>,
+}
+
+/// What `run_command` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Command {
+    /// The command, as bash reads it.
+    command: String,
+    /// A context of create_context to run in; without it, a new sandbox.
+    #[serde(default)]
+    context_id: Option<String>,
+    /// The most seconds of real time.
+    #[serde(default)]
+    timeout: Option<f64>,
+}
+
+pub(super) fn code(code: Code) -> Result<Begun, String> {
+    let wall = checked(code.timeout)?;
+    let Some(context) = code.context_id else {
+        let language = code.language.as_deref().unwrap_or(cell::drivers::USUAL);
+        let files: Vec<Value> = code.files.into_iter().map(file).collect::<Result<_, _>>()?;
+        let mut request = fresh(language, &code.code, wall);
+        request.insert("files".into(), files.into());
+        request.extend(code.stdin.map(|stdin| ("stdin".to_owned(), stdin.into())));
+        return Ok(run(request));
+    };
+    if code.stdin.is_some() || !code.files.is_empty() {
+        return Err("stdin and files are for runs without context_id; use write_file".to_owned());
+    }
+    if code.language.is_some() {
+        return Err("language: a context has its own; leave it out with context_id".to_owned());
+    }
+    Ok(in_context(context, &code.code, wall))
+}
+
+pub(super) fn command(command: Command, languages: &Languages) -> Result<Begun, String> {
+    let wall = checked(command.timeout)?;
+    let Some(context) = command.context_id else {
+        return Ok(run(fresh("bash", &command.command, wall)));
+    };
+    let code = match languages.get(&context).map(String::as_str) {
+        Some("bash") => command.command,
+        // As in a notebook: the cell has one interpreter, which executes the command.
+        Some("python") => format!("%%bash\n{}", command.command),
+        Some(other) => {
+            return Err(format!(
+                "context_id: is a context of {other}, but wants one of python or bash"
+            ));
+        }
+        None => return Err("context_id: is not a context of this client".to_owned()),
+    };
+    Ok(in_context(context, &code, wall))
+}
+
+fn checked(timeout: Option<f64>) -> Result<Option<f64>, String> {
+    match timeout {
+        Some(seconds) if !(seconds.is_finite() && seconds > 0.0) => {
+            Err(format!("timeout: is {seconds}, but wants seconds above 0"))
+        }
+        timeout => Ok(timeout),
+    }
+}
+
+fn file(InputFile { path, text, base64 }: InputFile) -> Result<Value, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(json!({"path": path, "text": text})),
+        (None, Some(base64)) => Ok(json!({"path": path, "base64": base64})),
+        _ => Err(format!(
+            "files: {path:?} wants exactly one of `text` and `base64`"
+        )),
+    }
+}
+
+fn fresh(language: &str, code: &str, wall: Option<f64>) -> Map<String, Value> {
+    let mut request = Map::new();
+    request.insert("language".into(), language.into());
+    request.insert("code".into(), code.into());
+    if let Some(wall) = wall {
+        request.insert("limits".into(), json!({"wall": wall}));
+    }
+    request
+}
+
+fn run(request: Map<String, Value>) -> Begun {
+    Begun {
+        method: "run",
+        params: json!({"request": request}),
+        context: None,
+        finish: ran,
+    }
+}
+
+fn in_context(context: String, code: &str, wall: Option<f64>) -> Begun {
+    let mut params = json!({"context": context, "code": code});
+    if let Some(wall) = wall {
+        params["wall"] = wall.into();
+    }
+    Begun {
+        method: "context.run",
+        params,
+        context: Some(context),
+        finish: executed,
+    }
+}
+
+fn ran(result: &str, kept: &mut Kept) -> Result<ToolResult, serde_json::Error> {
+    let ran: Ran = serde_json::from_str(result)?;
+    let record: Record = serde_json::from_str(ran.record.get())?;
+    Ok(of_record(&record, None, kept))
+}
+
+fn executed(result: &str, kept: &mut Kept) -> Result<ToolResult, serde_json::Error> {
+    let executed: Executed = serde_json::from_str(result)?;
+    let record: Record = serde_json::from_str(executed.record.get())?;
+    let place = InContext {
+        context: executed.context,
+        execution: executed.execution,
+        state: executed.state,
+        why: executed.why,
+    };
+    Ok(of_record(&record, Some(&place), kept))
+}

@@ -1,0 +1,252 @@
+//! Beginnings, contexts, cancellation, progress and ends.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+
+fn modern(version: &str) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    })
+}
+
+#[test]
+fn old_and_new_clients_are_served_by_one_process() {
+    let mut client = Client::start(&[]);
+    let id = client.send("server/discover", json!({"_meta": modern("2027-01-01")}));
+    let refused = client.answer(id);
+    assert_eq!(refused["error"]["code"], -32022, "{refused}");
+    assert_eq!(refused["error"]["data"]["supported"], json!(["2026-07-28"]));
+    let found = client.ask("server/discover", json!({"_meta": modern("2026-07-28")}));
+    assert_eq!(found["resultType"], "complete", "{found}");
+    let text = found["instructions"].as_str().unwrap();
+    for part in ["run_code", "python", "memory", "Network: none"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let greeting = client.ask(
+            "initialize",
+            json!({"protocolVersion": version, "capabilities": {}}),
+        );
+        assert_eq!(greeting["protocolVersion"], version, "{greeting}");
+    }
+    let call = json!({"name": "run_code", "arguments": {"code": "1 + 1"}});
+    let old = client.ask("tools/call", call.clone());
+    assert!(old.get("resultType").is_none(), "{old}");
+    let mut params = call;
+    params["_meta"] = modern("2026-07-28");
+    let new = client.ask("tools/call", params);
+    assert_eq!(new["resultType"], "complete", "{new}");
+    assert_eq!(
+        old["structuredContent"]["value"],
+        new["structuredContent"]["value"]
+    );
+}
+
+#[test]
+fn a_context_keeps_its_state_and_says_when_it_is_lost() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({"label": "mine"}));
+    client.data("run_code", json!({"code": "x = 40", "context_id": context}));
+    let run = client.data("run_code", json!({"code": "x + 2", "context_id": context}));
+    assert_eq!(
+        (&run["value"], &run["state"]),
+        (&json!("42"), &json!("kept")),
+        "{run}"
+    );
+    assert_eq!(run["execution"], 2, "{run}");
+    let listed = client.data("list_contexts", json!({}));
+    assert_eq!(listed["contexts"][0]["label"], "mine", "{listed}");
+    let other = client.create(json!({}));
+    let missing = client.tool("run_code", json!({"code": "x", "context_id": other}));
+    assert_eq!(
+        missing["structuredContent"]["error"]["name"], "NameError",
+        "{missing}"
+    );
+    let gone = client.tool(
+        "run_code",
+        json!({"code": "import os; os._exit(3)", "context_id": context}),
+    );
+    assert_eq!(gone["structuredContent"]["state"], "lost", "{gone}");
+    let text = gone["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with(&format!("context {context}: the state is lost: ")),
+        "{text}"
+    );
+    let restarted = client.data("restart_context", json!({"context_id": other}));
+    assert_eq!(restarted["state"], "lost", "{restarted}");
+    client.data("close_context", json!({"context_id": context}));
+    let closed = client.tool("run_code", json!({"code": "1", "context_id": context}));
+    assert_eq!(
+        closed["_meta"]["cellblock/error"]["code"], "not_found",
+        "{closed}"
+    );
+}
+
+#[test]
+fn a_fork_goes_on_from_the_state() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({"forkable": true}));
+    client.data(
+        "run_code",
+        json!({"code": "x = [1]", "context_id": context}),
+    );
+    let forked = client.data("fork_context", json!({"context_id": context, "count": 2}));
+    let branches = forked["branches"].as_array().unwrap();
+    assert_eq!(branches.len(), 2, "{forked}");
+    if let Some(error) = branches[0]["error"].as_str() {
+        assert!(
+            error.contains("ptrace") || error.contains("trac"),
+            "{error}"
+        );
+        eprintln!("skipped: a fork goes on from the state: {error}");
+        return;
+    }
+    for branch in branches {
+        let id = branch["context_id"].as_str().unwrap();
+        let run = client.data(
+            "run_code",
+            json!({"code": "x.append(2); x", "context_id": id}),
+        );
+        assert_eq!(
+            (&run["value"], &run["state"]),
+            (&json!("[1, 2]"), &json!("restored")),
+            "{run}"
+        );
+        let command = client.data(
+            "run_command",
+            json!({"command": "echo $((2 + 2))", "context_id": id}),
+        );
+        assert_eq!(command["stdout"], "4\n", "{command}");
+    }
+}
+
+#[test]
+fn what_a_client_cancels_ends_and_is_not_answered() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({}));
+    client.data("run_code", json!({"code": "x = 5", "context_id": context}));
+    let arguments = json!({"code": "while True: pass", "context_id": context});
+    let call = json!({"name": "run_code", "arguments": arguments, "_meta": {"progressToken": 1}});
+    let busy = client.send("tools/call", call);
+    let fresh = json!({"name": "run_code", "arguments": {"code": "while True: pass"}});
+    let alone = client.send("tools/call", fresh);
+    // The first has begun once this is reported.
+    while client.data("list_contexts", json!({}))["contexts"][0]["executions"] != 2 {}
+    for id in [busy, alone] {
+        client.notify(
+            "notifications/cancelled",
+            json!({"requestId": id, "reason": "enough"}),
+        );
+    }
+    let run = client.data("run_code", json!({"code": "x", "context_id": context}));
+    assert_eq!(
+        (&run["value"], &run["state"]),
+        (&json!("5"), &json!("kept")),
+        "{run}"
+    );
+    assert!(client.is_silent());
+}
+
+#[test]
+fn progress_is_reported_to_those_who_ask() {
+    let mut client = Client::start(&[]);
+    let code =
+        "import time\nfor n in range(4):\n    print('step', n, flush=True)\n    time.sleep(0.6)";
+    let call =
+        json!({"name": "run_code", "arguments": {"code": code}, "_meta": {"progressToken": "p"}});
+    let id = client.send("tools/call", call);
+    let mut last = 0.0;
+    let mut reports = 0;
+    loop {
+        let line = client.read();
+        if line["id"] == id {
+            break;
+        }
+        assert_eq!(line["method"], "notifications/progress", "{line}");
+        assert_eq!(line["params"]["progressToken"], "p", "{line}");
+        let progress = line["params"]["progress"].as_f64().unwrap();
+        assert!(progress > last, "{line}");
+        (last, reports) = (progress, reports + 1);
+    }
+    assert!(reports > 0);
+}
+
+#[test]
+fn nonsense_is_answered_and_the_rest_goes_on() {
+    let mut client = Client::start(&[]);
+    for (line, code) in [
+        ("{", -32700),
+        ("[]", -32600),
+        ("\"x\"", -32600),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"no/such"}"#, -32601),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#, -32602),
+    ] {
+        client.write(line);
+        let answer = client.read();
+        assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
+    }
+    client.write("");
+    client.notify("notifications/no_such", json!({}));
+    client.write(r#"{"jsonrpc":"2.0","id":77,"result":{}}"#);
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+}
+
+#[test]
+fn it_ends_with_its_client_and_leaves_no_cell() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({}));
+    let code = "import time\nwhile True: time.sleep(1)";
+    client.send(
+        "tools/call",
+        json!({"name": "run_code", "arguments": {"code": code, "context_id": context}}),
+    );
+    while client.data("list_contexts", json!({}))["contexts"][0]["executions"] != 1 {}
+    let children = descendants(client.child.id());
+    assert!(!children.is_empty());
+    client.close();
+    assert!(client.wait().success());
+    for child in children {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while kill(Pid::from_raw(child), None).is_ok() {
+            assert!(std::time::Instant::now() < end, "process {child} is left");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_it() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut client = Client::start(&[]);
+        client.create(json!({}));
+        kill(Pid::from_raw(client.child.id() as i32), signal).unwrap();
+        assert!(client.wait().success(), "{signal}");
+    }
+}
+
+/// All processes below one.
+fn descendants(of: u32) -> Vec<i32> {
+    let read = |task: std::path::PathBuf| {
+        std::fs::read_to_string(task.join("children")).unwrap_or_default()
+    };
+    let tasks = std::fs::read_dir(format!("/proc/{of}/task"))
+        .into_iter()
+        .flatten();
+    let children: Vec<i32> = tasks
+        .map(|task| read(task.unwrap().path()))
+        .flat_map(|text| {
+            text.split_whitespace()
+                .map(|pid| pid.parse().unwrap())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let below = children.iter().flat_map(|child| descendants(*child as u32));
+    let below: Vec<i32> = below.collect();
+    children.into_iter().chain(below).collect()
+}
