@@ -173,7 +173,7 @@ fn measure(args: &Args) -> Result<()> {
         if !args.language.is_empty() && !args.language.iter().any(|name| name == row.language) {
             continue;
         }
-        let request = json!({"language": row.language, "limits": {"wall": "600s"}});
+        let request = json!({"language": row.language});
         let params = json!({"request": request, "context": name(row)});
         match client.call("context.create", params) {
             Ok(_) => series.push((row, Vec::new())),
