@@ -98,7 +98,7 @@ const ROWS: [Endless; 15] = [
     endless(
         "javascript",
         "a loop in a callback",
-        "await new Promise((r) => setTimeout(() => { console.log('go'); while (true) {} }, 1))",
+        "await new Promise((r) => require('fs').stat('/', () => { console.log('go'); while (true) {} }))",
     ),
     endless("r", "a loop", "cat('go\\n'); repeat {}"),
     endless("r", "waiting", "cat('go\\n'); Sys.sleep(1000)"),

@@ -44,10 +44,13 @@
 //!
 //! SIGINT ends code that runs, by the watchdog that Node has for its REPL, and an `await`
 //! at the top level that waits for something. What the code has begun (timers, requests)
-//! may go on. Code that runs *after* such an `await`, or in a callback, is outside of what
+//! may go on. Code that runs *after* such an `await`, or in most callbacks, is outside of what
 //! the watchdog ends. A thread of the driver's (a worker, 10 MB) has the inspector terminate it
 //! (`Runtime.terminateExecution`). It is started when an execution waits for the first time,
 //! unless no other execution follows; where it cannot be started, such code has to be killed.
+//! Node does not survive the end of a callback of a timer or of `setImmediate` in its midst:
+//! it aborts. (With `--no-force-async-hooks-checks` it goes on, but the timer still counts as
+//! active, and a later `await` of another one is taken for one that never ends.)
 //! A listener of the program's own for SIGINT takes the driver's place.
 //!
 //! # The channel
@@ -97,16 +100,12 @@ const TYPESCRIPT_MAIN: DriverFile = driver!("typescript.cjs");
 /// See the module's documentation.
 pub(super) static JAVASCRIPT: Driver = NODE;
 
-/// Node goes on after a timer's callback that an interrupt has ended; otherwise it aborts, since
-/// the callback's end was not reported to its hooks.
-const CALLBACKS_END: &str = "--no-force-async-hooks-checks";
-
 const NODE: Driver = Driver {
     name: "javascript",
     aliases: &["js", "node", "nodejs"],
     extensions: &["js", "mjs", "cjs"],
     interpreters: INTERPRETERS,
-    flags: &[CALLBACKS_END, JAVASCRIPT_MAIN.path],
+    flags: &[JAVASCRIPT_MAIN.path],
     files: &[JAVASCRIPT_MAIN],
     delivery: Delivery::Channel,
     heap: Some(Heap {
@@ -136,7 +135,7 @@ pub(super) static TYPESCRIPT: Driver = Driver {
     name: "typescript",
     aliases: &["ts", "ts-node", "tsx"],
     extensions: &["ts", "mts", "cts"],
-    flags: &[CALLBACKS_END, TYPESCRIPT_MAIN.path],
+    flags: &[TYPESCRIPT_MAIN.path],
     files: &[TYPESCRIPT_MAIN],
     trial: Some("const x: number = 1"),
     modules: Some(Modules {
