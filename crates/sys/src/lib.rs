@@ -29,6 +29,7 @@ pub mod text;
 pub mod trace;
 pub mod tree;
 pub mod trial;
+pub mod watched;
 pub mod xattr;
 
 pub use lock::{flock, flock_within};

@@ -82,6 +82,7 @@ pub struct Pagemap {
     scans: bool,
 }
 
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FILE: u64 = 1 << 61;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_PRESENT: u64 = 1 << 63;
@@ -118,7 +119,23 @@ struct Region {
     categories: u64,
 }
 
+/// Which pages the kernel looks for, in categories.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    /// Those that a page must have.
+    all: u64,
+    /// Those that it must not have.
+    none: u64,
+    /// Those of which it must have one.
+    any: u64,
+    /// The most pages that are looked for; 0 is all.
+    most: u64,
+}
+
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
+/// In a mapping that is watched ([`crate::watched`]).
+const IS_WATCHED: u64 = 1 << 0;
+const IS_WRITTEN: u64 = 1 << 1;
 const IS_FILE: u64 = 1 << 2;
 const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
@@ -134,8 +151,14 @@ impl Pagemap {
         let path = format!("/proc/{pid}/pagemap");
         let file = File::open(path).map_err(errno_of)?;
         let mut map = Self { file, scans: false };
-        map.scans = searching && map.scan(Span::new(0, 0), &mut |_| {}).is_ok();
+        let nothing = Span::new(0, 0);
+        map.scans = searching && map.scan(nothing, Wanted::default(), &mut |_| {}).is_ok();
         Ok(map)
+    }
+
+    /// The file, for a process that is forked. Who has it open needs no right to read it.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// The most address space that can be searched in reasonable time, in bytes: without
@@ -153,7 +176,13 @@ impl Pagemap {
     pub fn pages(&self, within: Span) -> Result<Vec<Span>, Errno> {
         let mut found = Vec::new();
         if self.scans {
-            self.scan(within, &mut |span| push_span(&mut found, span))?;
+            let content = Wanted {
+                all: 0,
+                none: IS_FILE | IS_ZERO_PAGE,
+                any: IS_PRESENT | IS_SWAPPED,
+                most: 0,
+            };
+            self.scan(within, content, &mut |span| push_span(&mut found, span))?;
         } else {
             self.entries(within, &mut |span, entry| {
                 if has_content(entry) {
@@ -164,8 +193,64 @@ impl Pagemap {
         Ok(found)
     }
 
+    /// The pages of `within` that the process has not written to since its memory is
+    /// watched. Where it is not, or the process has ended, none.
+    ///
+    /// # Errors
+    /// That of ioctl(2).
+    pub fn unwritten(&self, within: &[Span]) -> Result<Vec<Span>, Errno> {
+        let mut found = Vec::new();
+        let unwritten = Wanted {
+            all: IS_WATCHED | IS_PRESENT,
+            none: IS_WRITTEN,
+            ..Wanted::default()
+        };
+        for span in within.iter().filter(|_| self.scans) {
+            self.scan(*span, unwritten, &mut |span| push_span(&mut found, span))?;
+        }
+        Ok(found)
+    }
+
+    /// The pages of `within` that the process has together with others.
+    ///
+    /// # Errors
+    /// That of pread(2).
+    pub fn shared(&self, within: &[Span]) -> Result<Vec<Span>, Errno> {
+        const MASK: u64 = ENTRY_PRESENT | ENTRY_SWAPPED | ENTRY_FILE | ENTRY_EXCLUSIVE;
+        let mut found = Vec::new();
+        for span in within {
+            self.entries(*span, &mut |page, entry| {
+                if entry & MASK == ENTRY_PRESENT {
+                    push_span(&mut found, page);
+                }
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Whether the mapping that `within` is a part of is watched. False where it has no page
+    /// there.
+    ///
+    /// # Errors
+    /// That of ioctl(2).
+    pub fn is_watched(&self, within: &[Span]) -> Result<bool, Errno> {
+        let first = Wanted {
+            all: IS_WATCHED | IS_PRESENT,
+            most: 1,
+            ..Wanted::default()
+        };
+        let mut is_found = false;
+        for span in within.iter().filter(|_| self.scans) {
+            self.scan(*span, first, &mut |_| is_found = true)?;
+            if is_found {
+                break;
+            }
+        }
+        Ok(is_found)
+    }
+
     /// Has the kernel search `within`.
-    fn scan(&self, within: Span, found: &mut dyn FnMut(Span)) -> Result<(), Errno> {
+    fn scan(&self, within: Span, wanted: Wanted, found: &mut dyn FnMut(Span)) -> Result<(), Errno> {
         let mut regions = [Region::default(); REGIONS];
         let mut start = within.start;
         loop {
@@ -175,9 +260,10 @@ impl Pagemap {
                 end: within.end,
                 vec: regions.as_mut_ptr() as u64,
                 vec_len: REGIONS as u64,
-                category_inverted: IS_FILE | IS_ZERO_PAGE,
-                category_mask: IS_FILE | IS_ZERO_PAGE,
-                category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+                max_pages: wanted.most,
+                category_inverted: wanted.none,
+                category_mask: wanted.all | wanted.none,
+                category_anyof_mask: wanted.any,
                 return_mask: IS_PRESENT,
                 ..ScanArgument::default()
             };
@@ -191,7 +277,7 @@ impl Pagemap {
                 found(Span::new(region.start, region.end));
             }
             let is_over = argument.walk_end >= within.end || argument.walk_end <= start;
-            if is_over {
+            if is_over || (wanted.most > 0 && count > 0) {
                 return Ok(());
             }
             start = argument.walk_end;

@@ -33,6 +33,7 @@
 
 use nix::unistd::Pid;
 
+mod base;
 mod calls;
 mod descriptors;
 mod image;
@@ -46,11 +47,12 @@ mod signals;
 mod status;
 mod take;
 
+pub use base::Base;
 pub use descriptors::Identity;
 pub use image::Image;
 pub use put::{Failure, fits, put};
 pub use refusal::Refusal;
-pub use take::{base, take, waits};
+pub use take::{take, waits};
 
 /// Bytes of pages that are transferred at once: they fit a processor's cache.
 const BUFFER: usize = 256 << 10;
@@ -71,7 +73,6 @@ pub struct Subject<'a> {
 pub enum Extent<'a> {
     /// All that are not those of a file.
     Whole,
-    /// Those that differ from this image: [`base`] of their template, or a whole one of a
-    /// sibling before it ran any code.
-    Since(&'a Image),
+    /// Those that differ from this base.
+    Since(&'a Base),
 }

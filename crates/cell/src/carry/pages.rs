@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt as _;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
+use super::base::Base;
 use super::image::{Content, Image, system};
-use super::maps::{Mapping, READ, WRITE};
+use super::maps::{self, Mapping, READ, WRITE};
 use super::refusal::Refusal;
 use super::{BUFFER, Extent};
-use sys::memory::{PAGE, Pagemap, Span, push_span};
+use sys::memory::{PAGE, Pagemap, Span, push_span, without};
 use sys::trace::{Tracee, spans_at_once};
 
 /// Finds the pages that have content of the process.
@@ -21,68 +22,124 @@ pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Result<Vec<Span>, Refusal>
     };
     let pagemap = Pagemap::open(pid, true).map_err(failed)?;
     let mut all = Vec::new();
-    let mut searched: u64 = 0;
-    for mapping in mappings
-        .iter()
-        .filter(|one| !one.is_kernel() && !one.shared)
-    {
-        searched = searched.saturating_add(mapping.span().len());
-        if searched > pagemap.searches() {
-            return Err(Refusal::TooMuch {
-                what: "bytes of address space, which this kernel cannot search",
-                most: pagemap.searches(),
-            });
-        }
-        let found = pagemap.pages(mapping.span()).map_err(failed)?;
+    let mut own = Vec::new();
+    let private = (mappings.iter()).filter(|one| !one.is_kernel() && !one.shared);
+    private.for_each(|mapping| push_span(&mut own, mapping.span()));
+    if size(&own) > pagemap.searches() {
+        return Err(Refusal::TooMuch {
+            what: "bytes of address space, which this kernel cannot search",
+            most: pagemap.searches(),
+        });
+    }
+    for span in own {
+        let found = pagemap.pages(span).map_err(failed)?;
         found.into_iter().for_each(|span| push_span(&mut all, span));
     }
     Ok(all)
 }
 
-/// Pages whose content is taken, and those that are as in the template.
-///
-/// Which pages a process still shares with its template says too little: the template goes
-/// on as well, and copies write to pages ahead of need. So the content decides.
-pub(super) fn to_take(
+/// Copies the pages of an image into its file, behind its header: at most `limit` bytes.
+/// Returns which these are, and which are as in the base.
+pub(super) fn take(
     tracee: &Tracee,
     mappings: &[Mapping],
     extent: Extent<'_>,
+    limit: u64,
+    into: &File,
 ) -> Result<(Vec<Span>, Vec<Span>), Refusal> {
     let found = find(tracee.pid(), mappings)?;
-    let base = match extent {
-        Extent::Whole => return Ok((found, Vec::new())),
-        Extent::Since(base) => Content::of(base),
+    let too_much = Refusal::TooMuch {
+        what: "bytes of memory",
+        most: limit,
     };
-    let (mut changed, mut same) = (Vec::new(), Vec::new());
-    compare(tracee, mappings, &found, &base, |span, is_same, _| {
-        push_span(if is_same { &mut same } else { &mut changed }, span);
+    let base = match extent {
+        Extent::Since(base) => base,
+        Extent::Whole if size(&found) > limit => return Err(too_much),
+        Extent::Whole => {
+            copy_out(tracee, mappings, &found, into)?;
+            return Ok((found, Vec::new()));
+        }
+    };
+    let doubtful = without(&found, &base.shared_with(tracee.pid(), mappings)?);
+    let mut changed = Vec::new();
+    let mut at = PAGE;
+    compare(tracee, mappings, &doubtful, base, |pages| {
+        let (spans, bytes) = pages.keep_differing();
+        if at - PAGE + bytes as u64 > limit {
+            return Err(too_much.clone());
+        }
+        let written = into.write_all_at(&pages.ours[..bytes], at);
+        written.map_err(|error| system("write", &error))?;
+        at += bytes as u64;
+        spans
+            .into_iter()
+            .for_each(|span| push_span(&mut changed, span));
         Ok(())
     })?;
-    Ok((changed, same))
+    let inherited = without(&found, &changed);
+    Ok((changed, inherited))
 }
 
-/// Compares the process's pages with those of `base`, and gives each with the base's.
+/// The bytes of all of them.
+pub(super) fn size(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| span.len()).sum()
+}
+
+/// A batch of a process's pages, and those of its base.
+struct Compared<'b> {
+    batch: &'b Batch,
+    ours: &'b mut [u8],
+    theirs: &'b mut [u8],
+}
+
+impl Compared<'_> {
+    /// Moves the pages that differ to the start of both buffers; returns which they are,
+    /// and how many bytes.
+    fn keep_differing(&mut self) -> (Vec<Span>, usize) {
+        const SIZE: usize = PAGE as usize;
+        let (mut spans, mut kept) = (Vec::new(), 0);
+        let addresses = self.batch.spans.iter();
+        let addresses = addresses.flat_map(|span| (span.start..span.end).step_by(SIZE));
+        for (start, at) in addresses.zip((0..).step_by(SIZE)) {
+            let page = at..at + SIZE;
+            if is_same(&self.ours[page.clone()], &self.theirs[page.clone()]) {
+                continue;
+            }
+            if kept != at {
+                self.ours.copy_within(page.clone(), kept);
+                self.theirs.copy_within(page, kept);
+            }
+            kept += SIZE;
+            push_span(&mut spans, Span::new(start, start + PAGE));
+        }
+        (spans, kept)
+    }
+}
+
+/// Compares the process's pages with those of `base`.
 fn compare(
     tracee: &Tracee,
     mappings: &[Mapping],
     spans: &[Span],
-    base: &Content<'_>,
-    mut each: impl FnMut(Span, bool, &[u8]) -> Result<(), Refusal>,
+    base: &Base,
+    mut each: impl FnMut(&mut Compared<'_>) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
+    let content = Content::of(&base.image);
     let (mut ours, mut theirs) = (vec![0; BUFFER], vec![0; BUFFER]);
-    for batch in batches(spans, mappings) {
-        read(tracee, &batch, &mut ours[..batch.bytes])?;
+    for batch in &batches(spans, mappings) {
+        let (ours, theirs) = (&mut ours[..batch.bytes], &mut theirs[..batch.bytes]);
+        read(tracee, batch, ours)?;
         let mut from = 0;
         for span in &batch.spans {
             let to = from + span.len() as usize;
-            base.read(*span, &mut theirs[from..to])?;
-            let pages = ours[from..to].chunks(PAGE as usize);
-            let pages = pages.zip(theirs[from..to].chunks(PAGE as usize));
-            for (at, (our, their)) in (span.start..).step_by(PAGE as usize).zip(pages) {
-                each(Span::new(at, at + PAGE), is_same(our, their), their)?;
-            }
+            content.read(*span, &mut theirs[from..to])?;
             from = to;
         }
+        each(&mut Compared {
+            batch,
+            ours,
+            theirs,
+        })?;
     }
     Ok(())
 }
@@ -131,22 +188,19 @@ pub(super) fn copy_in(tracee: &Tracee, image: &Image) -> Result<(), Refusal> {
 }
 
 /// Gives the process the template's content wherever the image had it and it has not.
-pub(super) fn copy_base(tracee: &Tracee, image: &Image, base: &Image) -> Result<(), Refusal> {
-    let spans: Vec<Span> = image.rest.inherited().collect();
-    let mappings = &image.rest.mappings;
-    compare(
-        tracee,
-        mappings,
-        &spans,
-        &Content::of(base),
-        |span, is_same, content| {
-            if is_same {
-                return Ok(());
-            }
-            let written = tracee.write_forced(span.start, content);
-            written.map_err(|errno| Refusal::System("write", errno))
-        },
-    )
+pub(super) fn copy_base(tracee: &Tracee, image: &Image, base: &Base) -> Result<(), Refusal> {
+    let inherited: Vec<Span> = image.rest.inherited().collect();
+    let mappings = &maps::of(tracee.pid())?;
+    let doubtful = without(&inherited, &base.shared_with(tracee.pid(), mappings)?);
+    compare(tracee, mappings, &doubtful, base, |pages| {
+        let (spans, bytes) = pages.keep_differing();
+        let batch = Batch {
+            spans,
+            bytes,
+            is_plain: pages.batch.is_plain,
+        };
+        write(tracee, &batch, &pages.theirs[..bytes])
+    })
 }
 
 /// Fills pages with zeroes.

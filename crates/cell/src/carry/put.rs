@@ -5,6 +5,7 @@ use std::fs::File;
 use nix::errno::Errno;
 use nix::sys::stat::{SFlag, fstat};
 
+use super::base::Base;
 use super::calls::{Caller, answered, bytes, words};
 use super::descriptors::{self, Change as Descriptors, What};
 use super::image::{Image, RESOURCES, TIMERS};
@@ -39,16 +40,17 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Gives a process that waits for its next request the state of `image`. `base` is the
-/// image of the template that `image` was taken since.
+/// Gives a process that waits for its next request the state of `image`. `base` is that
+/// of the template that `image` was taken since.
 ///
 /// # Errors
 /// Why not, and what became of the process.
-pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result<(), Failure> {
+pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(), Failure> {
     let mut tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
     let target = Target::look(&tracee, image, subject, base)?;
     target.refuse_missing_files(image, subject)?;
-    match target.change(&mut tracee, image, base) {
+    let found = pages::find(subject.pid, &target.mappings)?;
+    match target.change(&mut tracee, image, base, &found) {
         Ok(()) => Ok(()),
         Err(refusal) => {
             tracee.kill();
@@ -62,7 +64,7 @@ pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result<
 ///
 /// # Errors
 /// Why not.
-pub fn fits(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result<(), Refusal> {
+pub fn fits(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(), Refusal> {
     let tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
     Target::look(&tracee, image, subject, base).map(drop)
 }
@@ -70,8 +72,6 @@ pub fn fits(image: &Image, subject: Subject<'_>, base: Option<&Image>) -> Result
 /// The process before it is changed.
 struct Target {
     mappings: Vec<Mapping>,
-    /// Pages with content.
-    pages: Vec<Span>,
     descriptors: descriptors::Descriptors,
     status: Status,
     limits: Vec<(u64, u64)>,
@@ -86,7 +86,7 @@ impl Target {
         tracee: &Tracee,
         image: &Image,
         subject: Subject<'_>,
-        base: Option<&Image>,
+        base: Option<&Base>,
     ) -> Result<Self, Refusal> {
         let rest = &image.rest;
         waits_for_request(tracee)?;
@@ -119,7 +119,6 @@ impl Target {
             return Err(Refusal::Machine);
         }
         Ok(Self {
-            pages: pages::find(subject.pid, &mappings)?,
             descriptors: descriptors::of(subject.pid, subject.own)?,
             limits: limits(subject.pid)?,
             mappings,
@@ -167,19 +166,21 @@ impl Target {
         }
     }
 
-    /// Changes the process. After an error it is neither the one nor the other.
+    /// Changes the process, which has these pages. After an error it is neither the one nor
+    /// the other.
     fn change(
         self,
         tracee: &mut Tracee,
         image: &Image,
-        base: Option<&Image>,
+        base: Option<&Base>,
+        found: &[Span],
     ) -> Result<(), Refusal> {
         let rest = &image.rest;
         let mut caller = Caller::new(tracee, &self.mappings, &rest.mappings)?;
         set_layout(&mut caller, image)?;
         set_descriptors(&mut caller, image, &self.descriptors)?;
         self.set_attributes(&mut caller, image)?;
-        let empty = self.empty_pages(image);
+        let empty = empty_pages(found, image);
         let cleared = drop_pages(&mut caller, &rest.mappings, &empty)?;
         caller.finish().map_err(Refusal::of_stop)?;
         // From here on the process makes no call: its code may be another.
@@ -190,16 +191,6 @@ impl Target {
         }
         (tracee.become_like(&self.registers, &self.extended, rest.blocked))
             .map_err(|errno| Refusal::System("ptrace", errno))
-    }
-
-    /// Pages that have content and must have none.
-    fn empty_pages(&self, image: &Image) -> Vec<Span> {
-        let content: Vec<Span> = image.rest.content().collect();
-        let inherited: Vec<Span> = image.rest.inherited().collect();
-        let private = (image.rest.mappings.iter()).filter(|one| !one.is_kernel() && !one.shared);
-        let mapped: Vec<Span> = private.map(Mapping::span).collect();
-        let left = common(&self.pages, &mapped);
-        without(&without(&left, &content), &inherited)
     }
 
     /// Directory, umask, signals, timers and limits.
@@ -249,6 +240,16 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// Those of the pages `found` that must have no content.
+fn empty_pages(found: &[Span], image: &Image) -> Vec<Span> {
+    let content: Vec<Span> = image.rest.content().collect();
+    let inherited: Vec<Span> = image.rest.inherited().collect();
+    let private = (image.rest.mappings.iter()).filter(|one| !one.is_kernel() && !one.shared);
+    let mapped: Vec<Span> = private.map(Mapping::span).collect();
+    let left = common(found, &mapped);
+    without(&without(&left, &content), &inherited)
 }
 
 /// Gives pages back to the kernel, after which they are as their mapping was at first;

@@ -48,35 +48,9 @@ pub fn take(
     rest.filters = status.filters;
     rest.limits = limits(subject.pid)?;
     rest.descriptors = found;
-    let (changed, inherited) = pages::to_take(&tracee, &mappings, extent)?;
-    let size: u64 = changed.iter().map(|span| span.len()).sum();
-    if size > limit {
-        return Err(Refusal::TooMuch {
-            what: "bytes of memory",
-            most: limit,
-        });
-    }
+    let (changed, inherited) = pages::take(&tracee, &mappings, extent, limit, &into)?;
     ask(&mut tracee, &mappings, &status, &mut rest)?;
-    pages::copy_out(&tracee, &mappings, &changed, &into)?;
     rest.set_pages(&changed, &inherited);
-    rest.mappings = mappings;
-    Image::complete(into, rest)
-}
-
-/// Copies the pages of a template into an empty file, whatever the template is doing. It
-/// goes on afterwards. The result is no state: it is what an image is taken since
-/// ([`Extent::Since`]). Nothing depends on what the template writes later, since pages are
-/// compared by their content.
-///
-/// # Errors
-/// Why the pages cannot be read.
-pub fn base(template: Pid, into: File) -> Result<Image, Refusal> {
-    let tracee = Tracee::stop(template).map_err(Refusal::of_stop)?;
-    let mappings = maps::of(template)?;
-    let pages = pages::find(template, &mappings)?;
-    pages::copy_out(&tracee, &mappings, &pages, &into)?;
-    let mut rest = Rest::empty(tracee.registers());
-    rest.set_pages(&pages, &[]);
     rest.mappings = mappings;
     Image::complete(into, rest)
 }

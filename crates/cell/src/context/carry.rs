@@ -15,7 +15,7 @@ use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
 use super::Context;
-use crate::carry::{self, Extent, Failure, Image, Refusal, Subject};
+use crate::carry::{self, Base, Extent, Failure, Image, Refusal, Subject};
 use crate::run::{Live, Stock};
 use crate::spec::Scratch;
 use crate::workspace::{Caps, Tree, copy};
@@ -214,7 +214,7 @@ fn subject(live: &mut Live<'_>) -> Result<Carried> {
 }
 
 /// The pages that the interpreters of a template have in common.
-fn base_of(stock: Option<&Stock>, layout: Layout) -> Option<&Image> {
+fn base_of(stock: Option<&Stock>, layout: Layout) -> Option<&Base> {
     stock
         .filter(|_| layout == Layout::Template)
         .and_then(Stock::base)
@@ -223,7 +223,7 @@ fn base_of(stock: Option<&Stock>, layout: Layout) -> Option<&Image> {
 fn write(
     live: &mut Live<'_>,
     layout: Layout,
-    base: Option<&Image>,
+    base: Option<&Base>,
     to: &Path,
     most: u64,
 ) -> Result<Checkpoint> {
@@ -276,7 +276,7 @@ fn write(
 }
 
 /// Replaces workspace and state. The image fits; what fails now ends the interpreter.
-fn put(live: &mut Live<'_>, image: &Image, base: Option<&Image>, tree: &OwnedFd) -> Result<()> {
+fn put(live: &mut Live<'_>, image: &Image, base: Option<&Base>, tree: &OwnedFd) -> Result<()> {
     let (init, program, own) = subject(live)?;
     let (place, caps) = workspace(live)?;
     let owner = live.facts.owner();

@@ -49,6 +49,11 @@ impl CopyRequest {
             message.extend(value);
         };
         add("setns", libc::SYS_setns.to_string().as_bytes());
+        let watch = [libc::SYS_userfaultfd, sys::watched::FLAGS.into()];
+        add(
+            "watch",
+            watch.map(|number| number.to_string()).join(" ").as_bytes(),
+        );
         add("entered", self.entered.to_string().as_bytes());
         for entry in &self.environment {
             add("environment", entry);

@@ -1,11 +1,11 @@
 //! A template that a server keeps for many cells.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Resolved;
-use crate::carry::{self, Image, Refusal};
+use crate::carry::{Base, Refusal};
 use crate::plan::Plan;
 use crate::rootfs::Lease;
 use crate::supervise::Cancel;
@@ -19,7 +19,7 @@ pub(crate) struct Stock {
     template: Template,
     plan: Plan,
     /// Its pages, which images of its copies need not have. Without it, images are whole.
-    base: Option<Image>,
+    base: Option<Base>,
 }
 
 /// Its cell. Dropping it ends the template and all of its copies.
@@ -50,13 +50,18 @@ impl StockCell<'_> {
             .map_err(|error| crate::hints::complete(error, &plan))?;
         let base = memory_file(c"cellblock-template").and_then(|file| {
             let failed = |refusal: Refusal| SetupError::new(Step::Fork, refusal.to_string());
-            carry::base(cell.pid()?, file).map_err(failed)
+            Base::of(cell.pid()?, file).map_err(failed)
         });
+        let base = base.ok();
+        let mut template = cell.template().clone();
+        if let Some(base) = &base {
+            template.watched = base.watched().into();
+        }
         Ok(Self {
             stock: Stock {
-                template: cell.template().clone(),
+                template,
                 plan,
-                base: base.ok(),
+                base,
             },
             _cell: cell,
             _lease: lease,
@@ -73,16 +78,14 @@ impl Stock {
 
     /// What a process needs so that it can ask for copies.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let base = self.base.as_ref().map(|base| base.file().as_fd());
-        self.template
-            .descriptors()
-            .into_iter()
+        let base = self.base.iter().flat_map(Base::descriptors);
+        (self.template.descriptors().into_iter())
             .chain(base)
             .collect()
     }
 
     /// The template's pages, where it could be traced.
-    pub(crate) const fn base(&self) -> Option<&Image> {
+    pub(crate) const fn base(&self) -> Option<&Base> {
         self.base.as_ref()
     }
 

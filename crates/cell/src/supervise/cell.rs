@@ -30,6 +30,7 @@ use crate::spec::Bytes;
 use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::process::monotonic_ns;
+use sys::watched::Watched;
 
 /// How long init gets to stop all processes.
 const FREEZE_DEADLINE: Duration = Duration::from_millis(500);
@@ -93,6 +94,8 @@ pub struct Cell<'a> {
     pub(super) paces: Paces,
     pub(super) meter: Meter,
     pub(super) listener: Option<OwnedFd>,
+    /// The memory of a copy that the kernel watches for as long as this exists.
+    pub(super) watched: Option<Watched>,
     /// What a copy's init has made for its program, until that is there.
     pub(super) prepared: Option<Vec<(Role, OwnedFd)>>,
     /// The namespaces of a template, below which its copies have theirs.
@@ -135,6 +138,7 @@ impl<'a> Cell<'a> {
             output_open: [running.output[0].is_some(), running.output[1].is_some()],
             paces: Paces::default(),
             listener: None,
+            watched: None,
             prepared: None,
             namespaces: Vec::new(),
             sockets: Vec::new(),

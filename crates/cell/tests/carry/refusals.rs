@@ -1,6 +1,6 @@
 //! What cannot be carried is refused by name, and the process is unharmed.
 
-use cell::carry::{Extent, Failure, Refusal};
+use cell::carry::{Base, Extent, Failure, Refusal};
 
 use super::siblings::{memory, siblings, unconfined};
 
@@ -171,7 +171,7 @@ assert libc.prctl(22, 2, struct.pack('HxxxxxxQ', 1, ctypes.addressof(code)), 0, 
     assert_eq!(b.eval("mine"), "5");
 
     // Of a template's processes only what differs was taken: without it there is no whole.
-    let base = b.image();
+    let base = Base::from(b.image());
     let part = a.take(Extent::Since(&base)).unwrap();
     let c = all.fork();
     let refused = c.put(&part, None);

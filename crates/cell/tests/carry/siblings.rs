@@ -6,14 +6,16 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
-use cell::carry::{Extent, Failure, Identity, Image, Refusal, Subject, put, take};
+use cell::carry::{Base, Extent, Failure, Identity, Image, Refusal, Subject, put, take};
 use cell::plan::seccomp::{Unheld, precompiled};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use sys::watched::Watched;
 use tempfile::TempDir;
 
 /// No answer takes longer, however busy the machine is.
@@ -27,6 +29,8 @@ pub(crate) struct Siblings {
     template: Child,
     lines: BufReader<std::process::ChildStdout>,
     pipes: VecDeque<(File, File)>,
+    /// Once it was taken, if the template is watched.
+    base: Option<Rc<Base>>,
     /// With the pipes, and their working directory.
     _directory: TempDir,
 }
@@ -37,6 +41,7 @@ pub(crate) struct Sibling {
     to: File,
     from: File,
     own: [Identity; 2],
+    watched: Option<Watched>,
 }
 
 /// Why a test cannot run here, if so.
@@ -108,6 +113,7 @@ fn template(count: usize, is_confined: bool) -> Option<Siblings> {
         template,
         lines,
         pipes,
+        base: None,
         _directory: directory,
     })
 }
@@ -127,10 +133,34 @@ impl Siblings {
             to,
             from,
             own,
+            watched: None,
         };
         // It is past its start when it answers.
-        assert_eq!(sibling.eval("1"), "1");
+        let close =
+            "(__import__('os').path.exists('/proc/self/fd/5') and __import__('os').close(5), 1)[1]";
+        if let Some(base) = &self.base {
+            sibling.watched = Some(sibling.watch(base));
+        }
+        assert_eq!(sibling.eval(close), "1");
         sibling
+    }
+
+    /// Executes a line in the template.
+    pub(crate) fn exec(&mut self, line: &str) {
+        let input = self.template.stdin.as_mut().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        self.lines.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n");
+    }
+
+    /// The template's base. The memory of siblings that are forked from now on is watched
+    /// where the kernel can.
+    pub(crate) fn base(&mut self) -> Rc<Base> {
+        let pid = Pid::from_raw(self.template.id().cast_signed());
+        let base = Rc::new(Base::of(pid, memory()).unwrap());
+        self.base = (!base.watched().is_empty()).then(|| Rc::clone(&base));
+        base
     }
 
     /// Two.
@@ -154,6 +184,16 @@ impl Drop for Sibling {
 }
 
 impl Sibling {
+    fn watch(&mut self, base: &Base) -> Watched {
+        assert_eq!(self.eval("1"), "1");
+        let pidfd = sys::process::pidfd_open(self.pid).unwrap();
+        let taken = sys::other::copy_descriptor(pidfd.as_fd(), 5).unwrap();
+        let watched = Watched::of(taken).unwrap();
+        let all = base.watched().iter();
+        all.for_each(|span| watched.add(*span).unwrap());
+        watched
+    }
+
     /// The value of an expression.
     pub(crate) fn eval(&mut self, expression: &str) -> String {
         self.ask(&format!("={expression}"))
@@ -225,7 +265,7 @@ impl Sibling {
         self.take(Extent::Whole).unwrap()
     }
 
-    pub(crate) fn put(&self, image: &Image, base: Option<&Image>) -> Result<(), Failure> {
+    pub(crate) fn put(&self, image: &Image, base: Option<&Base>) -> Result<(), Failure> {
         self.settle();
         put(image, self.subject(), base)
     }

@@ -1,8 +1,10 @@
 //! What continues in a sibling.
 
-use cell::carry::Extent;
+use std::rc::Rc;
 
-use super::siblings::{memory, siblings};
+use cell::carry::{Base, Extent};
+
+use super::siblings::{Sibling, Siblings, memory, siblings};
 
 /// Code with state of many kinds.
 const STATE: &str = "
@@ -72,36 +74,137 @@ fn numpy_arrays_continue() {
     assert_eq!(a.eval("float(large.sum())"), "1048578.0");
 }
 
+/// What an image is taken since.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Since {
+    /// Nothing: it is whole.
+    Nothing,
+    /// A sibling that has run no code: all pages are compared.
+    Sibling,
+    /// The template, of which the kernel says what it writes.
+    Template,
+}
+
+/// Two siblings, and what an image of them is taken since.
+fn since(since: Since) -> Option<(Siblings, Sibling, Sibling, Option<Rc<Base>>)> {
+    let mut all = siblings(4)?;
+    all.exec(MEMORY);
+    let base = match since {
+        Since::Nothing => None,
+        Since::Sibling => Some(Rc::new(Base::from(all.fork().image()))),
+        Since::Template => Some(all.base()),
+    };
+    let (a, b) = all.pair();
+    Some((all, a, b, base))
+}
+
+fn extent(base: Option<&Base>) -> Extent<'_> {
+    base.map_or(Extent::Whole, Extent::Since)
+}
+
 #[test]
 fn no_page_differs() {
-    let Some(mut all) = siblings(3) else { return };
-    let base = all.fork().image();
-    for extent in [Extent::Whole, Extent::Since(&base)] {
-        let Some(mut all) = siblings(2) else { return };
-        let (mut a, mut b) = all.pair();
-        let own;
-        let (extent, template) = match extent {
-            Extent::Whole => (Extent::Whole, None),
-            // Each template has its own.
-            Extent::Since(_) => {
-                let Some(mut others) = siblings(3) else {
-                    return;
-                };
-                let parked = others.fork();
-                own = parked.image();
-                (a, b) = others.pair();
-                all = others;
-                (Extent::Since(&own), Some(&own))
-            }
+    for kind in [Since::Nothing, Since::Sibling, Since::Template] {
+        let Some((_all, mut a, mut b, base)) = since(kind) else {
+            return;
         };
+        let base = base.as_deref();
         a.exec(STATE);
         // The other has run code as well: nothing of it may be left.
         b.exec("rubbish = [str(i) * 50 for i in range(30_000)]; import json, html.parser");
-        let image = a.take(extent).unwrap();
-        b.put(&image, template).unwrap();
-        assert_eq!(differences(&a.image(), &b.image()), Vec::<String>::new());
-        drop(all);
+        let image = a.take(extent(base)).unwrap();
+        b.put(&image, base).unwrap();
+        assert_eq!(
+            differences(&a.image(), &b.image()),
+            Vec::<String>::new(),
+            "{kind:?}"
+        );
     }
+}
+
+/// Two runs of 256 pages that all siblings have, each page with its number at its start.
+const MEMORY: &str = "\
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p; number = ctypes.c_long; \
+size = number(1 << 20); new = lambda: libc.mmap(None, size, 3, 0x22, -1, number(0)); \
+one, two = new(), new(); place = lambda at, page: ctypes.c_long.from_address(at + 4096 * page); \
+fill = lambda at, first: [setattr(place(at, page), 'value', first + page) for page in range(256)]; \
+fill(one, 1000), fill(two, 2000); read = lambda at: [place(at, page).value for page in range(256)]";
+
+#[test]
+fn memory_that_was_moved_is_not_taken_for_that_of_the_template() {
+    for kind in [Since::Nothing, Since::Sibling, Since::Template] {
+        let Some((_all, mut a, mut b, base)) = since(kind) else {
+            return;
+        };
+        let base = base.as_deref();
+        // The pages are the template's, but where the template has others. That they are
+        // still shared with it says nothing.
+        a.exec(
+            "moved = libc.mremap(ctypes.c_void_p(one), size, size, 3, ctypes.c_void_p(two))
+assert moved == two, moved",
+        );
+        let image = a.take(extent(base)).unwrap();
+        assert!(image.size() >= 1 << 20, "{kind:?} {}", image.size());
+        b.put(&image, base).unwrap();
+        assert_eq!(b.eval("read(two)[0], read(two)[255]"), "(1000, 1255)");
+        // What was there before is mapped no more.
+        b.exec("fill(two, 3000); assert read(two) == list(range(3000, 3256))");
+        assert_eq!(a.eval("read(two)[0], read(two)[255]"), "(1000, 1255)");
+        // And back: the mapping is gone from the one, and from the other.
+        b.put(&image, base).unwrap();
+        assert_eq!(b.eval("read(two)[0], read(two)[255]"), "(1000, 1255)");
+    }
+}
+
+#[test]
+fn what_a_template_writes_later_is_not_taken_for_its_base() {
+    for kind in [Since::Sibling, Since::Template] {
+        let Some((mut all, _, mut b, base)) = since(kind) else {
+            return;
+        };
+        let base = base.as_deref();
+        // A later sibling begins with another page, and one that was different meanwhile.
+        all.exec("place(one, 7).value = 7; place(one, 9).value = 9; place(two, 0).value = 1");
+        let mut late = all.fork();
+        all.exec("place(one, 9).value = 1009");
+        let image = late.take(extent(base)).unwrap();
+        b.put(&image, base).unwrap();
+        let wanted = "[1006, 7, 1008, 9, 1010, 1]";
+        assert_eq!(
+            b.eval("read(one)[6:11] + read(two)[:1]"),
+            wanted,
+            "{kind:?}"
+        );
+        assert_eq!(late.eval("read(one)[6:11] + read(two)[:1]"), wanted);
+        assert_eq!(differences(&late.image(), &b.image()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn pages_that_are_still_the_templates_are_not_compared() {
+    let Some((_all, mut a, _b, base)) = since(Since::Template) else {
+        return;
+    };
+    let Some(base) = base.filter(|base| !base.watched().is_empty()) else {
+        eprintln!("skip: pages_that_are_still_the_templates_are_not_compared: Linux 6.7");
+        return;
+    };
+    let one: u64 = a.eval("one").parse().unwrap();
+    let run = sys::memory::Span::new(one, one + (1 << 20));
+    let known = |a: &Sibling| base.count_shared(a.pid, run).unwrap();
+    assert_eq!(known(&a), 256);
+    // A page is known no more when it was written to, and when a process that had it too
+    // is gone meanwhile.
+    a.exec(
+        "import os
+place(one, 3).value = 1003
+child = os.fork()
+if child == 0: os._exit(0)
+os.waitpid(child, 0)",
+    );
+    assert_eq!(known(&a), 255);
+    a.exec("libc.munmap(ctypes.c_void_p(one), size)");
+    assert_eq!(known(&a), 0);
 }
 
 /// What differs in the content of two images.

@@ -1,8 +1,8 @@
 """A template: forks siblings, each of which executes what it is sent on its own pipes.
 
-The argument is the file with the seccomp program, or empty. For each line on standard
-input a sibling is forked; its pipes are the FIFOs to0, from0, to1, ... of the working
-directory.
+The argument is the file with the seccomp program, or empty. For each line `fork` on
+standard input a sibling is forked; its pipes are the FIFOs to0, from0, to1, ... of the
+working directory. Other lines are executed here, and siblings have what they define.
 """
 
 import ctypes
@@ -53,7 +53,7 @@ def confine(filter_file, workspace):
 
 
 def serve():
-    names = {"numpy": numpy, "libc": libc}
+    names = {"numpy": numpy, **own}
     # A request takes no new memory, so that it can be read when there is none left.
     requests, buffer = io.FileIO(3, closefd=False), bytearray(1 << 14)
     while True:
@@ -83,6 +83,8 @@ def sibling(index, filter_file):
     for number in (0, 1, 2):
         os.dup2(null, number)
     os.closerange(5, 1024)
+    # Descriptor 5, by which a test may have the kernel watch this memory.
+    assert libc.syscall(ctypes.c_long(323), ctypes.c_long(os.O_CLOEXEC | 1)) in (-1, 5)
     if filter_file:
         confine(filter_file, workspace)
     serve()
@@ -91,8 +93,13 @@ def sibling(index, filter_file):
 # The kernel writes the number of the CPU into each thread's memory (rseq(2)).
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 index = 0
+own = {"libc": libc, "ctypes": ctypes}
 print("ready", flush=True)
-for _ in sys.stdin:
+for line in sys.stdin:
+    if line != "fork\n":
+        exec(line, own)
+        print("done", flush=True)
+        continue
     pid = os.fork()
     if pid == 0:
         sibling(index, sys.argv[1])

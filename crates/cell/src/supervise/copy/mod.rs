@@ -5,7 +5,7 @@
 //!   launch          ────► sets the cell up
 //!                   ◄──── PREPARED {fds}
 //!   request {fds, calls} ─────────────────────► forks twice   ──────► init's child
-//!                   ◄──────────────────────────────────────────────── hello
+//!                   ◄──────────────────────────────────────────────── hello, watch {fd}
 //!   limits, cgroup  ────────────────────────────────────────────────► go
 //!                                                                     enters, confines itself
 //!                   ◄──────────────────────────────────────────────── locked
@@ -42,7 +42,10 @@ use crate::launch::{Launch, Namespaces, Role, Running, wait_for};
 use crate::plan::{Namespace, Plan};
 use record::Start;
 use record::error::{Result, SetupError, Step};
+use sys::memory::Span;
+use sys::other::copy_descriptor;
 use sys::process::pidfd_open;
+use sys::watched::Watched;
 
 mod calls;
 mod lockdown;
@@ -62,6 +65,9 @@ pub(crate) struct Template {
     pub(crate) control: Arc<OwnedFd>,
     /// Its namespaces, below which its copies have theirs.
     pub(crate) namespaces: Arc<Namespaces>,
+    /// Its memory that the kernel watches in each copy, so that a checkpoint can tell what
+    /// the copy still has as it was.
+    pub(crate) watched: Arc<[Span]>,
 }
 
 /// A copy that is parked.
@@ -70,6 +76,8 @@ struct Parked {
     pid: u8,
     /// The filter's listener.
     listener: Option<OwnedFd>,
+    /// Its memory, where the kernel watches that.
+    watched: Option<Watched>,
 }
 
 fn failed(call: &'static str) -> impl Fn(Errno) -> SetupError {
@@ -110,6 +118,7 @@ impl<'a> Cell<'a> {
             .collect();
         fds.extend(parked.listener.map(|fd| (FdRole::Listener, fd)));
         cell.running.start = Start::Forked;
+        cell.watched = parked.watched;
         cell.park(fds);
         match cell.phase {
             Phase::Running => Ok(cell),
@@ -175,11 +184,17 @@ impl Template {
             bind_to_cpus(copy, cpus.cpus())?;
         }
         lockdown::set_limits(copy, plan, &cell.fallback)?;
+        let userfaultfd = talk.hear("watch")?;
+        let watched = copy_descriptor(pidfd.as_fd(), userfaultfd).and_then(|fd| {
+            let watched = Watched::of(fd)?;
+            (self.watched.iter()).try_for_each(|span| watched.add(*span))?;
+            Ok(watched)
+        });
         talk.say("go")?;
         let number = talk.hear("locked")?;
         let listens = filter.is_some_and(|filter| filter.notify);
         let listener = listens
-            .then(|| sys::other::copy_descriptor(pidfd.as_fd(), number))
+            .then(|| copy_descriptor(pidfd.as_fd(), number))
             .transpose()
             .map_err(failed("pidfd_getfd"))?;
         talk.say("park")?;
@@ -199,7 +214,11 @@ impl Template {
             scratch: &scratch,
         }
         .verify(copy)?;
-        Ok(Parked { pid, listener })
+        Ok(Parked {
+            pid,
+            listener,
+            watched: watched.ok(),
+        })
     }
 
     /// Sends the request; returns the step of each call that the copy makes.

@@ -96,6 +96,7 @@ impl<'a> TemplateCell<'a> {
             template: Template {
                 control: Arc::new(control),
                 namespaces: Arc::new(namespaces),
+                watched: Arc::default(),
             },
         })
     }

@@ -7,7 +7,8 @@ calls that the supervisor asks for, by which it enters the cell's other namespac
 confines itself; the last one loads the filter. Copy and supervisor take turns:
 
     copy                                    supervisor
-    hello                           ──────► limits, cgroup
+    hello
+    watch: a userfaultfd, or -1     ──────► takes it; limits, cgroup
                                     ◄────── go
     calls
     locked: result of the last call ──────► takes the filter's listener
@@ -171,6 +172,10 @@ def become(fields, calls, talk, touched):
                 os._exit(1)
             time.sleep(0.0002)
         os.write(talk, b"hello %d" % os.getpid())
+        # By this the supervisor has the kernel watch which pages stay the template's.
+        number, flags = fields["watch"][0].split()
+        watch = calls.syscall(ctypes.c_long(int(number)), ctypes.c_long(int(flags)))
+        os.write(talk, b"watch %d" % watch)
         if os.read(talk, 16) != b"go":
             os._exit(1)
         entered = int(fields["entered"][0])
