@@ -47,10 +47,15 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(options: &[&str]) -> Self {
+        Self::start_on("host", options)
+    }
+
+    /// A server whose cells have this rootfs.
+    pub(crate) fn start_on(rootfs: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listen = format!("unix:{}", directory.path().join("s").display());
         let child = cellblock()
-            .args(["serve", "--rootfs", "host", "--listen", &listen])
+            .args(["serve", "--rootfs", rootfs, "--listen", &listen])
             .args(options)
             .env("TMPDIR", directory.path())
             .stdin(Stdio::null())

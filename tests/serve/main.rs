@@ -12,6 +12,7 @@ mod harness;
 mod http;
 mod http_client;
 mod leaks;
+mod pandas;
 mod random;
 mod shell;
 mod signals;

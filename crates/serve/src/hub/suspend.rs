@@ -11,7 +11,7 @@ use cell::server::{Layout, Open, Order};
 use super::admission::What;
 use super::branches::{Carry, Complete, Origin, unlike};
 use super::client::{Caller, json_of};
-use super::session::{Doing, Job, Kind, Phase, Work};
+use super::session::{Doing, Job, Kind, Phase, Session, Work};
 use super::{Action, Hub, LinkId};
 use crate::protocol::{Code, ContextName, Failure, Notice, Resumed, State, Suspended};
 
@@ -247,6 +247,29 @@ impl Hub {
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
+        let template = session.template.filter(|_| layout == Layout::Template);
+        let begin = Work::Carry(Carry::Resume(Origin {
+            directory,
+            layout,
+            template,
+        }));
+        session.waiting.push_front(Job {
+            caller: None,
+            work: begin,
+        });
+        session.phase = Phase::Active;
+        let waiting = template.and_then(|_| self.take_forked(request, template));
+        match waiting {
+            Some(other) => self.move_to(link, other),
+            None => self.open_again(link, layout, request),
+        }
+    }
+
+    /// A session without a supervisor gets a new one.
+    fn open_again(&mut self, link: LinkId, layout: Layout, request: &super::requests::Request) {
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
         let open = Open {
             request: request.raw.clone(),
             lasting: true,
@@ -255,22 +278,42 @@ impl Hub {
             fixed_layout: layout == Layout::Fixed,
             ..Open::default()
         };
-        let template = session.template.filter(|_| open.forked);
         self.actions.push_back(match open.forked {
-            true => Action::SpawnForking(link, template),
+            true => Action::SpawnForking(link, session.template),
             false => Action::Spawn(link),
         });
-        let origin = Origin {
-            directory,
-            layout,
-            template,
-        };
-        let begin = [Work::Carry(Carry::Resume(origin)), Work::Open(open)];
-        for work in begin {
-            session.waiting.push_front(Job { caller: None, work });
-        }
-        session.phase = Phase::Active;
+        session.waiting.push_front(Job {
+            caller: None,
+            work: Work::Open(open),
+        });
         self.pump(link);
+    }
+
+    /// A session without a supervisor gets that of a cell that waits, whose session is over.
+    fn move_to(&mut self, link: LinkId, other: LinkId) {
+        let (Some(waiting), Some(session)) =
+            (self.sessions.remove(&other), self.sessions.remove(&link))
+        else {
+            return;
+        };
+        let session = Session {
+            opened: waiting.opened,
+            forked: waiting.forked,
+            template: waiting.template,
+            ..session
+        };
+        if let Kind::Context(name) = &session.kind
+            && let Some(context) = self.contexts.get_mut(name)
+        {
+            context.link = other;
+        }
+        let callers = session.waiting.iter().filter_map(|job| job.caller.clone());
+        let callers: Vec<Caller> = callers.collect();
+        self.sessions.insert(other, session);
+        for caller in callers {
+            self.place(&caller, other);
+        }
+        self.pump(other);
     }
 
     /// Suspends contexts that have had nothing to do for as long as their clients said.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Warm;
 
 fn suspendable(world: &mut World, client: ClientId, id: u64, name: &str, after: Value) {
     let request = json!({"language": "python"});
@@ -170,4 +171,67 @@ fn a_context_that_fits_no_other_cell_is_not_suspended() {
         "{error}"
     );
     assert_eq!(world.alive.len(), 1);
+}
+
+#[test]
+fn a_suspended_context_goes_on_in_a_cell_that_waits() {
+    let mut world = World::new(Settings {
+        warm: vec![Warm {
+            language: Some("python".to_owned()),
+            count: 1,
+            forked: true,
+        }],
+        ..Settings::default()
+    });
+    world.connect(1);
+    world.create(1, 0, "a");
+    let first = world.hub.contexts["a"].link;
+    world.call(1, 1, "context.suspend", json!({"context": "a"}));
+    assert_eq!(world.code(1, 1), "ok");
+    world.pass(Duration::from_secs(60));
+    let waiting = *world.alive.iter().next_back().unwrap();
+    assert!(world.alive.len() == 1 && waiting != first);
+    let opened = |world: &World| world.ordered.iter().filter(|one| one.1 == "open").count();
+    let before = opened(&world);
+    world.run_in(1, 2, "a");
+    // Nothing was opened for it, and its call is where it went.
+    assert_eq!(world.hub.contexts["a"].link, waiting);
+    assert!(world.running.contains_key(&waiting));
+    world.call(1, 3, "cancel", json!({"call": 2}));
+    assert_eq!(world.answer(1, 3).unwrap()["result"]["done"], true);
+    assert!(world.stored.is_empty());
+    // The pool is filled again, and no session of the cell that was taken is left.
+    world.pass(Duration::from_secs(60));
+    assert_eq!(opened(&world), before + 1);
+    assert_eq!(world.alive.len(), 2);
+
+    // A cell that cannot take the state leaves the context suspended.
+    world.call(1, 4, "context.suspend", json!({"context": "a"}));
+    assert_eq!(world.code(1, 4), "ok");
+    world.pass(Duration::from_secs(60));
+    world.refused.insert("restore");
+    world.run_in(1, 5, "a");
+    assert_eq!(world.code(1, 5), "failed");
+    world.refused.remove("restore");
+    world.pass(Duration::from_secs(60));
+    assert_eq!((world.stored.len(), world.alive.len()), (1, 1));
+    world.run_in(1, 6, "a");
+    world.finish_all();
+    assert_eq!(world.code(1, 6), "ok");
+
+    // One of another template is not taken.
+    world.call(1, 7, "context.suspend", json!({"context": "a"}));
+    world.template = 2;
+    let all: Vec<_> = world.alive.iter().copied().collect();
+    all.into_iter().for_each(|link| world.kill(link));
+    world.pass(Duration::from_secs(60));
+    world.run_in(1, 8, "a");
+    world.finish_all();
+    assert_eq!(world.code(1, 8), "ok");
+    let link = world.hub.contexts["a"].link;
+    assert_eq!(world.templates[&link], 1);
+    assert_eq!(world.alive.len(), 2);
+    world.leave(1);
+    assert_eq!(world.alive.len(), 1);
+    assert!(world.stored.is_empty() && !world.hub.uses_template(1));
 }
