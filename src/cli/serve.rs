@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -97,14 +98,25 @@ pub struct Serve {
     pub warm: Vec<Warm>,
     /// Fork the interpreters of `--warm python:N` from a template that has loaded these
     /// modules, so that their import takes no time. They share its hash seed and address
-    /// layout; there is a new template each hour, or after 500 cells. Modules that start
-    /// threads cannot be loaded
+    /// layout until there is a new template. Modules that start threads cannot be loaded
     #[arg(
         long, value_name = "MODULE,...", help_heading = "Server",
         value_delimiter = ',', value_parser = module
     )]
     pub preload: Vec<String>,
-    /// The memory limits of these cells together [default: not counted]
+    /// Make a new template when one has had new cells for so long
+    #[arg(
+        long,
+        value_name = "DUR",
+        default_value = "1h",
+        help_heading = "Server"
+    )]
+    pub template_life: Bound<Duration>,
+    /// Make a new template when one has had so many cells
+    #[arg(long, value_name = "N", default_value = "500", help_heading = "Server")]
+    pub template_copies: NonZeroU64,
+    /// The memory limits of these cells and the memory of templates, together. Fewer cells
+    /// wait where it is not enough [default: not counted]
     #[arg(long, value_name = "SIZE", help_heading = "Server")]
     pub warm_memory: Option<Bytes>,
     /// Checkpoints of all contexts at once; a fork needs one while it is made

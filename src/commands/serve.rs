@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::mcp;
 use crate::cli::{self, Server};
 use cell::drivers::find;
-use cell::server::{Base, Spawner, Templates};
+use cell::server::{Base, Renewal, Spawner, Templates};
 use cell::spec::quantity::Bound;
 use cell::spec::{self, Ask, Bytes, Mode, Partial, Spec, Stdio};
 use doors::{Listening, Most};
@@ -96,7 +96,13 @@ pub(super) fn serve(
     // What cannot be loaded is to be known now.
     let templates = match wanted.preload.is_empty() {
         true => None,
-        false => Some(Templates::make(&spawner)?),
+        false => {
+            let renewal = Renewal {
+                copies: wanted.template_copies.get(),
+                life: wanted.template_life.0.unwrap_or(Duration::MAX),
+            };
+            Some(Templates::make(&spawner, renewal)?)
+        }
     };
     let supervisor = || spawner.supervisor().map(|(socket, _)| socket);
     let mut listeners = Vec::new();

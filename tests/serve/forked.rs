@@ -60,6 +60,51 @@ fn copies_of_a_template_serve_calls() {
 }
 
 #[test]
+fn templates_are_named_counted_and_renewed() {
+    let options = [
+        OPTIONS,
+        &["--template-copies", "3", "--template-life", "none"],
+    ]
+    .concat();
+    let server = Server::start(&options);
+    let mut client = server.connect();
+    full(&mut client);
+    let created = client.create("a");
+    assert_eq!(created["template"]["generation"], 1, "{created}");
+    let copies = created["template"]["copies"].as_u64().unwrap();
+    assert!((1..=3).contains(&copies), "{created}");
+    let status = client.status();
+    let memory = status["templates"][0]["memory"].as_u64().unwrap();
+    assert!(memory > 4 << 20, "{status}");
+    assert!(
+        status["warm_memory"]["used"].as_u64().unwrap() > memory,
+        "{status}"
+    );
+    assert_eq!(status["warm_memory"]["limit"], Value::Null, "{status}");
+    // Another one comes after three cells; calls do not wait for it.
+    let hash = "print(hash('text'))";
+    let old = client.run_in("a", hash)["record"].clone();
+    assert_eq!(old["template"], created["template"], "{old}");
+    let mut new = Value::Null;
+    until("another template", || {
+        new = run(&mut client, hash)["record"].clone();
+        new["template"]["generation"].as_u64() > Some(1)
+    });
+    assert_ne!(old["stdout"], new["stdout"], "{new}");
+    // The old one stays for the context.
+    let status = client.status();
+    let generations = status["templates"].as_array().unwrap();
+    assert!(
+        generations.len() > 1 && generations[0]["generation"] == 1,
+        "{status}"
+    );
+    // A run without one names none.
+    let request = json!({"language": "python", "code": hash, "env": {"A": "b"}});
+    let cold = client.ask("run", json!({"request": request}));
+    assert!(cold["record"].get("template").is_none(), "{cold}");
+}
+
+#[test]
 fn copies_of_a_template_keep_their_state_apart() {
     let server = Server::start(OPTIONS);
     let mut client = server.connect();

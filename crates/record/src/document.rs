@@ -107,6 +107,9 @@ pub struct Record {
     /// no cell.
     #[serde(default)]
     pub start: Option<Start>,
+    /// The template that the interpreter was forked from, if it was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub template: Option<Template>,
     /// Where the time went.
     pub timing: Timing,
     /// Why the cell could not be set up, for outcome `setup` and `internal`.
@@ -131,6 +134,18 @@ pub enum Start {
     /// A cell whose interpreter had been forked from a preloaded template and waited
     /// for code.
     Forked,
+}
+
+/// A template of a server, as it was when an interpreter was forked from it. Interpreters of
+/// the same generation share a hash seed and an address layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Template {
+    /// Which of the server's templates, from 1 on.
+    pub generation: u64,
+    /// Its age in milliseconds.
+    pub age_ms: u64,
+    /// The cells that it had been kept for up to then, with this one.
+    pub copies: u64,
 }
 
 /// How an execution ended.

@@ -113,6 +113,8 @@ pub(crate) struct Context<'a> {
     forks: bool,
     /// Where that is.
     stock: Option<&'a Stock>,
+    /// The template that the last interpreter was forked from.
+    template: Option<record::Template>,
     id: String,
     rootfs: String,
     executions: u64,
@@ -147,6 +149,7 @@ impl<'a> Context<'a> {
             fixed_layout: false,
             forks: false,
             stock: None,
+            template: None,
             executions: 0,
             descriptions: 0,
             began: Instant::now(),
@@ -163,6 +166,11 @@ impl<'a> Context<'a> {
     /// started as usual, and their first record says why.
     pub(crate) fn fork_from(&mut self, stock: Option<&'a Stock>) {
         (self.forks, self.stock) = (true, stock);
+    }
+
+    /// The template that the interpreter was forked from.
+    pub(crate) const fn template(&self) -> Option<record::Template> {
+        self.template
     }
 
     /// Whether the interpreter was forked from a template.
@@ -268,6 +276,10 @@ impl<'a> Context<'a> {
             (None, None) => From::Nothing,
         };
         let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
+        self.template = stock.map(Stock::as_it_is);
+        if let Some(template) = self.template {
+            live.set_template(template);
+        }
         if is_fixed {
             live.warn(FIXED.to_owned());
         }

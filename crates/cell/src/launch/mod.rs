@@ -131,6 +131,8 @@ pub(crate) struct Running {
     pub(crate) signed: Option<Signed>,
     /// How much of the cell was there when it was asked for.
     pub(crate) start: Start,
+    /// The template that its program was forked from, where a server keeps that.
+    pub(crate) template: Option<record::Template>,
 }
 
 /// The cell's init, seen from outside. Dropping it kills it, and with it everything
@@ -285,6 +287,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         fallback,
         cpus,
         start: Start::Cold,
+        template: None,
         signed,
     };
     if until >= Step::IdMap && plan.has(Namespace::User) {

@@ -152,6 +152,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             places::places(spec, plan, &observed.scratch),
         )),
         start: Some(cell.start),
+        template: cell.template,
         timing,
         warnings,
         ..outline(Some(spec), verdict, stdout, stderr, plan.id.clone())

@@ -229,6 +229,11 @@ impl<'a> Live<'a> {
         self.warnings.push(warning);
     }
 
+    /// Notes which template the interpreter was forked from.
+    pub(crate) const fn set_template(&mut self, template: record::Template) {
+        self.cell.note_template(template);
+    }
+
     /// Has the cell do one piece of work, and records it.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! A template that a server keeps for many cells.
 
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::Resolved;
 use crate::carry::{Base, Refusal};
@@ -20,6 +22,12 @@ pub(crate) struct Stock {
     plan: Plan,
     /// Its pages, which images of its copies need not have. Without it, images are whole.
     base: Option<Base>,
+    /// Which of the server's templates it is, from 1 on.
+    generation: u64,
+    made: Instant,
+    /// The supervisors that were forked with it.
+    copies: Cell<u64>,
+    memory: u64,
 }
 
 /// Its cell. Dropping it ends the template and all of its copies.
@@ -36,7 +44,7 @@ impl StockCell<'_> {
     ///
     /// # Errors
     /// The step that failed; what the template wrote, if its modules cannot be loaded.
-    pub(crate) fn make(resolved: Resolved, modules: &[String]) -> Result<Self> {
+    pub(crate) fn make(resolved: Resolved, modules: &[String], generation: u64) -> Result<Self> {
         let Resolved {
             plan,
             driver,
@@ -53,6 +61,7 @@ impl StockCell<'_> {
             Base::of(cell.pid()?, file).map_err(failed)
         });
         let base = base.ok();
+        let own = cell.memory().unwrap_or(0);
         let mut template = cell.template().clone();
         if let Some(base) = &base {
             template.watched = base.watched().into();
@@ -61,7 +70,11 @@ impl StockCell<'_> {
             stock: Stock {
                 template,
                 plan,
+                memory: own + base.as_ref().map_or(0, Base::size),
                 base,
+                generation,
+                made: Instant::now(),
+                copies: Cell::new(0),
             },
             _cell: cell,
             _lease: lease,
@@ -70,6 +83,25 @@ impl StockCell<'_> {
 }
 
 impl Stock {
+    /// Bytes of memory that the template takes by itself.
+    pub(crate) const fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Another supervisor is forked with it.
+    pub(crate) fn count_copy(&self) {
+        self.copies.set(self.copies.get() + 1);
+    }
+
+    /// What a record has of it.
+    pub(crate) fn as_it_is(&self) -> record::Template {
+        record::Template {
+            generation: self.generation,
+            age_ms: u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX),
+            copies: self.copies.get(),
+        }
+    }
+
     /// Where the template takes requests. Its other end goes with the template.
     pub(crate) fn control(&self) -> BorrowedFd<'_> {
         let [control, ..] = self.template.descriptors();

@@ -30,14 +30,24 @@ const FIRST: Duration = Duration::from_secs(180);
 /// The most bytes of an error.
 const LONGEST: usize = 64 << 10;
 
-/// The life of a keeper. What it says first is why it has no template, or `null`.
+/// The life of a keeper. It is told the number of its template. What it says first is how
+/// much memory that takes, or why there is none.
 pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
+    let mut number = [0; size_of::<u64>()];
+    if recv(socket.as_raw_fd(), &mut number, MsgFlags::empty()) != Ok(number.len()) {
+        return 1;
+    }
+    let generation = u64::from_ne_bytes(number);
     let made = base
         .request(r#"{"language":"python"}"#)
         .and_then(|(spec, _)| crate::run::resolve(&spec))
-        .and_then(|resolved| StockCell::make(resolved, &base.preload))
+        .and_then(|resolved| StockCell::make(resolved, &base.preload, generation))
         .map_err(crate::hints::explain);
-    let Ok(said) = serde_json::to_vec(&made.as_ref().err()) else {
+    let said: Said = match &made {
+        Ok(of) => Ok(of.stock.memory()),
+        Err(error) => Err(error.clone()),
+    };
+    let Ok(said) = serde_json::to_vec(&said) else {
         return 1;
     };
     match (
@@ -49,13 +59,29 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
     }
 }
 
+/// What a keeper says first.
+type Said = std::result::Result<u64, SetupError>;
+
 /// When a server goes on to another template.
 #[derive(Clone, Copy, Debug)]
-struct Renewal {
+pub struct Renewal {
     /// The most supervisors of one template.
-    copies: usize,
+    pub copies: u64,
     /// How long a template gets new copies.
-    life: Duration,
+    pub life: Duration,
+}
+
+/// A template of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemplateInUse {
+    /// Which of the server's templates, from 1 on.
+    pub generation: u64,
+    /// When it was made.
+    pub since: Instant,
+    /// The supervisors that were forked with it.
+    pub copies: u64,
+    /// Bytes of memory that it takes by itself.
+    pub memory: u64,
 }
 
 impl Default for Renewal {
@@ -93,17 +119,19 @@ struct Now {
 struct Generation {
     number: u64,
     keeper: Spawner,
-    copies: usize,
+    copies: u64,
     since: Instant,
+    memory: u64,
 }
 
 impl Generation {
-    fn of(socket: OwnedFd, number: u64) -> Self {
+    fn of(socket: OwnedFd, number: u64, memory: u64) -> Self {
         Self {
             number,
             keeper: Spawner::at(socket),
             copies: 0,
             since: Instant::now(),
+            memory,
         }
     }
 }
@@ -113,15 +141,11 @@ impl<'s> Templates<'s> {
     ///
     /// # Errors
     /// Why the server has no template.
-    pub fn make(spawner: &'s Spawner) -> Result<Self> {
-        Self::renewed(spawner, Renewal::default())
-    }
-
-    fn renewed(spawner: &'s Spawner, renewal: Renewal) -> Result<Self> {
-        let socket = spawner.keeper()?;
-        hear_within(&socket, FIRST)?;
+    pub fn make(spawner: &'s Spawner, renewal: Renewal) -> Result<Self> {
+        let socket = spawner.keeper(1)?;
+        let memory = hear_within(&socket, FIRST)?;
         let now = Now {
-            current: Some(Generation::of(socket, 1)),
+            current: Some(Generation::of(socket, 1, memory)),
             count: 1,
             ..Now::default()
         };
@@ -170,6 +194,18 @@ impl<'s> Templates<'s> {
         Ok(socket)
     }
 
+    /// All templates that there are.
+    pub fn in_use(&self) -> Vec<TemplateInUse> {
+        let now = self.now.borrow();
+        let of = |generation: &Generation| TemplateInUse {
+            generation: generation.number,
+            since: generation.since,
+            copies: generation.copies,
+            memory: generation.memory,
+        };
+        now.old.iter().chain(&now.current).map(of).collect()
+    }
+
     /// Lets templates go that have been replaced and whose layout no context has.
     pub fn keep(&self, is_used: impl Fn(u64) -> bool) {
         let mut now = self.now.borrow_mut();
@@ -182,12 +218,12 @@ impl Now {
     fn renew(&mut self, spawner: &Spawner, renewal: Renewal) {
         if let Some(socket) = self.next.take() {
             match hear(&socket, MsgFlags::MSG_DONTWAIT) {
-                Ok(true) => {
+                Ok(Some(memory)) => {
                     self.count += 1;
-                    let next = Generation::of(socket, self.count);
+                    let next = Generation::of(socket, self.count, memory);
                     self.old.extend(self.current.replace(next));
                 }
-                Ok(false) => self.next = Some(socket),
+                Ok(None) => self.next = Some(socket),
                 // Records say that the server has no template.
                 Err(_) => self.not_before = Some(Instant::now() + BACK_OFF),
             }
@@ -198,7 +234,7 @@ impl Now {
         });
         let is_early = self.not_before.is_some_and(|when| Instant::now() < when);
         if is_old && !is_early && self.next.is_none() {
-            self.next = spawner.keeper().ok();
+            self.next = spawner.keeper(self.count + 1).ok();
         }
     }
 }
@@ -207,11 +243,11 @@ impl Now {
 ///
 /// # Errors
 /// Why it will not be there, or that nothing was heard of it in time.
-fn hear_within(socket: &OwnedFd, patience: Duration) -> Result<()> {
+fn hear_within(socket: &OwnedFd, patience: Duration) -> Result<u64> {
     let deadline = Instant::now() + patience;
     while wait_for(socket.as_fd(), deadline) {
-        if hear(socket, MsgFlags::MSG_DONTWAIT)? {
-            return Ok(());
+        if let Some(memory) = hear(socket, MsgFlags::MSG_DONTWAIT)? {
+            return Ok(memory);
         }
     }
     let message = format!("there was no template after {}s", patience.as_secs_f64());
@@ -219,24 +255,24 @@ fn hear_within(socket: &OwnedFd, patience: Duration) -> Result<()> {
         .hint("preload less (--preload), or try again when the host has less to do"))
 }
 
-/// Whether the template of a new keeper is there.
+/// The memory of the template of a new keeper, if it is there.
 ///
 /// # Errors
 /// Why it will not be.
-fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<bool> {
+fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<Option<u64>> {
     let gone = || SetupError::new(Step::Fork, "the process that makes the template is gone");
     let mut bytes = vec![0; LONGEST];
     let length = loop {
         match recv(socket.as_raw_fd(), &mut bytes, flags) {
             Ok(length) => break length,
             Err(Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => return Ok(false),
+            Err(Errno::EAGAIN) => return Ok(None),
             Err(errno) => return Err(SetupError::os(Step::Fork, "recv", errno)),
         }
     };
-    match serde_json::from_slice::<Option<SetupError>>(&bytes[..length]) {
-        Ok(None) => Ok(true),
-        Ok(Some(error)) => Err(error),
+    match serde_json::from_slice::<Said>(&bytes[..length]) {
+        Ok(Ok(memory)) => Ok(Some(memory)),
+        Ok(Err(error)) => Err(error),
         Err(_) => Err(gone()),
     }
 }
@@ -262,6 +298,13 @@ mod tests {
         front.order(json!({ "open": open }))?;
         assert_eq!(front.report("opened")?["forked"], true);
         let answer = front.run(1, SHARED)?;
+        let told = &answer["record"]["template"];
+        assert_eq!(told["generation"], number, "{answer}");
+        let in_use = templates.in_use();
+        let own = in_use.iter().find(|one| one.generation == number);
+        let own = own.ok_or("the template is not listed")?;
+        assert_eq!(told["copies"], own.copies, "{answer}");
+        assert!(own.memory > 4 << 20, "{own:?}");
         let shared = answer["record"]["results"][0]["text"].as_str();
         let shared = shared.ok_or_else(|| answer.to_string())?.to_owned();
         Ok((front, number, shared))
@@ -274,7 +317,7 @@ mod tests {
             preload: vec!["decimal".to_owned()],
             ..Base::default()
         })?;
-        let templates = Templates::renewed(&spawner, renewal)?;
+        let templates = Templates::make(&spawner, renewal)?;
         let (mut first, _, old) = copy(&templates)?;
         let keeper = below(nix::unistd::getpid());
         // Copies of the old one go on to be made until the new one is there.
@@ -321,8 +364,8 @@ mod tests {
         assert!(error.to_string().contains("no template after"), "{error}");
         // What it says in time counts, and so does its end.
         let (said, none) = (MsgFlags::empty(), Duration::from_secs(20));
-        send(theirs.as_raw_fd(), b"null", said)?;
-        hear_within(&ours, none)?;
+        send(theirs.as_raw_fd(), br#"{"Ok":4096}"#, said)?;
+        assert_eq!(hear_within(&ours, none)?, 4096);
         drop(theirs);
         let error = hear_within(&ours, none).expect_err("a template");
         assert!(error.to_string().contains("is gone"), "{error}");

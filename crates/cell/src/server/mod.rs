@@ -24,7 +24,7 @@ mod tests;
 #[cfg(test)]
 mod watch_tests;
 
-pub use keeper::Templates;
+pub use keeper::{Renewal, TemplateInUse, Templates};
 pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State};
 pub use spawner::Spawner;
 

@@ -239,6 +239,9 @@ pub enum Report {
         /// Whether its interpreter was forked from the server's template.
         #[serde(default)]
         forked: bool,
+        /// That template, as it was then.
+        #[serde(default)]
+        template: Option<record::Template>,
     },
     /// The cell could not be made, or an order could not be carried out. `order` names it.
     Failed {

@@ -65,13 +65,16 @@ impl Spawner {
     }
 
     /// Has a process forked that makes a template, and then forks supervisors that can
-    /// fork it. What comes first over its socket says whether there is a template.
+    /// fork it. It is the server's template with this number. What comes first over its
+    /// socket says whether there is a template.
     ///
     /// # Errors
     /// The spawner is gone, or the kernel refuses.
-    pub(super) fn keeper(&self) -> Result<OwnedFd> {
+    pub(super) fn keeper(&self, generation: u64) -> Result<OwnedFd> {
         let (ours, theirs) = pair(SockType::SeqPacket)?;
         self.spawn(KEEPER, &theirs)?;
+        let number = generation.to_ne_bytes();
+        send(ours.as_raw_fd(), &number, MsgFlags::MSG_NOSIGNAL).map_err(failed("send"))?;
         Ok(ours)
     }
 
@@ -183,6 +186,7 @@ fn spawn(
 ) -> std::result::Result<Option<Pid>, Errno> {
     let kept = stock.map(Stock::descriptors);
     let kept = kept.unwrap_or_default();
+    stock.into_iter().for_each(Stock::count_copy);
     let forked = fork_with(theirs, &kept, |socket| {
         let _ = SigSet::from(Signal::SIGCHLD).thread_unblock();
         match purpose {

@@ -188,6 +188,7 @@ impl<'s> Supervisor<'s> {
             language: context.language().map(str::to_owned),
             rootfs: context.rootfs().to_owned(),
             forked: context.is_forked(),
+            template: context.template().filter(|_| context.is_forked()),
         });
         self.opened = Some(Opened {
             context,
@@ -209,6 +210,7 @@ impl<'s> Supervisor<'s> {
             language: spec.language().map(str::to_owned),
             rootfs,
             forked: false,
+            template: None,
         });
         Ok(())
     }

@@ -142,6 +142,7 @@ impl Less {
             isolation: (record.isolation.as_ref())
                 .and_then(|isolation| self.whole(parts, "isolation", isolation)),
             start: record.start,
+            template: record.template,
             timing,
             setup_error: record
                 .setup_error

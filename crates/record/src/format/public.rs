@@ -20,8 +20,8 @@ impl Serialize for Public<'_> {
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
             stdout_base64, stderr_base64, results, order, error, files, files_skipped, truncated, denied,
-            denied_to_interpreter, network, usage, limits, isolation, start, timing, setup_error,
-            warnings,
+            denied_to_interpreter, network, usage, limits, isolation, start, template, timing,
+            setup_error, warnings,
         } = &*self.0;
         let mut map = serializer.serialize_map(None)?;
         macro_rules! fields {
@@ -46,7 +46,11 @@ impl Serialize for Public<'_> {
         }
         fields!(usage, limits);
         map.serialize_entry("isolation", &isolation.as_ref().map(without_paths))?;
-        fields!(start, timing);
+        fields!(start);
+        if let Some(template) = template {
+            map.serialize_entry("template", template)?;
+        }
+        fields!(timing);
         let error = setup_error.as_ref().map(|error| error.without_paths());
         map.serialize_entry("setup_error", &error)?;
         let warnings: Vec<&String> = warnings.iter().filter(|text| !text.contains('/')).collect();

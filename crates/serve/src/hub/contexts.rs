@@ -178,6 +178,7 @@ impl Hub {
             language: language.clone(),
             rootfs: rootfs.clone(),
             start: session.start,
+            template: session.forked_from,
         };
         self.answer(caller, &created);
     }

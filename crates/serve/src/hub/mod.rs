@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use cell::server::TemplateInUse;
+
 use crate::Settings;
 use crate::protocol::{self, Call, Code, Failure, Refused};
 
@@ -87,6 +89,7 @@ pub struct Hub {
     /// The number of the last checkpoint, or of the last order about one.
     checkpoints: u64,
     pools: Vec<Pool>,
+    templates: Vec<TemplateInUse>,
     metrics: Metrics,
     next_link: LinkId,
     /// When executions may go on no longer, once the server is ending.
@@ -114,6 +117,7 @@ impl Hub {
             forks: BTreeMap::new(),
             checkpoints: 0,
             pools,
+            templates: Vec::new(),
             metrics: Metrics::default(),
             next_link: 0,
             draining: None,

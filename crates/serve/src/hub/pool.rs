@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cell::server::Open;
+use cell::server::{Open, TemplateInUse};
 use serde_json::value::RawValue;
 
 use super::requests::{Request, plain_key};
@@ -161,8 +161,40 @@ impl Hub {
         sessions.map(|(link, session)| (*link, session))
     }
 
+    /// The memory limits of cells that wait, and the memory of templates.
+    pub(super) fn warm_memory(&self) -> u64 {
+        let is_waiting = |session: &&Session| session.is_warm() && !session.ending;
+        let cells = self.sessions.values().filter(is_waiting);
+        let cells = cells.map(|session| session.memory);
+        let templates = self.templates.iter().map(|template| template.memory);
+        cells.chain(templates).fold(0, u64::saturating_add)
+    }
+
+    /// The templates that there are now.
+    pub fn set_templates(&mut self, templates: Vec<TemplateInUse>) {
+        self.templates = templates;
+    }
+
+    /// Ends cells that wait while there is not enough memory for all: another template takes
+    /// as much as the one before it, which contexts may still need.
+    fn shed(&mut self) {
+        let Some(most) = self.settings.warm_memory else {
+            return;
+        };
+        while self.warm_memory() > most {
+            let is_waiting = |session: &Session| session.is_warm() && !session.ending;
+            let mut all = self.sessions.iter().rev();
+            let found = all.find(|(_, session)| is_waiting(session) && session.memory > 0);
+            let Some(link) = found.map(|(link, _)| *link) else {
+                return;
+            };
+            self.end_session(link);
+        }
+    }
+
     /// Opens cells for the pools, one at a time in each, while no call waits.
     pub(super) fn refill(&mut self) {
+        self.shed();
         if self.draining.is_some() || self.queued() > 0 {
             return;
         }
@@ -190,8 +222,7 @@ impl Hub {
         let is_postponed =
             pool.busy_until.is_some_and(|until| until > self.now) && count * 2 >= pool.warm.count;
         let memory = self.settings.cell_memory.unwrap_or(0);
-        let warm = self.sessions.values().filter(|session| session.is_warm());
-        let committed = warm.fold(memory, |sum, session| sum.saturating_add(session.memory));
+        let committed = self.warm_memory().saturating_add(memory);
         let fits = self
             .settings
             .warm_memory

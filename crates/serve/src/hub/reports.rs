@@ -24,10 +24,11 @@ impl Hub {
                 language,
                 rootfs,
                 forked,
+                template,
                 ..
             } if session.opening.is_some() || doing == Some(Doing::Open) => {
                 session.opened = Some((language, rootfs));
-                session.forked = forked;
+                (session.forked, session.forked_from) = (forked, template);
                 session.start = match session.start {
                     Start::Cold if forked => Start::Forked,
                     Start::Forked if !forked => Start::Cold,

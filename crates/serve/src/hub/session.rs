@@ -9,6 +9,8 @@ use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
 use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId};
+use record::Template;
+
 use crate::protocol::{CallId, Code, Deleted, Failure, Notice, Start, State};
 
 /// How long a supervisor may take to make a cell.
@@ -33,6 +35,8 @@ pub(super) struct Session {
     pub(super) opening: Option<Instant>,
     /// Whether its interpreter was forked from the server's template.
     pub(super) forked: bool,
+    /// That template, as it was then.
+    pub(super) forked_from: Option<Template>,
     /// Work to do, in order.
     pub(super) waiting: VecDeque<Job>,
     /// What the supervisor does now.
@@ -170,6 +174,7 @@ impl Session {
             opened: None,
             opening: None,
             forked: false,
+            forked_from: None,
             waiting: VecDeque::from([Job {
                 caller: None,
                 work: Work::Open(open),

@@ -2,7 +2,8 @@
 
 use super::Hub;
 use super::client::Caller;
-use crate::protocol::{Failure, MetricsText, Status, Usage};
+use crate::protocol::{Failure, MetricsText, Status, TemplateStatus, Usage};
+use cell::server::TemplateInUse;
 
 impl Hub {
     /// `status`
@@ -29,9 +30,28 @@ impl Hub {
             },
             queue: usage(self.queued(), Some(self.settings.max_queue)),
             pools: self.pool_status(),
+            warm_memory: Usage {
+                used: self.warm_memory(),
+                limit: self.settings.warm_memory,
+            },
+            templates: self
+                .templates
+                .iter()
+                .map(|one| self.template(one))
+                .collect(),
         };
         self.answer(caller, &status);
         Ok(())
+    }
+
+    fn template(&self, template: &TemplateInUse) -> TemplateStatus {
+        let age = self.now.saturating_duration_since(template.since);
+        TemplateStatus {
+            generation: template.generation,
+            age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            copies: template.copies,
+            memory: template.memory,
+        }
     }
 
     /// `metrics`
@@ -75,6 +95,16 @@ impl Hub {
                 memory as f64,
             ),
             ("queue", "Calls that wait for a cell", number(self.queued())),
+            (
+                "warm_memory_bytes",
+                "Memory limits of cells that wait, and memory of templates",
+                self.warm_memory() as f64,
+            ),
+            (
+                "templates",
+                "Templates that exist",
+                number(self.templates.len()),
+            ),
         ];
         self.metrics.text(&gauges, &self.pool_status())
     }

@@ -299,6 +299,7 @@ impl Hub {
         let session = Session {
             opened: waiting.opened,
             forked: waiting.forked,
+            forked_from: waiting.forked_from,
             template: waiting.template,
             ..session
         };

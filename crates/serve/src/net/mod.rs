@@ -82,6 +82,9 @@ pub fn serve(hub: Hub, doors: Doors<'_>, uid: u32) -> Result<()> {
     if let Some(store) = &server.doors.store {
         store.sweep();
     }
+    if let Some(templates) = &server.doors.templates {
+        server.hub.set_templates(templates.in_use());
+    }
     server.run()
 }
 
@@ -262,6 +265,7 @@ impl Server<'_> {
         self.link(id, made.map(|(socket, _)| socket), now);
         if let Some(templates) = &self.doors.templates {
             templates.keep(|number| self.hub.uses_template(number));
+            self.hub.set_templates(templates.in_use());
         }
     }
 

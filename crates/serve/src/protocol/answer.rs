@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::CallId;
 
 pub use cell::server::State;
+use record::Template;
 
 /// A line from the server: an event or the answer to a call.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -199,6 +200,9 @@ pub struct Created {
     /// How much of its cell was there when the context was asked for. Its executions find
     /// an interpreter that waits, and their records say so.
     pub start: Start,
+    /// The template that its interpreter was forked from, if it was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub template: Option<Template>,
 }
 
 /// The result of `context.run`.
@@ -328,6 +332,26 @@ pub struct Status {
     pub queue: Usage,
     /// Cells that wait for calls.
     pub pools: Vec<PoolStatus>,
+    /// The memory limits of the cells that wait and the memory of templates, together; the
+    /// limit is `--warm-memory`.
+    pub warm_memory: Usage,
+    /// Templates that interpreters are or were forked from.
+    #[serde(default)]
+    pub templates: Vec<TemplateStatus>,
+}
+
+/// A template.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TemplateStatus {
+    /// Which of the server's templates, from 1 on. The last one gets new copies.
+    pub generation: u64,
+    /// Milliseconds since it was made.
+    pub age_ms: u64,
+    /// The cells that were made with it.
+    pub copies: u64,
+    /// Bytes of memory that it takes by itself, with the copy of its pages that checkpoints
+    /// are compared with.
+    pub memory: u64,
 }
 
 /// How much of something is in use.

@@ -14,8 +14,8 @@ mod params;
 
 pub use answer::{
     Code, ContextInfo, ContextList, Created, Deleted, Done, Executed, Failure, Interrupted, Line,
-    MetricsText, Notice, Outcome, PoolStatus, Ran, Restarted, Start, State, Status, Usage,
-    Watching,
+    MetricsText, Notice, Outcome, PoolStatus, Ran, Restarted, Start, State, Status, TemplateStatus,
+    Usage, Watching,
 };
 pub(crate) use call::words;
 pub use call::{Call, CallId, METHODS, Refused, parse};

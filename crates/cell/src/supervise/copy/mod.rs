@@ -126,6 +126,11 @@ impl<'a> Cell<'a> {
         }
     }
 
+    /// Notes which template the program was forked from.
+    pub(crate) const fn note_template(&mut self, template: record::Template) {
+        self.running.template = Some(template);
+    }
+
     /// Waits until init has set the cell up.
     fn await_prepared(&mut self) -> Result<Vec<(FdRole, OwnedFd)>> {
         let deadline = Instant::now() + SETUP_DEADLINE;

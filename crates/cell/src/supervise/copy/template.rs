@@ -16,6 +16,7 @@ use crate::launch::{Launch, Namespaces, Role, wait_for};
 use crate::plan::{Fallback, Namespace, Plan};
 use crate::supervise::Denials;
 use crate::supervise::cell::{Cancel, Cell};
+use crate::supervise::proc::Lines;
 use crate::supervise::watch::{Phase, SETUP_DEADLINE};
 use record::error::{Result, SetupError, Step};
 
@@ -107,6 +108,12 @@ impl<'a> TemplateCell<'a> {
     /// It has ended.
     pub(crate) fn pid(&self) -> Result<Pid> {
         super::only_child(self.cell.running.init.pid)
+    }
+
+    /// Bytes of memory that the template has for itself.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        let pid = self.pid().ok()?;
+        Lines::read(format!("/proc/{pid}/status"))?.bytes("RssAnon:")
     }
 
     /// What copies are asked for with.

@@ -1,4 +1,6 @@
 use super::*;
+use cell::server::TemplateInUse;
+
 use crate::Warm;
 
 #[test]
@@ -447,4 +449,65 @@ fn a_watch_of_a_context_that_another_client_deletes_ends_with_news() {
     assert_eq!(world.code(1, 2), "ok");
     assert_eq!(ended(&world, 2), [1]);
     assert!(ended(&world, 1).is_empty());
+}
+
+#[test]
+fn templates_count_for_what_waits() {
+    let mut world = World::new(Settings {
+        warm: vec![Warm {
+            language: Some("python".to_owned()),
+            count: 4,
+            forked: true,
+        }],
+        cell_memory: Some(100),
+        warm_memory: Some(450),
+        ..Settings::default()
+    });
+    let template = |generation, memory| TemplateInUse {
+        generation,
+        since: world.now,
+        copies: 3,
+        memory,
+    };
+    let (first, second) = (template(1, 150), template(2, 150));
+    world.connect(1);
+    let look = |world: &mut World, id| {
+        world.pass(Duration::from_secs(60));
+        world.call(1, id, "status", json!({}));
+        let status = &world.answer(1, id).unwrap()["result"];
+        let generations = status["templates"].as_array().unwrap();
+        (
+            status["pools"][0]["ready"].as_u64().unwrap(),
+            status["warm_memory"]["used"].as_u64().unwrap(),
+            generations.len(),
+        )
+    };
+    assert_eq!(look(&mut world, 1), (4, 400, 0));
+    // Cells that wait end where a template takes their memory, and there is never more.
+    world.hub.set_templates(vec![first]);
+    assert_eq!(look(&mut world, 2), (3, 450, 1));
+    world.hub.set_templates(vec![first, second]);
+    assert_eq!(look(&mut world, 3), (1, 400, 2));
+    world.hub.set_templates(vec![second]);
+    assert_eq!(look(&mut world, 4), (3, 450, 1));
+    let status = &world.answer(1, 4).unwrap()["result"];
+    assert_eq!(status["templates"][0]["generation"], 2);
+    assert_eq!(status["templates"][0]["memory"], 150);
+    assert_eq!(status["warm_memory"]["limit"], 450);
+    // A template that takes all of it leaves no cell, and calls are still served.
+    world.hub.set_templates(vec![TemplateInUse {
+        memory: 1000,
+        ..second
+    }]);
+    assert_eq!(look(&mut world, 5), (0, 1000, 1));
+    world.create(1, 6, "a");
+    let created = &world.answer(1, 6).unwrap()["result"];
+    assert_eq!(created["start"], "forked", "{created}");
+    assert_eq!(created["template"]["generation"], 1, "{created}");
+    let text = world.hub.metrics_text();
+    assert!(
+        text.contains("cellblock_warm_memory_bytes 1000\n"),
+        "{text}"
+    );
+    assert!(text.contains("cellblock_templates 1\n"), "{text}");
 }

@@ -212,6 +212,11 @@ impl World {
                     language: Some("python".to_owned()),
                     rootfs: "test".to_owned(),
                     forked: open.forked,
+                    template: open.forked.then(|| record::Template {
+                        generation: self.templates[&link],
+                        age_ms: 5,
+                        copies: 1,
+                    }),
                 };
                 ("open", Some(report))
             }
