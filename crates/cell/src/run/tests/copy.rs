@@ -21,7 +21,7 @@ use crate::probe::HostFacts;
 use crate::run::{FilterPolicy, hold_limits, instructions, resolve_on};
 use crate::spec::partial::PartialBind;
 use crate::spec::{self, Ask, Bytes, Mode as SpecMode, Partial, Stdin, Stdio};
-use crate::supervise::copy::{Template, TemplateCell};
+use crate::supervise::copy::{LEFT_OUT, Template, TemplateCell};
 use crate::supervise::{Cancel, Cell, Denials, Execution, Request};
 use record::error::Step;
 
@@ -195,6 +195,56 @@ fn copies_run_code_and_keep_state_apart() {
 }
 
 /// A copy's init has no id that may enter every directory of root's.
+/// A copy that leaves these steps out, and is whole otherwise, is refused with a word about
+/// what it lacks.
+fn is_refused(
+    bench: &Bench,
+    template: &Template,
+    left_out: &[(Step, Option<usize>)],
+    what: &str,
+) -> Tested {
+    LEFT_OUT.set(left_out.to_vec());
+    let refused = bench.copy(template).err().map(|error| error.to_string());
+    LEFT_OUT.take();
+    let refused = refused.ok_or_else(|| format!("{left_out:?}: not refused"))?;
+    assert!(refused.contains(what), "{left_out:?}: {refused}");
+    // It is the step that is missed, and no other copy.
+    drop(bench.copy(template)?);
+    Ok(())
+}
+
+#[test]
+fn a_copy_that_lacks_a_layer_is_refused() {
+    if !is_possible("a_copy_that_lacks_a_layer_is_refused") {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let cell = template(bench.plan.for_template(&[]))?;
+        let of = cell.template();
+        // no_new_privs is the template's own already, and cannot be given up.
+        is_refused(&bench, of, &[(Step::Capabilities, None)], "Cap")?;
+        is_refused(&bench, of, &[(Step::Seccomp, None)], "Seccomp")?;
+        // Its user namespace first: without it, it has no right to the others.
+        let mut found = Vec::new();
+        for place in 1..7 {
+            let left_out = [(Step::Fork, Some(place))];
+            LEFT_OUT.set(left_out.to_vec());
+            let refused = bench.copy(of).err().map(|error| error.to_string());
+            LEFT_OUT.take();
+            found.extend(refused);
+        }
+        for kind in ["mnt", "net", "ipc", "uts", "cgroup"] {
+            let word = format!("another namespace of kind {kind}");
+            assert!(
+                found.iter().any(|one| one.contains(&word)),
+                "{kind}: {found:?}"
+            );
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn a_copy_has_what_is_bound_from_a_directory_of_the_callers_own() {
     if !is_possible("a_copy_has_what_is_bound_from_a_directory_of_the_callers_own") {

@@ -119,6 +119,28 @@ impl Calls {
         }
     }
 
+    /// The same without those of a step, or without one of them: for tests of what sees that
+    /// something is missing.
+    #[cfg(test)]
+    pub(super) fn without(mut self, left_out: &[(Step, Option<usize>)]) -> Self {
+        let mut seen = std::collections::BTreeMap::new();
+        for place in (0..self.calls.len()).collect::<Vec<_>>() {
+            let step = self.steps[place];
+            let count = seen.entry(step as u16).or_insert(0);
+            let is_out =
+                left_out.contains(&(step, None)) || left_out.contains(&(step, Some(*count)));
+            *count += 1;
+            if is_out {
+                // A call without effect keeps the places of the others.
+                self.calls[place] = Call {
+                    number: libc::SYS_getpid,
+                    arguments: Vec::new(),
+                };
+            }
+        }
+        self
+    }
+
     /// The request for a copy that makes them, and the step of each call.
     pub(super) fn request(self, plan: &Plan) -> (CopyRequest, Vec<Step>) {
         let environment = plan.program.env.iter();
