@@ -165,9 +165,6 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
         (Step::Mount, E::EINVAL) if call == "fsmount" || call == "fsconfig" => {
             "the kernel makes no overlay of this directory: other file systems are mounted beneath it, or it is part of too many overlays already; name a directory on one file system, or copy it in with --files-from"
         }
-        (Step::Mount, E::ENODEV) if call == "fsopen" => {
-            "the kernel lacks overlayfs (CONFIG_OVERLAY_FS) or has not loaded it: modprobe overlay, or copy the directory in with --files-from"
-        }
         (Step::Mount, E::ENOENT) if call == "open_tree" => {
             "name a path that exists on the host, as SRC in --ro SRC[:DST] or --rw SRC[:DST]"
         }
@@ -186,7 +183,9 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
         (Step::Mount, E::EACCES) => {
             "you need to be able to read the source and to search the directories above it"
         }
-        (Step::Mount, E::ENODEV) => "the kernel lacks this file system: boot another one",
+        (Step::Mount, E::ENODEV) => {
+            "the kernel lacks this file system or has not loaded it: boot another one, or for --overlay run `modprobe overlay` as root, or copy the directory in with --files-from"
+        }
         (Step::Stdio, _) if matches!(call, "open_tree" | "open") => {
             "the program could change the mode of this file of yours, and it cannot be opened anew by its name: pass it through a pipe (cat FILE | cellblock …)"
         }

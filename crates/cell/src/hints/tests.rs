@@ -185,6 +185,7 @@ const TABLE: &[Row] = {
         ("plain", S::Mount, "move_mount", E::ENOTDIR, "/usr/x", Caller, &["cover each other"]),
         ("plain", S::Mount, "move_mount", E::EINVAL, "/usr/x", Caller, &["cover each other"]),
         ("plain", S::Mount, "fsopen", E::ENODEV, "/dev/pts", Cell, &["lacks this file system"]),
+        ("plain", S::Mount, "fsopen", E::ENODEV, "/data", Cell, &["`modprobe overlay`", "--files-from"]),
         ("plain", S::Stdio, "open_tree", E::ENOENT, "standard input", Caller, &["through a pipe"]),
         ("plain", S::CopyIn, "sendfile", E::ENOSPC, "a", Caller, &["--workspace-size"]),
         ("plain", S::CopyIn, "openat2", E::EEXIST, "a", Caller, &["another target"]),
