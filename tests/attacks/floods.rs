@@ -202,7 +202,9 @@ fn everything_and_events(stage: &Stage) -> Check {
     let cell = stage
         .python(&code)
         .option(["--events", path(&events)?])
-        .limit("results", "256K");
+        .limit("results", "256K")
+        // Frames are read first, and output by one read between their turns.
+        .limit("output", "64K");
     let run = floods(stage, &cell, WALL)?;
     are_dropped(&run)?;
     assert!(run.record.truncated.contains_key("stderr"));
