@@ -32,6 +32,8 @@ const ID: usize = 21;
 const LABEL: &str = "storage session";
 /// The most bytes of all files that go into a session: a request has 16 MiB.
 const MOST: usize = 12 << 20;
+/// The last second of the year 9999, counted from 1970.
+const LAST: u64 = 253_402_300_799;
 /// Where code finds its files, and where `--symlink` leads.
 const DIRECTORIES: [&str; 2] = ["/mnt/data/", "/workspace/"];
 
@@ -364,9 +366,11 @@ fn relative(path: &str) -> &str {
     inside.unwrap_or(path).trim_start_matches('/')
 }
 
-/// The time of this many seconds after 1970.
+/// The time of this many seconds after 1970. Code in a cell chooses them, and later years
+/// than 9999 have no form in RFC 3339.
 fn time_of(seconds: i64) -> String {
-    let since = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let seconds = u64::try_from(seconds).unwrap_or(0).min(LAST);
+    let since = std::time::Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
 }
 
@@ -419,6 +423,20 @@ mod tests {
             assert!(id.len() == ID && id.chars().all(is_plain), "{id}");
         }
         assert_ne!(new_id().unwrap(), new_id().unwrap());
+    }
+
+    #[test]
+    fn every_time_has_a_form() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1970-01-01T00:00:00Z"),
+            (i64::MIN, "1970-01-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, "9999-12-31T23:59:59Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(time_of(seconds), text);
+        }
     }
 
     #[test]
