@@ -183,6 +183,20 @@ fn sandbox_fusion_runs_notebooks() {
     assert_eq!(late["status"], "Failed", "{late}");
     assert_eq!(late["driver"]["status"], "TimeLimitExceeded");
     assert_eq!(late["cells"].as_array().unwrap().len(), 2);
+    let many = json!({"cells": vec![""; 1001]});
+    let many = http.ask("POST", "/run_jupyter", &many);
+    assert_eq!(many["status"], "SandboxError", "{many}");
+    assert!(many["message"].as_str().unwrap().starts_with("cells: "));
+}
+
+#[test]
+fn sandbox_fusion_ends_notebooks_without_a_time() {
+    let server = Server::start_http(&["--wall", "1s"]);
+    let cells = vec!["import time; time.sleep(0.6)"; 50];
+    let body = json!({"cells": cells, "total_timeout": 0});
+    let ran = server.http().ask("POST", "/run_jupyter", &body);
+    assert_eq!(ran["driver"]["status"], "TimeLimitExceeded", "{ran}");
+    assert!(ran["cells"].as_array().unwrap().len() < 50);
 }
 
 fn execute(http: &Http, session: &str, code: &str, timeout: f64) -> Value {

@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use record::{Outcome, Record};
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use serve::Party;
 use serve::protocol::{Code, Created, Failure, State as ContextState};
@@ -28,6 +29,10 @@ use crate::runs::{self, Most, Ran};
 
 /// Bytes of all files that an answer may have.
 const MOST_FETCHED: usize = 64 << 20;
+/// The most cells of a notebook.
+const MOST_CELLS: usize = 1000;
+/// The most bytes that the outputs of all its cells have as JSON.
+const MOST_OUTPUT: usize = 64 << 20;
 
 pub(crate) fn router() -> Router<Guarded> {
     Router::new()
@@ -273,10 +278,15 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
         let message = format!("kernel: is {kernel:?}, but wants python3");
         return Err(Failure::new(Code::BadParams, message));
     }
+    let count = asked.cells.len();
+    if count > MOST_CELLS {
+        let message = format!("cells: are {count}, but at most {MOST_CELLS} are allowed");
+        return Err(Failure::new(Code::BadParams, message));
+    }
     let began = Instant::now();
     let context = create(client, asked.common.request("python", most)).await?;
-    let total = runs::seconds(asked.total_timeout);
-    let mut cells = Vec::new();
+    let total = runs::seconds(asked.total_timeout).or(most.wall);
+    let mut cells = Cells::default();
     let mut why = None;
     for code in &asked.cells {
         let left = total.map(|total| total.saturating_sub(began.elapsed()));
@@ -294,7 +304,7 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
         if runs::is_fault(ran.record.outcome) {
             return Err(Failure::new(Code::Failed, runs::fault(&ran.record)));
         }
-        cells.push(cell(&ran.record));
+        cells.add(&cell(&ran.record))?;
         if ran.record.outcome == Outcome::Timeout || ran.state == Some(ContextState::Lost) {
             why = Some(ran.record.outcome);
             break;
@@ -320,17 +330,49 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
         None => (Status::Success, String::new()),
         Some(outcome) => (Status::Failed, format!("the interpreter ended: {outcome}")),
     };
-    Ok(answer::json(
-        StatusCode::OK,
-        &json!({
-            "status": status,
-            "message": message,
-            "driver": driver,
-            "cells": cells,
-            "executor_pod_name": null,
-            "files": files,
-        }),
-    ))
+    let notebook = Notebook {
+        status,
+        message,
+        driver,
+        cells: cells.done,
+        executor_pod_name: None,
+        files,
+    };
+    Ok(answer::json(StatusCode::OK, &notebook))
+}
+
+/// The answer of `/run_jupyter`.
+#[derive(Serialize)]
+struct Notebook<'a> {
+    status: Status,
+    message: String,
+    driver: CommandResult,
+    cells: Vec<Box<RawValue>>,
+    executor_pod_name: Option<&'a str>,
+    files: BTreeMap<&'a str, String>,
+}
+
+/// The outputs of the cells that were executed, as text: as values they would have many times
+/// its size.
+#[derive(Default)]
+struct Cells {
+    done: Vec<Box<RawValue>>,
+    /// Bytes of them all.
+    size: usize,
+}
+
+impl Cells {
+    fn add(&mut self, cell: &Value) -> Result<(), Failure> {
+        let text = to_raw_value(cell);
+        let text = text.map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        self.size = self.size.saturating_add(text.get().len());
+        if self.size > MOST_OUTPUT {
+            let message = format!("the outputs of all cells have more than {MOST_OUTPUT} bytes");
+            return Err(Failure::new(Code::TooLong, message));
+        }
+        self.done.push(text);
+        Ok(())
+    }
 }
 
 fn cell(record: &Record) -> Value {
@@ -410,4 +452,22 @@ fn failed(failure: &Failure, result: &str) -> Answer {
     let mut answer = answer::json(status, &body);
     answer::say_when(&mut answer, failure);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_of_all_cells_are_bounded() {
+        let mut cells = Cells::default();
+        let cell = json!({"stdout": "x".repeat(MOST_OUTPUT / 4)});
+        for _ in 0..3 {
+            cells.add(&cell).unwrap();
+        }
+        let failure = cells.add(&cell).unwrap_err();
+        assert_eq!(failure.code, Code::TooLong);
+        assert!(failure.message.contains("the outputs"), "{failure:?}");
+        assert_eq!(cells.done.len(), 3);
+    }
 }
