@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serve::protocol::{Code, Failure};
 
@@ -19,22 +19,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// It is too long, takes too long, or its client has gone.
 pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
-    let whole = Limited::new(body, MOST).collect();
-    match tokio::time::timeout(PATIENCE, whole).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("the body has more than {MOST} bytes");
-            Err(Failure::new(Code::TooLong, message))
-        }
-        Ok(Err(error)) => {
+    let whole = tokio::time::timeout(PATIENCE, collect(body)).await;
+    whole.unwrap_or_else(|_| {
+        let message = format!("the body took more than {}s", PATIENCE.as_secs());
+        Err(Failure::new(Code::BadRequest, message))
+    })
+}
+
+/// Copies what comes: a chunk may be one byte, and keeps the buffer that it was read into.
+async fn collect(mut body: Body) -> Result<Bytes, Failure> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
             let message = format!("the body cannot be read: {error}");
-            Err(Failure::new(Code::BadRequest, message))
+            Failure::new(Code::BadRequest, message)
+        })?;
+        // Trailers are not looked at.
+        let chunk = frame.into_data().unwrap_or_default();
+        if chunk.len() > MOST - whole.len() {
+            let message = format!("the body has more than {MOST} bytes");
+            return Err(Failure::new(Code::TooLong, message));
         }
-        Err(_) => {
-            let message = format!("the body took more than {}s", PATIENCE.as_secs());
-            Err(Failure::new(Code::BadRequest, message))
-        }
+        whole.extend_from_slice(&chunk);
     }
+    Ok(whole.into())
 }
 
 /// A body that is JSON.
@@ -77,4 +85,48 @@ pub(crate) async fn form(headers: &HeaderMap, body: Bytes) -> Result<Vec<FormFil
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A buffer whose owners are counted.
+    struct Buffer(Arc<[u8; 1]>);
+
+    impl AsRef<[u8]> for Buffer {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_slice()
+        }
+    }
+
+    #[tokio::test]
+    async fn chunks_do_not_stay() {
+        let count = Arc::new([b'x']);
+        let chunks = (0..1000).map({
+            let count = count.clone();
+            move |_| {
+                let chunk = Bytes::from_owner(Buffer(count.clone()));
+                assert!(Arc::strong_count(&count) < 10, "chunks stay");
+                Ok::<_, Infallible>(chunk)
+            }
+        });
+        let body = Body::from_stream(futures_util::stream::iter(chunks));
+        assert_eq!(read(body).await.unwrap(), "x".repeat(1000));
+    }
+
+    #[tokio::test]
+    async fn long_bodies_are_refused() {
+        let bodies = |count: usize| {
+            let chunk = Bytes::from(vec![b'x'; 1 << 20]);
+            let chunks = std::iter::repeat_n(Ok::<_, Infallible>(chunk), count);
+            Body::from_stream(futures_util::stream::iter(chunks))
+        };
+        assert_eq!(read(bodies(16)).await.unwrap().len(), MOST);
+        let failure = read(bodies(17)).await.unwrap_err();
+        assert_eq!(failure.code, Code::TooLong);
+    }
 }
