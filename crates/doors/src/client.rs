@@ -18,6 +18,8 @@ const LONGEST: u64 = 300 << 20;
 pub(crate) struct Client {
     socket: BufReader<UnixStream>,
     last: i64,
+    /// What has come of a line whose end has not.
+    line: Vec<u8>,
 }
 
 /// What the hub says to the call that goes on.
@@ -63,6 +65,7 @@ impl Client {
         Ok(Self {
             socket: BufReader::new(socket),
             last: 0,
+            line: Vec::new(),
         })
     }
 
@@ -93,19 +96,21 @@ impl Client {
         Ok(())
     }
 
-    /// What comes next of the call that was begun last.
+    /// What comes next of the call that was begun last. Nothing is lost where it is dropped
+    /// before it is ready.
     ///
     /// # Errors
     /// The call's own error, or the server has ended.
     pub(crate) async fn next(&mut self) -> Result<Said, Failure> {
         loop {
-            let mut line = Vec::new();
-            let mut socket = (&mut self.socket).take(LONGEST);
-            let read = socket.read_until(b'\n', &mut line).await;
-            if read.is_err() || !line.ends_with(b"\n") {
+            let left = LONGEST.saturating_sub(self.line.len() as u64);
+            let mut socket = (&mut self.socket).take(left);
+            let read = socket.read_until(b'\n', &mut self.line).await;
+            if read.is_err() || !self.line.ends_with(b"\n") {
                 let message = "the server ended before there was an answer";
                 return Err(Failure::new(Code::ShuttingDown, message));
             }
+            let line = std::mem::take(&mut self.line);
             let line: Line = serde_json::from_slice(&line).map_err(|error| {
                 Failure::new(Code::Failed, format!("not a server's line: {error}"))
             })?;
@@ -150,5 +155,33 @@ impl Client {
         serde_json::from_str(result.get()).map_err(|error| {
             Failure::new(Code::Failed, format!("not a result of {method}: {error}"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn half_a_line_is_kept() {
+        let (socket, mut server) = UnixStream::pair().unwrap();
+        let mut client = Client {
+            socket: BufReader::new(socket),
+            last: 7,
+            line: Vec::new(),
+        };
+        let (first, second) = br#"{"id":7,"result":{"done":true}}"#.split_at(11);
+        server.write_all(first).await.unwrap();
+        while client.line.len() < first.len() {
+            tokio::select! {
+                biased;
+                said = client.next() => panic!("{said:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        server.write_all(second).await.unwrap();
+        server.write_all(b"\n").await.unwrap();
+        let said = client.next().await.unwrap();
+        assert!(matches!(said, Said::Result(result) if result.get() == r#"{"done":true}"#));
     }
 }
