@@ -164,6 +164,7 @@ fn changes_of_files_are_events() {
     wait_for("event: files_changed\n");
     http.ask("DELETE", "/v1/contexts/a", &json!({}));
     wait_for("event: watch_ended\n");
+    assert_eq!(chunk(&mut socket), None);
 }
 
 #[test]

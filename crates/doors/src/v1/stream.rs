@@ -39,7 +39,10 @@ pub(super) async fn events(mut client: Client, goes_on: bool) -> Result<Answer, 
             },
         };
         let (text, is_last) = match said {
-            Ok(Said::Event(event)) => (message(kind(event.get()), event.get()), false),
+            Ok(Said::Event(event)) => {
+                let kind = kind(event.get());
+                (message(kind, event.get()), kind == "watch_ended")
+            }
             Ok(Said::Result(result)) => (message("result", result.get()), !goes_on),
             Err(failure) => {
                 let failure = serde_json::to_string(&failure).unwrap_or_default();
