@@ -125,6 +125,10 @@ fn sandbox_fusion_moves_files() {
         );
         assert_eq!(refused["run_result"], Value::Null);
     }
+    let many = json!({"code": "", "language": "python", "fetch_files": vec!["f"; 257]});
+    let many = run_code(&http, &many);
+    assert_eq!(many["status"], "SandboxError", "{many}");
+    assert!(many["message"].as_str().unwrap().contains("fetch_files"));
     let invalid = http.post("/run_code", &json!({"language": "python"}));
     assert_eq!(invalid.status, 422, "{invalid:?}");
     assert!(
@@ -385,5 +389,8 @@ fn librechat_keeps_nothing_of_what_failed() {
     assert_eq!(http.ask("POST", "/exec", &gone)["stdout"], "[]\n");
     let other = http.post("/exec", &json!({"lang": "cobol", "code": ""}));
     assert_eq!(other.status, 400, "{other:?}");
+    let many = vec![json!({"id": "a", "name": "a", "session_id": "gone"}); 257];
+    let many = json!({"lang": "py", "code": "", "files": many});
+    assert_eq!(http.post("/exec", &many).status, 400);
     assert_eq!(http.request("POST", "/upload", b"x").status, 400);
 }

@@ -13,6 +13,18 @@ use serve::protocol::{Code, Failure};
 use crate::answer::{self, Answer};
 use crate::client::Client;
 
+/// The most files that a request may name: each costs a call or more.
+const MOST_FILES: usize = 256;
+
+/// Refuses a field of a request with too many files.
+pub(crate) fn check_count(field: &str, count: usize) -> Result<(), Failure> {
+    if count > MOST_FILES {
+        let message = format!("{field}: has {count} files, but at most {MOST_FILES} are allowed");
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    Ok(())
+}
+
 /// The result of `file.read`.
 #[derive(Debug, Deserialize)]
 struct Read {

@@ -183,6 +183,7 @@ async fn run_code(
 
 async fn execute(client: &mut Client, asked: &RunCode, most: &Most) -> Result<Answer, Failure> {
     let language = language(&asked.language)?;
+    files::check_count("fetch_files", asked.common.fetch_files.len())?;
     let wall = runs::seconds(asked.run_timeout);
     let mut request = asked.common.request(language, most);
     let stdin = asked.stdin.as_deref().filter(|stdin| !stdin.is_empty());
@@ -283,6 +284,7 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
         let message = format!("cells: are {count}, but at most {MOST_CELLS} are allowed");
         return Err(Failure::new(Code::BadParams, message));
     }
+    files::check_count("fetch_files", asked.common.fetch_files.len())?;
     let began = Instant::now();
     let context = create(client, asked.common.request("python", most)).await?;
     let total = runs::seconds(asked.total_timeout).or(most.wall);

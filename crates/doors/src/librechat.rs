@@ -4,6 +4,9 @@
 //! storage session that the files are downloaded from, until it is idle for too long. So is
 //! an upload. A file's id is a digest of its path, so there is nothing to remember.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -106,21 +109,7 @@ async fn exec(
 
 async fn execute(client: &mut Client, asked: Exec) -> Result<Value, Failure> {
     let language = language(&asked.lang)?;
-    let mut uploads = Vec::new();
-    let mut left = MOST;
-    for reference in &asked.files {
-        // Sessions go; then the client uploads what it has again.
-        if let Some((path, content)) = find(client, reference, left).await? {
-            left -= content.len();
-            let name = relative(&reference.name);
-            let path = if name.is_empty() {
-                path
-            } else {
-                name.to_owned()
-            };
-            uploads.push(Upload { path, content });
-        }
-    }
+    let uploads = find_all(client, &asked.files).await?;
     let session = create(client, language, &uploads).await?;
     let args = match asked.args {
         Args::None => Vec::new(),
@@ -184,6 +173,7 @@ async fn upload(
             let message = format!("the files have more than {MOST} bytes");
             return Err(Failure::new(Code::TooLong, message));
         }
+        files::check_count("the form", uploads.len())?;
         if uploads.is_empty() {
             return Err(Failure::new(Code::BadParams, "the form has no file"));
         }
@@ -276,19 +266,36 @@ async fn remove(
     answered(done.await)
 }
 
-/// A file of a session, and its path.
-async fn find(
-    client: &mut Client,
-    reference: &Reference,
-    most: usize,
-) -> Result<Option<(String, Vec<u8>)>, Failure> {
-    let session = &reference.storage_session_id;
-    let entry = match entry(client, session, &reference.id).await {
-        Err(failure) if failure.code == Code::NotFound => return Ok(None),
-        entry => entry?,
-    };
-    let content = files::whole(client, session, &entry.path, most).await?;
-    Ok(content.map(|content| (entry.path, content)))
+/// The files that an execution is to have, without those that are gone: sessions go, and then
+/// the client uploads what it has again.
+async fn find_all(client: &mut Client, wanted: &[Reference]) -> Result<Vec<Upload>, Failure> {
+    files::check_count("files", wanted.len())?;
+    let mut sessions: HashMap<&str, Vec<Entry>> = HashMap::new();
+    let mut uploads = Vec::new();
+    let mut left = MOST;
+    for reference in wanted {
+        let session = reference.storage_session_id.as_str();
+        let listed = match sessions.entry(session) {
+            Occupied(listed) => listed.into_mut(),
+            Vacant(place) => match entries(client, session).await {
+                Err(failure) if failure.code == Code::NotFound => place.insert(Vec::new()),
+                listed => place.insert(listed?),
+            },
+        };
+        let found = listed.iter().find(|entry| id_of(&entry.path) == reference.id);
+        let Some(Entry { path, .. }) = found else {
+            continue;
+        };
+        if let Some(content) = files::whole(client, session, path, left).await? {
+            left -= content.len();
+            let path = match relative(&reference.name) {
+                "" => path.clone(),
+                name => name.to_owned(),
+            };
+            uploads.push(Upload { path, content });
+        }
+    }
+    Ok(uploads)
 }
 
 async fn entry(client: &mut Client, session: &str, id: &str) -> Result<Entry, Failure> {
