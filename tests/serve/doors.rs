@@ -352,6 +352,28 @@ fn librechat_runs_code_with_files() {
 }
 
 #[test]
+fn librechat_serves_files_beside_odd_ones() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let code = "import os\nopen('f', 'w').write('x')\nopen(b'\\xff', 'w').close()\n\
+                open('back\\\\', 'w').close()\nos.utime('f', (1 << 40, 1 << 40))";
+    let ran = http.ask("POST", "/exec", &json!({"lang": "py", "code": code}));
+    let left = ran["files"].as_array().unwrap().iter();
+    let names: Vec<&Value> = left.clone().map(|file| &file["name"]).collect();
+    assert_eq!(names, ["back\\", "f"], "{ran}");
+    let session = ran["session_id"].as_str().unwrap();
+    let found: Vec<_> = left
+        .map(|file| http.get(&format!("/download/{session}/{}", file["id"].as_str().unwrap())))
+        .collect();
+    let name = |index: usize| found[index].field("content-disposition");
+    assert_eq!(name(0), Some("attachment; filename=\"back\""));
+    assert_eq!((found[1].status, found[1].text()), (200, "x".to_owned()));
+    let listed = http.get(&format!("/files/{session}")).json();
+    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+    assert_eq!(listed[1]["lastModified"], "9999-12-31T23:59:59Z");
+}
+
+#[test]
 fn librechat_keeps_nothing_of_what_failed() {
     let server = Server::start_http(&[]);
     let http = server.http();

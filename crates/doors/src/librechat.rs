@@ -15,6 +15,7 @@ use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use record::bytes::RawText;
 use record::{Change, Outcome, Record};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -85,13 +86,33 @@ struct Upload {
     content: Vec<u8>,
 }
 
-/// A file of a session.
-#[derive(Debug, Deserialize)]
+/// A file of a session. Those whose path is not text have no name in the protocol, and are
+/// left out.
+#[derive(Debug)]
 struct Entry {
     path: String,
-    kind: String,
     size: u64,
     mtime: i64,
+}
+
+/// The files of a session.
+#[derive(Debug)]
+struct Entries {
+    files: Vec<Entry>,
+    /// Whether there are more, which were not listed.
+    is_cut: bool,
+}
+
+impl Entries {
+    /// The file with this id, if it is there.
+    fn find(&self, id: &str) -> Result<Option<&Entry>, Failure> {
+        let found = self.files.iter().find(|entry| id_of(&entry.path) == id);
+        if found.is_none() && self.is_cut {
+            let message = "this session has too many files for this one to be found";
+            return Err(Failure::new(Code::TooLong, message));
+        }
+        Ok(found)
+    }
 }
 
 async fn exec(
@@ -151,7 +172,8 @@ fn outputs(record: &Record, session: &str) -> Vec<Value> {
         .iter()
         .filter(|file| file.change != Change::Deleted);
     let file = |path: &str| json!({"id": id_of(path), "name": path, "storage_session_id": session});
-    left.map(|changed| file(&changed.path.to_lossy())).collect()
+    left.filter_map(|changed| text(&changed.path).map(file))
+        .collect()
 }
 
 async fn upload(
@@ -202,20 +224,20 @@ async fn download(
 ) -> Answer {
     let done = async {
         let mut client = guarded.client(party)?;
-        let entry = entry(&mut client, &session, &file).await?;
+        let path = path_of(&mut client, &session, &file).await?;
         let params = Map::from_iter([
             ("context".to_owned(), session.into()),
-            ("path".to_owned(), entry.path.as_str().into()),
+            ("path".to_owned(), path.as_str().into()),
         ]);
         let answer = files::answer(client, params).await?;
-        Ok((entry.path, answer))
+        Ok((path, answer))
     };
     match done.await {
         Ok((path, mut answer)) => {
             let name = path.rsplit('/').next().unwrap_or_default();
             let plain: String = name
                 .chars()
-                .filter(|c| c.is_ascii_graphic() && *c != '"')
+                .filter(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'))
                 .collect();
             if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{plain}\"")) {
                 answer.headers_mut().insert(CONTENT_DISPOSITION, value);
@@ -246,7 +268,7 @@ async fn list(
                 "metadata": {"original-filename": entry.path},
             })
         };
-        Ok(entries.iter().map(file).collect::<Value>())
+        Ok(entries.files.iter().map(file).collect::<Value>())
     };
     answered(done.await)
 }
@@ -258,8 +280,8 @@ async fn remove(
 ) -> Answer {
     let done = async {
         let mut client = guarded.client(party)?;
-        let entry = entry(&mut client, &session, &file).await?;
-        let params = json!({"context": session, "path": entry.path});
+        let path = path_of(&mut client, &session, &file).await?;
+        let params = json!({"context": session, "path": path});
         client.ask("file.remove", &params).await?;
         Ok(json!({"message": "success"}))
     };
@@ -270,7 +292,7 @@ async fn remove(
 /// the client uploads what it has again.
 async fn find_all(client: &mut Client, wanted: &[Reference]) -> Result<Vec<Upload>, Failure> {
     files::check_count("files", wanted.len())?;
-    let mut sessions: HashMap<&str, Vec<Entry>> = HashMap::new();
+    let mut sessions: HashMap<&str, Entries> = HashMap::new();
     let mut uploads = Vec::new();
     let mut left = MOST;
     for reference in wanted {
@@ -278,12 +300,14 @@ async fn find_all(client: &mut Client, wanted: &[Reference]) -> Result<Vec<Uploa
         let listed = match sessions.entry(session) {
             Occupied(listed) => listed.into_mut(),
             Vacant(place) => match entries(client, session).await {
-                Err(failure) if failure.code == Code::NotFound => place.insert(Vec::new()),
+                Err(failure) if failure.code == Code::NotFound => place.insert(Entries {
+                    files: Vec::new(),
+                    is_cut: false,
+                }),
                 listed => place.insert(listed?),
             },
         };
-        let found = listed.iter().find(|entry| id_of(&entry.path) == reference.id);
-        let Some(Entry { path, .. }) = found else {
+        let Some(Entry { path, .. }) = listed.find(&reference.id)? else {
             continue;
         };
         if let Some(content) = files::whole(client, session, path, left).await? {
@@ -298,26 +322,50 @@ async fn find_all(client: &mut Client, wanted: &[Reference]) -> Result<Vec<Uploa
     Ok(uploads)
 }
 
-async fn entry(client: &mut Client, session: &str, id: &str) -> Result<Entry, Failure> {
+/// The path of a file.
+async fn path_of(client: &mut Client, session: &str, id: &str) -> Result<String, Failure> {
     let entries = entries(client, session).await?;
-    let found = entries.into_iter().find(|entry| id_of(&entry.path) == id);
-    found.ok_or_else(|| Failure::new(Code::NotFound, "this session has no such file"))
+    let found = entries.find(id)?;
+    let path = found.map(|entry| entry.path.clone());
+    path.ok_or_else(|| Failure::new(Code::NotFound, "this session has no such file"))
 }
 
 /// The files of a session.
-async fn entries(client: &mut Client, session: &str) -> Result<Vec<Entry>, Failure> {
+async fn entries(client: &mut Client, session: &str) -> Result<Entries, Failure> {
     #[derive(Deserialize)]
     struct Listed {
         entries: List,
     }
     #[derive(Deserialize)]
     struct List {
-        entries: Vec<Entry>,
+        entries: Vec<Any>,
+        is_cut: bool,
+    }
+    #[derive(Deserialize)]
+    struct Any {
+        path: RawText,
+        kind: String,
+        size: u64,
+        mtime: i64,
     }
     let params = json!({"context": session, "recursive": true});
     let Listed { entries } = client.ask_for("file.list", &params).await?;
-    let is_file = |entry: &Entry| entry.kind == "file";
-    Ok(entries.entries.into_iter().filter(is_file).collect())
+    let files = entries.entries.iter().filter(|any| any.kind == "file");
+    let file = |any: &Any| {
+        Some(Entry {
+            path: text(&any.path)?.to_owned(),
+            size: any.size,
+            mtime: any.mtime,
+        })
+    };
+    Ok(Entries {
+        files: files.filter_map(file).collect(),
+        is_cut: entries.is_cut,
+    })
+}
+
+fn text(path: &RawText) -> Option<&str> {
+    std::str::from_utf8(path.as_bytes()).ok()
 }
 
 /// Makes a session with these files.
