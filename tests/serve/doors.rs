@@ -363,7 +363,12 @@ fn librechat_serves_files_beside_odd_ones() {
     assert_eq!(names, ["back\\", "f"], "{ran}");
     let session = ran["session_id"].as_str().unwrap();
     let found: Vec<_> = left
-        .map(|file| http.get(&format!("/download/{session}/{}", file["id"].as_str().unwrap())))
+        .map(|file| {
+            http.get(&format!(
+                "/download/{session}/{}",
+                file["id"].as_str().unwrap()
+            ))
+        })
         .collect();
     let name = |index: usize| found[index].field("content-disposition");
     assert_eq!(name(0), Some("attachment; filename=\"back\""));

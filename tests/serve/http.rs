@@ -326,6 +326,9 @@ fn only_own_pages_and_names_may_ask() {
     assert_eq!(status(&http.as_host("box.example:8080")), 200);
     assert_eq!(status(&http.as_host("evil.example")), 403);
     assert_eq!(status(&http.with("origin: http://evil.example")), 403);
+    assert_eq!(status(&http.with("sec-fetch-site: cross-site")), 403);
+    let answer = http.get("/v1/status");
+    assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
     let own = http
         .as_host("localhost:1")
         .with("origin: http://localhost:1");

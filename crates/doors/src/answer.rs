@@ -1,7 +1,7 @@
 //! Answers as HTTP has them.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serve::protocol::{Code, Failure};
@@ -15,6 +15,9 @@ pub(crate) fn of(status: StatusCode, media_type: &'static str, body: impl Into<B
     *answer.status_mut() = status;
     let value = HeaderValue::from_static(media_type);
     answer.headers_mut().insert(CONTENT_TYPE, value);
+    // What code wrote must not become a page, whatever it looks like.
+    let value = HeaderValue::from_static("nosniff");
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, value);
     answer
 }
 

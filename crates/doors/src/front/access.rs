@@ -1,8 +1,9 @@
 //! Who may ask, and under which name of this host.
 //!
 //! A browser on this host can be made to send requests by any page. It cannot be kept from
-//! sending them, but it says where the page came from (`Origin`), and which name it thinks
-//! that this host has (`Host`): a page may have had its own name resolved to 127.0.0.1.
+//! sending them, but it says where the page came from (`Origin`; for a GET only
+//! `Sec-Fetch-Site`), and which name it thinks that this host has (`Host`): a page may have
+//! had its own name resolved to 127.0.0.1.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -100,6 +101,16 @@ impl Access {
 
 /// A page may ask only the server that it came from.
 fn check_origin(headers: &HeaderMap) -> std::result::Result<(), Refusal> {
+    let refusal = || {
+        let message = "the request comes from a page of another origin";
+        let failure = Failure::new(Code::NotAllowed, message);
+        Err(Refusal(StatusCode::FORBIDDEN, failure))
+    };
+    // A user who types the address sends `none`.
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return refusal();
+    }
     let Some(origin) = headers.get(ORIGIN) else {
         return Ok(());
     };
@@ -110,11 +121,7 @@ fn check_origin(headers: &HeaderMap) -> std::result::Result<(), Refusal> {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     match (from, host) {
         (Some(from), Some(host)) if from.eq_ignore_ascii_case(host) => Ok(()),
-        _ => {
-            let message = "the request comes from a page of another origin";
-            let failure = Failure::new(Code::NotAllowed, message);
-            Err(Refusal(StatusCode::FORBIDDEN, failure))
-        }
+        _ => refusal(),
     }
 }
 
@@ -276,6 +283,21 @@ mod tests {
         ] {
             let fields = headers(&[("host", "localhost:80"), ("origin", origin)]);
             assert_eq!(access.party(&fields).is_ok(), served, "{origin}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let access = Access::new(Vec::new(), Vec::new()).unwrap();
+        for (site, served) in [
+            ("same-origin", true),
+            ("none", true),
+            ("same-site", false),
+            ("cross-site", false),
+            ("", false),
+        ] {
+            let fields = headers(&[("host", "localhost:80"), ("sec-fetch-site", site)]);
+            assert_eq!(access.party(&fields).is_ok(), served, "{site}");
         }
     }
 
