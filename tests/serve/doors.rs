@@ -1,9 +1,11 @@
 //! Other servers' interfaces, as their clients use them.
 
+use std::io::{BufReader, Write as _};
+
 use serde_json::{Value, json};
 
 use crate::harness::{Server, until};
-use crate::http_client::Http;
+use crate::http_client::{Http, read};
 
 fn run_code(http: &Http, body: &Value) -> Value {
     let answer = http.post("/run_code", body);
@@ -252,6 +254,15 @@ fn nemo_skills_has_sessions() {
     assert_eq!(stdout, format!("{}<output cut>", "y".repeat(1000)));
     let without = json!({"generated_code": "1", "timeout": 5});
     assert_eq!(http.post("/execute", &without).status, 400);
+    // Two such names would otherwise be one session.
+    let mut socket = http.connect();
+    let body = without.to_string();
+    let head = "POST /execute HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-session-id: \u{e9}\r\n";
+    let head = format!("{head}content-length: {}\r\n\r\n", body.len());
+    let head = head.chars().map(|c| u8::try_from(c).unwrap());
+    socket.write_all(&head.collect::<Vec<_>>()).unwrap();
+    socket.write_all(body.as_bytes()).unwrap();
+    assert_eq!(read(&mut BufReader::new(socket)).status, 400);
 }
 
 #[test]

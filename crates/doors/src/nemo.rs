@@ -3,6 +3,8 @@
 //! A session is a context with a name that follows from the client's and its party. The
 //! client tries again after status 502, so that is the answer when there is no room.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
@@ -29,6 +31,8 @@ const LABEL: &str = "session ";
 const LONGEST_NAME: usize = 100;
 /// The time that interrupted code gets.
 const GRACE: &str = "2s";
+/// Without it, others could compute the name of a session's context, and take it before.
+static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
 
 pub(crate) fn router() -> Router<Guarded> {
     Router::new()
@@ -74,10 +78,14 @@ async fn execute(
         Err(failure) => return failed(&failure),
     };
     let session = headers.get("x-session-id");
-    let session = session.map(|name| String::from_utf8_lossy(name.as_bytes()));
+    let session = session.map(|name| std::str::from_utf8(name.as_bytes()));
     let done = async {
+        let session = session.transpose().map_err(|_| {
+            let message = "X-Session-ID: wants UTF-8";
+            Failure::new(Code::BadParams, message)
+        })?;
         let mut client = guarded.client(party)?;
-        match (asked.language.as_str(), &session) {
+        match (asked.language.as_str(), session) {
             ("ipython", None) => {
                 let message = "X-Session-ID header required for ipython sessions";
                 Err(Failure::new(Code::BadParams, message))
@@ -119,7 +127,7 @@ impl Session {
             return Err(Failure::new(Code::BadParams, message));
         }
         // Names of contexts are unique among all parties.
-        let digest = Sha256::digest(format!("{party:?} {name}"));
+        let digest = Sha256::digest(format!("{} {party:?} {name}", *SECRET));
         let digest = record::bytes::hex(&digest[..16]);
         Ok(Self {
             name: name.to_owned(),
@@ -304,4 +312,20 @@ fn failed(failure: &Failure) -> Answer {
     let mut answer = answer::json(status, &json!({"error": failure.message}));
     answer::say_when(&mut answer, failure);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_contexts_stay_and_cannot_be_computed() {
+        let context = |party, name| Session::of(party, name).unwrap().context;
+        let own = context(Party::Door(0), "a");
+        assert_eq!(own, context(Party::Door(0), "a"));
+        assert_ne!(own, context(Party::Door(1), "a"));
+        let digest = Sha256::digest(format!("{:?} a", Party::Door(0)));
+        let computed = record::bytes::hex(&digest[..16]);
+        assert_ne!(own, format!("session-{computed}"));
+    }
 }
