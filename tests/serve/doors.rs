@@ -390,6 +390,21 @@ fn librechat_serves_files_beside_odd_ones() {
 }
 
 #[test]
+fn librechat_clients_that_vanish_leave_no_session() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let body = json!({"lang": "py", "code": "import time; time.sleep(1000)"}).to_string();
+    let socket = http.send("POST", "/exec", body.as_bytes());
+    until("the execution", || {
+        http.get("/v1/status").json()["contexts"] == 1
+    });
+    drop(socket);
+    until("no session", || {
+        http.get("/v1/status").json()["contexts"] == 0
+    });
+}
+
+#[test]
 fn librechat_keeps_nothing_of_what_failed() {
     let server = Server::start_http(&[]);
     let http = server.http();

@@ -145,6 +145,8 @@ async fn execute(client: &mut Client, asked: Exec) -> Result<Value, Failure> {
     };
     if left_files.is_empty() {
         end(client, &session).await;
+    } else {
+        keep(client, &session).await?;
     }
     let Ran { record, .. } = ran?;
     if runs::is_fault(record.outcome) {
@@ -201,6 +203,7 @@ async fn upload(
         }
         let mut client = guarded.client(party)?;
         let session = create(&mut client, "python", &uploads).await?;
+        keep(&mut client, &session).await?;
         let file = |upload: &Upload| {
             let path = &upload.path;
             json!({"status": "success", "fileId": id_of(path), "filename": path})
@@ -368,7 +371,7 @@ fn text(path: &RawText) -> Option<&str> {
     std::str::from_utf8(path.as_bytes()).ok()
 }
 
-/// Makes a session with these files.
+/// Makes a session with these files, which ends with its client unless it is kept.
 async fn create(
     client: &mut Client,
     language: &str,
@@ -380,11 +383,15 @@ async fn create(
     let params = json!({
         "request": {"language": language, "files": files},
         "context": new_id()?,
-        "label": LABEL,
-        "keep": true,
     });
     let created: Created = client.ask_for("context.create", &params).await?;
     Ok(created.context)
+}
+
+/// Lets a session outlive its client.
+async fn keep(client: &mut Client, session: &str) -> Result<(), Failure> {
+    let params = json!({"context": session, "label": LABEL, "keep": true});
+    client.ask("context.label", &params).await.map(drop)
 }
 
 /// Ends a session that has nothing to download.

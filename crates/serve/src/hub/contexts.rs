@@ -293,7 +293,9 @@ impl Hub {
     /// `context.label`
     pub(super) fn label(&mut self, caller: &Caller, params: ContextLabel) -> Result<(), Failure> {
         check_label(params.label.as_deref())?;
-        self.find(caller, &params.context)?.label = params.label;
+        let context = self.find(caller, &params.context)?;
+        context.label = params.label;
+        context.keep |= params.keep;
         self.answer(caller, &Done { done: true });
         Ok(())
     }

@@ -164,6 +164,10 @@ pub struct ContextLabel {
     pub context: String,
     /// The new label, of at most 128 bytes; null removes it.
     pub label: Option<String>,
+    /// Whether the context goes on existing from now on when its client has gone, as with
+    /// `keep` of `context.create`. Without it, nothing changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
 }
 
 /// What `context.list` takes.

@@ -183,6 +183,27 @@ fn interrupt_and_cancel_reach_what_goes_on() {
 }
 
 #[test]
+fn a_context_can_be_kept_later() {
+    let mut world = World::with(4, 8);
+    world.connect(1);
+    world.create(1, 0, "kept");
+    world.create(1, 1, "own");
+    for (name, keep) in [("kept", true), ("kept", false), ("own", false)] {
+        let params = json!({"context": name, "label": "x", "keep": keep});
+        world.call(1, 2, "context.label", params);
+        assert_eq!(world.code(1, 2), "ok");
+    }
+    world.leave(1);
+    world.connect(2);
+    world.call(2, 0, "context.list", json!({"label": "x"}));
+    let listed = &world.answer(2, 0).unwrap()["result"]["contexts"];
+    assert_eq!(
+        (listed.as_array().unwrap().len(), &listed[0]["context"]),
+        (1, &json!("kept"))
+    );
+}
+
+#[test]
 fn a_client_that_vanishes_leaves_what_it_wants_to_keep() {
     let mut world = World::with(8, 8);
     world.connect(1);
