@@ -169,12 +169,23 @@ fn changes_of_files_are_events() {
 
 #[test]
 fn a_client_that_vanishes_cancels_its_run() {
-    let server = Server::start_http(&[]);
+    // Longer than this test waits: no limit is to end the code.
+    let server = Server::start_http(&["--wall", "1000s"]);
     let http = server.http();
     let code = "import time; time.sleep(1000)";
     let body = json!({"request": {"language": "python", "code": code}}).to_string();
     let socket = http.send("POST", "/v1/runs", body.as_bytes());
     until("the run", || {
+        http.get("/v1/status").json()["cells"]["used"] == 1
+    });
+    drop(socket);
+    until("its end", || {
+        http.get("/v1/status").json()["cells"]["used"] == 0
+    });
+    // Bytes behind the request do not hide the end.
+    let mut socket = http.send("POST", "/v1/runs", body.as_bytes());
+    socket.get_mut().write_all(b"GET").unwrap();
+    until("the second run", || {
         http.get("/v1/status").json()["cells"]["used"] == 1
     });
     drop(socket);

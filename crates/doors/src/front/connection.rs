@@ -1,5 +1,6 @@
 //! Connections, within bounds.
 
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,7 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{KeepAlive, TcpKeepIdle, TcpUserTimeout};
 use serve::net::Connector;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -91,6 +92,9 @@ async fn serve(socket: TcpStream, router: Router, mut ended: watch::Receiver<()>
     let _ = setsockopt(&socket, TcpUserTimeout, &WRITE_PATIENCE);
     let _ = setsockopt(&socket, KeepAlive, &true);
     let _ = setsockopt(&socket, TcpKeepIdle, &KEEP_ALIVE);
+    let Ok(watched) = duplicate(&socket) else {
+        return;
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
@@ -100,7 +104,29 @@ async fn serve(socket: TcpStream, router: Router, mut ended: watch::Receiver<()>
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = gone(watched) => return,
         _ = ended.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Another descriptor of a socket, with a readiness of its own.
+fn duplicate(socket: &TcpStream) -> std::io::Result<TcpStream> {
+    let duplicate = socket.as_fd().try_clone_to_owned()?;
+    TcpStream::from_std(duplicate.into())
+}
+
+/// Waits until the client has ended its side of a connection. hyper does not read while
+/// bytes of a next request wait, and does not learn of the end behind them.
+async fn gone(socket: TcpStream) {
+    while let Ok(found) = socket.ready(Interest::READABLE).await {
+        // EPOLLRDHUP
+        if found.is_read_closed() {
+            return;
+        }
+        // Nothing is read here: the next edge is waited for.
+        let _ = socket.try_io(Interest::READABLE, || {
+            Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
+        });
+    }
 }
