@@ -178,6 +178,7 @@ impl Pass<'_, '_> {
         mut guard: Option<&mut Guard>,
     ) -> Result<Turn, Reason> {
         let mut passed = 0;
+        let mut copies = false;
         while !self.flow.closed {
             let waits = !self.flow.first.is_empty() && !self.send_first()?;
             if waits || !self.empty_pipe()? {
@@ -190,12 +191,15 @@ impl Pass<'_, '_> {
                 return Ok(Turn::Ready);
             }
             let most = self.unseen(guard.as_deref());
-            if most > 0 && self.has_pipe(pipes) {
+            if most > 0 && !copies && self.has_pipe(pipes) {
                 let moved = self.splice(most)?;
                 if let Some(guard) = &mut guard {
                     guard.go_on(moved as u64);
                 }
                 passed += moved;
+                // splice(2) moves nothing at a TCP urgent mark either, and nothing after it
+                // until a read has passed the mark.
+                copies = moved == 0;
                 continue;
             }
             let seen = match self.from.stream.peek(buffer) {
@@ -241,6 +245,7 @@ impl Pass<'_, '_> {
                     self.flow.admitted = self.flow.admitted.saturating_sub(count);
                     self.remove(buffer, count)?;
                     passed += count;
+                    copies = false;
                 }
                 Err(error) => return self.to.wait_or_fail(&error, Direction::Write),
             }
@@ -272,23 +277,21 @@ impl Pass<'_, '_> {
         let _ = self.to.stream.shutdown(Shutdown::Write);
     }
 
-    /// Moves bytes through the pipe, or the end: how many have left the queue. They count
-    /// whether or not they are delivered at once.
+    /// Moves bytes through the pipe: how many have left the queue. They count whether or not
+    /// they are delivered at once. Only a look into the queue tells why there were none.
     fn splice(&mut self, most: usize) -> Result<usize, Reason> {
         let Some(pipe) = &mut self.flow.pipe else {
             return Ok(0);
         };
         match splice(self.from.stream, None, &pipe.writer, None, most, NOW) {
-            Ok(0) => self.end(),
-            Ok(count) => {
+            Ok(count @ 1..) => {
                 pipe.filled = count;
                 *self.count += count as u64;
                 self.budget = self.budget.saturating_sub(count as u64);
                 self.empty_pipe()?;
                 return Ok(count);
             }
-            Err(Errno::EAGAIN) => self.from.ready.readable = false,
-            Err(Errno::EINTR) => {}
+            Ok(0) | Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(_) => return Err(self.from.reset),
         }
         Ok(0)

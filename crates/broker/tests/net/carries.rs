@@ -2,10 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::thread;
 
 use broker::report::{Reason, Report, Verdict, Via};
 use broker::synthetic;
+use nix::sys::socket::{MsgFlags, send};
 
 use crate::Scenario;
 use crate::internet::{Record, Resolver, echo, query, serve};
@@ -15,6 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("carries/requests", requests),
     ("carries/both-families", both_families),
     ("carries/half-closed", half_closed),
+    ("carries/urgent", urgent),
     ("carries/other-protocols", other_protocols),
     ("carries/much", much),
     ("carries/uploads", uploads),
@@ -110,6 +113,37 @@ fn half_closed() {
     stream.read_to_end(&mut back).unwrap();
     assert_eq!(back, b"cba\x01");
     assert_eq!(rig.closed("example.com").verdict, Verdict::Allowed);
+}
+
+/// Urgent bytes are not passed on; all others are.
+fn urgent() {
+    let internet = internet();
+    serve("93.184.216.34:7000", echo);
+    let resolver = everywhere("93.184.216.34");
+    let rig = Rig::start(&internet, &config(&["example.com:7000"], &resolver));
+    let mut stream = rig.connect("example.com", 7000);
+    assert_eq!(exchange(&mut stream, b"\x01open"), b"\x01open");
+    let urgent = |stream: &TcpStream| {
+        let sent = send(stream.as_raw_fd(), b"!", MsgFlags::MSG_OOB);
+        assert_eq!(sent, Ok(1));
+    };
+    for _ in 0..3 {
+        stream.write_all(b"abc").unwrap();
+        urgent(&stream);
+        stream.write_all(b"def").unwrap();
+        let mut back = [0; 6];
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"abcdef");
+    }
+    stream.write_all(b"abc").unwrap();
+    urgent(&stream);
+    stream.write_all(b"def").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).unwrap();
+    assert_eq!(back, b"abcdef");
+    let closed = rig.closed("example.com");
+    assert_eq!((closed.sent, closed.received), (29, 29));
 }
 
 /// A server that speaks first, as that of SSH does, and HTTP/2 without TLS, as gRPC has it,
