@@ -306,6 +306,7 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
 /// What counts for no execution.
 fn between(between: &Between, policy: Option<&FilterPolicy>) -> Vec<String> {
     const WHEN: &str = "after the execution before had ended";
+    const MOST_NAMED: usize = 20;
     let mut warnings = Vec::new();
     for (stream, written) in Stream::ALL.into_iter().zip(between.written) {
         if written > 0 {
@@ -315,11 +316,16 @@ fn between(between: &Between, policy: Option<&FilterPolicy>) -> Vec<String> {
             ));
         }
     }
-    let mut calls: Vec<String> = (denied(&between.denied, policy).into_iter())
+    let listed = denied(&between.denied, policy);
+    let (named, rest) = listed.split_at(listed.len().min(MOST_NAMED));
+    let mut calls: Vec<String> = (named.iter())
         .map(|denied| format!("{} ({})", denied.name, denied.count))
         .collect();
-    if between.denied_unlisted > 0 {
-        calls.push(format!("others ({})", between.denied_unlisted));
+    let others = (rest.iter()).fold(between.denied_unlisted, |sum, denied| {
+        sum.saturating_add(denied.count)
+    });
+    if others > 0 {
+        calls.push(format!("others ({others})"));
     }
     if !calls.is_empty() {
         warnings.push(format!(

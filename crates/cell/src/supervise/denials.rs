@@ -12,7 +12,7 @@ use sys::seccomp;
 
 /// How many different numbers are counted. A program can call any number, and each
 /// takes memory and a line of the record.
-const NUMBERS: usize = 512;
+pub(super) const NUMBERS: usize = 512;
 
 /// Answers denied system calls, and counts them by number. A clone shares the
 /// answers.

@@ -165,7 +165,11 @@ impl Between {
             *sum = sum.saturating_add(written);
         }
         for (number, count) in other.denied {
-            let sum = self.denied.entry(number).or_default();
+            let is_listed = self.denied.contains_key(&number);
+            let sum = match is_listed || self.denied.len() < denials::NUMBERS {
+                true => self.denied.entry(number).or_default(),
+                false => &mut self.denied_unlisted,
+            };
             *sum = sum.saturating_add(count);
         }
         self.denied_unlisted = self.denied_unlisted.saturating_add(other.denied_unlisted);
@@ -231,4 +235,24 @@ pub(crate) struct Grace {
     pub(crate) began_ns: u64,
     /// Whether it had not ended when its time was up.
     pub(crate) used_up: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_numbers_are_kept_than_of_one_execution() {
+        let most = denials::NUMBERS as i64;
+        let mut between = Between::default();
+        for first in [0, most - 1, 5 * most] {
+            between.add(Between {
+                denied: (first..first + most).map(|number| (number, 2)).collect(),
+                ..Between::default()
+            });
+        }
+        assert_eq!(between.denied.len(), denials::NUMBERS);
+        assert_eq!(between.denied.get(&(most - 1)), Some(&4));
+        assert_eq!(between.denied_unlisted, 2 * (2 * most as u64 - 1));
+    }
 }
