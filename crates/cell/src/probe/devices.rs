@@ -95,7 +95,26 @@ fn drivers() -> Vec<(u64, String)> {
 
 /// What a program could do with this device that no cell may do.
 pub(super) fn danger_of(number: DeviceNumber) -> Option<&'static str> {
-    danger(number, &drivers())
+    match consoles().contains(&number) {
+        true => Some("is a console of the host's kernel"),
+        false => danger(number, &drivers()),
+    }
+}
+
+/// The devices that the kernel writes its messages to (/proc/consoles), serial lines among
+/// them: whoever administers the host logs in there.
+fn consoles() -> Vec<DeviceNumber> {
+    let text = std::fs::read_to_string("/proc/consoles").unwrap_or_default();
+    text.lines().filter_map(console).collect()
+}
+
+/// The number in a line like `ttyS0  -W- (EC p a)  4:64`.
+fn console(line: &str) -> Option<DeviceNumber> {
+    let (major, minor) = line.split_whitespace().next_back()?.split_once(':')?;
+    Some(DeviceNumber {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
 }
 
 /// What a program could do with a device that no cell may do. Nodes are known by their
@@ -105,6 +124,7 @@ fn danger(number: DeviceNumber, drivers: &[(u64, String)]) -> Option<&'static st
     const MEMORY: &str = "is memory, ports or messages of the host's kernel";
     const TERMINAL: &str = "is a terminal of the host's, on which others type";
     const DISK: &str = "reads and writes whole disks";
+    const INPUT: &str = "is what the host's users type and click";
     const MAKES_DISKS: &str = "makes block devices out of files and disks";
     let DeviceNumber { major, minor } = number;
     let named = |names: &[&str]| {
@@ -118,9 +138,11 @@ fn danger(number: DeviceNumber, drivers: &[(u64, String)]) -> Option<&'static st
         (10, 144) => Some("is the host's firmware memory (nvram)"),
         (10, 223) => Some("types and clicks for the host's users (uinput)"),
         (10, 234 | 236 | 237) => Some(MAKES_DISKS),
-        (21 | 162, _) => Some(DISK),
+        (13, _) => Some(INPUT),
+        (21 | 90 | 162, _) => Some(DISK),
         (202, _) => Some("is the registers of the host's processors (msr)"),
         _ if named(&["bsg", "nvme", "nvme-generic", "raw", "mpt2ctl", "mpt3ctl"]) => Some(DISK),
+        _ if named(&["hidraw"]) => Some(INPUT),
         _ if named(&["watchdog"]) => Some("restarts the host (watchdog)"),
         _ if named(&["ptm", "pts", "vcs"]) => Some(TERMINAL),
         _ => None,
@@ -133,7 +155,8 @@ mod tests {
 
     #[test]
     fn dangerous_devices_are_known_by_their_numbers() {
-        let drivers = [(240, "nvme".to_owned()), (241, "nvidia-uvm".to_owned())];
+        let drivers = [(240, "nvme"), (241, "nvidia-uvm"), (242, "hidraw")];
+        let drivers = drivers.map(|(major, name)| (major, name.to_owned()));
         let cases = [
             ((1, 1), true),
             ((1, 11), true),
@@ -145,17 +168,34 @@ mod tests {
             ((10, 229), false),
             ((10, 232), false),
             ((10, 237), true),
+            ((13, 63), true),
+            ((13, 64), true),
             ((21, 0), true),
+            ((90, 0), true),
             ((136, 0), true),
             ((195, 0), false),
             ((202, 0), true),
             ((226, 128), false),
             ((240, 0), true),
             ((241, 0), false),
+            ((242, 0), true),
         ];
         for ((major, minor), refused) in cases {
             let found = danger(DeviceNumber { major, minor }, &drivers);
             assert_eq!(found.is_some(), refused, "{major}:{minor} {found:?}");
+        }
+    }
+
+    #[test]
+    fn consoles_are_known_by_the_kernels_list() {
+        for (line, expected) in [
+            ("ttyS0                -W- (EC  p a)    4:64", Some((4, 64))),
+            ("tty0                 -WU (E  p  )    4:7", Some((4, 7))),
+            ("netcon0              -W- (E   p  )", None),
+            ("", None),
+        ] {
+            let found = console(line).map(|DeviceNumber { major, minor }| (major, minor));
+            assert_eq!(found, expected, "{line}");
         }
     }
 }
