@@ -6,7 +6,7 @@ import sys
 import types
 import unittest
 
-from cellblock_driver import display, ending, figures, protocol, results, rich, tables
+from cellblock_driver import display, ending, figures, magics, output, protocol, results, rich, tables
 from cellblock_driver.source import Source, is_coroutine
 
 
@@ -37,6 +37,18 @@ class End(unittest.TestCase):
         self.assertFalse(ending.names_holder([b"import pandas", b"pandas.DataFrame()"]))
         self.assertTrue(ending.names_holder([b"import pandas", b"import pyarrow as pa"]))
 
+    def test_code_that_executes_other_code_may_have_some(self):
+        for line in "%run job.py", "%timeit f()":
+            code = magics.transform(line.encode()).encode()
+            self.assertTrue(ending.names_holder([code]), line)
+        for code in (
+            b"exec(open('job.py').read())",
+            b"import runpy",
+            b"importlib.import_module(name)",
+            b"__import__(name)",
+        ):
+            self.assertTrue(ending.names_holder([code]), code)
+
     def test_a_module_of_the_programs_own_may_have_some(self):
         self.assertTrue(self.imported("/workspace/helper.py"))
         self.assertFalse(self.imported(sys.prefix + "/lib/python3/helper.py"))
@@ -45,6 +57,25 @@ class End(unittest.TestCase):
     def test_modules_that_cannot_be_told_apart_may_have_some(self):
         ending.last_module = "no such module"
         self.assertTrue(ending.names_holder([b"1"]))
+
+
+class Output(unittest.TestCase):
+    """Results wait until what was printed has been read, but not each for a writer that
+    never stops."""
+
+    def tearDown(self):
+        output.pipes.clear()
+
+    def test_a_pipe_that_is_never_empty_is_waited_for_once(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        os.write(writer, b"x")
+        output.pipes[writer] = os.fstat(writer)[1:3]
+        self.assertTrue(output.is_unread(writer))
+        output.settle()
+        self.assertEqual(output.pipes, {})
+        self.assertFalse(output.is_unread(writer))
 
 
 class Protocol(unittest.TestCase):

@@ -32,8 +32,18 @@ HARMLESS = frozenset(
 ACTIVE = frozenset("_curses _dbm _gdbm _sqlite3 readline".split())
 
 # What pandas loads of pyarrow has streams, too. They write what they hold when they are
-# freed, and the garbage collector does not see them. Only code with this name has some.
+# freed, and the garbage collector does not see them. Only code with this name has some, and
+# code that executes other code, which may have it.
 HOLDER = "pyarrow"
+USES = (
+    b"pyarrow",
+    b"exec",
+    b"runpy",
+    b"_magic(",
+    b"import_module",
+    b"__import__",
+    b"run_cell",
+)
 INSTALLED = sys.prefix + "/"
 
 contents = type.__dict__["__dict__"].__get__  # a class may have another `__dict__`
@@ -114,7 +124,7 @@ def is_harmless(name):
 def names_holder(executed):
     """Whether the program has code that may use the package: its own, or a module that is
     not installed with Python."""
-    if any(HOLDER.encode() in code for code in executed):
+    if any(word in code for code in executed for word in USES):
         return True
     for name in reversed(sys.modules):
         if name == last_module:

@@ -34,16 +34,18 @@ def settle():
         except Exception:
             pass  # closed, or not there
     until = None
-    while any(map(is_unread, pipes)):
+    while any(map(is_unread, tuple(pipes))):
         until = until or monotonic() + LONGEST
         if monotonic() > until:
+            # Something writes all the time. The next request looks for them anew.
+            pipes.clear()
             break
         sleep(PAUSE)
 
 
 def is_unread(number):
     try:
-        is_pipe = fstat(number)[1:3] == pipes[number]
+        is_pipe = fstat(number)[1:3] == pipes.get(number)
         return is_pipe and ioctl(number, FIONREAD, bytes(4)) != bytes(4)
     except OSError:
         return False
