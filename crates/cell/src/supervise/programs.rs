@@ -34,9 +34,16 @@ pub(super) fn of_root(stderr: &str, place: &Place<'_>) -> Option<Advice> {
         "root privileges",
         "superuser privileges",
     ];
+    const NOT: [&str; 4] = [
+        "not be run as root",
+        "not run as root",
+        "cannot be run as root",
+        "n't run as root",
+    ];
     let last = stderr.lines().rev().find(|line| !line.trim().is_empty())?;
     let last = last.to_ascii_lowercase();
-    let asks = WORDS.iter().any(|words| last.contains(words));
+    let says = |all: &[&str]| all.iter().any(|words| last.contains(words));
+    let asks = says(&WORDS) && !says(&NOT);
     (asks && !place.is_root).then(|| Advice {
         author: "it wants to be root, which it is not in this cell; install into a directory \
                  that you may write to, or say that it is needed"
@@ -152,6 +159,10 @@ mod tests {
             ),
             ("This script must be run as root.\n\n", true),
             ("must be run as root\nlater\n", false),
+            ("initdb: error: cannot be run as root\n", false),
+            ("This must not be run as root.\n", false),
+            ("Do not run as root!\n", false),
+            ("You shouldn't run as root\n", false),
             ("", false),
         ] {
             let advice = of_root(stderr, &place(false));
