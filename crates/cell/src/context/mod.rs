@@ -269,11 +269,21 @@ impl<'a> Context<'a> {
         // Without a blank cell, or with one of another plan, all of it is made now.
         // An init that waits does not get to know of another layout.
         let is_usual = staged.is_empty() && !is_fixed;
+        let ahead = self.ahead.take();
+        let had_ahead = ahead.is_some();
         let fits = |ahead: &Ahead<'_>| is_usual && ahead.serves(&resolved.plan);
-        let from = match (stock, self.ahead.take().filter(fits)) {
+        let from = match (stock, ahead.filter(fits)) {
             (Some(stock), _) => From::Template(stock.template_for(&resolved.plan)?),
             (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
-            (None, None) => From::Nothing,
+            (None, None) => {
+                if had_ahead {
+                    // What was found out about the host is as old as that cell.
+                    resolved = run::resolve(&spec)?;
+                    resolved.plan.id.clone_from(&self.id);
+                    resolved.plan.program.fixed_layout = is_fixed;
+                }
+                From::Nothing
+            }
         };
         let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
         self.template = stock.map(Stock::as_it_is);
