@@ -2,6 +2,7 @@
 //! context has, so that tests of cells can be made in such cells as well.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use super::{Context, Execution, Layout, State};
@@ -30,6 +31,10 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
         let message = "standard input cannot be read for two cells";
         return Err(SetupError::new(Step::Inputs, message));
     }
+    if !spec.descriptors.is_empty() {
+        let message = "descriptors of the caller's cannot be passed to two cells";
+        return Err(SetupError::new(Step::Inputs, message));
+    }
     let signals = BlockedSignals::block()?;
     let cancel = Cancel {
         signals: Some(&signals),
@@ -52,12 +57,17 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
     }
     let name = format!("cellblock-carried-{}", std::process::id());
     let checkpoint = std::env::temp_dir().join(name);
-    first.checkpoint(&checkpoint, None)?;
-    first.end();
     let mut second = context()?;
-    let restored = second.restore(&checkpoint, Layout::Fixed, None);
-    fs::remove_dir_all(&checkpoint)
-        .map_err(|error| SetupError::io(Step::Outputs, "rmdir", &error))?;
+    let taken = first.checkpoint(&checkpoint, None);
+    first.end();
+    let restored = taken.and_then(|_| second.restore(&checkpoint, Layout::Fixed, None));
+    // Also what a checkpoint that failed has left: it is an image of the cell's memory.
+    match fs::remove_dir_all(&checkpoint) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(SetupError::io(Step::Outputs, "rmdir", &error));
+        }
+        _ => {}
+    }
     restored?;
     Ok(second
         .execute(&execution(2, None), caller.events, None)

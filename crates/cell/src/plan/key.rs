@@ -38,11 +38,12 @@ pub struct PlanKey<'a> {
 
 impl Plan {
     /// The key of its blank cells; `None` where the set-up needs something of the
-    /// caller's that belongs to one run: its standard streams, or a directory or archive
-    /// that is read into the cell.
+    /// caller's that belongs to one run: its standard streams or other descriptors, or a
+    /// directory or archive that is read into the cell.
     pub fn key(&self) -> Option<PlanKey<'_>> {
         let is_own = self.program.stdin != Stdin::Inherit
             && self.watch.stdio != Stdio::Inherit
+            && self.descriptors.is_empty()
             && self.files_from.is_none()
             && self
                 .scratch

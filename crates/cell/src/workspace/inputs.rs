@@ -35,7 +35,7 @@ pub(crate) struct Staged {
 impl Staged {
     /// Whether nothing goes in, and nothing is kept.
     pub(crate) fn is_empty(&self) -> bool {
-        self.stages.is_empty() && self.kept.is_empty()
+        self.stages.is_empty() && self.kept.is_empty() && self.passed.is_empty()
     }
 
     /// Reads the kept directories and, on top of the workspace's, what `--files-from` names.

@@ -13,10 +13,10 @@ use crate::launch::tests::alone;
 use crate::plan::{Fallback, MountKind, Namespace, Plan, Seal};
 use crate::probe::HostFacts;
 use crate::run::resolve_on;
-use crate::spec::{self, Ask, FileSource, InputFile, Mode, Partial, Stdin, Stdio};
+use crate::spec::{self, Ask, Descriptor, FileSource, InputFile, Mode, Partial, Stdin, Stdio};
 use crate::supervise::{Blank, Cancel, Denials, Program, Request};
-use record::Start;
 use record::error::Step;
+use record::{DescriptorRecord, Start};
 
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -252,5 +252,16 @@ fn programs_share_a_key_and_other_cells_do_not() -> Done {
     let mut callers = one.clone();
     callers.program.stdin = Stdin::Inherit;
     assert_eq!(callers.key(), None);
+    let mut passed = one.clone();
+    passed.descriptors.push(Descriptor {
+        record: DescriptorRecord {
+            number: 3,
+            kind: "pipe".into(),
+            class: "unnamed".into(),
+            mode: "read".into(),
+        },
+        is_network: false,
+    });
+    assert_eq!(passed.key(), None);
     Ok(())
 }
