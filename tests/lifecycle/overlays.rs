@@ -18,6 +18,7 @@ pub(crate) const SUITE: Suite = Suite {
     scenes: &[
         scene("host-stays-as-it-is", host_stays_as_it_is),
         scene("workspace", workspace),
+        scene("one-name-in-out", one_name_in_out),
         scene("directories-made-anew", directories_made_anew),
         python_scene("hostile-content", hostile_content),
         python_scene("forged-marks", forged_marks),
@@ -139,6 +140,46 @@ fn workspace(stage: &Stage) -> Check {
     let file = text(&scratch.file("file", "x")?);
     let (error, _) = refused(cell.option(["--file", &file]).run()?)?;
     assert!(error.contains("is an overlay"), "{error}");
+    Ok(())
+}
+
+/// Beneath `--out`, the workspace's files come first. What has no place there is listed all
+/// the same, and the record says so.
+fn one_name_in_out(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let top = host_tree(&scratch)?;
+    let overlay = format!("{}:/data", text(&top));
+    for (code, own, missing) in [
+        (
+            "mkdir data && echo own > data/x && echo changed > /data/x",
+            "data/x",
+            "/data/x",
+        ),
+        (
+            "echo own > data && echo changed > /data/x",
+            "data",
+            "/data/x",
+        ),
+        (
+            "mkdir -p data/x && echo own > data/x/y && echo changed > /data/x",
+            "data/x/y",
+            "/data/x",
+        ),
+    ] {
+        let out = scratch.dir(&own.replace('/', "-"), 0o700)?;
+        let run = stage
+            .exec(["/bin/sh", "-c", code])
+            .option(["--overlay", &overlay, "--out", &text(&out)])
+            .run()?
+            .ended(Outcome::Ok)?;
+        let all = changed(&[(missing, Created), (own, Created)]);
+        assert_eq!(changes(&run), all, "{code}");
+        assert_eq!(fs::read_to_string(out.join(own))?, "own\n", "{code}");
+        let skipped = &run.record.files_skipped;
+        assert_eq!(skipped.len(), 1, "{code}: {skipped:?}");
+        assert_eq!(skipped[0].path.to_string(), missing);
+        assert!(skipped[0].reason.starts_with("not copied out: "), "{code}");
+    }
     Ok(())
 }
 

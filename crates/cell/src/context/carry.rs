@@ -322,6 +322,7 @@ fn tree_of(dir: &OwnedFd) -> Tree<'_> {
         code_file: None,
         keeps_links: true,
         prefix: b"",
+        taken: &[],
         is_upper: false,
     }
 }

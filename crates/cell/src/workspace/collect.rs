@@ -79,6 +79,17 @@ impl Outputs {
         }
     }
 
+    /// Which names beneath `--out` have files, sorted.
+    pub(super) fn names_below_out(&self) -> Vec<RawText> {
+        let files = self.files.iter();
+        let mut names: Vec<RawText> = files
+            .filter(|file| file.change != Change::Deleted)
+            .map(|file| below_out(&file.path))
+            .collect();
+        names.sort();
+        names
+    }
+
     fn note_cut(&mut self, list: &str, part: &str, total: u64, kept: u64) {
         if total > kept {
             let cut = Truncation {
@@ -109,6 +120,7 @@ pub(crate) fn collect(
         baseline,
         keeps_links: workspace.keeps_links,
         prefix: workspace.prefix,
+        taken: workspace.taken,
         code_file: workspace.code_file,
         out,
         caps,
@@ -150,6 +162,8 @@ struct Collector<'a> {
     baseline: &'a mut Baseline,
     /// What paths begin with outside of the tree.
     prefix: &'a [u8],
+    /// What files of other trees have copies beneath `--out`, sorted.
+    taken: &'a [RawText],
     keeps_links: bool,
     code_file: Option<&'a CodeFile>,
     out: Option<&'a OutDir>,
@@ -261,9 +275,7 @@ impl Collector<'_> {
 
     /// The same beneath the directory of `--out`.
     fn below_out(&self, path: &RawText) -> RawText {
-        let full = self.full(path);
-        let bytes = full.as_bytes();
-        bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec().into()
+        below_out(&self.full(path))
     }
 
     fn list(&mut self, mut change: FileChange) {
@@ -350,9 +362,12 @@ impl Collector<'_> {
             let reason = "not copied out: cellblock reserves this name in the directory of --out";
             return Err(reason.to_owned());
         }
-        out.begin(&self.below_out(path))
-            .map(Some)
-            .map_err(|e| self.not_copied(e))
+        let path = self.below_out(path);
+        if is_taken(&path, self.taken) {
+            let reason = "not copied out: another changed file has this place, one above it or one below it in the directory of --out";
+            return Err(reason.to_owned());
+        }
+        out.begin(&path).map(Some).map_err(|e| self.not_copied(e))
     }
 
     fn finish_copy(&mut self, copy: Option<Copy>, path: &RawText) -> Result<(), String> {
@@ -431,9 +446,56 @@ impl Collector<'_> {
     }
 }
 
+/// What a path of the record is beneath the directory of `--out`.
+fn below_out(path: &RawText) -> RawText {
+    let bytes = path.as_bytes();
+    bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec().into()
+}
+
+/// Whether a file at `path` would need the name of one of these files, which are sorted, as
+/// its own or as that of a directory, or one of them needs its name as that of a directory.
+fn is_taken(path: &RawText, taken: &[RawText]) -> bool {
+    let path = path.as_bytes();
+    let has = |name: &[u8]| {
+        let found = taken.binary_search_by(|other| other.as_bytes().cmp(name));
+        found.is_ok()
+    };
+    let mut above = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let below = [path, b"/"].concat();
+    let next = taken.partition_point(|other| other.as_bytes() < below.as_slice());
+    has(path)
+        || above.any(|(end, _)| has(&path[..end]))
+        || (taken.get(next)).is_some_and(|other| other.as_bytes().starts_with(&below))
+}
+
 fn unreadable(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut => NO_TIME.to_owned(),
         _ => format!("reading it failed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_by_itself_and_above_and_below() {
+        let taken = ["a/b", "a/b.c", "a/d/e", "f"].map(RawText::from);
+        for (path, expected) in [
+            ("a/b", true),
+            ("a/b/x", true),
+            ("a/b/x/y", true),
+            ("a/d", true),
+            ("a", true),
+            ("a/b.", false),
+            ("a/d/f", false),
+            ("f/x", true),
+            ("g", false),
+            ("", false),
+        ] {
+            assert_eq!(is_taken(&path.into(), &taken), expected, "{path}");
+        }
+        assert!(!is_taken(&"a".into(), &[]));
     }
 }

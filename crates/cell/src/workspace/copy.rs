@@ -187,6 +187,7 @@ mod tests {
             code_file: None,
             keeps_links: true,
             prefix: b"",
+            taken: &[],
             is_upper: false,
         }
     }

@@ -14,9 +14,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use nix::sys::statvfs::{Statvfs, fstatvfs};
+use nix::sys::statfs::{Statfs, TMPFS_MAGIC, fstatfs};
 
 use crate::spec::{Bytes, TmpfsLimit};
+use record::bytes::RawText;
 
 mod baseline;
 mod code_file;
@@ -60,6 +61,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) keeps_links: bool,
     /// What its paths begin with in the record and beneath `--out`.
     pub(crate) prefix: &'a [u8],
+    /// What files of other trees have copies beneath `--out`, sorted.
+    pub(crate) taken: &'a [RawText],
     /// Whether it is the upper layer of an overlay, in which character devices stand for
     /// what was removed.
     pub(crate) is_upper: bool,
@@ -68,8 +71,8 @@ pub(crate) struct Tree<'a> {
 /// Whether a tmpfs has no file at all: then its root is the only inode in use. Another file
 /// system, or a tmpfs without a limit on inodes, may have some for all that is known here.
 pub(crate) fn is_empty(directory: &OwnedFd) -> bool {
-    let in_use = |fs: Statvfs| fs.files().checked_sub(fs.files_free());
-    fstatvfs(directory).is_ok_and(|fs| in_use(fs) == Some(1))
+    let in_use = |fs: Statfs| fs.files().checked_sub(fs.files_free());
+    fstatfs(directory).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC && in_use(fs) == Some(1))
 }
 
 /// How much is looked at, listed and copied.

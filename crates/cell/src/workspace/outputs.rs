@@ -77,6 +77,7 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
                 .code_file
                 .filter(|_| scratch.name == Scratch::Workspace),
             prefix: b"",
+            taken: &[],
             is_upper: false,
         };
         if scratch.name == Scratch::Workspace {
@@ -99,7 +100,12 @@ pub(crate) fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs 
             until,
             ..Caps::of(lower.limit())
         };
-        outputs.join(lower.collect(upper, from.out, &caps, from.report), &caps);
+        let taken = from.out.map(|_| outputs.names_below_out());
+        let taken = taken.unwrap_or_default();
+        outputs.join(
+            lower.collect(upper, from.out, &taken, &caps, from.report),
+            &caps,
+        );
     }
     outputs
 }

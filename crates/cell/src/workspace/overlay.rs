@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::dir::Type;
 use nix::errno::Errno;
@@ -18,9 +19,9 @@ use super::walk::{DEEPEST, LONGEST_PATH, kind_at};
 use super::{Baseline, Caps, Digest, OutDir, Outputs, Tree, collect};
 use crate::plan::Plan;
 use crate::spec::{Overlay, TmpfsLimit, WORKSPACE};
-use record::FileChange;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use record::{FileChange, FileSkipped};
 use sys::beneath::{Beneath, entries};
 use sys::tree::{kind_of, open_top};
 use sys::xattr;
@@ -73,11 +74,13 @@ impl Lower {
         self.overlay.limit
     }
 
-    /// Compares `upper` with the host's directory, and copies what changed to `out`.
+    /// Compares `upper` with the host's directory, and copies what changed to `out`, except
+    /// over what is `taken` there.
     pub(super) fn collect(
         &mut self,
         upper: &OwnedFd,
         out: Option<&OutDir>,
+        taken: &[RawText],
         caps: &Caps,
         report: &dyn Fn(&FileChange),
     ) -> Outputs {
@@ -85,19 +88,31 @@ impl Lower {
             lower: self,
             upper,
             entries_left: caps.entries,
+            host_entries_left: MOST_ENTRIES,
             bytes_left: MOST_READ,
-            caps,
+            until: caps.until.or_else(|| Instant::now().checked_add(LONGEST)),
+            most: 16 * caps.listed,
+            is_cut: false,
         };
         let searched = search.layer(&mut Vec::new(), 0);
+        let is_cut = search.is_cut;
         let tree = Tree {
             dir: upper.as_fd(),
             covered: &[],
             code_file: None,
             keeps_links: false,
             prefix: &self.prefix,
+            taken,
             is_upper: true,
         };
         let mut outputs = collect(tree, &mut self.baseline, out, caps, report);
+        if is_cut {
+            let skipped = FileSkipped {
+                path: self.overlay.target.as_path().into(),
+                reason: NOT_COMPARED.to_owned(),
+            };
+            outputs.add(Ok(vec![skipped]), caps);
+        }
         if let Err(errno) = searched {
             let error = SetupError::os(Step::Outputs, "openat2", errno);
             outputs
@@ -110,21 +125,32 @@ impl Lower {
 
 /// Bytes of the host's files that are read for comparison.
 const MOST_READ: u64 = 4 << 30;
+/// Entries of the host's directories that are looked at where the program hides one.
+const MOST_ENTRIES: usize = 100_000;
+/// How long the host's files are looked at where nothing else limits the time.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Why changes are missing, or are called creations.
+const NOT_COMPARED: &str = "not all of the host's files were compared: there are too many, or they are too large; some that were removed may be missing here, and some that were changed be listed as created";
 
 /// Finds the host's files that the upper layer replaces or hides.
 struct Search<'a> {
     lower: &'a mut Lower,
     upper: &'a OwnedFd,
     entries_left: u64,
+    host_entries_left: usize,
     bytes_left: u64,
-    caps: &'a Caps,
+    until: Option<Instant>,
+    /// As many files are compared: more are not listed either.
+    most: usize,
+    /// Whether something was left out.
+    is_cut: bool,
 }
 
 impl Search<'_> {
     /// Looks at the directory `path` of the upper layer, which the program filled: nothing
     /// in it is followed.
     fn layer(&mut self, path: &mut Vec<u8>, depth: usize) -> Result<(), Errno> {
-        if depth > DEEPEST || !self.caps.is_in_time() {
+        if depth > DEEPEST || !self.goes_on() {
             return Ok(());
         }
         let mut dir = match Beneath::new(self.upper).on_one_mount().list(shown(path)) {
@@ -138,6 +164,7 @@ impl Search<'_> {
         for entry in entries(&mut dir) {
             let entry = entry?;
             let Some(left) = self.entries_left.checked_sub(1) else {
+                self.is_cut = true;
                 return Ok(());
             };
             self.entries_left = left;
@@ -190,7 +217,7 @@ impl Search<'_> {
     /// The host's file at `path`, if there is one, was replaced or removed.
     fn replaced(&mut self, path: &[u8]) {
         let key = RawText::from(path.to_vec());
-        if self.lower.known.contains(&key) || self.lower.known.len() >= self.most() {
+        if self.lower.known.contains(&key) || !self.goes_on() {
             return;
         }
         // Opening a device of the host's could already have an effect.
@@ -203,11 +230,16 @@ impl Search<'_> {
         };
         let Ok(stat) = fstat(&file) else { return };
         let size = stat.st_size.cast_unsigned();
-        if kind_of(&stat) != SFlag::S_IFREG || size > self.bytes_left {
+        if kind_of(&stat) != SFlag::S_IFREG {
+            return;
+        }
+        if size > self.bytes_left {
+            self.is_cut = true;
             return;
         }
         self.bytes_left -= size;
-        let in_time = |_: &[u8]| match self.caps.is_in_time() {
+        let until = self.until;
+        let in_time = |_: &[u8]| match is_before(until) {
             true => Ok(()),
             false => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
@@ -215,11 +247,12 @@ impl Search<'_> {
             self.lower.known.insert(key.clone());
             self.lower.baseline.insert(key, Original::File(digest));
         }
+        self.is_cut |= !is_before(until);
     }
 
     /// The host's files beneath `path` are hidden.
     fn hidden(&mut self, path: &mut Vec<u8>, depth: usize) {
-        if depth > DEEPEST || !self.caps.is_in_time() || self.lower.known.len() >= self.most() {
+        if depth > DEEPEST || !self.goes_on() {
             return;
         }
         let beneath = Beneath::new(&self.lower.directory).on_one_mount();
@@ -227,9 +260,14 @@ impl Search<'_> {
             return;
         };
         let listed = entries(&mut dir).filter_map(|entry| entry.ok());
-        let listed: Vec<_> = listed
+        // One more than may be looked at shows that there are more.
+        let mut listed: Vec<_> = listed
+            .take(self.host_entries_left + 1)
             .map(|entry| (entry.file_name().to_owned(), entry.file_type()))
             .collect();
+        self.is_cut |= listed.len() > self.host_entries_left;
+        listed.truncate(self.host_entries_left);
+        self.host_entries_left -= listed.len();
         for (name, kind) in listed {
             let _ = self.at(path, &name, |search, path| {
                 match kind {
@@ -242,10 +280,16 @@ impl Search<'_> {
         }
     }
 
-    /// As many files are compared: more are not listed either.
-    const fn most(&self) -> usize {
-        16 * self.caps.listed
+    /// Whether there is time and room for more.
+    fn goes_on(&mut self) -> bool {
+        let goes_on = is_before(self.until) && self.lower.known.len() < self.most;
+        self.is_cut |= !goes_on;
+        goes_on
     }
+}
+
+fn is_before(until: Option<Instant>) -> bool {
+    until.is_none_or(|until| Instant::now() < until)
 }
 
 /// The top of a tree is `.`.
@@ -254,5 +298,54 @@ fn shown(path: &[u8]) -> &Path {
     match path {
         [] => Path::new("."),
         path => Path::new(std::ffi::OsStr::from_bytes(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::spec::Bytes;
+    use record::Change;
+
+    #[test]
+    fn what_a_program_hides_is_compared_up_to_a_bound() {
+        const FILES: usize = 40;
+        let (host, upper) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        fs::create_dir(host.path().join("sub")).unwrap();
+        for number in 0..FILES {
+            fs::write(host.path().join(format!("sub/{number}")), "x").unwrap();
+        }
+        // Whatever is no directory hides the one below it.
+        symlink("x", upper.path().join("sub")).unwrap();
+        let upper = OwnedFd::from(File::open(upper.path()).unwrap());
+        let limit = TmpfsLimit {
+            size: Bytes::mib(1),
+            inodes: 1000,
+        };
+        let overlay = Overlay {
+            source: host.path().to_owned(),
+            target: "/data".into(),
+            limit,
+        };
+        for (listed, is_cut) in [(100, false), (2, true)] {
+            let caps = Caps {
+                listed,
+                ..Caps::of(limit)
+            };
+            let mut lower = Lower::open(&overlay).unwrap();
+            let outputs = lower.collect(&upper, None, &[], &caps, &|_| {});
+            let says = |skipped: &FileSkipped| skipped.reason == NOT_COMPARED;
+            assert_eq!(outputs.skipped.iter().any(says), is_cut, "{listed}");
+            assert_eq!(outputs.files.len(), FILES.min(listed));
+            let mut files = outputs.files.iter();
+            assert!(files.all(|file| file.change == Change::Deleted));
+            let most = if is_cut { 16 * listed } else { FILES };
+            assert_eq!(lower.known.len(), most);
+        }
     }
 }

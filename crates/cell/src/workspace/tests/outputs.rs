@@ -102,6 +102,7 @@ fn whole(dir: &File) -> Tree<'_> {
         code_file: None,
         keeps_links: false,
         prefix: b"",
+        taken: &[],
         is_upper: false,
     }
 }
