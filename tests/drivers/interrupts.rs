@@ -154,7 +154,7 @@ const ENDLESS_BASH: &[&str] = &[
     "> sign; yes",
     "> sign; while :; do /bin/true; done",
     "> sign; while :; do (:); done",
-    "> sign; while :; do x=$(echo 7); done",
+    "> sign; while :; do y=$(echo 7); done",
     "> sign; while :; do echo 7 | cat > /dev/null; done",
 ];
 
