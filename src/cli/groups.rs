@@ -61,6 +61,11 @@ pub(super) struct Call {
         value_parser = pass_fd
     )]
     pub pass_fd: Vec<PassFd>,
+    /// Give the program a terminal of the cell's own, which the caller's terminal on standard
+    /// input shows (exec only): job control and Ctrl-C work inside, the size follows, and
+    /// TERM is the caller's. What it shows is the record's stdout
+    #[arg(long, help_heading = "Request", conflicts_with = "server")]
+    pub tty: bool,
     /// Write what the cell is, when its program was started, as a line of JSON to an open
     /// descriptor or a file: child-pid (of its init, whose files in /proc root alone may
     /// open), the numbers of its namespaces and its cgroup; then a line with its exit-code
@@ -103,6 +108,7 @@ impl Group for Call {
         "server",
         "die-with-parent",
         "pass-fd",
+        "tty",
         "info-fd",
         "record",
         "json",

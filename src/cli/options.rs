@@ -36,6 +36,8 @@ pub struct Options {
     pub die_with_parent: bool,
     /// Descriptors that the program gets.
     pub pass_fd: Vec<PassFd>,
+    /// Whether the program gets a terminal of the cell's own.
+    pub tty: bool,
     /// Where what the cell is goes.
     pub info_fd: Option<OutputTo>,
     /// What the cell sees of the file system.
@@ -147,9 +149,13 @@ impl Options {
             shaped,
             die_with_parent,
             pass_fd,
+            tty,
             info_fd,
         } = Call::from_arg_matches_mut(matches)?;
         let mut outputs = Outputs::new(json, shaped.format()?, record, events)?;
+        if tty {
+            outputs.refuse_on_terminal()?;
+        }
         outputs.plots = plots;
         Ok(Self {
             spec,
@@ -159,6 +165,7 @@ impl Options {
             outputs,
             die_with_parent,
             pass_fd,
+            tty,
             info_fd,
             files: given(matches, "Files")?,
             environment: given(matches, "Environment")?,
@@ -210,6 +217,12 @@ impl Options {
             files: self.files.file.iter().map(input).collect(),
             ..command
         };
+        if self.tty
+            && !partial.env_unset.contains("TERM")
+            && let Some(kind) = environment("TERM")
+        {
+            partial.env.insert("TERM".to_owned(), RawText::from(kind));
+        }
         for variable in &self.environment.env {
             let value = variable.value.clone();
             let value = value.or_else(|| environment(&variable.name));

@@ -85,6 +85,19 @@ impl Outputs {
         }
     }
 
+    /// Refuses what is written to standard output, for a program that has a terminal.
+    ///
+    /// # Errors
+    /// Record or events go there.
+    pub(super) fn refuse_on_terminal(&self) -> Result<(), clap::Error> {
+        if self.printed.is_none() && self.events != Some(OutputTo::Stdout) {
+            return Ok(());
+        }
+        Err(conflict(
+            "--tty shows the program on the terminal, so nothing else is printed there: have the record or the events written to a file (--record FILE, --events FILE)\n",
+        ))
+    }
+
     /// The numbers of the caller's descriptors among them.
     pub fn descriptors(&self) -> Vec<i32> {
         let number = |to: &OutputTo| match to {

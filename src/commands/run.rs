@@ -70,7 +70,7 @@ pub(super) fn execute(
     };
     if let Some(error) = &record.setup_error {
         complain(error);
-    } else if stdio(mode, options) == Stdio::Inherit {
+    } else if stdio(mode, options) != Stdio::Capture {
         say_which_limit(&record);
     }
     let info = request.as_ref().ok().and_then(|(.., info)| info.as_ref());
@@ -107,11 +107,12 @@ fn by_server(
     }
 }
 
-/// Whether the program's standard output and error are captured.
+/// What the program's standard streams are.
 fn stdio(mode: Mode, options: &Options) -> Stdio {
     let outputs = &options.outputs;
     let is_taken = outputs.printed.is_some() || outputs.events == Some(OutputTo::Stdout);
     match mode {
+        _ if options.tty => Stdio::Terminal,
         Mode::Exec if !is_taken => Stdio::Inherit,
         _ => Stdio::Capture,
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::cells::prelude::*;
 use crate::cells::probe::Report;
-use crate::cells::process;
+use crate::cells::process::{self, Finished};
 
 pub(crate) const SUITE: Suite = Suite {
     name: "terminal",
@@ -25,6 +25,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("console-selection", |stage| {
             refuses(stage, TIOCLINUX, Err(Errno::ENOTTY))
         }),
+        scene("own-terminal", own_terminal),
         scene("line-discipline", |stage| refuses(stage, TIOCSETD, Ok(()))),
     ],
     actors: &[Actor {
@@ -76,6 +77,48 @@ fn refuses_input(stage: &Stage, request: u64) -> Check {
     Ok(())
 }
 
+/// A terminal of the cell's own is the program's to control, and leads nowhere else.
+fn own_terminal(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let path = scratch.join("record");
+    for (request, harmless) in [(TIOCSTI, Ok(())), (TIOCLINUX, Err(Errno::ENOTTY))] {
+        let argument = request.to_string();
+        let mut terminal = Terminal::new()?;
+        let args = [argument.as_str()];
+        let live = terminal.run(stage, stage.outside("terminal/ioctl", args))?;
+        // The kernel refuses TIOCSTI to everybody where `dev.tty.legacy_tiocsti` is off.
+        let expected = if live == Err(Errno::EIO) {
+            live
+        } else {
+            harmless
+        };
+        assert_eq!(live, expected);
+        terminal.typed()?;
+
+        let cell = stage
+            .probe("terminal/ioctl", args)
+            .passed_through()
+            .option(["--tty", "--record", path.to_str().unwrap_or_default()]);
+        // With the filter given up, the attempt works on the cell's terminal alone.
+        for (cell, expected) in [
+            (cell.clone().without("seccomp"), expected),
+            (cell, Err(Errno::EPERM)),
+        ] {
+            let ended = terminal.finish(stage, cell.command())?;
+            let record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)
+                .map_err(|error| fail(format!("{error}, {}", ended.complaint())))?;
+            let shown = record["stdout"].as_str().unwrap_or("").replace('\r', "");
+            let attempt = Report::find("ioctl", &shown);
+            assert_eq!(
+                attempt.map_err(|stop| fail(format!("{stop:?}, {record}")))?,
+                expected
+            );
+            assert_eq!(terminal.typed()?, "");
+        }
+    }
+    Ok(())
+}
+
 fn refuses(stage: &Stage, request: u64, outside: Attempt) -> Check {
     let terminal = Terminal::new()?;
     let argument = request.to_string();
@@ -112,7 +155,20 @@ impl Terminal {
 
     /// Runs a command in a session on this terminal; returns what its probe
     /// reports.
-    fn run(&self, stage: &Stage, mut command: Command) -> Check<Attempt> {
+    fn run(&self, stage: &Stage, command: Command) -> Check<Attempt> {
+        let process = self.finish(stage, command)?;
+        let output = String::from_utf8_lossy(&process.stdout);
+        // In a cell, the record holds the report.
+        match serde_json::from_str::<serde_json::Value>(&output) {
+            Ok(record) if record.get("schema").is_some() => {
+                Report::find("ioctl", record["stdout"].as_str().unwrap_or(""))
+            }
+            _ => Report::find("ioctl", &output),
+        }
+        .map_err(|stop| fail(format!("{stop:?}, {}", process.complaint())))
+    }
+
+    fn finish(&self, stage: &Stage, mut command: Command) -> Check<Finished> {
         const TIOCSCTTY: u64 = 0x540e;
         command.stdin(self.line.try_clone()?);
         // SAFETY: both calls are async-signal-safe, and no memory is touched.
@@ -123,16 +179,7 @@ impl Terminal {
                 Ok(())
             });
         }
-        let process = process::finish(&mut command, stage.within(10_000))?;
-        let output = String::from_utf8_lossy(&process.stdout);
-        // In a cell, the record holds the report.
-        match serde_json::from_str::<serde_json::Value>(&output) {
-            Ok(record) if record.get("schema").is_some() => {
-                Report::find("ioctl", record["stdout"].as_str().unwrap_or(""))
-            }
-            _ => Report::find("ioctl", &output),
-        }
-        .map_err(|stop| fail(format!("{stop:?}, {}", process.complaint())))
+        process::finish(&mut command, stage.within(10_000))
     }
 
     /// What a process that reads from the terminal gets.

@@ -5,6 +5,7 @@ pub(crate) mod cell;
 pub(crate) mod host;
 pub(crate) mod left;
 pub(crate) mod naive;
+pub(crate) mod person;
 pub(crate) mod private;
 pub(crate) mod probe;
 pub(crate) mod process;

@@ -28,6 +28,7 @@ mod record;
 mod refusals;
 mod shares;
 mod supervisor;
+mod terminal;
 mod time;
 mod truth;
 mod uncounted;
@@ -55,6 +56,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &places::SUITE,
     &probes::SUITE,
     &passed::SUITE,
+    &terminal::SUITE,
     &migrating::SUITE,
     &overlays::SUITE,
     &leftovers::SUITE,

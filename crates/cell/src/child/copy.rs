@@ -44,6 +44,7 @@ pub(super) fn await_program(
         program: adopt(report)?,
         counts: cell.fallback.processes.is_some(),
         stays: false,
+        terminal: None,
     })
 }
 

@@ -30,6 +30,9 @@ pub(super) struct Init {
     /// Whether the program's end is not the cell's: the copies of a template are in
     /// namespaces below this one's, and go on.
     pub(super) stays: bool,
+    /// The program's side of the cell's terminal: a program that closes its own, and opens
+    /// it again by its name, is not to find it hung up.
+    pub(super) terminal: Option<OwnedFd>,
 }
 
 /// Blocks the signals that init waits for, before there is a child.
@@ -45,9 +48,11 @@ impl Init {
     /// reaps all that is left, so that its use is counted, and reports. Returns
     /// the exit status.
     pub(super) fn run(&self, socket: &OwnedFd, progress: &Progress) -> i32 {
+        let terminal = self.terminal.as_ref().map(AsFd::as_fd);
+        let kept: Vec<_> = terminal.into_iter().chain([socket.as_fd()]).collect();
         // SAFETY: init goes from here straight to `_exit`; nothing that owns
         // another descriptor is used or dropped again.
-        let _ = unsafe { process::close_all_but(socket.as_fd()) };
+        let _ = unsafe { process::close_from(0, &kept) };
         let report = Reporter::new(socket, progress);
         let status = self.serve(&report);
         let _ = kill(ALL, Signal::SIGKILL);

@@ -30,14 +30,17 @@ pub(crate) mod parcel;
 mod program;
 pub(crate) mod report;
 mod stdio;
+mod terminal;
 mod tether;
 mod tree;
 
 pub(crate) use mounts::open_bind;
+pub(crate) use terminal::Look;
 
 use fail::Fail;
 use record::error::Step;
 use report::Reporter;
+use terminal::Terminal;
 
 /// What a cell is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub(crate) struct Prepared<'a> {
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
+    /// What a terminal of the cell's own begins with, which all three are then.
+    pub terminal: Option<Look>,
     /// Standard streams of the caller's that are opened anew.
     pub shields: Vec<Shield>,
     /// The driver's end of its channel: its descriptors, in their order.
@@ -212,6 +217,8 @@ fn set_up(
     if let Role::Copy { .. } = cell.role {
         return copy::await_program(cell, &scratch, report).map(Some);
     }
+    let look = cell.terminal.as_ref().filter(|_| until == Step::Exec);
+    let terminal = look.map(|look| Terminal::open(look, report)).transpose()?;
     landlock::restrict(plan, report)?;
     match until {
         Step::Landlock => landlock::prove(plan).map(|()| None),
@@ -228,15 +235,22 @@ fn set_up(
             } else {
                 (program::Begin::of(plan)?, None)
             };
-            let stdin = stdin.as_ref().or(cell.stdio[0].as_ref());
-            let started = program::start(cell, &begin, stdin, report)?;
+            let [own, stdout, stderr] = cell.stdio.each_ref().map(Option::as_ref);
+            let streams = match &terminal {
+                Some(terminal) => [Some(&terminal.line); 3],
+                None => [stdin.as_ref().or(own), stdout, stderr],
+            };
+            let line = terminal.as_ref().map(|terminal| &terminal.line);
+            let started = program::start(cell, &begin, streams, line, report)?;
             let above = copy::namespaces_for_copies(cell)?;
-            report.started(&scratch, started.listener.as_ref(), &above)?;
+            let master = terminal.as_ref().map(|terminal| &terminal.master);
+            report.started(&scratch, started.listener.as_ref(), master, &above)?;
             Ok(Some(init::Init {
                 signals,
                 program: started.pid,
                 counts: cell.fallback.processes.is_some(),
                 stays: cell.role == Role::Template,
+                terminal: terminal.map(|terminal| terminal.line),
             }))
         }
     }

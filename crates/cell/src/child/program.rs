@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -28,13 +28,18 @@ pub(super) struct Started {
     pub(super) listener: Option<OwnedFd>,
 }
 
-/// Executes the program in a process of its own. The process shares this one's
+/// The program's standard streams; `None` leaves the caller's.
+type Streams<'a> = [Option<&'a OwnedFd>; 3];
+
+/// Executes the program in a process of its own, with `terminal` as its controlling
+/// terminal. The process shares this one's
 /// memory until then, so a failure comes back as a value, and its descriptor
 /// table, so the filter's listener does too.
 pub(super) fn start(
     cell: &Prepared<'_>,
     begin: &Begin,
-    stdin: Option<&OwnedFd>,
+    streams: Streams<'_>,
+    terminal: Option<&OwnedFd>,
     report: &Reporter<'_>,
 ) -> Result<Started, Fail> {
     report.enter(Step::Stdio);
@@ -44,7 +49,7 @@ pub(super) fn start(
     // prepared above, and returns by value.
     let pid = unsafe {
         sys::clone::vfork_shared(|| {
-            failure = become_program(cell, begin, stdin, &mut listener, report).err();
+            failure = become_program(cell, begin, (streams, terminal), &mut listener, report).err();
             127
         })
     }
@@ -58,14 +63,18 @@ pub(super) fn start(
 fn become_program(
     cell: &Prepared<'_>,
     begin: &Begin,
-    stdin: Option<&OwnedFd>,
+    (streams, terminal): (Streams<'_>, Option<&OwnedFd>),
     listener: &mut Option<OwnedFd>,
     report: &Reporter<'_>,
 ) -> Result<Infallible, Fail> {
     // A session of its own: a terminal passed in is not its controlling
     // terminal, and signals from that terminal go to the supervisor alone.
-    nix::unistd::setsid().at(Site::new(Step::Stdio), Call::Setsid)?;
-    arrange_descriptors(cell, stdin)?;
+    let site = Site::new(Step::Stdio);
+    nix::unistd::setsid().at(site, Call::Setsid)?;
+    if let Some(terminal) = terminal {
+        sys::terminal::control(terminal.as_fd()).at(site, Call::Ioctl)?;
+    }
+    arrange_descriptors(cell, streams)?;
     report.enter(Step::Chdir);
     enter_working_directory(&begin.cwd)?;
     report.enter(Step::Rlimits);
@@ -94,11 +103,10 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
-fn arrange_descriptors(cell: &Prepared<'_>, stdin: Option<&OwnedFd>) -> Result<(), Fail> {
+fn arrange_descriptors(cell: &Prepared<'_>, streams: Streams<'_>) -> Result<(), Fail> {
     let site = Site::new(Step::Stdio);
     let mut last = 2;
-    let [_, stdout, stderr] = &cell.stdio;
-    for (number, fd) in (0..).zip([stdin, stdout.as_ref(), stderr.as_ref()]) {
+    for (number, fd) in (0..).zip(streams) {
         if let Some(fd) = fd {
             sys::process::place(fd, number).at(site, Call::Dup)?;
         }
@@ -133,7 +141,7 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
 pub(super) fn try_filter(cell: &Prepared<'_>, report: &Reporter<'_>) -> Result<(), Fail> {
     report.enter(Step::Seccomp);
     let listener = load_filter(cell)?;
-    report.started(&[], listener.as_ref(), &[])?;
+    report.started(&[], listener.as_ref(), None, &[])?;
     report.enter(Step::Seccomp);
     match sys::process::try_nested_userns() {
         Err(Errno::EPERM) => Ok(()),

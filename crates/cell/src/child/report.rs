@@ -75,6 +75,8 @@ pub(crate) enum Role {
     Ruleset,
     /// One of the cell's namespaces.
     Namespace(Namespace),
+    /// The supervisor's side of the cell's terminal.
+    Terminal,
     /// A socket of the broker's, its port, and whether it is one of IPv6.
     Socket(SocketRole, u16, bool),
 }
@@ -104,6 +106,8 @@ const NAMESPACES: [Namespace; 7] = [
     Namespace::Uts,
     Namespace::Cgroup,
 ];
+/// The number of the terminal, behind the namespaces'.
+const TERMINAL: i64 = 3 + NAMESPACES.len() as i64;
 /// The first number of a scratch place.
 const SCRATCH: i64 = 16;
 /// The first number of a socket. Its purpose, family and port follow in these bits.
@@ -124,6 +128,7 @@ impl Role {
             Self::Listener => 1,
             Self::Ruleset => 2,
             Self::Namespace(namespace) => 3 + namespace as i64,
+            Self::Terminal => TERMINAL,
             Self::Scratch(index) => SCRATCH + index as i64,
             Self::Socket(role, port, is_v6) => {
                 let family = if is_v6 { IPV6 } else { 0 };
@@ -136,6 +141,7 @@ impl Role {
         match number {
             1 => Some(Self::Listener),
             2 => Some(Self::Ruleset),
+            TERMINAL => Some(Self::Terminal),
             SOCKET.. => {
                 let role = usize::try_from((number - SOCKET) >> 17).ok()?;
                 let role = *SOCKET_ROLES.get(role)?;
@@ -362,17 +368,23 @@ impl<'a> Reporter<'a> {
     }
 
     /// The program runs. The supervisor gets the directories of the scratch places,
-    /// to look into once all processes are dead, the filter's listener, and of a template
-    /// the namespaces above its copies.
+    /// to look into once all processes are dead, the filter's listener, its side of the
+    /// cell's terminal, and of a template the namespaces above its copies.
     pub(super) fn started(
         &self,
         scratch: &[OwnedFd],
         listener: Option<&OwnedFd>,
+        terminal: Option<&OwnedFd>,
         namespaces: &[(Namespace, OwnedFd)],
     ) -> Result<(), Fail> {
         let listener = listener.map(|fd| (Role::Listener, fd));
+        let terminal = terminal.map(|fd| (Role::Terminal, fd));
         let namespaces = (namespaces.iter()).map(|(kind, fd)| (Role::Namespace(*kind), fd));
-        self.pass(STARTED, scratch, listener.into_iter().chain(namespaces))
+        self.pass(
+            STARTED,
+            scratch,
+            listener.into_iter().chain(terminal).chain(namespaces),
+        )
     }
 
     /// The cell waits for its program. The supervisor gets the directories of the
@@ -486,7 +498,10 @@ mod tests {
     #[test]
     fn each_descriptor_has_its_role() {
         let every = NAMESPACES.map(Role::Namespace);
-        for role in every.into_iter().chain([Role::Ruleset, Role::Scratch(0)]) {
+        for role in every
+            .into_iter()
+            .chain([Role::Ruleset, Role::Terminal, Role::Scratch(0)])
+        {
             assert_eq!(Role::from_number(role.number()), Some(role));
         }
         for role in SOCKET_ROLES {

@@ -31,6 +31,7 @@ pub(crate) mod cpus;
 pub(crate) mod idmap;
 pub(crate) mod process;
 mod stdio;
+pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod tests;
 mod translate;
@@ -43,6 +44,7 @@ pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
 use stdio::Streams;
 pub(crate) use stdio::given as given_stdin;
+use terminal::{Display, Relay};
 pub(crate) use translate::in_words;
 
 /// What a cell is for.
@@ -111,6 +113,10 @@ pub(crate) struct Running {
     pub(crate) progress: Progress,
     /// Read ends of stdout and stderr, where they are captured.
     pub(crate) output: [Option<OwnedFd>; 2],
+    /// The caller's terminal, until it shows the cell's.
+    pub(crate) display: Option<Display>,
+    /// Shows the cell's terminal to the caller.
+    pub(crate) relay: Option<Relay>,
     /// The supervisor's end of the driver's channel.
     pub(crate) channel: Option<ChannelEnd>,
     /// What identifies the program's standard input, where it is not the caller's.
@@ -235,8 +241,11 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     let Streams {
         output,
         program: stdio,
+        display,
         shields,
     } = Streams::new(plan, &content.passed, holds)?;
+    let terminal = display.as_ref().map(|display| display.terminal.look());
+    let terminal = terminal.transpose()?;
     let passed = std::mem::take(&mut content.passed);
     let stdin = stdio[0].as_ref().and_then(|fd| Identity::of(fd).ok());
     let progress = Progress::new().map_err(|e| SetupError::os(Step::Clone, "mmap", e))?;
@@ -244,7 +253,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     let init = match fork(role, plan, cgroup.as_ref())? {
         Fork::Child => {
             // Init's copies would keep it from seeing that the supervisor is gone.
-            drop((report, output, channel, control, signed));
+            drop((report, output, channel, control, signed, display));
             child::main(Prepared {
                 plan,
                 role: role.inside(plan),
@@ -256,6 +265,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
                 progress: &progress,
                 content,
                 stdio,
+                terminal,
                 shields,
                 channel: program_channel,
                 passed,
@@ -282,6 +292,8 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         report,
         progress,
         output,
+        display,
+        relay: None,
         channel,
         cgroup,
         fallback,

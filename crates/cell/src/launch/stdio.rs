@@ -8,6 +8,7 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 use nix::unistd::pipe2;
 
 use super::set_nonblocking;
+use super::terminal::{CallerTerminal, Display};
 use crate::child::Shield;
 use crate::plan::Plan;
 use crate::spec::{Stdin, Stdio};
@@ -26,6 +27,8 @@ pub(super) struct Streams {
     pub(super) output: [Option<OwnedFd>; 2],
     /// What becomes the program's 0, 1 and 2; `None` leaves the caller's.
     pub(super) program: [Option<OwnedFd>; 3],
+    /// The caller's terminal, where it shows one of the cell's own.
+    pub(super) display: Option<Display>,
     /// Streams of the caller's that init opens anew.
     pub(super) shields: Vec<Shield>,
 }
@@ -34,6 +37,16 @@ impl Streams {
     /// # Errors
     /// When a stream of the caller's would lead out of the cell.
     pub(super) fn new(plan: &Plan, passed: &[(i32, OwnedFd)], holds: bool) -> Result<Self> {
+        if plan.watch.stdio == Stdio::Terminal {
+            let terminal = CallerTerminal::of_stdin()?;
+            let (shown, copy) = output_pipe()?;
+            return Ok(Self {
+                output: [Some(shown), None],
+                program: [None, None, None],
+                display: Some(Display { terminal, copy }),
+                shields: shields_of(passed, plan.ids.outer_uid),
+            });
+        }
         let stdin = match &plan.program.stdin {
             // What it reads comes with the program.
             Stdin::Inline(_) if holds => Some(open_null()?),
@@ -55,20 +68,26 @@ impl Streams {
                 shields.extend(inspect(stream, plan.ids.outer_uid)?);
             }
         }
-        for (_, fd) in passed {
-            // SAFETY: it stays open until init has executed the program, which is as long
-            // as shields are used.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
-            if let Ok((flags, stat)) = look(fd) {
-                shields.extend(shield(fd, flags, &stat, plan.ids.outer_uid));
-            }
-        }
+        shields.extend(shields_of(passed, plan.ids.outer_uid));
         Ok(Self {
             output,
             program,
+            display: None,
             shields,
         })
     }
+}
+
+/// How init opens descriptors that the program gets anew, where it must.
+fn shields_of(passed: &[(i32, OwnedFd)], owner: u32) -> Vec<Shield> {
+    let shield_of = |(_, fd): &(i32, OwnedFd)| {
+        // SAFETY: it stays open until init has executed the program, which is as long
+        // as shields are used.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+        let (flags, stat) = look(fd).ok()?;
+        shield(fd, flags, &stat, owner)
+    };
+    passed.iter().filter_map(shield_of).collect()
 }
 
 /// What becomes standard input; `None` where it is the caller's.

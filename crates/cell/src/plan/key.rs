@@ -42,7 +42,7 @@ impl Plan {
     /// directory or archive that is read into the cell.
     pub fn key(&self) -> Option<PlanKey<'_>> {
         let is_own = self.program.stdin != Stdin::Inherit
-            && self.watch.stdio != Stdio::Inherit
+            && self.watch.stdio == Stdio::Capture
             && self.descriptors.is_empty()
             && self.files_from.is_none()
             && self

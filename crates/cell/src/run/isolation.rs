@@ -5,7 +5,7 @@ use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
 use crate::plan::{MountKind, Plan, Rlimit};
-use crate::spec::{Network, Spec};
+use crate::spec::{Network, Spec, Stdio};
 use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 
 /// Each layer of `plan`. The set-up ends at the first one that does not hold, so
@@ -60,6 +60,7 @@ pub(super) fn isolation(
         descriptors: (plan.descriptors.iter())
             .map(|descriptor| descriptor.record.clone())
             .collect(),
+        terminal: plan.watch.stdio == Stdio::Terminal,
         profile: spec.profile.clone(),
         cgroup,
         given_up: spec

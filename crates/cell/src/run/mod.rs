@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::launch::cgroup::{CellCgroup, CgroupLimits, CgroupSite};
+use crate::launch::terminal::CallerTerminal;
 use crate::plan::{Fallback, Plan};
 use crate::probe::Filters;
-use crate::spec::{FilesFrom, Spec};
+use crate::spec::{FilesFrom, Spec, Stdio};
 use crate::supervise::copy::TemplateCell;
 use crate::supervise::{BlockedSignals, Cancel, Parent};
 use crate::workspace::inputs::Staged;
@@ -123,6 +124,10 @@ pub fn refused(error: SetupError) -> Record {
 }
 
 fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
+    if resolved.plan.watch.stdio == Stdio::Terminal {
+        // Before anything is made.
+        CallerTerminal::of_stdin()?;
+    }
     let mut staged = Staged::read(&resolved.plan)?;
     staged.passed = caller.passed.map(Passed::take).unwrap_or_default();
     let signals = BlockedSignals::block()?;

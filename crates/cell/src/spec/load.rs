@@ -195,7 +195,7 @@ fn refuse_two_on_stdin(
 /// Refuses limits on captured output in a call that captures none. A profile may set
 /// them: it serves calls of both kinds.
 fn refuse_caps_without_capture(call: &[SpecLayer], ask: &Ask<'_>) -> Result<()> {
-    if ask.stdio == Stdio::Capture {
+    if ask.stdio != Stdio::Inherit {
         return Ok(());
     }
     for SpecLayer { origin, partial } in call {

@@ -418,7 +418,7 @@ pub enum Stdin {
     Inline(RawText),
 }
 
-/// Whether the program's standard streams are captured or passed through.
+/// What the program's standard streams are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdio {
@@ -426,6 +426,9 @@ pub enum Stdio {
     Capture,
     /// All three are the caller's own.
     Inherit,
+    /// All three are a terminal of the cell's own. The caller's terminal shows it, and what
+    /// it shows goes into the record.
+    Terminal,
 }
 
 #[cfg(test)]

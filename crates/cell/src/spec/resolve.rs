@@ -152,7 +152,27 @@ pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result
             .on("--pass-fd")
             .hint("start the interpreter with `cellblock exec`"));
     }
-    complete(merged, profile, command, ask)
+    let spec = complete(merged, profile, command, ask)?;
+    check_terminal(&spec, ask)?;
+    Ok(spec)
+}
+
+/// Refuses a terminal for what has other streams.
+fn check_terminal(spec: &Spec, ask: &Ask<'_>) -> Result<()> {
+    let refused = |message: &str, hint: &str| {
+        Err(SetupError::new(Step::Spec, message).on("--tty").hint(hint))
+    };
+    match (spec.stdio, ask.mode, &spec.stdin) {
+        (Stdio::Terminal, Mode::Run, _) => refused(
+            "code gets no terminal: its interpreter reads it from cellblock",
+            "start the interpreter with `cellblock exec --tty`",
+        ),
+        (Stdio::Terminal, Mode::Exec, Stdin::Null | Stdin::Inline(_)) => refused(
+            "standard input is given, or was read for the spec, the request or the files",
+            "give these as files, and leave standard input to the terminal",
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Has an untrusted party's network end where the caller's does.

@@ -42,7 +42,8 @@ use super::turn::{Pace, Turn};
 use super::{Asked, Control, Execution, Observer, OnStart, Stream};
 use crate::child::report::{Message, Role};
 use crate::launch::cgroup::CellCgroup;
-use crate::launch::{END_DEADLINE, in_words};
+use crate::launch::terminal::RELAY_DEADLINE;
+use crate::launch::{END_DEADLINE, in_words, wait_for};
 use crate::spec::OnOutput;
 use record::Start;
 use record::error::{Result, SetupError, Step};
@@ -211,6 +212,9 @@ impl Watch<'_, '_> {
         // It needs no more descriptors. Older kernels do not know the option.
         let _ = sys::process::refuse_descriptors(self.cell.running.report.as_fd());
         self.take_descriptors(fds);
+        if self.cell.seen.failure.is_some() {
+            return;
+        }
         let executed_ns =
             (self.cell.running.progress.began_ns(Step::Exec)).unwrap_or_else(monotonic_ns);
         self.cell.seen.executed_ns = executed_ns;
@@ -241,9 +245,22 @@ impl Watch<'_, '_> {
                 Role::Scratch(index) if index == self.cell.seen.scratch.len() => {
                     self.cell.seen.scratch.push(fd);
                 }
+                Role::Terminal => self.show_terminal(fd),
                 Role::Namespace(kind) => self.cell.namespaces.push((kind, fd)),
                 // Out of order or place: not from an init of this version.
                 Role::Scratch(_) | Role::Ruleset | Role::Socket(..) => {}
+            }
+        }
+    }
+
+    /// Has the caller's terminal show that of the cell with this `master`.
+    fn show_terminal(&mut self, master: OwnedFd) {
+        let display = self.cell.running.display.take();
+        match display.map(|display| display.show(master)).transpose() {
+            Ok(relay) => self.cell.running.relay = relay,
+            Err(error) => {
+                self.cell.seen.failure = Some(error);
+                self.kill();
             }
         }
     }
@@ -453,6 +470,22 @@ impl Watch<'_, '_> {
         }
     }
 
+    /// Takes what the cell's terminal showed last, and gives the caller's back.
+    fn leave_terminal(&mut self) {
+        let Some(relay) = self.cell.running.relay.take() else {
+            return;
+        };
+        let until = Instant::now() + RELAY_DEADLINE;
+        // It closes its pipe when it has carried all that there is.
+        while let Some(shown) = &self.cell.running.output[0]
+            && self.cell.output_open[0]
+            && wait_for(shown.as_fd(), until)
+        {
+            self.read_output(Stream::Stdout);
+        }
+        drop(relay);
+    }
+
     fn drain_output(&mut self) {
         for stream in Stream::ALL {
             let until = Instant::now() + DRAIN_DEADLINE;
@@ -470,6 +503,7 @@ impl Watch<'_, '_> {
 
     /// Takes what is left in the pipes when an execution has ended.
     pub(super) fn finish(mut self) -> Execution {
+        self.leave_terminal();
         match self.settles {
             true => {
                 self.drain_frames();

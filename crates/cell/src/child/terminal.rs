@@ -1,0 +1,51 @@
+//! A terminal of the cell's own: a pseudo-terminal of its own devpts, so that its name
+//! leads to nothing else, here or outside. The supervisor gets its master, and no process
+//! of the cell ever has that.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+
+use super::fail::{At, Call, Fail};
+use super::program::RESERVED;
+use super::report::Reporter;
+use record::error::Step;
+use sys::terminal::{Settings, Size, open_peer};
+
+/// What a terminal begins with: the settings and the size of the caller's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) settings: Settings,
+    pub(crate) size: Size,
+}
+
+/// Both sides of the cell's terminal.
+pub(super) struct Terminal {
+    /// The supervisor's side.
+    pub(super) master: OwnedFd,
+    /// The program's side.
+    pub(super) line: OwnedFd,
+}
+
+impl Terminal {
+    /// Makes one in the cell's devpts, before Landlock restricts init.
+    ///
+    /// # Errors
+    /// The devpts has none left, or the kernel refuses.
+    pub(super) fn open(look: &Look, report: &Reporter<'_>) -> Result<Self, Fail> {
+        let site = report.enter(Step::Stdio);
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let master = open("/dev/pts/ptmx", flags, Mode::empty()).at(site, Call::Open)?;
+        let line = open_peer(master.as_fd()).at(site, Call::Ioctl)?;
+        let set = look.settings.apply(line.as_fd());
+        set.and_then(|()| look.size.apply(line.as_fd()))
+            .at(site, Call::Ioctl)?;
+        // The program's descriptors are put in place in the table that init shares.
+        let above = |fd: OwnedFd| sys::process::duplicate_above(&fd, RESERVED).at(site, Call::Dup);
+        Ok(Self {
+            master: above(master)?,
+            line: above(line)?,
+        })
+    }
+}
