@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use record::format::{Format, Shape};
 use record::json::Json;
 use record::{Record, ResultItem, Truncation};
@@ -132,34 +133,61 @@ prop_compose! {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_record_exceeds_the_bound_of_a_shape(
-        record in record(),
-        more in prop_oneof![0..1_000_usize, 0..100_000_usize],
-    ) {
+/// Not by the macro: PROPTEST_CASES would win over these few, and each takes seconds.
+#[test]
+fn no_record_exceeds_the_bound_of_a_shape() {
+    let config = ProptestConfig {
+        cases: 4,
+        ..ProptestConfig::default()
+    };
+    let more = prop_oneof![0..1_000_usize, 0..100_000_usize];
+    let run = TestRunner::new(config).run(&(record(), more), |(record, more)| {
         for shape in Shape::ALL {
-            let Some(default) = shape.default_max() else { continue };
-            for max in [None, Some(Format::LEAST_MAX), Some(Format::LEAST_MAX + more)] {
-                let text = written(shape, &record, max);
-                let most = max.unwrap_or(default);
-                prop_assert!(text.len() <= most, "{}: {} of {most}", shape.name(), text.len());
-                let value: Value = serde_json::from_str(&text).unwrap();
-                if let Some(text) = value["content"][0]["text"].as_str().or(value["output"].as_str()) {
-                    let is_mcp_error = shape == Shape::Mcp && record.is_error;
-                    let most = if is_mcp_error { 11_000 } else { 50_000 };
-                    prop_assert!(text.chars().count() <= most);
-                }
-                if shape == Shape::Mcp {
-                    let structured = value["structuredContent"].to_string();
-                    prop_assert!(structured.len() <= 50_000, "{}", structured.len());
-                    prop_assert!(!structured.contains("\"image/png\":"));
-                }
+            let Some(default) = shape.default_max() else {
+                continue;
+            };
+            for max in [
+                None,
+                Some(Format::LEAST_MAX),
+                Some(Format::LEAST_MAX + more),
+            ] {
+                is_within(shape, &record, max, default)?;
             }
         }
+        Ok(())
+    });
+    run.unwrap();
+}
+
+fn is_within(
+    shape: Shape,
+    record: &Record,
+    max: Option<usize>,
+    default: usize,
+) -> Result<(), TestCaseError> {
+    let text = written(shape, record, max);
+    let most = max.unwrap_or(default);
+    prop_assert!(
+        text.len() <= most,
+        "{}: {} of {most}",
+        shape.name(),
+        text.len()
+    );
+    let value: Value = serde_json::from_str(&text).unwrap();
+    if let Some(text) = value["content"][0]["text"]
+        .as_str()
+        .or(value["output"].as_str())
+    {
+        let is_mcp_error = shape == Shape::Mcp && record.is_error;
+        let most = if is_mcp_error { 11_000 } else { 50_000 };
+        prop_assert!(text.chars().count() <= most);
     }
+    if shape == Shape::Mcp {
+        let structured = value["structuredContent"].to_string();
+        prop_assert!(structured.len() <= 50_000, "{}", structured.len());
+        prop_assert!(!structured.contains("\"image/png\":"));
+    }
+    Ok(())
 }
 
 /// With room for all of it, nothing is cut; with less, most of the room is used.
