@@ -170,7 +170,7 @@ fn files_go_in_and_out() {
     assert!(listed.to_string().contains("out.txt"), "{listed}");
     client.ask("file.remove", json!({"context": "a", "path": "d"}));
     let gone = client.call("file.read", json!({"context": "a", "path": "d/out.txt"}));
-    assert_eq!(gone["error"]["code"], "failed", "{gone}");
+    assert_eq!(gone["error"]["code"], "not_found", "{gone}");
     let outside = client.call(
         "file.read",
         json!({"context": "a", "path": "../etc/passwd"}),
