@@ -96,7 +96,7 @@ impl Outside {
         fs::write(&path, SERVERS).expect("the servers' code");
         let mut child = Command::new(program("python3"))
             .args(["-I".as_ref(), path.as_os_str(), outside.path().as_os_str()])
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("start the servers");

@@ -112,4 +112,5 @@ for family, address in ADDRESSES:
         server = kind((address, port), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
 print("ready", flush=True)
-threading.Event().wait()
+# Until the test has ended, however it did.
+sys.stdin.read()
