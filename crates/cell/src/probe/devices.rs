@@ -102,7 +102,7 @@ pub(super) fn danger_of(number: DeviceNumber) -> Option<&'static str> {
 }
 
 /// The devices that the kernel writes its messages to (/proc/consoles), serial lines among
-/// them: whoever administers the host logs in there.
+/// them: administrators of the host log in there.
 fn consoles() -> Vec<DeviceNumber> {
     let text = std::fs::read_to_string("/proc/consoles").unwrap_or_default();
     text.lines().filter_map(console).collect()

@@ -30,8 +30,8 @@ const FIRST: Duration = Duration::from_secs(180);
 /// The most bytes of an error.
 const LONGEST: usize = 64 << 10;
 
-/// The life of a keeper. It is told the number of its template. What it says first is how
-/// much memory that takes, or why there is none.
+/// The life of a keeper. It gets the number of its template. Its first report has the memory
+/// that the template takes, or the reason why the template could not be made.
 pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
     let mut number = [0; size_of::<u64>()];
     if recv(socket.as_raw_fd(), &mut number, MsgFlags::empty()) != Ok(number.len()) {

@@ -38,7 +38,7 @@ impl CallerTerminal {
     /// Takes standard input as the terminal that it has to be, and changes nothing.
     ///
     /// # Errors
-    /// It is none, or is not open for reading and writing.
+    /// Standard input is not a terminal, or is not open for reading and writing.
     pub(crate) fn of_stdin() -> Result<Self> {
         let refused = |message: &str| {
             SetupError::new(Step::Spec, message)

@@ -113,12 +113,12 @@ pub(super) struct Forked {
     branches: Vec<Branch>,
 }
 
-/// A copy of a context, or why there is none.
+/// A copy of a context, or the reason why it could not be made.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Branch {
     /// The copy.
     context_id: Option<String>,
-    /// Why there is none.
+    /// The reason why it could not be made.
     error: Option<String>,
 }
 
