@@ -25,7 +25,7 @@ mod tests;
 mod watch_tests;
 
 pub use keeper::{Renewal, TemplateInUse, Templates};
-pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State};
+pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State, TerminalSize};
 pub use spawner::Spawner;
 
 use std::path::PathBuf;

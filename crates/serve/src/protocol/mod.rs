@@ -11,6 +11,7 @@ mod answer;
 mod call;
 mod carried;
 mod params;
+mod process;
 
 pub use answer::{
     Code, ContextInfo, ContextList, Created, Deleted, Done, Executed, Failure, Interrupted, Line,
@@ -24,6 +25,11 @@ pub use params::{
     Cancel, ContextCreate, ContextDelete, ContextDiff, ContextForget, ContextFork,
     ContextInterrupt, ContextLabel, ContextListing, ContextName, ContextRewind, ContextRun,
     FileList, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite, None, Run, Shutdown, Span,
+};
+
+pub use process::{
+    ProcessEvent, ProcessInfo, ProcessInput, ProcessList, ProcessName, ProcessResize,
+    ProcessSignal, ProcessStart, ProcessStarted, TerminalSize,
 };
 
 /// Longer lines end a connection: a request has at most 16 MiB, and its envelope comes on
