@@ -103,8 +103,12 @@ fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
     let (Some(verb), Some(_), Some(end)) = (place("exec"), place("--json"), place("--")) else {
         return Ok(words);
     };
-    // Another rootfs may have no Python, and another request its own command.
-    if place("--rootfs").or_else(|| place("--spec")).is_some() {
+    // Another rootfs may have no Python, and another request its own command. Code gets no
+    // descriptors, and a copy cannot be looked at before its program runs.
+    if ["--rootfs", "--spec", "--pass-fd", "--info-fd"]
+        .iter()
+        .any(|option| place(option).is_some_and(|at| at < end))
+    {
         return Ok(words);
     }
     let null = stat("/dev/null")?;

@@ -181,7 +181,7 @@ impl Bench {
         let (mut child, frames) = self.launch(&code, args);
         let mut requests = child.stdin.take().unwrap();
         let request = match self.driver.has_channel() {
-            true => self.request(1, &code, args),
+            true => self.request(1, false, &code, args),
             false => Vec::new(),
         };
         // A program that never reads it ends this thread with EPIPE.
@@ -197,7 +197,7 @@ impl Bench {
         let mut reader = FrameReader::new();
         let mut executions = Vec::new();
         for (number, code) in (1..).zip(codes) {
-            let request = self.request(number, &RawText::from(*code), &[]);
+            let request = self.request(number, false, &RawText::from(*code), &[]);
             requests.write_all(&request).unwrap();
             let mut frames = Vec::new();
             let mut chunk = [0; 4096];
@@ -218,9 +218,16 @@ impl Bench {
         (executions, child.wait().unwrap())
     }
 
-    pub(crate) fn request(&self, execution: u64, code: &RawText, args: &[RawText]) -> Vec<u8> {
+    pub(crate) fn request(
+        &self,
+        execution: u64,
+        follows_interrupt: bool,
+        code: &RawText,
+        args: &[RawText],
+    ) -> Vec<u8> {
         let request = Request {
             execution,
+            follows_interrupt,
             work: Work::Execute(Code {
                 code,
                 name: &format!("main.{}", self.driver.extensions[0]),

@@ -24,6 +24,7 @@ fn check(bench: &Bench, language: &Language<'_>) {
         let ended = live.interrupted(code, Some("sign"));
         assert_eq!(ended.outcome(), Err(language.error), "{code}");
         // Between executions it has no effect.
+        live.ok(language.set);
         live.interrupt();
         assert_eq!(
             live.ok(language.get).outcome(),
@@ -39,21 +40,21 @@ fn check_edges(bench: &Bench, language: &Language<'_>, rounds: usize) {
     live.ok(language.set);
     for round in 0..rounds {
         live.begin(language.get);
-        if round % 3 == 0 {
-            live.interrupt(); // before it began
-        }
         live.started();
         for _ in 0..round % 7 * 300 {
             std::hint::spin_loop();
         }
-        live.interrupt();
+        let is_late = round % 3 == 0;
+        if !is_late {
+            live.interrupt();
+        }
         let ended = live.ended();
         let outcome = ended.outcome();
         assert!(
             outcome == Ok(Some(language.shown)) || outcome == Err(language.error),
             "{ended:?}"
         );
-        if round % 2 == 0 {
+        if is_late {
             live.interrupt(); // after it ended
         }
         assert_eq!(live.ok(language.get).outcome(), Ok(Some(language.shown)));
@@ -166,6 +167,7 @@ fn bash_is_interrupted_wherever_it_is() {
     for code in ENDLESS_BASH {
         let ended = live.interrupted(code, Some("sign"));
         assert_eq!(ended.outcome(), Err("Interrupted"), "{code}");
+        live.ok("x=7");
         live.interrupt();
         assert_eq!(live.ok("[[ $x == 7 ]]").status, Some(0), "{code}");
     }
@@ -179,18 +181,18 @@ fn bash_is_interrupted_or_ends() {
     live.ok("x=7");
     for round in 0..100 {
         live.begin("x=7");
-        if round % 3 == 0 {
+        live.started();
+        let is_late = round % 3 == 0;
+        if !is_late {
             live.interrupt();
         }
-        live.started();
-        live.interrupt();
         let ended = live.ended();
         let outcome = ended.outcome();
         assert!(
             outcome == Ok(None) || outcome == Err("Interrupted"),
             "{ended:?}"
         );
-        if round % 2 == 0 {
+        if is_late {
             live.interrupt();
         }
         let next = live.ok("echo next");

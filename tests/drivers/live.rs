@@ -24,6 +24,8 @@ pub(crate) struct Live<'a> {
     frames: Receiver<(u64, Frame)>,
     output: Vec<JoinHandle<String>>,
     execution: u64,
+    /// Whether the last execution was interrupted.
+    is_interrupted: bool,
 }
 
 /// What became of an execution.
@@ -66,13 +68,16 @@ impl<'a> Live<'a> {
             frames,
             output: stdout.into_iter().chain(stderr).collect(),
             execution: 0,
+            is_interrupted: false,
         }
     }
 
     /// Sends code; the driver has not necessarily seen it.
     pub(crate) fn begin(&mut self, code: &str) {
         self.execution += 1;
-        let request = self.bench.request(self.execution, &code.into(), &[]);
+        let is_interrupted = std::mem::take(&mut self.is_interrupted);
+        let bench = self.bench;
+        let request = bench.request(self.execution, is_interrupted, &code.into(), &[]);
         self.send(&request);
     }
 
@@ -128,6 +133,7 @@ impl<'a> Live<'a> {
         self.execution += 1;
         let request = Request {
             execution: self.execution,
+            follows_interrupt: std::mem::take(&mut self.is_interrupted),
             work: Work::Describe,
         };
         self.send(&request.encode().unwrap());
@@ -135,8 +141,9 @@ impl<'a> Live<'a> {
         self.ended().variables.unwrap()
     }
 
-    /// As the cell's init does it: to the program's process group.
-    pub(crate) fn interrupt(&self) {
+    /// As the cell's init does it: to the program's process group, and once in an execution.
+    pub(crate) fn interrupt(&mut self) {
+        assert!(!std::mem::replace(&mut self.is_interrupted, true));
         killpg(self.group(), Signal::SIGINT).unwrap();
         if self.bench.is_shell() {
             killpg(self.group(), Signal::SIGURG).unwrap();

@@ -349,6 +349,7 @@ fn a_request_that_is_too_long_says_so() {
     let code = RawText::from(vec![b'#'; REQUEST_CAP]);
     let request = Request {
         execution: 1,
+        follows_interrupt: false,
         work: Work::Execute(Code {
             code: &code,
             name: "a",

@@ -319,10 +319,7 @@ impl<'a> Context<'a> {
         };
         let grace = execution.grace.or(self.spec.limits.grace).unwrap_or(GRACE);
         let code = execution.code.or_else(|| run::code_of(&self.spec));
-        let message = match live
-            .facts
-            .message(execution.number, code, execution.is_last)
-        {
+        let message = match live.message(execution.number, code, execution.is_last) {
             Ok(message) => message,
             Err(error) => {
                 self.live = Some(live);

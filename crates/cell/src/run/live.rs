@@ -384,7 +384,7 @@ impl<'a> Live<'a> {
     ) -> Result<Option<Variables>> {
         let execution = self.cell.execute(Request {
             execution,
-            message: self.facts.description(execution)?,
+            message: self.description(execution)?,
             wall: Some(DESCRIBING),
             grace: Some(DESCRIBING),
             control: Some(control),
@@ -400,6 +400,48 @@ impl<'a> Live<'a> {
             self.between.add_network(log);
         }
         Ok(execution.report.variables)
+    }
+
+    /// The request to list the variables.
+    ///
+    /// # Errors
+    /// None that a caller can cause.
+    fn description(&self, execution: u64) -> Result<Vec<u8>> {
+        DriverRequest {
+            execution,
+            follows_interrupt: self.cell.was_interrupted(),
+            work: frames::Work::Describe,
+        }
+        .encode()
+    }
+
+    /// What is sent to the driver; empty where the program itself is the work.
+    ///
+    /// # Errors
+    /// The code is too long.
+    pub(crate) fn message(
+        &self,
+        execution: u64,
+        code: Option<Code<'_>>,
+        is_last: bool,
+    ) -> Result<Vec<u8>> {
+        match (code, self.facts.driver) {
+            (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
+                execution,
+                follows_interrupt: self.cell.was_interrupted(),
+                work: frames::Work::Execute(frames::Code {
+                    code,
+                    name,
+                    directory: Path::new(crate::spec::WORKSPACE),
+                    has_file: self.facts.workspace().is_some(),
+                    args,
+                    memory: self.facts.spec.limits.memory.map(|limit| limit.0),
+                    is_last,
+                }),
+            }
+            .encode(),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Ends the cell.
@@ -422,46 +464,6 @@ impl Facts<'_> {
     /// The uid and gid that the program has outside.
     pub(crate) fn owner(&self) -> (u32, u32) {
         (self.plan.ids.outer_uid, self.plan.ids.outer_gid)
-    }
-
-    /// The request to list the variables.
-    ///
-    /// # Errors
-    /// None that a caller can cause.
-    fn description(&self, execution: u64) -> Result<Vec<u8>> {
-        DriverRequest {
-            execution,
-            work: frames::Work::Describe,
-        }
-        .encode()
-    }
-
-    /// What is sent to the driver; empty where the program itself is the work.
-    ///
-    /// # Errors
-    /// The code is too long.
-    pub(crate) fn message(
-        &self,
-        execution: u64,
-        code: Option<Code<'_>>,
-        is_last: bool,
-    ) -> Result<Vec<u8>> {
-        match (code, self.driver) {
-            (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
-                execution,
-                work: frames::Work::Execute(frames::Code {
-                    code,
-                    name,
-                    directory: Path::new(crate::spec::WORKSPACE),
-                    has_file: self.workspace().is_some(),
-                    args,
-                    memory: self.spec.limits.memory.map(|limit| limit.0),
-                    is_last,
-                }),
-            }
-            .encode(),
-            _ => Ok(Vec::new()),
-        }
     }
 
     /// The file that the driver may put the code into: in a workspace of the cell's own.

@@ -135,24 +135,21 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         signals: Some(&signals),
         parent: caller.parent,
     };
-    let template = match caller.start {
-        CellStart::Forked => Some(own_template(&resolved, cancel)),
-        CellStart::Cold | CellStart::Blank | CellStart::Carried => None,
-    };
-    let (from, warning) = match &template {
-        Some(Ok(of)) => (From::Template(of.template()), None),
-        Some(Err(error)) => (From::Nothing, Some(without_template(error))),
+    let is_forked = caller.start == CellStart::Forked;
+    let template = is_forked.then(|| own_template(caller, &resolved, cancel));
+    let from = match &template {
+        Some(Ok(of)) => From::Template(of.template()),
         // What waits for its program can be looked at.
-        None if caller.start == CellStart::Blank || caller.info.is_some() => {
-            (From::Blank(caller.info), None)
-        }
-        None => (From::Nothing, None),
+        _ if caller.start == CellStart::Blank || caller.info.is_some() => From::Blank(caller.info),
+        _ => From::Nothing,
     };
     let mut live = Live::start(Cow::Borrowed(spec), resolved, staged, cancel, from)?;
-    warning.into_iter().for_each(|warning| live.warn(warning));
+    if let Some(Err(error)) = &template {
+        live.warn(without_template(error));
+    }
     let work = Work {
         execution: ONLY,
-        message: live.facts.message(ONLY, code_of(spec), true)?,
+        message: live.message(ONLY, code_of(spec), true)?,
         code_file: live.facts.code_file(code_of(spec)),
         is_last: true,
         began_ns,
@@ -167,8 +164,16 @@ fn without_template(error: &SetupError) -> String {
 }
 
 /// Starts a template for one cell.
-fn own_template<'a>(resolved: &Resolved, cancel: Cancel<'a>) -> Result<TemplateCell<'a>> {
+fn own_template<'a>(
+    caller: Caller<'_>,
+    resolved: &Resolved,
+    cancel: Cancel<'a>,
+) -> Result<TemplateCell<'a>> {
     match resolved.driver() {
+        _ if caller.info.is_some() => {
+            let message = "a copy cannot be looked at before its program runs";
+            Err(SetupError::new(Step::Fork, message).on("--info-fd"))
+        }
         Some(driver) if driver.is_template => {
             TemplateCell::start(Rc::new(resolved.plan.for_template(&[])), cancel)
         }

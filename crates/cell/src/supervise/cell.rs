@@ -112,6 +112,8 @@ pub struct Cell<'a> {
     pub(super) deadline: Option<Instant>,
     pub(super) next_check: Option<Instant>,
     pub(super) is_frozen: bool,
+    /// Whether SIGINT was sent to the program during the last execution.
+    pub(super) was_interrupted: bool,
     pub(super) seen: Observed,
 }
 
@@ -149,6 +151,7 @@ impl<'a> Cell<'a> {
             deadline: Some(Instant::now() + SETUP_DEADLINE),
             next_check: None,
             is_frozen: false,
+            was_interrupted: false,
             seen: Observed::default(),
             running,
         })
@@ -173,6 +176,7 @@ impl<'a> Cell<'a> {
         self.meter.rest(false);
         self.request = request.message;
         self.is_last = request.is_last;
+        self.was_interrupted = false;
         self.close_if_sent();
         let walls = [request.wall, self.plan.limits.wall];
         let mut watch = Watch {
@@ -205,6 +209,11 @@ impl<'a> Cell<'a> {
             self.deadline = None;
         }
         Ok(execution)
+    }
+
+    /// Whether SIGINT was sent to the program during the last execution.
+    pub(crate) const fn was_interrupted(&self) -> bool {
+        self.was_interrupted
     }
 
     /// Whether the program runs, and can do more work.

@@ -158,6 +158,7 @@ impl Watch<'_, '_> {
             self.owes_interrupt = false;
             // An init that does not take it is gone.
             if !report.is_done {
+                self.cell.was_interrupted = true;
                 self.cell.order(Command::Signal(Signal::SIGINT));
                 if self.forgets_interrupts {
                     // Other programs ignore it, unless they ask for it.

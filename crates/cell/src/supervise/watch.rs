@@ -282,15 +282,26 @@ impl Watch<'_, '_> {
         if !self.cell.lives() {
             return Ok(());
         }
-        let stop = match self.cell.takes_requests() {
-            true => self.cell.measure(Instant::now()),
-            false => Some(Stop::ChannelBroken),
+        let stop = match (self.settle_interrupt(), self.cell.takes_requests()) {
+            (Err(error), _) => Some(Stop::Internal(error.to_string())),
+            (Ok(()), true) => self.cell.measure(Instant::now()),
+            (Ok(()), false) => Some(Stop::ChannelBroken),
         };
         if let Some(stop) = stop {
             self.end_for_good(stop);
             while self.cell.phase != Phase::Over {
                 self.step()?;
             }
+        }
+        Ok(())
+    }
+
+    /// Waits until init has sent the signal of an interrupt, which it does before it answers:
+    /// later, the signal could meet the next execution.
+    fn settle_interrupt(&mut self) -> Result<()> {
+        if self.cell.was_interrupted {
+            self.cell.phase = Phase::Running;
+            self.cell.freeze()?;
         }
         Ok(())
     }

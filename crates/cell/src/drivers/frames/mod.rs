@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! supervisor                              shim (in the cell)
-//!     │ ── request ─────────────────────► │  execution, code, name, directory, argument…, memory
+//!     │ ── request ─────────────────────► │  execution, interrupted, code, name, directory, argument…, memory
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
 //!     │ ── SIGINT ──────────────────────► │  if the execution is to be interrupted
 //!     │ ◄───────── result, update, clear │  any number of times
@@ -24,7 +24,10 @@
 //! and not after it has read `done`. From `started` on, the signal interrupts the
 //! execution, however early it arrives: the shim reports it as an `error`, `done` follows,
 //! and the state is kept. Before `started` and after `done`, the shim ignores it. A signal
-//! that comes while the execution ends has either effect, and none on the next one.
+//! that comes while the execution ends has either effect, and none on the next one: the
+//! supervisor sends the next request when init has sent the signal, and the request has
+//! `interrupted`. A shim whose runtime handles signals in a thread of its own waits until it
+//! has handled that one.
 //! What becomes of it while the code has a handler of its own is the code's matter.
 //! A request to describe can be interrupted, too.
 //!
@@ -87,6 +90,8 @@ pub struct Request<'a> {
     /// The number of this execution, which each of its frames repeats. What executes no
     /// code has a number, too.
     pub execution: u64,
+    /// Whether SIGINT was sent to the shim during its last execution.
+    pub follows_interrupt: bool,
     /// What to do.
     pub work: Work<'a>,
 }
@@ -135,6 +140,9 @@ impl Request<'_> {
             message.extend(value);
         };
         add("execution", self.execution.to_string().as_bytes());
+        if self.follows_interrupt {
+            add("interrupted", b"");
+        }
         match self.work {
             Work::Describe => add("work", b"describe"),
             Work::Execute(code) => {

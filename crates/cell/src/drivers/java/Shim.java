@@ -37,7 +37,6 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -210,6 +209,7 @@ final class Session {
             channel.frame("done").send();
         }));
         for (var request = channel.receive(); request != null; request = channel.receive()) {
+            interrupts.await(request.containsKey("interrupted"));
             if (request.containsKey("work")) describe();
             else execute(request);
         }
@@ -805,32 +805,21 @@ final class Interrupts {
     private boolean isInvoking;
     private boolean hasCome;
     private boolean isStopped;
+    /** Whether a signal was handled since the last request came. */
+    private boolean isHandled;
     private Checks checks;
-
-    private final Semaphore settled = new Semaphore(0);
-    private Runnable askToSettle = () -> {};
 
     /** Listens to the signal, by the class that all virtual machines have for that and
      * the compiler warns of. */
     void listen() {
         try {
             handle("INT", this::interrupt);
-            Object mark = handle("WINCH", settled::release);
-            Method raise = mark.getClass().getMethod("raise", mark.getClass());
-            askToSettle = () -> {
-                try {
-                    raise.invoke(null, mark);
-                } catch (ReflectiveOperationException impossible) {
-                    settled.release();
-                }
-            };
         } catch (ReflectiveOperationException | IllegalArgumentException unknown) {
             // Another kind of virtual machine: an interrupt ends it.
-            askToSettle = settled::release;
         }
     }
 
-    private static Object handle(String name, Runnable action) throws ReflectiveOperationException {
+    private static void handle(String name, Runnable action) throws ReflectiveOperationException {
         Class<?> signal = Class.forName("sun.misc.Signal");
         Class<?> handler = Class.forName("sun.misc.SignalHandler");
         Object own = Proxy.newProxyInstance(handler.getClassLoader(), new Class<?>[] {handler}, (proxy, method, arguments) -> {
@@ -839,35 +828,25 @@ final class Interrupts {
         });
         Object number = signal.getConstructor(String.class).newInstance(name);
         signal.getMethod("handle", signal, handler).invoke(null, number, own);
-        return number;
     }
 
-    /** Waits until the virtual machine has handled the signals that have come: it does so in
-     * threads of their own, in the order of their numbers. */
-    private void settle() {
-        ThreadGroup all = thread.getThreadGroup();
-        while (all.getParent() != null) all = all.getParent();
+    /** A request has come. A signal that was sent before is waited for: the virtual machine
+     * handles it in a thread of its own. But not for ever, since the program may have put
+     * another handler in place of this one. */
+    synchronized void await(boolean isSent) {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
         try {
-            askToSettle.run();
-            settled.tryAcquire(1, TimeUnit.SECONDS);
-            for (int tries = 0; tries < 1000; tries++) {
-                var threads = new Thread[all.activeCount() + 16];
-                int count = all.enumerate(threads);
-                if (Arrays.stream(threads, 0, count).noneMatch(each -> each.getName().equals("SIGINT handler"))) return;
-                Thread.sleep(1);
-            }
+            while (isSent && !isHandled && System.nanoTime() < end) wait(10);
         } catch (InterruptedException none) {
-            // Nothing but the signal interrupts, and it is not for now.
+            // Nothing but the signal interrupts, and so it has come.
         }
+        isHandled = false;
     }
 
     /** An execution begins; what has come before is forgotten. */
-    void begin() {
-        settle();
-        synchronized (this) {
-            isRunning = true;
-            hasCome = false;
-        }
+    synchronized void begin() {
+        isRunning = true;
+        hasCome = false;
     }
 
     /** An execution has ended; whether it was interrupted. */
@@ -893,6 +872,8 @@ final class Interrupts {
     }
 
     private synchronized void interrupt() {
+        isHandled = true;
+        notifyAll();
         if (!isRunning || hasCome) return;
         hasCome = true;
         if (!isInvoking) return;

@@ -114,6 +114,7 @@ fn template(plan: Plan) -> Tested<TemplateCell<'static>> {
 fn request(execution: u64, code: &str) -> Tested<Request<'static>> {
     let message = DriverRequest {
         execution,
+        follows_interrupt: false,
         work: Work::Execute(Code {
             code: &code.into(),
             name: "main.py",

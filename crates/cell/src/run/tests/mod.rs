@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, fstat};
 
 use super::{fallback_warning, hold_limits, resolve_on};
@@ -93,6 +94,7 @@ fn start(plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
 fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>, Box<dyn Error>> {
     let message = DriverRequest {
         execution,
+        follows_interrupt: false,
         work: Work::Execute(Code {
             code: &code.into(),
             name: "code",
@@ -190,6 +192,35 @@ signal.signal(signal.SIGINT, lambda *_: hits.append(1))";
         let wait = "while not hits: time.sleep(0.01)
 print(len(hits))";
         assert_eq!(stdout(cell.execute(request(2, wait, false)?)?), "1\n");
+        Ok(())
+    });
+}
+
+/// Init sends the signal, and the next request does not pass through it.
+#[test]
+fn a_signal_that_init_has_not_sent_meets_no_other_execution() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start(&plan)?;
+        let slow = |execution| -> Result<_, Box<dyn Error>> {
+            let code = "import signal, time; hits = globals().get('hits', [])
+signal.signal(signal.SIGINT, lambda *_: hits.append(1)); time.sleep(1)";
+            Ok(Request {
+                wall: Some(Duration::from_millis(50)),
+                grace: Some(Duration::from_secs(60)),
+                ..request(execution, code, false)?
+            })
+        };
+        cell.execute(slow(1)?)?;
+        assert!(cell.was_interrupted());
+        assert_eq!(
+            stdout(cell.execute(request(2, "print(len(hits))", false)?)?),
+            "1\n"
+        );
+        assert!(!cell.was_interrupted());
+        kill(cell.parts().0.init.pid, Signal::SIGSTOP)?;
+        cell.execute(slow(3)?)?;
+        assert!(cell.is_over());
         Ok(())
     });
 }
