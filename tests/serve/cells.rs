@@ -1,6 +1,6 @@
 //! Runs and contexts in real cells.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Server, until};
 
@@ -164,11 +164,18 @@ fn files_go_in_and_out() {
         "open('d/out.txt', 'w').write(open('d/in.txt').read().upper())",
     );
     assert_eq!(run["record"]["outcome"], "ok", "{run}");
+    assert_eq!(changes(&run), ["created d/out.txt"], "{run}");
     let read = client.ask("file.read", json!({"context": "a", "path": "d/out.txt"}));
     assert!(read.to_string().contains("HELLO"), "{read}");
     let listed = client.ask("file.list", json!({"context": "a", "recursive": true}));
     assert!(listed.to_string().contains("out.txt"), "{listed}");
     client.ask("file.remove", json!({"context": "a", "path": "d"}));
+    let params = json!({"context": "a", "path": "own", "content": "hello"});
+    client.ask("file.write", params);
+    let run = client.run_in("a", "1");
+    assert!(changes(&run).is_empty(), "the caller did it: {run}");
+    let run = client.run_in("a", "open('own', 'a').write('!')");
+    assert_eq!(changes(&run), ["modified own"], "{run}");
     let gone = client.call("file.read", json!({"context": "a", "path": "d/out.txt"}));
     assert_eq!(gone["error"]["code"], "not_found", "{gone}");
     let outside = client.call(
@@ -176,6 +183,35 @@ fn files_go_in_and_out() {
         json!({"context": "a", "path": "../etc/passwd"}),
     );
     assert_eq!(outside["error"]["code"], "failed", "{outside}");
+}
+
+/// The files of a record, each after what became of it.
+fn changes(answer: &Value) -> Vec<String> {
+    let files = answer["record"]["files"].as_array().unwrap();
+    let word = |file: &Value, key: &str| file[key].as_str().unwrap().to_owned();
+    let change = |file| format!("{} {}", word(file, "change"), word(file, "path"));
+    files.iter().map(change).collect()
+}
+
+#[test]
+fn files_of_a_request_are_no_changes() {
+    let server = Server::start(&["--warm", "python:1"]);
+    let mut client = server.connect();
+    until("a waiting cell", || {
+        client.status()["pools"][0]["ready"] == 1
+    });
+    let files = json!([{"path": "in/kept", "text": "x"}, {"path": "gone", "text": "y"}]);
+    let code = "import os; os.remove('gone'); open('new', 'w').write(open('in/kept').read())";
+    for start in ["ready", "cold"] {
+        let env = json!({"A": start});
+        let request = match start {
+            "ready" => json!({"language": "python", "code": code, "files": files}),
+            _ => json!({"language": "python", "code": code, "files": files, "env": env}),
+        };
+        let run = client.ask("run", json!({"request": request}));
+        assert_eq!(run["start"], start, "{run}");
+        assert_eq!(changes(&run), ["deleted gone", "created new"], "{run}");
+    }
 }
 
 #[test]

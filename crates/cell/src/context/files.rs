@@ -118,6 +118,37 @@ impl Context<'_> {
     }
 }
 
+impl Context<'_> {
+    /// Writes a file ([`Workspace::write`]). No execution lists it as one of its own.
+    ///
+    /// # Errors
+    /// Those of [`Self::in_workspace`] and [`Workspace::write`].
+    pub(crate) fn write_file(
+        &mut self,
+        path: &Path,
+        content: &RawText,
+        executable: bool,
+    ) -> Result<FileAnswer> {
+        let answer = self.in_workspace(|files| files.write(path, content, executable))?;
+        if let Some(live) = &mut self.live {
+            live.note_written(path, content.as_bytes());
+        }
+        Ok(answer)
+    }
+
+    /// Removes a file or a directory ([`Workspace::remove`]). No execution lists it as deleted.
+    ///
+    /// # Errors
+    /// Those of [`Self::in_workspace`] and [`Workspace::remove`].
+    pub(crate) fn remove_file(&mut self, path: &Path) -> Result<FileAnswer> {
+        let answer = self.in_workspace(|files| files.remove(path))?;
+        if let Some(live) = &mut self.live {
+            live.note_removed(path);
+        }
+        Ok(answer)
+    }
+}
+
 fn no_workspace() -> SetupError {
     SetupError::new(Step::Outputs, "the cell has no workspace of its own")
         .hint("look at the directory that is bound there")
@@ -129,12 +160,7 @@ impl Workspace<'_> {
     ///
     /// # Errors
     /// The path is not allowed, or the workspace is full.
-    pub(crate) fn write(
-        &self,
-        path: &Path,
-        content: &RawText,
-        executable: bool,
-    ) -> Result<FileAnswer> {
+    fn write(&self, path: &Path, content: &RawText, executable: bool) -> Result<FileAnswer> {
         let name = checked(path)?
             .file_name()
             .ok_or_else(|| not_allowed(path))?;
@@ -252,7 +278,7 @@ impl Workspace<'_> {
     ///
     /// # Errors
     /// It is missing, or in use as a mount point.
-    pub(crate) fn remove(&self, path: &Path) -> Result<FileAnswer> {
+    fn remove(&self, path: &Path) -> Result<FileAnswer> {
         let name = checked(path)?
             .file_name()
             .ok_or_else(|| not_allowed(path))?;

@@ -27,6 +27,7 @@ use crate::supervise::copy::Template;
 use crate::supervise::{
     Between, Blank, Cancel, Cell, Control, Denials, Execution, Observer, OnStart, Program, Request,
 };
+use crate::workspace::baseline;
 use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, CodeFile, KeptDir, Lower, OutDir, Outputs};
@@ -369,6 +370,16 @@ impl<'a> Live<'a> {
     /// Sets what the workspace contains before the next execution.
     pub(crate) fn set_baseline(&mut self, baseline: Baseline) {
         self.baseline = baseline;
+    }
+
+    /// Notes a file that the caller has written into the workspace.
+    pub(crate) fn note_written(&mut self, path: &Path, content: &[u8]) {
+        baseline::put(&mut self.baseline, path, content);
+    }
+
+    /// Notes what the caller has removed from the workspace.
+    pub(crate) fn note_removed(&mut self, path: &Path) {
+        baseline::take_out(&mut self.baseline, path);
     }
 
     /// Lists the variables, as the execution of this number; `None` where the interpreter

@@ -325,7 +325,7 @@ impl<'s> Supervisor<'s> {
                 path,
                 content,
                 executable,
-            } => context.in_workspace(|files| files.write(path, content, *executable))?,
+            } => context.write_file(path, content, *executable)?,
             FileOrder::Read {
                 path,
                 offset,
@@ -334,7 +334,7 @@ impl<'s> Supervisor<'s> {
             FileOrder::List { path, recursive } => {
                 context.in_workspace(|files| files.list(path, *recursive))?
             }
-            FileOrder::Remove { path } => context.in_workspace(|files| files.remove(path))?,
+            FileOrder::Remove { path } => context.remove_file(path)?,
             FileOrder::Watch { path } => self.mailbox.watch(context, id, path)?,
             FileOrder::Unwatch { watch } => self.mailbox.unwatch(*watch),
         };

@@ -1,6 +1,9 @@
 //! What a workspace contains before the program changes it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use nix::sys::stat::SFlag;
 
@@ -34,6 +37,23 @@ impl Original {
             _ => 0,
         }
     }
+}
+
+/// Adds a file of this content, or replaces one.
+pub(crate) fn put(baseline: &mut Baseline, path: &Path, content: &[u8]) {
+    let file = Original::File(Digest::of_bytes(content));
+    baseline.insert(name_of(path), file);
+}
+
+/// Removes a path and what is below it.
+pub(crate) fn take_out(baseline: &mut Baseline, path: &Path) {
+    baseline.retain(|name, _| !Path::new(OsStr::from_bytes(name.as_bytes())).starts_with(path));
+}
+
+/// A path as the walk of a workspace has it.
+fn name_of(path: &Path) -> RawText {
+    let plain: PathBuf = path.components().collect();
+    plain.as_os_str().as_bytes().to_vec().into()
 }
 
 /// What is made of `stage`.

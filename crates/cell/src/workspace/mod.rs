@@ -19,7 +19,7 @@ use nix::sys::statfs::{Statfs, TMPFS_MAGIC, fstatfs};
 use crate::spec::{Bytes, TmpfsLimit};
 use record::bytes::RawText;
 
-mod baseline;
+pub(crate) mod baseline;
 mod code_file;
 mod collect;
 pub(crate) mod copy;
