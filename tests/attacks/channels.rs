@@ -16,7 +16,8 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[13, 41],
     attacks: &[],
     scenes: &[
-        scene("between-cells", between_cells),
+        // Root's queue outside is closed to the plain user's run of this test.
+        scene("between-cells", between_cells).needs(&[Need::Alone]),
         scene("socket-beneath-a-bind", socket_beneath_a_bind),
         scene(
             "abstract-socket-in-the-host-network",
@@ -164,8 +165,10 @@ fn between_cells(stage: &Stage) -> Check {
 /// With the host's network, a cell shares the host's namespace of abstract sockets, and
 /// only Landlock's scope keeps it away from them.
 fn abstract_socket_in_the_host_network(stage: &Stage) -> Check {
-    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(NAME)?)?;
-    let own = stage.probe("channels/connect", [NAME]);
+    // Another user's run of this test is in the same network.
+    let name = format!("{NAME}-{}", std::process::id());
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+    let own = stage.probe("channels/connect", [&name]);
     let hosts = own.clone().option(["--net", "host"]);
 
     let live = hosts
