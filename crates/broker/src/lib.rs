@@ -22,6 +22,7 @@ mod dns;
 pub mod fuzz;
 mod guard;
 mod log;
+mod rate;
 mod relay;
 pub mod report;
 mod request;

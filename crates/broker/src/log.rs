@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::rate::Rate;
 use crate::report::{Reason, Refused, Report, Totals, Via};
 
 /// The most bytes that wait to be read.
@@ -20,13 +21,24 @@ const MOST_REFUSED: usize = 512;
 /// How long the last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
+/// How many counts of one host are reported in a second, beside those at powers of two.
+const COUNTS_PER_SECOND: u32 = 64;
+
 type What = (String, Option<u16>, Via, Reason);
+
+/// How often a host or a name was refused.
+#[derive(Default)]
+struct Count {
+    all: u64,
+    reported: u64,
+}
 
 /// The reports of a broker.
 pub(crate) struct Log {
     out: File,
     waiting: Vec<u8>,
-    refused: HashMap<What, u64>,
+    refused: HashMap<What, Count>,
+    counts: Rate,
     limits_hit: BTreeSet<&'static str>,
     pub(crate) totals: Totals,
 }
@@ -39,6 +51,7 @@ impl Log {
             out: out.into(),
             waiting: Vec::new(),
             refused: HashMap::new(),
+            counts: Rate::new(COUNTS_PER_SECOND),
             limits_hit: BTreeSet::new(),
             totals: Totals::default(),
         })
@@ -58,26 +71,20 @@ impl Log {
         self.waiting.push(b'\n');
     }
 
-    /// Counts a refusal, and reports it at each power of two.
+    /// Counts a refusal, and reports the count: in a flood, at each power of two.
     pub(crate) fn refused(&mut self, host: &str, port: Option<u16>, via: Via, reason: Reason) {
         let full = self.refused.len() >= MOST_REFUSED;
         let what = (host.to_owned(), port, via, reason);
-        let count = match self.refused.get_mut(&what) {
-            Some(count) => {
-                *count += 1;
-                *count
-            }
-            None if full => {
-                self.totals.refused_unnamed += 1;
-                return;
-            }
-            None => {
-                self.refused.insert(what.clone(), 1);
-                1
-            }
-        };
-        if count.is_power_of_two() {
-            self.report(&refusal(what, count));
+        if full && !self.refused.contains_key(&what) {
+            self.totals.refused_unnamed += 1;
+            return;
+        }
+        let count = self.refused.entry(what.clone()).or_default();
+        count.all += 1;
+        if count.all.is_power_of_two() || self.counts.take() {
+            count.reported = count.all;
+            let report = refusal(what, count.all);
+            self.report(&report);
         }
     }
 
@@ -111,8 +118,8 @@ impl Log {
     pub(crate) fn finish(mut self) {
         let last = Instant::now() + LAST_LINES;
         for (what, count) in std::mem::take(&mut self.refused) {
-            if !count.is_power_of_two() {
-                self.report(&refusal(what, count));
+            if count.reported != count.all {
+                self.report(&refusal(what, count.all));
                 self.wait_for_room(MOST_WAITING / 2, last);
             }
         }
@@ -162,6 +169,7 @@ mod tests {
     fn refusals_are_counted_and_bounded() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut log = Log::new(writer.into()).unwrap();
+        log.counts = Rate::new(0);
         for _ in 0..1000 {
             log.refused("evil.example", None, Via::Dns, Reason::NotAllowed);
         }
@@ -193,6 +201,20 @@ mod tests {
             .iter()
             .any(|report| matches!(report, Report::Refused(refused) if refused.count == 1000));
         assert!(counted);
+    }
+
+    #[test]
+    fn counts_are_reported_at_once_but_in_a_flood() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut log = Log::new(writer.into()).unwrap();
+        for _ in 0..7 {
+            log.refused("evil.example", None, Via::Dns, Reason::NotAllowed);
+        }
+        log.flush();
+        drop(log);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text.lines().count(), 7, "{text}");
     }
 
     #[test]

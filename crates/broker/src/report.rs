@@ -24,7 +24,7 @@ pub enum Report {
     /// A connection has ended, or was refused.
     Closed(Closed),
     /// A name that was asked for, or a host that was connected to, was refused. Repeated
-    /// with the count so far, at each power of two and at the end.
+    /// with the count so far, at once; in a flood, at each power of two and at the end.
     Refused(Refused),
     /// The broker ends because it cannot do its work.
     Failed(Failed),

@@ -16,36 +16,6 @@ use crate::synthetic::Names;
 /// The most connections that are accepted in a turn.
 const TURN: usize = 64;
 
-/// How many connections may come in a second.
-pub(super) struct Rate {
-    per_second: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Rate {
-    pub(super) fn new(per_second: u32) -> Self {
-        let per_second = f64::from(per_second);
-        Self {
-            per_second,
-            tokens: 2.0 * per_second,
-            filled: Instant::now(),
-        }
-    }
-
-    fn take(&mut self) -> bool {
-        let now = Instant::now();
-        let new = now.duration_since(self.filled).as_secs_f64() * self.per_second;
-        self.filled = now;
-        self.tokens = (self.tokens + new).min(2.0 * self.per_second);
-        let allowed = self.tokens >= 1.0;
-        if allowed {
-            self.tokens -= 1.0;
-        }
-        allowed
-    }
-}
-
 impl Broker {
     pub(super) fn accept(&mut self, index: usize) {
         for _ in 0..TURN {

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use self::accept::Rate;
 use self::names::DnsClient;
 use self::source::Source;
 use crate::config::{Config, Sockets};
@@ -23,6 +22,7 @@ use crate::connection::{Connection, Phase, Readiness};
 use crate::guard::Secrets;
 use crate::guard::http::Secret;
 use crate::log::Log;
+use crate::rate::Rate;
 use crate::relay::{Budget, Pipes, Turn, relay};
 use crate::report::{Reason, Via};
 use crate::resolve::Resolver;
