@@ -11,7 +11,7 @@ use crate::cli::{self, Server};
 use cell::drivers::find;
 use cell::server::{Base, Renewal, Spawner, Templates};
 use cell::spec::quantity::Bound;
-use cell::spec::{self, Ask, Bytes, Mode, Partial, Spec, Stdio};
+use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Spec, Stdio};
 use doors::{Listening, Most};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
@@ -256,6 +256,7 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
         max_queue: wanted.max_queue,
         queue_wait: long(wanted.queue_wait),
         cell_memory: usual.limits.memory.map(|bytes| bytes.0),
+        named_hosts: matches!(usual.network, Network::Hosts(_)),
         idle: long(wanted.idle),
         drain: long(wanted.drain),
         idle_exit: wanted.idle_exit.map(long),

@@ -107,9 +107,15 @@ pub(super) fn network_notes(record: &Record) -> Vec<String> {
     let missing = missing.map(|(count, what)| format!("{count} more {what} are not listed"));
     let unrouted = totals.unrouted.filter(|count| *count > 0);
     let unrouted = unrouted.map(|count| format!("{count} attempts at addresses had no route"));
+    let closed = totals.closed_ports.filter(|count| *count > 0);
+    let closed = closed.map(|count| format!("{count} attempts at ports where nothing listens"));
     let failure = network.broker_failure.iter();
     let failure = failure.map(|why| format!("the broker ended before the cell: {why}"));
-    missing.chain(unrouted).chain(failure).collect()
+    missing
+        .chain(unrouted)
+        .chain(closed)
+        .chain(failure)
+        .collect()
 }
 
 pub(super) fn limit_rows(record: &Record) -> Rows {

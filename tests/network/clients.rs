@@ -258,6 +258,9 @@ for family, *_, address in socket.getaddrinfo('{host}', 7000, socket.{family}, s
         ended.0["error"]["name"], "ConnectionRefusedError",
         "{ended:?}"
     );
+    assert_eq!(ended.0["network"]["totals"]["closed_ports"], 1, "{ended:?}");
+    let way_out = "ports that no rule names are closed, and --net allow=HOST:PORT opens one";
+    assert!(ended.context().contains(way_out), "{ended:?}");
     assert!(outside.raw[0].load(std::sync::atomic::Ordering::SeqCst) > 0);
 }
 

@@ -10,7 +10,16 @@ mod endings;
 mod outside;
 mod refusals;
 mod secrets;
+mod server;
 
+#[path = "../support/dispositions.rs"]
+mod dispositions;
+#[expect(dead_code, reason = "the servers' tests use the rest")]
+#[path = "../serve/harness.rs"]
+mod harness;
+#[expect(dead_code, reason = "the servers' tests use the rest")]
+#[path = "../serve/http_client.rs"]
+mod http_client;
 #[expect(dead_code, reason = "the broker's tests use the rest")]
 #[path = "../support/internet.rs"]
 mod internet;
@@ -40,6 +49,7 @@ fn main() -> ExitCode {
         refusals::TESTS,
         endings::TESTS,
         secrets::TESTS,
+        server::TESTS,
     ]
     .concat();
     match arguments.first().map(String::as_str) {

@@ -16,6 +16,8 @@ pub struct Settings {
     pub queue_wait: Duration,
     /// The memory limit of a cell in bytes, when its request has no lower one.
     pub cell_memory: Option<u64>,
+    /// Whether cells reach named hosts only, of which a request can have fewer.
+    pub named_hosts: bool,
     /// How long a context may have nothing to do: the default, and the most.
     pub idle: Duration,
     /// How long executions may go on when the server ends.
@@ -56,6 +58,7 @@ impl Default for Settings {
             max_queue: 256,
             queue_wait: Duration::from_secs(60),
             cell_memory: None,
+            named_hosts: false,
             idle: Duration::from_secs(600),
             drain: Duration::from_secs(10),
             idle_exit: None,

@@ -58,6 +58,12 @@ impl EgressPlan {
         }
     }
 
+    /// Whether what it makes includes all that `other` does.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        other.routes.iter().all(|route| self.routes.contains(route))
+            && other.ports.iter().all(|port| self.ports.contains(port))
+    }
+
     /// The most sockets that init makes: for each port one of each family, two for DNS at
     /// each name server, and two for the proxies.
     pub(crate) fn most_sockets(&self) -> usize {

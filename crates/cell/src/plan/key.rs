@@ -10,8 +10,8 @@ use crate::spec::{CgroupChoice, Stdin, Stdio};
 /// where files go.
 ///
 /// Plans with the same key have the same cell until its program starts, so one's blank
-/// cell can run the other's program.
-#[derive(Debug, PartialEq)]
+/// cell can run the other's program; see [`PlanKey::serves`] for those with fewer hosts.
+#[derive(Clone, Debug, PartialEq)]
 pub struct PlanKey<'a> {
     namespaces: &'a [Namespace],
     /// `None` where each cell gets an outer id of its own.
@@ -34,6 +34,23 @@ pub struct PlanKey<'a> {
     inherits_stdin: bool,
     inherits_output: bool,
     rootfs: &'a str,
+}
+
+impl PlanKey<'_> {
+    /// Whether a blank cell that was made with this key can run programs of plans with the
+    /// other one. It may listen at ports, and have routes, that they do not name: the broker
+    /// refuses what comes that way.
+    pub(crate) fn serves(&self, wanted: &Self) -> bool {
+        let listens = match (self.egress, wanted.egress) {
+            (Some(made), Some(wanted)) => made.covers(wanted),
+            (made, wanted) => made.is_none() && wanted.is_none(),
+        };
+        let rest = |key: &Self| Self {
+            egress: None,
+            ..key.clone()
+        };
+        listens && rest(self) == rest(wanted)
+    }
 }
 
 impl Plan {

@@ -19,7 +19,7 @@ use crate::spec::{Command, Network, Spec};
 use crate::supervise::capture::{Capture, Captured};
 use crate::supervise::evidence::{End, Evidence, Place, Reach, Stop};
 use crate::supervise::verdict::{self, Verdict, judge};
-use crate::supervise::{Between, Execution, Observed, Stream};
+use crate::supervise::{Between, Execution, NetworkLog, Observed, Stream};
 use crate::workspace::Outputs;
 use record::error::SetupError;
 use record::{Denied, Outcome, Record, SCHEMA, Usage};
@@ -90,7 +90,9 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         stderr: last_output[1].clone(),
         denied: &denied,
         refused: log.as_ref().map_or(&[], |log| &log.refused),
-        unrouted: log.as_ref().and_then(|log| log.unrouted).unwrap_or(0),
+        counts: (log.as_ref())
+            .and_then(|log| log.counts)
+            .unwrap_or_default(),
         error: execution.report.error.as_ref(),
         broken_syntax: execution.report.is_syntax,
         limits: &plan.limits,
@@ -99,6 +101,11 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(observed, &execution, &mut warnings);
     warnings.extend(between(&execution.between, filter));
+    // What is reported after an execution is in the next record, and explains nothing there.
+    if let (Some(log), Some(earlier)) = (&mut log, execution.between.network.take()) {
+        let own = std::mem::replace(log, earlier);
+        log.absorb(own);
+    }
     let mut truncated = outputs.truncated;
     for (name, stream) in [("stdout", &stdout), ("stderr", &stderr)] {
         truncated.extend(
@@ -333,17 +340,17 @@ fn between(between: &Between, policy: Option<&FilterPolicy>) -> Vec<String> {
             calls.join(", ")
         ));
     }
-    if between.connections > 0 {
-        let count = between.connections;
-        warnings.push(format!(
-            "{count} connections ended {WHEN}, and are not listed"
-        ));
-    }
-    if between.refused > 0 {
-        let count = between.refused;
-        warnings.push(format!(
-            "connections were refused {count} times {WHEN}, and are not listed"
-        ));
+    let network = between.network.as_ref();
+    for (count, what) in [
+        (network.map_or(0, |log| log.ended), "connections ended"),
+        (
+            network.map_or(0, NetworkLog::refusals),
+            "names and hosts were refused",
+        ),
+    ] {
+        if count > 0 {
+            warnings.push(format!("{count} of the {what} {WHEN}"));
+        }
     }
     warnings
 }

@@ -407,7 +407,7 @@ impl<'a> Live<'a> {
         for (sum, written) in self.between.written.iter_mut().zip(written) {
             *sum += written.as_ref().map_or(0, Capture::total);
         }
-        if let Some(log) = &execution.network {
+        if let Some(log) = execution.network {
             self.between.add_network(log);
         }
         Ok(execution.report.variables)

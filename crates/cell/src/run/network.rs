@@ -51,7 +51,8 @@ pub(super) fn network(plan: &Plan, log: Option<NetworkLog>) -> Option<NetworkRec
                     .as_ref()
                     .map_or(0, |totals| totals.refused_unnamed),
             ),
-            unrouted: log.unrouted,
+            unrouted: log.counts.map(|counts| counts.unrouted),
+            closed_ports: log.counts.map(|counts| counts.closed_ports),
         },
         connections: log.connections,
         refused: log.refused,

@@ -163,9 +163,9 @@ impl AsFd for Blank<'_> {
 /// Whether a cell of the plan `made` is one of `wanted` as well, until the program starts.
 fn has_cell_of(made: &Plan, wanted: &Plan) -> bool {
     let keys = || made.key().zip(wanted.key());
-    let is_same = || keys().is_some_and(|(made, wanted)| made == wanted);
+    let serves = || keys().is_some_and(|(made, wanted)| made.serves(&wanted));
     // A key has no outer ids where each cell has its own.
-    std::ptr::eq(made, wanted) || (made.ids == wanted.ids && is_same())
+    std::ptr::eq(made, wanted) || (made.ids == wanted.ids && serves())
 }
 
 fn gone() -> SetupError {

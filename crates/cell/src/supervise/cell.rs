@@ -237,7 +237,7 @@ impl<'a> Cell<'a> {
         }
         if let Some(broker) = &mut self.broker {
             broker.read(None);
-            execution.between.add_network(&broker.take_log());
+            execution.between.add_network(broker.take_log());
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use super::routes::Counts;
 use crate::drivers::Driver;
 use crate::spec::{Bytes, Limits};
 use record::error::SetupError;
@@ -27,8 +28,8 @@ pub(crate) struct Evidence<'a> {
     pub denied: &'a [Denied],
     /// Names and hosts that the broker refused.
     pub refused: &'a [RefusedHost],
-    /// How often there was no route to an address, where hosts are allowed.
-    pub unrouted: u64,
+    /// What the cell's kernel refused, where hosts are allowed.
+    pub counts: Counts,
     /// The exception that the driver reported.
     pub error: Option<&'a CodeError>,
     /// Whether the driver found that the code does not parse.

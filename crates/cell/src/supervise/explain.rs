@@ -286,18 +286,25 @@ fn shown_class(name: &str) -> String {
     }
 }
 
-/// The hosts that the broker refused, and addresses without a route, as the end of a
+/// The hosts that the broker refused, and what the cell's kernel did, as the end of a
 /// sentence.
-pub(super) fn refusals(refused: &[RefusedHost], unrouted: u64) -> String {
+pub(super) fn refusals(evidence: &Evidence<'_>) -> String {
+    let mut text = refused_hosts(evidence.refused);
+    if evidence.counts.unrouted > 0 {
+        text += "; the network has no route to addresses that no rule writes out, as --net allow=ADDRESS:PORT would";
+    }
+    // Also one of the program's own, where a server has not begun.
+    let closed = evidence.counts.closed_ports > 0;
+    if closed && evidence.error.is_none_or(category::network_answered) {
+        text += "; ports that no rule names are closed, and --net allow=HOST:PORT opens one";
+    }
+    text
+}
+
+fn refused_hosts(refused: &[RefusedHost]) -> String {
     const NAMED: usize = 3;
-    let addresses = match unrouted {
-        0 => "",
-        _ => {
-            "; the network has no route to addresses that no rule writes out, as --net allow=ADDRESS:PORT would"
-        }
-    };
     let Some(first) = refused.first() else {
-        return addresses.to_owned();
+        return String::new();
     };
     let mut hosts: Vec<String> = (refused.iter().take(NAMED))
         .map(|refused| format!("{} ({})", refused.shown(), refused.reason))
@@ -316,10 +323,7 @@ pub(super) fn refusals(refused: &[RefusedHost], unrouted: u64) -> String {
         true => format!("; --net allow={} would allow it", first.shown()),
         false => String::new(),
     };
-    format!(
-        "; the network refused {}{way_out}{addresses}",
-        hosts.join(", ")
-    )
+    format!("; the network refused {}{way_out}", hosts.join(", "))
 }
 
 /// The calls that the policy denied, as the end of a sentence.

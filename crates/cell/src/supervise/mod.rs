@@ -34,7 +34,7 @@ mod poll_set;
 mod proc;
 mod programs;
 pub(crate) mod results;
-mod routes;
+pub(crate) mod routes;
 mod signals;
 pub(crate) mod turn;
 pub(crate) mod verdict;
@@ -153,9 +153,8 @@ pub(crate) struct Between {
     /// How often each system call was denied, and calls of numbers that are not listed.
     pub(crate) denied: BTreeMap<i64, u64>,
     pub(crate) denied_unlisted: u64,
-    /// Connections that ended, and names and hosts that were refused.
-    pub(crate) connections: u64,
-    pub(crate) refused: u64,
+    /// What the broker reported.
+    pub(crate) network: Option<NetworkLog>,
 }
 
 impl Between {
@@ -173,8 +172,9 @@ impl Between {
             *sum = sum.saturating_add(count);
         }
         self.denied_unlisted = self.denied_unlisted.saturating_add(other.denied_unlisted);
-        self.connections = self.connections.saturating_add(other.connections);
-        self.refused = self.refused.saturating_add(other.refused);
+        if let Some(log) = other.network {
+            self.add_network(log);
+        }
     }
 
     /// Adds calls that were denied to programs.
@@ -187,12 +187,11 @@ impl Between {
     }
 
     /// Adds what the broker reported.
-    pub(crate) fn add_network(&mut self, log: &NetworkLog) {
-        let refused: u64 = log.refused.iter().map(|refused| refused.count).sum();
-        self.connections = self.connections.saturating_add(log.ended);
-        self.refused = (self.refused)
-            .saturating_add(refused)
-            .saturating_add(log.refused_unlisted);
+    pub(crate) fn add_network(&mut self, log: NetworkLog) {
+        match &mut self.network {
+            Some(all) => all.absorb(log),
+            None => self.network = Some(log),
+        }
     }
 }
 

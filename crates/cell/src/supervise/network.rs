@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 
 use super::Observer;
-use super::routes::NoRoutes;
+use super::routes::{Counters, Counts};
 use super::turn::{Pace, Turn};
 use crate::child::report::{Role, SocketRole};
 use crate::launch::{BrokerProcess, Signed, wait_for};
@@ -43,7 +43,7 @@ pub(super) struct CellBroker {
     refusals: BTreeMap<RefusalKey, u64>,
     log: NetworkLog,
     /// `None` where the kernel's counters cannot be read.
-    no_routes: Option<NoRoutes>,
+    counters: Option<Counters>,
     /// It was told to end.
     is_finishing: bool,
 }
@@ -62,8 +62,8 @@ pub(crate) struct NetworkLog {
     pub(crate) received: u64,
     /// Refusals of names and hosts that are not listed.
     pub(crate) refused_unlisted: u64,
-    /// How often there was no route to an address; `None` where that is not known.
-    pub(crate) unrouted: Option<u64>,
+    /// What the cell's kernel refused; `None` where that is not known.
+    pub(crate) counts: Option<Counts>,
     /// Requests that got secret fields, by host and port.
     pub(crate) inserted: BTreeMap<(String, u16), u64>,
     /// The broker's last report, at the cell's end.
@@ -95,7 +95,7 @@ impl CellBroker {
             pace: Pace::of_calls(),
             refusals: BTreeMap::new(),
             log: NetworkLog::default(),
-            no_routes: NoRoutes::of(init).ok(),
+            counters: Counters::of(init).ok(),
             is_finishing: false,
         })
     }
@@ -265,7 +265,7 @@ impl CellBroker {
 
     /// What was reported since the last call.
     pub(super) fn take_log(&mut self) -> NetworkLog {
-        self.log.unrouted = self.no_routes.as_mut().and_then(NoRoutes::take);
+        self.log.counts = self.counters.as_mut().and_then(Counters::take);
         let next = NetworkLog {
             ready: self.log.ready.clone(),
             failure: self.log.failure.clone(),
@@ -289,7 +289,7 @@ impl CellBroker {
             let mut turn = Turn::begin();
             while self.read_some(observer, &mut turn) {}
         }
-        self.log.unrouted = self.no_routes.as_mut().and_then(NoRoutes::take);
+        self.log.counts = self.counters.as_mut().and_then(Counters::take);
         self.log
     }
 }
@@ -313,11 +313,16 @@ impl NetworkLog {
         self.sent = self.sent.saturating_add(later.sent);
         self.received = self.received.saturating_add(later.received);
         self.refused_unlisted = self.refused_unlisted.saturating_add(later.refused_unlisted);
-        self.unrouted =
-            (self.unrouted.zip(later.unrouted)).map(|(one, two)| one.saturating_add(two));
+        self.counts = (self.counts.zip(later.counts)).map(|(one, two)| one.plus(two));
         self.totals = later.totals.or(self.totals.take());
         self.ready = self.ready.take().or(later.ready);
         self.failure = self.failure.take().or(later.failure);
+    }
+
+    /// How often names and hosts were refused.
+    pub(crate) fn refusals(&self) -> u64 {
+        let listed = self.refused.iter().map(|refused| refused.count);
+        listed.fold(self.refused_unlisted, u64::saturating_add)
     }
 
     /// Adds to the count of a host that is listed, or lists it if there is room. Returns

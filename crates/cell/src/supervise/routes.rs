@@ -1,6 +1,5 @@
-//! How often a cell's network had no route to an address, by the kernel's counters
-//! (`OutNoRoutes` in RFC 4293). connect(2) and sendto(2) end with ENETUNREACH then. The
-//! kernel counts them for each network namespace, without the addresses.
+//! What a cell's own kernel has refused in its network, by the counters of RFC 4293 and RFC
+//! 4022 that it has for each network namespace. They have no addresses and no ports.
 
 use std::fs::File;
 use std::io;
@@ -11,45 +10,73 @@ use nix::unistd::Pid;
 /// More than either file has.
 const MOST: usize = 64 << 10;
 
-/// The counters of one network namespace. Open files stay with it when its processes end.
-#[derive(Debug)]
-pub(super) struct NoRoutes {
-    ipv4: File,
-    /// Missing on hosts without IPv6.
-    ipv6: Option<File>,
-    /// What was counted before the execution.
-    before: u64,
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// How often there was no route to an address: connect(2) or sendto(2) ended with
+    /// ENETUNREACH.
+    pub(crate) unrouted: u64,
+    /// How often nothing listened at a port: connect(2) ended with ECONNREFUSED, or a
+    /// datagram had no receiver.
+    pub(crate) closed_ports: u64,
 }
 
-impl NoRoutes {
+impl Counts {
+    /// The sums of both.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            unrouted: self.unrouted.saturating_add(other.unrouted),
+            closed_ports: self.closed_ports.saturating_add(other.closed_ports),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            unrouted: self.unrouted.saturating_sub(before.unrouted),
+            closed_ports: self.closed_ports.saturating_sub(before.closed_ports),
+        }
+    }
+}
+
+/// The counters of one network namespace. Open files stay with it when its processes end.
+#[derive(Debug)]
+pub(super) struct Counters {
+    snmp: File,
+    /// Missing on hosts without IPv6.
+    snmp6: Option<File>,
+    /// What was counted before the execution.
+    before: Counts,
+}
+
+impl Counters {
     /// Those of the namespace that `process` is in.
     pub(super) fn of(process: Pid) -> io::Result<Self> {
         let open = |name| File::open(format!("/proc/{process}/net/{name}"));
         let mut counters = Self {
-            ipv4: open("snmp")?,
-            ipv6: open("snmp6").ok(),
-            before: 0,
+            snmp: open("snmp")?,
+            snmp6: open("snmp6").ok(),
+            before: Counts::default(),
         };
         counters.before = counters.count()?;
         Ok(counters)
     }
 
-    /// How many there were since the last call; `None` where they cannot be read.
-    pub(super) fn take(&mut self) -> Option<u64> {
-        let count = self.count().ok()?;
-        let since = count.saturating_sub(self.before);
-        self.before = count;
+    /// What was counted since the last call; `None` where it cannot be read.
+    pub(super) fn take(&mut self) -> Option<Counts> {
+        let counts = self.count().ok()?;
+        let since = counts.since(self.before);
+        self.before = counts;
         Some(since)
     }
 
-    fn count(&self) -> io::Result<u64> {
-        let missing = || io::Error::other("no counter OutNoRoutes");
-        let ipv4 = ipv4(&text(&self.ipv4)?).ok_or_else(missing)?;
-        let ipv6 = match &self.ipv6 {
-            Some(file) => ipv6(&text(file)?).ok_or_else(missing)?,
-            None => 0,
+    fn count(&self) -> io::Result<Counts> {
+        let missing = || io::Error::other("a counter is missing");
+        let snmp = of_snmp(&text(&self.snmp)?).ok_or_else(missing)?;
+        let snmp6 = match &self.snmp6 {
+            Some(file) => of_snmp6(&text(file)?).ok_or_else(missing)?,
+            None => Counts::default(),
         };
-        Ok(ipv4.saturating_add(ipv6))
+        Ok(snmp.plus(snmp6))
     }
 }
 
@@ -66,18 +93,32 @@ fn text(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// From a line of names and one of values, both of which begin with `Ip:`.
-fn ipv4(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
-    let mut names = lines.next()?.split(' ');
-    let position = names.position(|name| name == "OutNoRoutes")?;
-    lines.next()?.split(' ').nth(position)?.parse().ok()
+/// IPv4, and TCP of both families. Each protocol has a line of names and one of values.
+fn of_snmp(text: &str) -> Option<Counts> {
+    let counter = |protocol: &str, name: &str| -> Option<u64> {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+        let mut names = lines.next()?.split(' ');
+        let position = names.position(|other| other == name)?;
+        lines.next()?.split(' ').nth(position)?.parse().ok()
+    };
+    // A connection that is reset before it is established; only the opener's end counts.
+    let refused = counter("Tcp: ", "AttemptFails")?;
+    Some(Counts {
+        unrouted: counter("Ip: ", "OutNoRoutes")?,
+        closed_ports: refused.saturating_add(counter("Udp: ", "NoPorts")?),
+    })
 }
 
-/// From lines of a name and a value.
-fn ipv6(snmp6: &str) -> Option<u64> {
-    let line = |line: &str| line.strip_prefix("Ip6OutNoRoutes").map(str::to_owned);
-    snmp6.lines().find_map(line)?.trim().parse().ok()
+/// IPv6, where each line has a name and a value.
+fn of_snmp6(text: &str) -> Option<Counts> {
+    let counter = |name: &str| -> Option<u64> {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        lines.next()?.trim().parse().ok()
+    };
+    Some(Counts {
+        unrouted: counter("Ip6OutNoRoutes")?,
+        closed_ports: counter("Udp6NoPorts")?,
+    })
 }
 
 #[cfg(test)]
@@ -86,10 +127,21 @@ mod tests {
 
     #[test]
     fn counters_are_found_by_their_names() {
-        let snmp = "Ip: Forwarding OutNoRoutes ReasmTimeout\nIp: 1 7 0\nTcp: OutNoRoutes\nTcp: 9\n";
-        assert_eq!(ipv4(snmp), Some(7));
-        assert_eq!(ipv4("Ip: Forwarding\nIp: 1\n"), None);
-        assert_eq!(ipv6("Ip6InNoRoutes 1\nIp6OutNoRoutes \t 12\n"), Some(12));
-        assert_eq!(ipv6("Ip6InNoRoutes 1\n"), None);
+        let snmp = "Ip: Forwarding OutNoRoutes ReasmTimeout\nIp: 1 7 0\n\
+            Tcp: OutNoRoutes AttemptFails\nTcp: 9 2\n\
+            Udp: InDatagrams NoPorts\nUdp: 5 3\nUdpLite: NoPorts\nUdpLite: 8\n";
+        let expected = Counts {
+            unrouted: 7,
+            closed_ports: 5,
+        };
+        assert_eq!(of_snmp(snmp), Some(expected));
+        assert_eq!(of_snmp("Ip: Forwarding\nIp: 1\n"), None);
+        let snmp6 = "Ip6InNoRoutes 1\nIp6OutNoRoutes \t 12\nUdp6NoPorts \t 4\n";
+        let expected = Counts {
+            unrouted: 12,
+            closed_ports: 4,
+        };
+        assert_eq!(of_snmp6(snmp6), Some(expected));
+        assert_eq!(of_snmp6("Ip6InNoRoutes 1\n"), None);
     }
 }

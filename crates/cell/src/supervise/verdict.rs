@@ -78,7 +78,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
         End::Signaled(signal) => Some(signal_name(signal).into_owned()),
         _ => None,
     };
-    let denials = denials(evidence.denied) + &refusals(evidence.refused, evidence.unrouted);
+    let denials = denials(evidence.denied) + &refusals(evidence);
     let mut verdict = failed(failure, signal, evidence.error, &denials);
     // A refused host is refused again, so a retry does not help.
     let is_networks = verdict.error_category == Some(Category::Network);

@@ -80,7 +80,8 @@ impl Hub {
             |pool: &Pool| pool.warm.language.is_some() && Some(&pool.key) == key.as_ref();
         let ready = self.pools.iter().position(is_ready);
         // Languages have limits of their own.
-        let fits_blank = request.parsed.argv.is_some() && request.fits_blank();
+        let fits_blank =
+            request.parsed.argv.is_some() && request.fits_blank(self.settings.named_hosts);
         let is_blank = |pool: &Pool| pool.warm.language.is_none() && fits_blank;
         let blank = self.pools.iter().position(is_blank);
         if let Some(link) = ready.and_then(|index| self.take_from(index)) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cell::drivers;
 use cell::server::FileOrder;
+use cell::spec::network::PartialNetwork;
 use cell::spec::quantity::Bound;
 use cell::spec::{PartialLimits, RemoteRequest};
 use record::bytes::{RawText, decode_base64};
@@ -68,9 +69,10 @@ impl Request {
         serde_json::to_string(&fields).ok()
     }
 
-    /// Whether it leaves alone what a blank cell is set up with: the network, and the
-    /// limits, but those that only the supervisor counts.
-    pub(super) fn fits_blank(&self) -> bool {
+    /// Whether it leaves alone what a blank cell is set up with: the network, but hosts where
+    /// all cells have them (`named_hosts`), and the limits, but those that only the supervisor
+    /// counts.
+    pub(super) fn fits_blank(&self, named_hosts: bool) -> bool {
         let own = PartialLimits {
             wall: None,
             grace: None,
@@ -79,7 +81,11 @@ impl Request {
             results: None,
             ..self.parsed.limits.clone()
         };
-        own == PartialLimits::default() && self.parsed.network.is_none()
+        let fits_network = match &self.parsed.network {
+            None => true,
+            Some(network) => named_hosts && matches!(network, PartialNetwork::Hosts(_)),
+        };
+        own == PartialLimits::default() && fits_network
     }
 
     /// What contexts that branch from one of this request are opened with: files come

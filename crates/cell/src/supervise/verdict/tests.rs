@@ -6,6 +6,7 @@ use super::*;
 use crate::spec::Bytes;
 use crate::spec::{OnOutput, TmpfsLimit};
 use crate::supervise::evidence::Reach;
+use crate::supervise::routes::Counts;
 use broker::report::Reason;
 use record::{Denied, RefusedHost};
 
@@ -48,7 +49,7 @@ fn ended(end: End) -> Evidence<'static> {
         stderr: String::new(),
         denied: &[],
         refused: &[],
-        unrouted: 0,
+        counts: Counts::default(),
         error: None,
         broken_syntax: false,
         limits: &LIMITS,
@@ -640,7 +641,7 @@ proptest! {
     ) {
         let verdict = judge(&Evidence {
             end: end.clone(), stopped: stopped.clone(), measured: measured.clone(), last_words, stderr: String::new(),
-            denied: &[], refused: &[], unrouted: 0, error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
+            denied: &[], refused: &[], counts: Counts::default(), error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
         });
         let ok = verdict.outcome == Outcome::Ok;
         prop_assert_eq!(verdict.is_error, !ok);
