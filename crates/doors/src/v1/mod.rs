@@ -30,8 +30,7 @@ pub(crate) fn router() -> Router<Guarded> {
     let mut router = Router::new().route(
         "/v1/openapi.json",
         axum::routing::get(|| async {
-            let document = include_str!("../../../../docs/openapi.json");
-            answer::of(StatusCode::OK, "application/json", document)
+            answer::of(StatusCode::OK, "application/json", openapi().to_string())
         }),
     );
     for route in TABLE {
