@@ -96,13 +96,14 @@ fn write(out: &mut String, filter: &Compiled) -> std::fmt::Result {
         number,
         name,
         errno,
+        answered,
         reason,
     } in filter.denials.iter()
     {
         writeln!(
             out,
             "        Denial {{ number: {number}, name: {name:?}, errno: {errno}, \
-             reason: Cow::Borrowed({reason:?}) }},"
+             answered: {answered}, reason: Cow::Borrowed({reason:?}) }},"
         )?;
     }
     writeln!(out, "    ]),\n}},")

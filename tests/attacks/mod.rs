@@ -31,6 +31,7 @@ mod setuid;
 mod side_doors;
 mod signals;
 mod sockets;
+mod system_info;
 mod terminal;
 mod terminal_text;
 
@@ -57,6 +58,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &root_inside::SUITE,
     &devices::SUITE,
     &host_view::SUITE,
+    &system_info::SUITE,
     &no_exec::SUITE,
     &signals::SUITE,
     &environment::SUITE,

@@ -55,6 +55,15 @@ pub(crate) const SUITE: Suite = Suite {
         scene("node", |stage| code(stage, "javascript", NODE)).needs(&[Need::Program("node")]),
         scene("node-workers", node_workers).needs(&[Need::Program("node")]),
         scene("java", |stage| code(stage, "java", JAVA)).needs(&[Need::Program("javac")]),
+        scene("r", |stage| code(stage, "r", R)).needs(&[Need::Program("Rscript")]),
+        scene("busybox-free", |stage| {
+            // It reads sysinfo(2), not /proc.
+            answers(stage, "busybox free", |out| {
+                let row = out.lines().find(|line| line.starts_with("Mem:"));
+                row.and_then(|row| row.split_whitespace().nth(1)) == Some("307200")
+            })
+        })
+        .needs(&[Need::Program("busybox")]),
     ],
     actors: &[],
 };
@@ -107,6 +116,8 @@ memory = int(sys.argv[1])
 assert os.cpu_count() == multiprocessing.cpu_count() == 1
 assert len(os.sched_getaffinity(0)) == 1
 assert os.sysconf("SC_NPROCESSORS_ONLN") == os.sysconf("SC_NPROCESSORS_CONF") == 1
+assert os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") == memory
+assert os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") <= memory
 
 table = dict(line.split(":") for line in open("/proc/meminfo") if line.strip())
 kilobytes = {name: int(value.split()[0]) for name, value in table.items()}
@@ -185,9 +196,24 @@ public class Probes {
         if (runtime.maxMemory() > memory) throw new AssertionError(runtime.maxMemory());
         var system = java.lang.management.ManagementFactory.getOperatingSystemMXBean();
         if (system.getAvailableProcessors() != 1) throw new AssertionError(system);
+        var detailed = (com.sun.management.OperatingSystemMXBean) system;
+        long total = detailed.getTotalMemorySize();
+        if (total != memory) throw new AssertionError(total);
+        if (java.util.concurrent.ForkJoinPool.commonPool().getParallelism() > 1)
+            throw new AssertionError("common pool");
         System.out.println("right");
     }
 }
+"#;
+
+const R: &str = r#"
+stopifnot(parallel::detectCores() == 1)
+memory <- as.numeric(commandArgs(TRUE)[1])
+lines <- readLines("/proc/meminfo")
+total <- as.numeric(gsub("[^0-9]", "", lines[grepl("^MemTotal", lines)]))
+stopifnot(total * 1024 == memory)
+cat("right
+")
 "#;
 
 /// V8 reserves half a gigabyte for the code of each thread, which RLIMIT_DATA counts where

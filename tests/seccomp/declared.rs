@@ -30,7 +30,7 @@ pub(crate) fn answer(policy: &Policy, (arch, unheld): Variant, notify: bool, dat
     let allowed = match &rule.verdict {
         Verdict::Allow => true,
         Verdict::AllowIf { when, .. } => any(when, data),
-        Verdict::Deny { .. } => false,
+        Verdict::Deny { .. } | Verdict::Answer => false,
         Verdict::DenyIf { when, .. } => !any(when, data),
         Verdict::Absent => return ENOSYS,
         Verdict::Kill => return KILL,

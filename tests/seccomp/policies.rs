@@ -339,7 +339,7 @@ fn calls_that_argue_about_nothing_are_cached_by_the_kernel() {
                 let wanted = match verdict {
                     Some(Verdict::AllowIf { .. } | Verdict::DenyIf { .. }) => None,
                     Some(Verdict::Allow) => Some(ALLOW),
-                    Some(Verdict::Deny { .. }) => Some(declared::NOTIFY),
+                    Some(Verdict::Deny { .. } | Verdict::Answer) => Some(declared::NOTIFY),
                     _ => Some(ENOSYS),
                 };
                 assert_eq!(
@@ -385,6 +385,11 @@ fn unsound_policies_are_refused_with_the_way_out() {
         Some("cellblock itself needs it to start the program, or to say why it cannot"),
     );
     assert_refused(call("ioctl"), "rules[1]: ioctl has a rule already", None);
+    assert_refused(
+        |policy: &mut Value| policy["rules"][0]["action"] = json!("answer"),
+        "rules[0]: cellblock has no answer of its own to ",
+        Some("\"answer\" goes with: sysinfo"),
+    );
     let rule = |key: &'static str, value: Value| {
         move |policy: &mut Value| policy["rules"][1][key] = value.clone()
     };

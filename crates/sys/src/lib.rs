@@ -25,6 +25,7 @@ pub mod route;
 pub mod seccomp;
 pub mod shared;
 pub mod survivor;
+pub mod sysinfo;
 pub mod terminal;
 pub mod text;
 pub mod trace;

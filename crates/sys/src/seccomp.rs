@@ -1,6 +1,8 @@
-//! Loading system call filters, and answering the calls that they deny (seccomp(2)).
+//! Loading system call filters, and answering the calls that they report (seccomp(2)).
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 
@@ -45,34 +47,82 @@ pub fn install_with_listener(filter: &[Instruction]) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Takes one notification and answers it with `errno`; returns the number of
-/// the system call. Pointer arguments are not looked at: the program could
-/// change what they point to.
-///
-/// # Errors
-/// ENOENT when the calling process died meanwhile, EAGAIN when no call waits.
-pub fn deny_next(
-    listener: BorrowedFd<'_>,
-    errno_of: impl FnOnce(i64) -> Errno,
-) -> Result<i64, Errno> {
-    let listener = listener.as_raw_fd();
-    // SAFETY: seccomp_notif is plain data for which all zeroes is valid.
-    let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-    let receive = libc::SECCOMP_IOCTL_NOTIF_RECV;
-    // SAFETY: it fills a seccomp_notif, which must be zeroed before.
-    Errno::result(unsafe { libc::ioctl(listener, receive, &raw mut notification) })?;
-    let number = i64::from(notification.data.nr);
-    let mut response = libc::seccomp_notif_resp {
-        id: notification.id,
-        val: 0,
-        error: -(errno_of(number) as i32),
-        flags: 0,
-    };
-    let send = libc::SECCOMP_IOCTL_NOTIF_SEND;
-    // SAFETY: it reads a seccomp_notif_resp.
-    match Errno::result(unsafe { libc::ioctl(listener, send, &raw mut response) }) {
-        // The caller was killed while it waited; it was denied all the same.
-        Ok(_) | Err(Errno::ENOENT) => Ok(number),
-        Err(error) => Err(error),
+/// A system call whose caller waits for the answer.
+pub struct Waiting<'l> {
+    listener: BorrowedFd<'l>,
+    notification: libc::seccomp_notif,
+}
+
+impl<'l> Waiting<'l> {
+    /// The next call that waits. Blocks until there is one.
+    ///
+    /// # Errors
+    /// ENOENT when the calling process died meanwhile.
+    pub fn next(listener: BorrowedFd<'l>) -> Result<Self, Errno> {
+        // SAFETY: seccomp_notif is plain data for which all zeroes is valid.
+        let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        let receive = libc::SECCOMP_IOCTL_NOTIF_RECV;
+        // SAFETY: it fills a seccomp_notif, which must be zeroed before.
+        let received = unsafe { libc::ioctl(listener.as_raw_fd(), receive, &raw mut notification) };
+        Errno::result(received).map(|_| Self {
+            listener,
+            notification,
+        })
+    }
+
+    /// The number of the system call.
+    pub fn number(&self) -> i64 {
+        i64::from(self.notification.data.nr)
+    }
+
+    /// Writes `bytes` to where the argument with this index points, in the memory of the
+    /// caller. What the argument points to is never read: the program could change it.
+    ///
+    /// `/proc/PID/mem` stays the memory of the process that it was opened for. The call
+    /// still waits once it is open, so that process is the caller, and not another one that
+    /// has the same number since. Other threads of the caller can map something else at the
+    /// address meanwhile, and harm nothing but their own memory. As for a
+    /// debugger, the kernel writes to private pages whose protection forbids it as well.
+    ///
+    /// # Errors
+    /// EFAULT when the caller cannot be written to at that address; otherwise the error
+    /// number of open(2), for a caller whose memory is out of reach.
+    pub fn write(&self, index: usize, bytes: &[u8]) -> Result<(), Errno> {
+        let errno =
+            |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        let path = format!("/proc/{}/mem", self.notification.pid);
+        let memory = File::options().write(true).open(path).map_err(errno)?;
+        let valid = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
+        // SAFETY: it reads the 64 bits of an id.
+        let is_valid = unsafe {
+            libc::ioctl(
+                self.listener.as_raw_fd(),
+                valid,
+                &raw const self.notification.id,
+            )
+        };
+        Errno::result(is_valid)?;
+        let address = self.notification.data.args.get(index).copied().unwrap_or(0);
+        (memory.write_all_at(bytes, address)).map_err(|_| Errno::EFAULT)
+    }
+
+    /// Has the call return 0, or this error number.
+    ///
+    /// # Errors
+    /// Those of ioctl(2). A caller that was killed while it waited is not one.
+    pub fn answer(self, result: Result<(), Errno>) -> Result<(), Errno> {
+        let mut response = libc::seccomp_notif_resp {
+            id: self.notification.id,
+            val: 0,
+            error: result.err().map_or(0, |errno| -(errno as i32)),
+            flags: 0,
+        };
+        let send = libc::SECCOMP_IOCTL_NOTIF_SEND;
+        // SAFETY: it reads a seccomp_notif_resp.
+        let sent = unsafe { libc::ioctl(self.listener.as_raw_fd(), send, &raw mut response) };
+        match Errno::result(sent) {
+            Ok(_) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

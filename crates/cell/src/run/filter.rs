@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use nix::errno::Errno;
 
 use crate::plan::seccomp::{self, Arch, Compiled, Unheld};
-use crate::supervise::Denials;
+use crate::spec::Bytes;
+use crate::supervise::{Denials, System};
 use record::Denied;
 use record::error::{Result, SetupError, Step};
 use sys::seccomp::Instruction;
@@ -69,15 +70,24 @@ impl Policy {
     }
 
     /// Answers what the policy denies with the error number that it names, and
-    /// counts `probes` apart while they are the interpreter's.
-    pub(crate) fn denials(&self, probes: &[&str]) -> Denials {
+    /// counts `probes` apart while they are the interpreter's. Calls that the policy has
+    /// answered get the values of a machine with this `memory`; without a limit, with the
+    /// host's.
+    pub(crate) fn denials(&self, probes: &[&str], memory: Option<Bytes>) -> Denials {
         let denials = self.compiled.denials.iter();
         let probes = denials
             .clone()
             .filter(|denial| probes.contains(&denial.name));
+        let system = denials.clone().find(|denial| denial.answered);
+        let of_host = || nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total());
+        let system = system.map(|denial| System {
+            number: i64::from(denial.number),
+            memory: memory.unwrap_or_else(|| Bytes(of_host())),
+        });
         Denials::answering(
             denials.map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
             probes.map(|denial| i64::from(denial.number)),
+            system,
         )
     }
 }

@@ -162,13 +162,13 @@ impl<'a> Live<'a> {
         let mut info = None;
         let (cell, frame) = match from {
             From::Ahead(ahead) => {
-                let denials = denials(ahead.frame.filter.as_ref(), driver);
+                let denials = denials(&ahead.frame, driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
             From::Nothing | From::Blank(_) | From::Template(_) => {
                 let mut frame = Frame::of(plan, filter)?;
                 frame.passed = passed;
-                let denials = denials(frame.filter.as_ref(), driver);
+                let denials = denials(&frame, driver);
                 let started = match from {
                     From::Template(of) => {
                         Cell::fork(frame.launch(inputs, stages), of, denials, cancel)
@@ -568,9 +568,10 @@ fn note_lost_events(warnings: &mut Vec<String>, events: Option<&Events>) {
     }
 }
 
-fn denials(filter: Option<&FilterPolicy>, driver: Option<&Driver>) -> Denials {
+fn denials(frame: &Frame, driver: Option<&Driver>) -> Denials {
     let probes = driver.map_or(&[][..], |driver| driver.probes);
-    filter
-        .map(|policy| policy.denials(probes))
+    let memory = frame.plan.limits.memory;
+    (frame.filter.as_ref())
+        .map(|policy| policy.denials(probes, memory))
         .unwrap_or_default()
 }

@@ -1,20 +1,23 @@
-//! System calls that the filter denied.
+//! System calls that the filter reports: denied, or answered with the cell's own values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::{ClockId, clock_gettime};
 
 use super::turn::Turn;
-use sys::seccomp;
+use crate::spec::Bytes;
+use sys::seccomp::Waiting;
 
 /// How many different numbers are counted. A program can call any number, and each
 /// takes memory and a line of the record.
 pub(super) const NUMBERS: usize = 512;
 
-/// Answers denied system calls, and counts them by number. A clone shares the
+/// Answers reported system calls, and counts what is denied by number. A clone shares the
 /// answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Denials {
@@ -31,6 +34,16 @@ pub(crate) struct Denials {
 struct Answers {
     errnos: BTreeMap<i64, Errno>,
     probes: BTreeSet<i64>,
+    system: Option<System>,
+}
+
+/// What sysinfo(2) reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct System {
+    /// The number of the call.
+    pub(crate) number: i64,
+    /// The cell's memory.
+    pub(crate) memory: Bytes,
 }
 
 impl Denials {
@@ -43,14 +56,19 @@ impl Denials {
     /// can neither delay nor undo it; an interpreter that never sends it never ran the
     /// code. A call that is hidden this way is one of this list, and is denied all the
     /// same.
+    ///
+    /// With a `system`, its call succeeds. It is denied where the caller's memory cannot be
+    /// written to.
     pub(crate) fn answering(
         errnos: impl IntoIterator<Item = (i64, Errno)>,
         probes: impl IntoIterator<Item = i64>,
+        system: Option<System>,
     ) -> Self {
         Self {
             answers: Arc::new(Answers {
                 errnos: errnos.into_iter().collect(),
                 probes: probes.into_iter().collect(),
+                system,
             }),
             ..Self::default()
         }
@@ -76,10 +94,9 @@ impl Denials {
             if !waiting || !events.contains(PollFlags::POLLIN) {
                 return !events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
             }
-            let errnos = &self.answers.errnos;
-            let errno_of = |number| errnos.get(&number).copied().unwrap_or(Errno::EPERM);
-            match seccomp::deny_next(listener, errno_of) {
-                Ok(number) => {
+            match Waiting::next(listener).and_then(|call| self.answers.give(call)) {
+                Ok(None) => {}
+                Ok(Some(number)) => {
                     if self.count(number, has_begun) {
                         first(number);
                     }
@@ -110,13 +127,38 @@ impl Denials {
     }
 }
 
+impl Answers {
+    /// Answers a call; returns its number when it is denied.
+    fn give(&self, call: Waiting<'_>) -> Result<Option<i64>, Errno> {
+        let number = call.number();
+        let system = self.system.filter(|system| system.number == number);
+        if let Some(system) = system {
+            let filled = call.write(0, &system.info());
+            // The kernel's own answer to an address that is wrong.
+            if matches!(filled, Ok(()) | Err(Errno::EFAULT)) {
+                return call.answer(filled).map(|()| None);
+            }
+        }
+        let errno = self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
+        call.answer(Err(errno)).map(|()| Some(number))
+    }
+}
+
+impl System {
+    /// Free memory, load and processes are those of `/proc` in the cell.
+    fn info(self) -> Vec<u8> {
+        let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+        sys::sysinfo::of_machine(self.memory.0, uptime).to_vec()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn probes_are_the_interpreters_until_the_code_begins() {
-        let mut denials = Denials::answering([], [425]);
+        let mut denials = Denials::answering([], [425], None);
         let calls = [
             (425, false),
             (101, false),

@@ -50,7 +50,7 @@ use capture::Capture;
 pub(crate) use cell::Cancel;
 pub use cell::{Cell, Frozen, Request};
 pub(crate) use control::{Asked, Control, wait};
-pub(crate) use denials::Denials;
+pub(crate) use denials::{Denials, System};
 pub(crate) use disks::Disks;
 pub(crate) use driver::DriverReport;
 pub(crate) use evidence::Measured;

@@ -11,7 +11,7 @@
 //! | report socket | `MSG_DONTWAIT`. It may carry descriptors, so only init ever has the other end: it is close-on-exec and above the numbers that the program is given. From init's first message on it takes no more of them (`SO_PASSRIGHTS`, Linux 6.16) |
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
-//! | denials | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory |
+//! | reported calls | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory. What sysinfo(2) reports is written to it, which waits as the pipes below |
 //! | broker's reports | read(2) of a pipe, likewise; its last ones have a deadline |
 //! | changes of files | read(2) of an inotify descriptor that is non-blocking, and directories of the tmpfs, in turns and with rests |
 //! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
@@ -19,7 +19,8 @@
 //! | the tmpfs | fstatvfs(2) on descriptors that init sent; files are opened when all processes are gone, `O_NONBLOCK`, and never through links or mounts |
 //!
 //! A pipe's lock is held while a writer copies from its own memory. That copy waits
-//! only for memory that has to be fetched: `userfaultfd` is denied, and a program
+//! for the memory's own lock, which the kernel holds for as long as its work on that memory
+//! takes, and for memory that has to be fetched: `userfaultfd` is denied, and a program
 //! has files of network file systems only where the caller binds them in.
 //!
 //! What comes is bounded in memory as well: streams by their cap, results by theirs

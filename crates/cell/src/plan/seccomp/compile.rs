@@ -74,6 +74,9 @@ pub struct Denial {
     pub name: &'static str,
     /// The error number that its caller gets.
     pub errno: i32,
+    /// Whether it is denied only where the supervisor cannot answer it with the cell's
+    /// own values.
+    pub answered: bool,
     /// Why the policy denies it.
     pub reason: Cow<'static, str>,
 }
@@ -122,6 +125,7 @@ fn denials(policy: &Policy, arch: Arch, unheld: Unheld) -> Vec<Denial> {
             number,
             name,
             errno: errno as i32,
+            answered: rule.verdict == Verdict::Answer,
             reason: rule.reason.clone().into(),
         })
     };
@@ -213,6 +217,7 @@ fn target(asm: &mut Assembler, verdict: &Verdict, notify: bool) -> Result<Target
         Verdict::Absent => ABSENT,
         Verdict::Kill => Target::Return(KILL_PROCESS),
         Verdict::Deny { errno } => denied(*errno),
+        Verdict::Answer => denied(Errno::ENOSYS),
         Verdict::AllowIf { when, errno } => check(asm, when, allowed, denied(*errno))?,
         Verdict::DenyIf { when, errno } => check(asm, when, denied(*errno), allowed)?,
     })

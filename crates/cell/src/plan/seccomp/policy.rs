@@ -28,6 +28,8 @@ pub(super) const BUILTIN: [(&str, &str); 3] = [
 /// Calls that happen between the filter's installation and the program's first
 /// instruction: execute it or report why not, and end.
 pub(super) const ESSENTIAL: [&str; 3] = ["execve", "exit_group", "write"];
+/// Calls that the supervisor can answer.
+const ANSWERED: [&str; 1] = ["sysinfo"];
 
 /// Which system calls a program may make. Whatever it does not name is absent.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,6 +135,9 @@ pub enum Verdict {
     /// As if the kernel had no such call: ENOSYS, as for calls that no policy
     /// names, so that libraries fall back to an older one.
     Absent,
+    /// The supervisor answers the call with the cell's own values. Where it cannot, the
+    /// call is denied with ENOSYS.
+    Answer,
     /// The process is killed (SIGSYS).
     Kill,
 }
@@ -144,6 +149,7 @@ impl Verdict {
             Self::AllowIf { errno, .. } | Self::Deny { errno } | Self::DenyIf { errno, .. } => {
                 Some(*errno)
             }
+            Self::Answer => Some(Errno::ENOSYS),
             Self::Allow | Self::Absent | Self::Kill => None,
         }
     }
@@ -261,6 +267,7 @@ enum Action {
     Deny,
     DenyIf,
     Absent,
+    Answer,
     Kill,
 }
 
@@ -349,6 +356,11 @@ fn own_rules(groups: Vec<(usize, Group)>) -> Result<OwnRules, PolicyError> {
         let verdict = verdict(&place, group.action, group.when, group.errno)?;
         for call in &group.calls {
             let known = numbers::known(call).ok_or_else(|| unknown(&place, call))?;
+            if verdict == Verdict::Answer && !ANSWERED.contains(&known) {
+                let message = format!("cellblock has no answer of its own to {known}");
+                let hint = format!("\"answer\" goes with: {}", ANSWERED.join(", "));
+                return Err(PolicyError::new(place, message).hint(hint));
+            }
             let rule = Rule {
                 verdict: verdict.clone(),
                 reason: group.reason.clone(),
@@ -403,6 +415,7 @@ fn verdict(
         Action::Deny => Verdict::Deny { errno },
         Action::DenyIf => Verdict::DenyIf { when, errno },
         Action::Absent => Verdict::Absent,
+        Action::Answer => Verdict::Answer,
         Action::Kill => Verdict::Kill,
     })
 }

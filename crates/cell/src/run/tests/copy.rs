@@ -85,7 +85,7 @@ impl Bench {
     }
 
     fn denials(&self) -> Denials {
-        let denials = self.policy.as_ref().map(|policy| policy.denials(&[]));
+        let denials = self.policy.as_ref().map(|policy| policy.denials(&[], None));
         denials.unwrap_or_default()
     }
 
