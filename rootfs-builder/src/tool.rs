@@ -195,6 +195,7 @@ impl Tool {
             mode: Mode::Exec,
             cwd: Path::new("/"),
             stdio: Stdio::Capture,
+            lends: false,
         };
         let mut spec = spec::load(&ask, None, None, self.partial)?;
         if let Some(tree) = self.tree {

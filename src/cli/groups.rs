@@ -10,11 +10,13 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::format::Shaped;
 use super::values::{
-    FileFrom, NetworkChoice, OutputTo, PassFd, PathPair, PortList, TmpfsAt, Variable, device,
-    file_from, info_to, link_at, named, output_to, pass_fd, path_pair, tmpfs_at, variable,
+    FileFrom, NetworkChoice, OutputTo, PathPair, PortList, TmpfsAt, Variable, device, file_from,
+    info_to, link_at, named, output_to, pass_fd, path_pair, tmpfs_at, variable,
 };
 use cell::spec::quantity::Bound;
-use cell::spec::{Bytes, Device, Layer, OnOutput, PartialLimits, ProcChoice, limits, profiles};
+use cell::spec::{
+    Bytes, Device, Layer, OnOutput, PartialLimits, PassedFd, ProcChoice, limits, profiles,
+};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {
@@ -60,7 +62,7 @@ pub(super) struct Call {
         long, value_name = "N[=M]", help_heading = "Request", conflicts_with = "server",
         value_parser = pass_fd
     )]
-    pub pass_fd: Vec<PassFd>,
+    pub pass_fd: Vec<PassedFd>,
     /// Give the program a terminal of the cell's own, which the caller's terminal on standard
     /// input shows (exec only): job control and Ctrl-C work inside, the size follows, and
     /// TERM is the caller's. What it shows is the record's stdout

@@ -12,9 +12,10 @@ pub use format::Show;
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use outputs::Outputs;
+pub use outputs::TERMINAL_TAKEN;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use serve::{Serve, Server, Warm};
-pub use values::{OutputTo, PassFd, PathPair, PortList, Variable};
+pub use values::{OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
 

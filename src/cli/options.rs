@@ -9,7 +9,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
-use super::values::{FileFrom, NetworkChoice, OutputTo, PassFd, PathPair};
+use super::values::{FileFrom, NetworkChoice, OutputTo, PathPair};
+use cell::spec::PassedFd;
 use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{
     GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits,
@@ -35,7 +36,7 @@ pub struct Options {
     /// Whether the cell ends when the process that started this one does.
     pub die_with_parent: bool,
     /// Descriptors that the program gets.
-    pub pass_fd: Vec<PassFd>,
+    pub pass_fd: Vec<PassedFd>,
     /// Whether the program gets a terminal of the cell's own.
     pub tty: bool,
     /// Where what the cell is goes.
@@ -212,17 +213,13 @@ impl Options {
                 .collect(),
             places: self.places(),
             devices: self.files.dev.clone(),
+            pass_fd: self.pass_fd.clone(),
+            tty: self.tty.then_some(true),
             env_clear: self.environment.env_clear.then_some(true),
             env_unset: self.environment.env_unset.iter().cloned().collect(),
             files: self.files.file.iter().map(input).collect(),
             ..command
         };
-        if self.tty
-            && !partial.env_unset.contains("TERM")
-            && let Some(kind) = environment("TERM")
-        {
-            partial.env.insert("TERM".to_owned(), RawText::from(kind));
-        }
         for variable in &self.environment.env {
             let value = variable.value.clone();
             let value = value.or_else(|| environment(&variable.name));

@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 
 use super::format::{Shaped, format_max};
-use super::values::{
-    FileFrom, OutputTo, PassFd, file_from, info_to, output_to, pass_fd, split_value,
-};
+use super::values::{FileFrom, OutputTo, file_from, info_to, output_to, pass_fd, split_value};
+use cell::spec::descriptors::NUMBERS;
 use record::format::{Format, Shape};
+
+/// Why nothing is printed beside a program that has a terminal.
+pub const TERMINAL_TAKEN: &str = "--tty shows the program on the terminal, so nothing else is printed there: have the record or the events written to a file (--record FILE, --events FILE)";
 
 /// Where a call's record and events go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,12 +92,15 @@ impl Outputs {
     /// # Errors
     /// Record or events go there.
     pub(super) fn refuse_on_terminal(&self) -> Result<(), clap::Error> {
-        if self.printed.is_none() && self.events != Some(OutputTo::Stdout) {
-            return Ok(());
+        match self.prints() {
+            true => Err(conflict(&format!("{TERMINAL_TAKEN}\n"))),
+            false => Ok(()),
         }
-        Err(conflict(
-            "--tty shows the program on the terminal, so nothing else is printed there: have the record or the events written to a file (--record FILE, --events FILE)\n",
-        ))
+    }
+
+    /// Whether record or events go to standard output.
+    pub fn prints(&self) -> bool {
+        self.printed.is_some() || self.events == Some(OutputTo::Stdout)
     }
 
     /// The numbers of the caller's descriptors among them.
@@ -110,7 +115,7 @@ impl Outputs {
 
     /// The numbers of the caller's descriptors that the words of a command line name for
     /// other things than the record and events: files that are read from them, those that
-    /// the program gets, and `--info-fd`.
+    /// the program gets, and `--info-fd`; and those that a spec file can name.
     pub fn others(words: &[OsString]) -> Vec<i32> {
         let mut words = words.iter().take_while(|word| *word != "--").peekable();
         let mut numbers = Vec::new();
@@ -127,10 +132,12 @@ impl Outputs {
                 }
                 b"--pass-fd" => {
                     let passed = following(value, &mut words).and_then(OsStr::to_str);
-                    if let Some(Ok(PassFd { from, .. })) = passed.map(pass_fd) {
-                        numbers.push(from);
+                    if let Some(Ok(passed)) = passed.map(pass_fd) {
+                        numbers.push(passed.from);
                     }
                 }
+                // It may name any of them.
+                b"--spec" => numbers.extend(NUMBERS),
                 b"--info-fd" => {
                     let to = following(value, &mut words).map(|text| info_to(text.to_owned()));
                     if let Some(Ok(OutputTo::Descriptor(number))) = to {

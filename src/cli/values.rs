@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cell::spec::{Bytes, Device};
+use cell::spec::{Bytes, Device, PassedFd};
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
@@ -234,20 +234,14 @@ pub(super) fn output_to(text: OsString) -> Result<OutputTo, String> {
     }
 }
 
-/// `N[=M]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassFd {
-    /// The caller's number.
-    pub from: i32,
-    /// The program's.
-    pub to: i32,
-}
-
-/// Reads [`PassFd`].
-pub(super) fn pass_fd(text: &str) -> Result<PassFd, String> {
-    let (from, to) = text.split_once('=').unwrap_or((text, text));
-    match (from.parse(), to.parse()) {
-        (Ok(from @ 3..), Ok(to)) => Ok(PassFd { from, to }),
+/// Reads `N[=M]`.
+pub(super) fn pass_fd(text: &str) -> Result<PassedFd, String> {
+    let (from, to) = match text.split_once('=') {
+        Some((from, to)) => (from, Some(to)),
+        None => (text, None),
+    };
+    match (from.parse(), to.map(str::parse).transpose()) {
+        (Ok(from @ 3..), Ok(to)) => Ok(PassedFd { from, to }),
         _ => Err(
             "wants the number of an open descriptor, 3 or higher: N, or N=M with its number inside"
                 .to_owned(),

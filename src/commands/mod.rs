@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cli::{self, Invocation, Outputs};
 pub use cell::run::CellStart;
-use cell::run::{Passed, refused};
+use cell::run::refused;
 use cell::spec::{Mode, Partial, read_descriptors};
 use outlet::Outlet;
 use record::error::{Result, SetupError, Step};
@@ -58,22 +58,13 @@ pub fn dispatch_starting(
     match cli::parse(&words) {
         Ok(Invocation::Launch(call)) => {
             let flags = with_files(call.partial(environment), &mut inherited);
-            let passed = Passed::default();
-            let flags =
-                flags.and_then(|flags| pass(flags, &call.options.pass_fd, &passed, &mut inherited));
-            let how = How {
-                start,
-                began,
-                passed: &passed,
-            };
+            let how = How { start, began };
             run::execute(call.mode, &call.options, flags, &mut inherited, how)
         }
         Ok(Invocation::Plan(call)) => {
             let flags = with_files(call.partial(environment), &mut inherited);
-            let passed = Passed::default();
-            let flags =
-                flags.and_then(|flags| pass(flags, &call.options.pass_fd, &passed, &mut inherited));
-            finish(plan::print_plan(call.mode, &call.options, flags))
+            let plan = plan::print_plan(call.mode, &call.options, flags, &mut inherited);
+            finish(plan)
         }
         Ok(Invocation::Serve(server)) => {
             let flags = server.partial(environment);
@@ -117,24 +108,6 @@ fn with_files(flags: Result<Partial>, inherited: &mut Inherited) -> Result<Parti
                 .hint("pass a descriptor that is open for reading, and name it once")
         })
     })?;
-    Ok(flags)
-}
-
-/// The flags with the descriptors that the program gets, which `passed` keeps.
-fn pass(
-    mut flags: Partial,
-    wanted: &[cli::PassFd],
-    passed: &Passed,
-    inherited: &mut Inherited,
-) -> Result<Partial> {
-    for cli::PassFd { from, to } in wanted {
-        let taken = inherited.take_over(*from).map_err(|errno| {
-            SetupError::os(Step::Spec, "fcntl", errno)
-                .on(format!("--pass-fd {from}"))
-                .hint("open the descriptor before cellblock starts, and name it once")
-        })?;
-        flags.descriptors.push(passed.add(*from, *to, &taken)?);
-    }
     Ok(flags)
 }
 

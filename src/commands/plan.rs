@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::print;
-use super::run::load;
+use super::run::{lend, load};
 use crate::cli::Options;
 use cell::plan::Plan;
 use cell::probe::HostFacts;
@@ -13,6 +13,7 @@ use cell::run;
 use cell::spec::{Layer, Mode, Partial};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
+use sys::inherited::Inherited;
 
 /// What `cellblock plan` prints.
 #[derive(Serialize)]
@@ -31,8 +32,14 @@ struct PlanDocument<'a> {
 ///
 /// # Errors
 /// The request cannot be read, or a step cannot be done on this host.
-pub(super) fn print_plan(mode: Mode, options: &Options, flags: Result<Partial>) -> Result<u8> {
-    let spec = load(mode, options, flags?)?;
+pub(super) fn print_plan(
+    mode: Mode,
+    options: &Options,
+    flags: Result<Partial>,
+    inherited: &mut Inherited,
+) -> Result<u8> {
+    let mut spec = load(mode, options, flags?)?;
+    lend(&mut spec, &run::Passed::default(), inherited)?;
     let resolved = run::resolve(&spec).map_err(cell::explain)?;
     let document = PlanDocument {
         schema: "cellblock.plan.v1",

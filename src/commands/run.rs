@@ -7,20 +7,19 @@ use std::time::Instant;
 
 use super::outlet::{self, Outlet};
 use super::{FAILED, complain, destination, remote};
-use crate::cli::{Options, OutputTo};
+use crate::cli::{Options, TERMINAL_TAKEN};
 use cell::run::{CellStart, Info, Passed};
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use cell::{Parent, run};
+use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 use sys::inherited::Inherited;
 
 /// How a program or code is run, besides what the options say.
-pub(super) struct How<'a> {
+pub(super) struct How {
     pub(super) start: CellStart,
     pub(super) began: Instant,
-    /// Descriptors that it gets.
-    pub(super) passed: &'a Passed,
 }
 
 /// Runs a program or code, and delivers its record.
@@ -29,19 +28,20 @@ pub(super) fn execute(
     options: &Options,
     flags: Result<Partial>,
     inherited: &mut Inherited,
-    how: How<'_>,
+    how: How,
 ) -> u8 {
-    let How {
-        start,
-        began,
-        passed,
-    } = how;
+    let How { start, began } = how;
     if let Some(socket) = &options.server {
         return by_server(mode, socket, options, flags, inherited, began);
     }
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
-    let spec = flags.and_then(|flags| load(mode, options, flags));
+    let passed = Passed::default();
+    let spec = flags.and_then(|flags| {
+        let mut spec = load(mode, options, flags)?;
+        lend(&mut spec, &passed, inherited)?;
+        Ok(spec)
+    });
     let shared = spec.as_ref().map(destination::shared).unwrap_or_default();
     let (outlet, opened) = Outlet::open(mode, &options.outputs, &shared, inherited, began);
     let info = options.info_fd.as_ref();
@@ -58,7 +58,7 @@ pub(super) fn execute(
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
                 start,
-                passed: Some(passed),
+                passed: Some(&passed),
                 info: info.as_ref(),
             };
             match start {
@@ -70,7 +70,7 @@ pub(super) fn execute(
     };
     if let Some(error) = &record.setup_error {
         complain(error);
-    } else if stdio(mode, options) != Stdio::Capture {
+    } else if (request.as_ref()).is_ok_and(|(spec, ..)| spec.stdio != Stdio::Capture) {
         say_which_limit(&record);
     }
     let info = request.as_ref().ok().and_then(|(.., info)| info.as_ref());
@@ -109,11 +109,8 @@ fn by_server(
 
 /// What the program's standard streams are.
 fn stdio(mode: Mode, options: &Options) -> Stdio {
-    let outputs = &options.outputs;
-    let is_taken = outputs.printed.is_some() || outputs.events == Some(OutputTo::Stdout);
     match mode {
-        _ if options.tty => Stdio::Terminal,
-        Mode::Exec if !is_taken => Stdio::Inherit,
+        Mode::Exec if !options.outputs.prints() => Stdio::Inherit,
         _ => Stdio::Capture,
     }
 }
@@ -147,11 +144,41 @@ pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec
         mode,
         cwd: &cwd,
         stdio: stdio(mode, options),
+        lends: true,
     };
-    spec::load(
+    let spec = spec::load(
         &ask,
         options.spec.as_deref(),
         options.request.as_deref(),
         flags,
-    )
+    )?;
+    if spec.stdio == Stdio::Terminal && options.outputs.prints() {
+        return Err(SetupError::new(Step::Spec, TERMINAL_TAKEN).on("tty"));
+    }
+    Ok(spec)
+}
+
+/// Gives the program what it gets of this process: descriptors, which `passed` keeps, and
+/// with a terminal its kind.
+pub(super) fn lend(spec: &mut Spec, passed: &Passed, inherited: &mut Inherited) -> Result<()> {
+    for fd in &spec.pass_fd {
+        let taken = inherited.take_over(fd.from).map_err(|errno| {
+            SetupError::os(Step::Spec, "fcntl", errno)
+                .on(format!("--pass-fd {}", fd.from))
+                .hint(
+                    "open the descriptor before cellblock starts, and name it once; a spec file \
+                     can name 3 to 15",
+                )
+        })?;
+        let described = passed.add(fd.from, fd.inside(), &taken)?;
+        spec.descriptors.push(described);
+    }
+    if spec.stdio == Stdio::Terminal
+        && !spec.env_unset.contains("TERM")
+        && let Some(kind) = std::env::var_os("TERM")
+    {
+        let kind = RawText::from(kind);
+        spec.env.entry("TERM".to_owned()).or_insert(kind);
+    }
+    Ok(())
 }

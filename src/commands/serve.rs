@@ -235,6 +235,7 @@ fn usual(server: &Server, flags: &Partial, cwd: &std::path::Path) -> Result<Spec
         mode: Mode::Exec,
         cwd,
         stdio: Stdio::Capture,
+        lends: false,
     };
     let flags = Partial {
         argv: Some(vec!["true".into()]),

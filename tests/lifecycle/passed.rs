@@ -23,6 +23,7 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         scene("alone", alone),
+        scene("spec-file", spec_file),
         scene("end-of-file", end_of_file),
         scene("kinds", kinds),
         scene("ways-out", ways_out),
@@ -113,6 +114,46 @@ fn alone(stage: &Stage) -> Check {
 }
 
 /// The other end sees when the program closes its own: nobody else has it.
+/// A spec file names descriptors by number; its own is none of them.
+fn spec_file(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let mine = File::open(scratch.file("mine", "passed")?)?;
+    let other = File::open(scratch.file("other", "not passed")?)?;
+    let files = [(&mine, 7), (&other, 8)];
+    let with_spec = |text: &str| -> Check<Cell<'_>> {
+        let spec = scratch.file("spec.toml", text)?;
+        let cell = stage.probe("descriptors/list", []);
+        Ok(cell.option(["--spec", spec.to_str().unwrap_or_default()]))
+    };
+    let run = run_with(
+        stage,
+        &with_spec("[[pass_fd]]\nfrom = 7\nto = 3\n")?,
+        &files,
+    )?;
+    assert_eq!(run.stdout(), "0 1 2 3 ");
+    let what = json!([{"number": 3, "kind": "file", "class": "named", "mode": "read"}]);
+    assert_eq!(descriptors(&run), what);
+    // Those of the flags come on top.
+    let both = with_spec("[[pass_fd]]\nfrom = 7\n")?.option(["--pass-fd", "8"]);
+    assert_eq!(run_with(stage, &both, &files)?.stdout(), "0 1 2 7 8 ");
+
+    for (text, reason) in [
+        ("[[pass_fd]]\nfrom = 9\n", "EBADF"),
+        ("[[pass_fd]]\nfrom = 2\n", "EBADF"),
+        ("[[pass_fd]]\nfrom = 7\nto = 16\n", "wants 3 to 15"),
+        ("pass_fd = [7]\n", "wants a table"),
+    ] {
+        let (error, _) = refused(run_with(stage, &with_spec(text)?, &files)?)?;
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+    let profile = scratch.file("profile.toml", "[[pass_fd]]\nfrom = 7\n")?;
+    let option = ["--policy", profile.to_str().unwrap_or_default()];
+    let cell = stage.exec(["/bin/true"]).option(option);
+    let (error, _) = refused(run_with(stage, &cell, &files)?)?;
+    assert!(error.contains("pass_fd"), "{error}");
+    Ok(())
+}
+
 fn end_of_file(stage: &Stage) -> Check {
     let (mut reader, writer) = std::io::pipe()?;
     let mut command = stage

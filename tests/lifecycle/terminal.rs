@@ -23,6 +23,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("job-control", job_control),
         scene("size-and-name", size_and_name),
         scene("record", recorded),
+        scene("spec-file", spec_file),
         scene("settings-come-back", settings_come_back),
         scene("settings-after-sigkill", settings_after_sigkill),
         scene("settings-after-the-relay", settings_after_the_relay),
@@ -240,6 +241,27 @@ fn closed_and_opened_again(stage: &Stage) -> Check {
 }
 
 /// Before anything starts.
+fn spec_file(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let spec = scratch.file("spec.toml", "tty = true\n")?;
+    let cell = stage
+        .exec(["/bin/sh", "-c", "tty; echo \"$TERM\""])
+        .passed_through()
+        .option(["--spec", spec.to_str().unwrap_or_default()]);
+    let mut person = Person::start(&mut cell.caller_env("TERM", "vt220").command())?;
+    person.sees("/dev/pts/0\r\nvt220")?;
+    assert_eq!(person.waits_for_end()?, 0);
+
+    let cell = stage
+        .exec(["/bin/true"])
+        .option(["--spec", spec.to_str().unwrap_or_default()]);
+    let ended = cell.finish()?;
+    assert_eq!(ended.code(), 125);
+    let complaint = ended.complaint();
+    assert!(complaint.contains("nothing else is printed"), "{complaint}");
+    Ok(())
+}
+
 fn refusals(stage: &Stage) -> Check {
     let program = || with_terminal(stage, ["/bin/true"]);
     let refused = |cell: &Cell<'_>, why: &str| -> Check {

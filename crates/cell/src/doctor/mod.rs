@@ -87,6 +87,7 @@ fn spec(without: Option<Layer>) -> Result<Spec> {
         mode: Mode::Exec,
         cwd: "/".as_ref(),
         stdio: Stdio::Capture,
+        lends: false,
     };
     let partial = Partial {
         argv: Some(vec!["true".into()]),

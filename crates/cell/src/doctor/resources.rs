@@ -179,6 +179,7 @@ fn fault(driver: &Driver, code: &str) -> Option<String> {
         mode: Mode::Run,
         cwd: "/".as_ref(),
         stdio: Stdio::Capture,
+        lends: false,
     };
     let partial = Partial {
         language: Some(driver.name.to_owned()),

@@ -66,6 +66,7 @@ impl Base {
             mode,
             cwd: &self.cwd,
             stdio: Stdio::Capture,
+            lends: false,
         };
         let flags = self.flags.clone();
         let spec = spec::load_for(&ask, self.spec.as_deref(), request, flags)?;

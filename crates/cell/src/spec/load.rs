@@ -90,6 +90,11 @@ fn load_all(
     }
     let partials: Vec<&Partial> = upper.iter().map(|layer| &layer.partial).collect();
     refuse_two_on_stdin(documents, &partials)?;
+    let mut ask = *ask;
+    if partials.iter().rev().find_map(|partial| partial.tty) == Some(true) {
+        ask.stdio = Stdio::Terminal;
+    }
+    let ask = &ask;
     refuse_caps_without_capture(&upper, ask)?;
     // Only the last layer that names code or a program counts, so only its file, or
     // the caller's standard input, is read.

@@ -12,7 +12,7 @@ use broker::rules::Rules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use descriptors::Descriptor;
+pub use descriptors::{Descriptor, PassedFd};
 pub use devices::{Device, DeviceNumber};
 pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::{load, load_for, read_descriptors};
@@ -120,7 +120,9 @@ pub struct Spec {
     pub places: Vec<Place>,
     /// Character devices of the host's that the cell has.
     pub devices: Vec<Device>,
-    /// Descriptors of the caller's that the program gets.
+    /// Descriptors of the caller's that the program is to get.
+    pub pass_fd: Vec<PassedFd>,
+    /// What they are, once the caller's process has taken them.
     pub descriptors: Vec<Descriptor>,
     /// Files copied into `/workspace` before the start.
     pub files: Vec<InputFile>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::descriptors::Descriptor;
+use super::descriptors::PassedFd;
 use super::devices::Device;
 pub use super::limits::{PartialLimits, PartialTmpfs};
 use super::network::PartialNetwork;
@@ -161,9 +161,14 @@ pub struct Partial {
     /// several files add up, the later one of a name wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
-    /// Descriptors of the caller's that the program gets: only the command line names some.
-    #[serde(skip)]
-    pub descriptors: Vec<Descriptor>,
+    /// Descriptors of the caller's that the program gets, for `exec`; those of several
+    /// layers add up. Spec files only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pass_fd: Vec<PassedFd>,
+    /// Whether the program gets a terminal of the cell's own, which the caller's terminal on
+    /// standard input shows, for `exec`. Spec files only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tty: Option<bool>,
     /// Files copied in before the start. Those of several files add up, the later
     /// one of a path wins. Spec files only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -285,7 +290,7 @@ impl Partial {
         later_wins!(
             self, later: description, extends, argv, language, code, code_file, code_from,
             stdin, args, rootfs, store, hostname, proc, cwd, network, cgroup, strict, seccomp, uid, outer_uid, out,
-            files_from, workspace, keep_tmp, workspace_wait, inline_files,
+            tty, files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
         self.without.append(&mut later.without);
         self.limits = self.limits.merge(later.limits);
@@ -316,7 +321,7 @@ impl Partial {
         self.devices
             .retain(|device| later.devices.iter().all(|new| new.name != device.name));
         self.devices.append(&mut later.devices);
-        self.descriptors.append(&mut later.descriptors);
+        self.pass_fd.append(&mut later.pass_fd);
         self.files
             .retain(|file| later.files.iter().all(|new| new.path != file.path));
         self.files.append(&mut later.files);
@@ -384,6 +389,8 @@ impl Partial {
             ("code_file", self.code_file.is_some()),
             ("args", self.args.is_some()),
             ("out", self.out.is_some()),
+            ("pass_fd", !self.pass_fd.is_empty()),
+            ("tty", self.tty.is_some()),
             ("files_from", self.files_from.is_some()),
             ("workspace", self.workspace.is_some()),
             ("keep_tmp", self.keep_tmp.is_some()),

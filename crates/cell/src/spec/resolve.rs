@@ -24,8 +24,11 @@ pub struct Ask<'a> {
     pub mode: Mode,
     /// Where relative host paths start: the caller's working directory.
     pub cwd: &'a Path,
-    /// What happens to the program's standard streams.
+    /// What happens to the program's standard streams, unless the spec file gives it a
+    /// terminal.
     pub stdio: Stdio,
+    /// Whether the program can have a terminal and descriptors of the caller's.
+    pub lends: bool,
 }
 
 /// The command that a spec is for.
@@ -146,15 +149,37 @@ pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result
             .hint("the profile, the spec file and the flags put two things there"));
     }
     let command = command(&mut merged, ask)?;
-    if let (Mode::Run, false) = (ask.mode, merged.descriptors.is_empty()) {
-        let message = "code gets no descriptors: its interpreter has some of its own";
-        return Err(SetupError::new(Step::Spec, message)
-            .on("--pass-fd")
-            .hint("start the interpreter with `cellblock exec`"));
-    }
+    check_lent(&merged, ask)?;
     let spec = complete(merged, profile, command, ask)?;
     check_terminal(&spec, ask)?;
     Ok(spec)
+}
+
+/// Refuses descriptors and a terminal of a caller that has none to lend, and for code.
+fn check_lent(merged: &Partial, ask: &Ask<'_>) -> Result<()> {
+    let (fd, tty) = (!merged.pass_fd.is_empty(), merged.tty == Some(true));
+    let option = match (fd, tty) {
+        (false, false) => return Ok(()),
+        (true, _) => "--pass-fd",
+        (false, true) => "--tty",
+    };
+    let refused =
+        |message: &str, hint: &str| Err(SetupError::new(Step::Spec, message).on(option).hint(hint));
+    match (ask.lends, ask.mode, fd) {
+        (false, ..) => refused(
+            "a server's programs get nothing of a caller's process",
+            "leave `pass_fd` and `tty` out of the server's spec file",
+        ),
+        (true, Mode::Run, true) => refused(
+            "code gets no descriptors: its interpreter has some of its own",
+            "start the interpreter with `cellblock exec`",
+        ),
+        (true, Mode::Run, false) => refused(
+            "code gets no terminal: its interpreter reads it from cellblock",
+            "start the interpreter with `cellblock exec --tty`",
+        ),
+        (true, Mode::Exec, _) => Ok(()),
+    }
 }
 
 /// Refuses a terminal for what has other streams.
@@ -163,10 +188,6 @@ fn check_terminal(spec: &Spec, ask: &Ask<'_>) -> Result<()> {
         Err(SetupError::new(Step::Spec, message).on("--tty").hint(hint))
     };
     match (spec.stdio, ask.mode, &spec.stdin) {
-        (Stdio::Terminal, Mode::Run, _) => refused(
-            "code gets no terminal: its interpreter reads it from cellblock",
-            "start the interpreter with `cellblock exec --tty`",
-        ),
         (Stdio::Terminal, Mode::Exec, Stdin::Null | Stdin::Inline(_)) => refused(
             "standard input is given, or was read for the spec, the request or the files",
             "give these as files, and leave standard input to the terminal",
@@ -267,7 +288,8 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             .map(|place| place.complete(limits.tmp))
             .collect(),
         devices: merged.devices,
-        descriptors: merged.descriptors,
+        pass_fd: merged.pass_fd,
+        descriptors: Vec::new(),
         files: files.into_iter().map(input).collect::<Result<_>>()?,
         read_only_files: (elsewhere.into_iter())
             .map(read_only)

@@ -25,6 +25,7 @@ fn plan(script: &str) -> Done<Plan> {
         mode: Mode::Exec,
         cwd: Path::new("/"),
         stdio: Stdio::Capture,
+        lends: false,
     };
     let argv = ["/bin/sh", "-c", script].map(Into::into);
     let partial = Partial {

@@ -44,6 +44,7 @@ impl Bench {
             mode: SpecMode::Run,
             cwd: Path::new("/"),
             stdio: Stdio::Capture,
+            lends: false,
         };
         let partial = Partial {
             language: Some("python".into()),

@@ -101,6 +101,7 @@ fn plan(probes: &[(&str, &str)]) -> Done<Plan> {
         mode: Mode::Exec,
         cwd: Path::new("/"),
         stdio: Stdio::Capture,
+        lends: false,
     };
     let partial = Partial {
         argv: Some(["/usr/bin/python3", "-Ic", PROBE].map(Into::into).into()),

@@ -64,6 +64,7 @@ fn plan() -> Result<Rc<Plan>, Box<dyn Error>> {
         mode: SpecMode::Exec,
         cwd: Path::new("/"),
         stdio: Stdio::Capture,
+        lends: false,
     };
     let argv = ["/usr/bin/python3", "-c", DRIVER].map(Into::into);
     let partial = Partial {

@@ -17,6 +17,7 @@ fn ask(mode: Mode) -> Ask<'static> {
         mode,
         cwd: Path::new("/home/u"),
         stdio: Stdio::Inherit,
+        lends: true,
     }
 }
 
