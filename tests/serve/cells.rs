@@ -176,6 +176,14 @@ fn files_go_in_and_out() {
     assert!(changes(&run).is_empty(), "the caller did it: {run}");
     let run = client.run_in("a", "open('own', 'a').write('!')");
     assert_eq!(changes(&run), ["modified own"], "{run}");
+    for skipped in [1, 0] {
+        let run = client.run_in(
+            "a",
+            "import os; os.path.islink('link') or os.symlink('own', 'link')",
+        );
+        let links = run["record"]["files_skipped"].as_array().unwrap();
+        assert_eq!(links.len(), skipped, "a link is reported once: {run}");
+    }
     let gone = client.call("file.read", json!({"context": "a", "path": "d/out.txt"}));
     assert_eq!(gone["error"]["code"], "not_found", "{gone}");
     let outside = client.call(

@@ -9,9 +9,9 @@ use super::{Context, Execution, Layout, State};
 use crate::run::{self, Caller, CellStart};
 use crate::spec::{FilesFrom, Spec};
 use crate::supervise::{BlockedSignals, Cancel};
+use record::Record;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use record::{Outcome, Record};
 
 /// Executes `spec` in the state of an interpreter that has executed something in another
 /// cell, and returns the record. That gains nothing for one call. Where it fails, the cell is
@@ -40,24 +40,26 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
         signals: Some(&signals),
         parent: caller.parent,
     };
-    let context = || -> Result<Context<'_>> {
+    // The first cell does not read the signals: what comes meanwhile cancels the second one.
+    let blind = Cancel {
+        signals: None,
+        ..cancel
+    };
+    let context = |cancel| -> Result<Context<'_>> {
         let mut context = Context::new(spec.clone(), cancel, None)?;
         context.require_lasting()?;
         context.fix_layout();
         Ok(context)
     };
-    let mut first = context()?;
+    let mut first = context(blind)?;
     let answer = first.execute(&execution(1, Some(&RawText::default())), None, None);
-    if answer.record.outcome == Outcome::Cancelled {
-        return Ok(answer.record);
-    }
     if answer.state != State::Kept {
         let why = || SetupError::new(Step::State, answer.why.unwrap_or_default());
         return Err(answer.record.setup_error.unwrap_or_else(why));
     }
     let name = format!("cellblock-carried-{}", std::process::id());
     let checkpoint = std::env::temp_dir().join(name);
-    let mut second = context()?;
+    let mut second = context(cancel)?;
     let taken = first.checkpoint(&checkpoint, None);
     first.end();
     let restored = taken.and_then(|_| second.restore(&checkpoint, Layout::Fixed, None));
@@ -68,10 +70,12 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
         }
         _ => {}
     }
+    if restored.is_err() && second.is_cancelled() {
+        return Ok(second.cancelled().record);
+    }
     restored?;
-    Ok(second
-        .execute(&execution(2, None), caller.events, None)
-        .record)
+    let answer = second.execute(&execution(2, None), caller.events, None);
+    Ok(answer.record)
 }
 
 /// The execution of `code`, or of that of the spec, after which the cell ends.

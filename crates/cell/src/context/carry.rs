@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
                 Layout::Template => self.stock.is_some(),
                 Layout::Fixed => self.fixed_layout,
             };
-            if !has_like {
+            if !has_like || live.cell.is_cancelled() {
                 return Err(error);
             }
             // What stands in the way goes with the interpreter; a new one is laid out

@@ -462,6 +462,12 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// Whether the caller has cancelled what the cell was for.
+    fn is_cancelled(&self) -> bool {
+        let live = self.live.as_ref();
+        live.is_some_and(|live| live.cell.is_cancelled())
+    }
+
     /// Ends the cell and starts a new one with its workspace.
     ///
     /// # Errors

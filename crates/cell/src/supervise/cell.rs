@@ -211,6 +211,11 @@ impl<'a> Cell<'a> {
         Ok(execution)
     }
 
+    /// Whether the caller's signal ended it.
+    pub(crate) const fn is_cancelled(&self) -> bool {
+        matches!(self.seen.stopped, Some(Stop::Cancelled(_)))
+    }
+
     /// Whether SIGINT was sent to the program during the last execution.
     pub(crate) const fn was_interrupted(&self) -> bool {
         self.was_interrupted

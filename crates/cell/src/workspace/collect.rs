@@ -198,9 +198,13 @@ impl Collector<'_> {
             What::Directory(_) => {}
             What::Link(text) => {
                 let link = Original::Link { text };
-                if !self.keeps_links && self.baseline.get(&path) != Some(&link) {
-                    self.skip(path, walk::IS_LINK.to_owned());
+                if self.baseline.get(&path) == Some(&link) {
+                    return;
                 }
+                if !self.keeps_links {
+                    self.skip(path.clone(), walk::IS_LINK.to_owned());
+                }
+                self.baseline.insert(path, link);
             }
             What::File(mut file, stat) => {
                 if let Err(reason) = self.file(&path, &mut file, &stat) {
