@@ -88,14 +88,6 @@ impl Person {
         Ok(())
     }
 
-    /// What is on the screen and was not waited for.
-    pub(crate) fn rest(&mut self) -> Check<&str> {
-        while sys::process::readable(self.screen.as_fd())? > 0 {
-            self.look()?;
-        }
-        Ok(&self.seen)
-    }
-
     pub(crate) fn resizes(&self, rows: &str, columns: &str) -> Check {
         stty(&self.line, &["rows", rows, "cols", columns]).map(drop)
     }

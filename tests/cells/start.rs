@@ -125,8 +125,14 @@ fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
         )
     };
     let argv: Vec<String> = words[end + 1..].iter().map(literal).collect();
+    let says = |word: &OsString| word.as_bytes().windows(8).any(|part| part == b"LC_CTYPE");
+    // Python itself sets it where the cell has no locale.
+    let own = match words.iter().any(says) {
+        true => "",
+        false => "os.environ.pop('LC_CTYPE', None); ",
+    };
     let code = format!(
-        "import os; argv = [{}]; os.execvp(*argv[:1], argv)",
+        "import os; {own}argv = [{}]; os.execvp(*argv[:1], argv)",
         argv.join(", ")
     );
     let (read, mut write) = io::pipe()?;

@@ -161,7 +161,7 @@ fn settings_come_back(stage: &Stage) -> Check {
         (person.waits_for_end()?, person.has_its_settings()?),
         (124, true)
     );
-    assert!(person.rest()?.contains("longer than its limit"));
+    person.sees("longer than its limit")?;
 
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let mut person = Person::start(&mut with_terminal(stage, sleeps).command())?;

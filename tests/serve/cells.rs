@@ -157,15 +157,18 @@ fn files_go_in_and_out() {
     let server = Server::start(&[]);
     let mut client = server.connect();
     client.create("a");
-    let params = json!({"context": "a", "path": "d/in.txt", "content": "hello"});
+    let params = json!({"context": "a", "path": "d/e/f/in.txt", "content": "hello"});
     client.ask("file.write", params);
     let run = client.run_in(
         "a",
-        "open('d/out.txt', 'w').write(open('d/in.txt').read().upper())",
+        "open('d/e/f/out.txt', 'w').write(open('d/e/f/in.txt').read().upper())",
     );
     assert_eq!(run["record"]["outcome"], "ok", "{run}");
-    assert_eq!(changes(&run), ["created d/out.txt"], "{run}");
-    let read = client.ask("file.read", json!({"context": "a", "path": "d/out.txt"}));
+    assert_eq!(changes(&run), ["created d/e/f/out.txt"], "{run}");
+    let read = client.ask(
+        "file.read",
+        json!({"context": "a", "path": "d/e/f/out.txt"}),
+    );
     assert!(read.to_string().contains("HELLO"), "{read}");
     let listed = client.ask("file.list", json!({"context": "a", "recursive": true}));
     assert!(listed.to_string().contains("out.txt"), "{listed}");
@@ -184,7 +187,10 @@ fn files_go_in_and_out() {
         let links = run["record"]["files_skipped"].as_array().unwrap();
         assert_eq!(links.len(), skipped, "a link is reported once: {run}");
     }
-    let gone = client.call("file.read", json!({"context": "a", "path": "d/out.txt"}));
+    let gone = client.call(
+        "file.read",
+        json!({"context": "a", "path": "d/e/f/out.txt"}),
+    );
     assert_eq!(gone["error"]["code"], "not_found", "{gone}");
     let outside = client.call(
         "file.read",

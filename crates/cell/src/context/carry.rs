@@ -282,7 +282,7 @@ fn put(live: &mut Live<'_>, image: &Image, base: Option<&Base>, tree: &OwnedFd) 
     let owner = live.facts.owner();
     let frozen = live.cell.freeze()?;
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    copy::clear(dir).map_err(|errno| SetupError::os(Step::Inputs, "unlinkat", errno))?;
+    copy::clear(dir, owner).map_err(|errno| SetupError::os(Step::Inputs, "unlinkat", errno))?;
     copy::copy(tree_of(tree), dir, &caps, owner)?;
     let baseline = copy::content(tree_of(dir), &caps)?;
     drop(frozen);

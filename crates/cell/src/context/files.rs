@@ -293,7 +293,7 @@ impl Workspace<'_> {
         let stat = fstatat(&parent, name, flags).map_err(|e| fail("stat", e))?;
         if kind_of(&stat) == SFlag::S_IFDIR {
             let name = std::ffi::CString::new(name.as_bytes()).map_err(|_| not_allowed(path))?;
-            erase(parent.as_fd(), &name).map_err(|e| fail("rmdir", e))?;
+            (self.as_owner(|| erase(parent.as_fd(), &name))).map_err(|e| fail("rmdir", e))?;
         } else {
             unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).map_err(|e| fail("unlink", e))?;
         }

@@ -92,15 +92,19 @@ pub(crate) fn as_owner<T>((uid, gid): (u32, u32), act: impl FnOnce() -> T) -> T 
     done
 }
 
-/// Removes all content of a directory that no process changes meanwhile.
+/// Removes all content of a directory that no process changes meanwhile, and whose files
+/// belong to `owner`. Directories are moved on the way ([`erase`]), which a tmpfs of the cell
+/// refuses to ids that do not exist in the cell.
 ///
 /// # Errors
 /// The error number of the call that failed; EBUSY for a mount point.
-pub(crate) fn clear(directory: &OwnedFd) -> nix::Result<()> {
-    for name in names(&mut Beneath::new(directory).list("")?)? {
-        erase(directory.as_fd(), &name)?;
-    }
-    Ok(())
+pub(crate) fn clear(directory: &OwnedFd, owner: (u32, u32)) -> nix::Result<()> {
+    as_owner(owner, || {
+        for name in names(&mut Beneath::new(directory).list("")?)? {
+            erase(directory.as_fd(), &name)?;
+        }
+        Ok(())
+    })
 }
 
 /// What a tree contains, for comparing another with it.
@@ -244,7 +248,7 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(at("from/tool")).unwrap(), "#!");
 
-        clear(&to).unwrap();
+        clear(&to, own()).unwrap();
         assert_eq!(fs::read_dir(at("to")).unwrap().count(), 0);
         assert!(!fs::read_to_string("/etc/passwd").unwrap().is_empty());
     }
