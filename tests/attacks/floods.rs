@@ -12,6 +12,7 @@ use record::Enforced;
 use crate::cells::cell::{Cell, Run};
 use crate::cells::left::Marker;
 use crate::cells::prelude::*;
+use crate::cells::start::Start;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "floods",
@@ -23,7 +24,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("lingering-close-from-node", lingering_close_from_node)
             .needs(&[Need::Program("python3"), Need::Program("node")]),
         python_scene("frames-of-json", |stage| {
-            let code = with_frames(include_str!("floods/json.py"));
+            let code = with_frames(stage, include_str!("floods/json.py"));
             let cell = stage.python(&code).limit("results", "256K");
             are_dropped(&floods(stage, &cell, WALL)?)
         }),
@@ -84,8 +85,13 @@ const KEPT: u64 = (8 << 20) + 2 * (1 << 20);
 const FRAME: &str = include_str!("floods/frame.py");
 const LINGER: &str = include_str!("floods/linger.py");
 
-fn with_frames(code: &str) -> String {
-    format!("{FRAME}\n{code}")
+fn with_frames(stage: &Stage, code: &str) -> String {
+    // The first execution gave the cell its state.
+    let execution = match stage.start() {
+        Start::Carried => "EXECUTION = b'2'\n",
+        Start::Cold | Start::Blank | Start::Forked => "",
+    };
+    format!("{execution}{FRAME}\n{code}")
 }
 
 /// Asserts that the run ends by its wall-clock limit, in time, and that the supervisor
@@ -104,7 +110,11 @@ fn ends(stage: &Stage, cell: &Cell<'_>, wall: u64, kept: u64) -> Check<Run> {
         "{late:?} after its limit, {} KiB",
         run.process.peak_rss >> 10
     ));
-    assert!(late < stage.within(LATE), "{late:?} after its limit");
+    // Another attempt to start the cell came first.
+    let is_second = |warning: &String| warning.starts_with("the cell has the state of no other");
+    if !run.record.warnings.iter().any(is_second) {
+        assert!(late < stage.within(LATE), "{late:?} after its limit");
+    }
     is_small(&run, kept);
     Ok(run)
 }
@@ -121,7 +131,7 @@ fn is_small(run: &Run, kept: u64) {
 
 fn frames(stage: &Stage, code: &str) -> Check<Run> {
     let marker = Marker::new()?;
-    let code = format!("# {}\n{}", marker.word(), with_frames(code));
+    let code = format!("# {}\n{}", marker.word(), with_frames(stage, code));
     // Each scene shows that the frames were received.
     let run = floods(stage, &stage.python(&code), WALL)?;
     marker.nothing_left()?;
@@ -196,7 +206,7 @@ fn path(path: &Path) -> Check<&str> {
 /// With events, each result is held twice: in the record, and in the queue to the
 /// reader.
 fn everything_and_events(stage: &Stage) -> Check {
-    let code = with_frames(include_str!("floods/everything.py"));
+    let code = with_frames(stage, include_str!("floods/everything.py"));
     let scratch = stage.scratch()?;
     let events = scratch.path().join("events");
     let cell = stage
@@ -214,7 +224,7 @@ fn everything_and_events(stage: &Stage) -> Check {
 
 /// Parsed, the first result alone would take about 500 MB.
 fn amplified(stage: &Stage) -> Check {
-    let code = with_frames(include_str!("floods/amplified.py"));
+    let code = with_frames(stage, include_str!("floods/amplified.py"));
     let run = stage.python(&code).run()?.ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "sent\n");
     are_dropped(&run)?;
@@ -229,7 +239,7 @@ fn amplified(stage: &Stage) -> Check {
 }
 
 fn results_as_asked(stage: &Stage) -> Check {
-    let code = with_frames(include_str!("floods/amplified.py"));
+    let code = with_frames(stage, include_str!("floods/amplified.py"));
     let run = stage
         .python(&code)
         .limit("results", "64M")

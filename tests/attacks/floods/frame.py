@@ -1,11 +1,13 @@
 # Frames as the driver writes them.
 import os, struct
 
+EXECUTION = globals().get("EXECUTION", b"1")
+
 def field(form, key, value):
     return form + bytes([len(key)]) + struct.pack(">I", len(value)) + key + value
 
 def frame(kind, *fields):
-    body = b"".join((field(b"t", b"kind", kind), field(b"t", b"execution", b"1")) + fields)
+    body = b"".join((field(b"t", b"kind", kind), field(b"t", b"execution", EXECUTION)) + fields)
     return struct.pack(">I", len(body)) + body
 
 def send(bytes):

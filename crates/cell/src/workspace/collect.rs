@@ -127,6 +127,7 @@ pub(crate) fn collect(
         report,
         budget: caps.total_bytes.0,
         present: BTreeSet::new(),
+        links: Vec::new(),
         room: caps.inline_bytes.map(|bytes| bytes.0),
         inlined: 0,
         changes: 0,
@@ -173,6 +174,8 @@ struct Collector<'a> {
     budget: u64,
     /// Files of the baseline that the walk met as files.
     present: BTreeSet<RawText>,
+    /// Links that the baseline lacks.
+    links: Vec<(RawText, Original)>,
     /// Bytes that there is room for in the list, if it has content.
     room: Option<u64>,
     /// Files whose content it has.
@@ -204,7 +207,7 @@ impl Collector<'_> {
                 if !self.keeps_links {
                     self.skip(path.clone(), walk::IS_LINK.to_owned());
                 }
-                self.baseline.insert(path, link);
+                self.links.push((path, link));
             }
             What::File(mut file, stat) => {
                 if let Err(reason) = self.file(&path, &mut file, &stat) {
@@ -434,6 +437,12 @@ impl Collector<'_> {
     }
 
     fn finish(self) -> Outputs {
+        for (path, link) in self.links {
+            // A file that was there may not be listed as deleted yet.
+            if !matches!(self.baseline.get(&path), Some(Original::File(_))) {
+                self.baseline.insert(path, link);
+            }
+        }
         let mut outputs = self.outputs;
         let listed = outputs.files.len() as u64;
         outputs.note_cut("files", "head", self.changes, listed);
