@@ -34,11 +34,12 @@ pub struct Serve {
     /// Accept clients of this user as well (repeatable)
     #[arg(long, value_name = "UID", help_heading = "Server")]
     pub allow_uid: Vec<u32>,
-    /// Serve HTTP at this address, such as 127.0.0.1:8080: `/v1`, which docs/openapi.json
-    /// describes, and the interfaces of SandboxFusion, NeMo-Skills and LibreChat. Without tokens it must be a loopback address, and all users of this host
-    /// are clients
+    /// Serve HTTP at this address, such as 127.0.0.1:8080 (repeatable): `/v1`, which
+    /// docs/openapi.json describes, and the interfaces of E2B, SandboxFusion, NeMo-Skills and
+    /// LibreChat. Without tokens it must be a loopback address, and all users of this host are
+    /// clients
     #[arg(long, value_name = "ADDR", help_heading = "HTTP")]
-    pub http: Option<SocketAddr>,
+    pub http: Vec<SocketAddr>,
     /// Serve only requests with one of the tokens in this file, one a line, or with that in
     /// $CELLBLOCK_HTTP_TOKEN. Each token has contexts of its own
     #[arg(long, value_name = "FILE", requires = "http", help_heading = "HTTP")]
@@ -49,6 +50,17 @@ pub struct Serve {
     /// HTTP connections at once
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "HTTP")]
     pub http_connections: usize,
+    /// Give sandboxes of this template of E2B's an interpreter of LANGUAGE (repeatable). `base`
+    /// and `code-interpreter-v1` have python
+    #[arg(
+        long, value_name = "NAME=LANGUAGE", requires = "http", help_heading = "HTTP",
+        value_parser = template
+    )]
+    pub e2b_template: Vec<(String, String)>,
+    /// Create sandboxes so that E2B's clients can pause and fork them. Where no template of
+    /// --preload is forked for one, its interpreter's memory is laid out without randomisation
+    #[arg(long, requires = "http", help_heading = "HTTP")]
+    pub e2b_pause: bool,
     /// Cells of runs and contexts at once
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
     pub max_cells: usize,
@@ -216,6 +228,8 @@ const OF_SOCKETS: &[&str] = &[
     "http_token",
     "http_host",
     "http_connections",
+    "e2b_template",
+    "e2b_pause",
     "allow_uid",
     "max_clients",
     "idle_exit",
@@ -266,11 +280,9 @@ fn warm(text: OsString) -> Result<Warm, String> {
     let (language, count) = text.split_once(':').ok_or_else(wanted)?;
     let driver = cell::drivers::find(language);
     if driver.is_none() && language != "blank" {
-        let names = cell::drivers::TABLE.iter().map(|driver| driver.name);
-        let names: Vec<&str> = names.collect();
         return Err(format!(
             "{language:?} is not a language, but wants blank or one of {}",
-            names.join(", ")
+            languages()
         ));
     }
     let count = count
@@ -281,6 +293,26 @@ fn warm(text: OsString) -> Result<Warm, String> {
         language: driver.map(|driver| driver.name),
         count: count.ok_or_else(|| "wants 1 to 1024 cells".to_owned())?,
     })
+}
+
+/// The languages that exist.
+fn languages() -> String {
+    let names = cell::drivers::TABLE.iter().map(|driver| driver.name);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// `NAME=LANGUAGE`.
+fn template(text: &str) -> Result<(String, String), String> {
+    let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, language) = split.ok_or("wants NAME=LANGUAGE, such as base=python")?;
+    let driver = cell::drivers::find(language);
+    let driver = driver.ok_or_else(|| {
+        format!(
+            "{language:?} is not a language, but wants one of {}",
+            languages()
+        )
+    })?;
+    Ok((name.to_owned(), driver.name.to_owned()))
 }
 
 fn module(text: &str) -> Result<String, String> {

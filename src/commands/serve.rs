@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use cell::drivers::find;
 use cell::server::{Base, Renewal, Spawner, Templates};
 use cell::spec::quantity::Bound;
 use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Spec, Stdio};
-use doors::{Listening, Most};
+use doors::{Listening, Most, e2b};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
 use record::error::{Result, SetupError, Step};
@@ -115,10 +114,10 @@ pub(super) fn serve(
     if let Some(path) = &wanted.listen {
         listeners.push(Listener::bind(path)?);
     }
-    let http = wanted
-        .http
-        .map(|address| listen_http(wanted, address, &usual))
-        .transpose()?;
+    let http = match wanted.http.is_empty() {
+        true => None,
+        false => Some(listen_http(wanted, &usual, settings.idle)?),
+    };
     let is_alone = listeners.is_empty() && http.is_none();
     let stdio = match (protocol, is_alone) {
         (Protocol::Own, false) => None,
@@ -152,20 +151,41 @@ pub(super) fn serve(
 }
 
 /// Listens for HTTP, and says where: a caller can leave the port to the kernel.
-fn listen_http(wanted: &cli::Serve, address: SocketAddr, usual: &Spec) -> Result<Listening> {
+fn listen_http(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> Result<Listening> {
+    let limits = &usual.limits;
     let listening = Listening::bind(doors::Settings {
-        address,
+        addresses: wanted.http.clone(),
         tokens: tokens(wanted)?,
         hosts: wanted.http_host.clone(),
         connections: wanted.http_connections,
         most: Most {
-            wall: usual.limits.wall,
-            memory: usual.limits.memory.map(|bytes| bytes.0),
+            wall: limits.wall,
+            memory: limits.memory.map(|bytes| bytes.0),
         },
+        e2b: sandboxes(wanted, usual, idle),
     })?;
-    let address = listening.address()?;
-    eprintln!("cellblock: serving http://{address}");
+    for address in listening.addresses()? {
+        eprintln!("cellblock: serving http://{address}");
+    }
     Ok(listening)
+}
+
+/// How sandboxes of E2B's clients are made.
+fn sandboxes(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> e2b::Settings {
+    let mut settings = e2b::Settings {
+        pause: wanted.e2b_pause,
+        longest: idle,
+        size: e2b::Size {
+            cpus: usual.limits.cpus.map(|cpus| cpus.ceil() as u64),
+            memory: usual.limits.memory.map(|bytes| bytes.0),
+            disk: Some(usual.limits.workspace.size.0),
+        },
+        ..e2b::Settings::default()
+    };
+    settings
+        .templates
+        .extend(wanted.e2b_template.iter().cloned());
+    settings
 }
 
 /// The tokens that clients of HTTP must have.

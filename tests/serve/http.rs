@@ -104,6 +104,31 @@ fn files_travel_as_they_are() {
         .map(|entry| entry["path"].as_str().unwrap())
         .collect();
     assert_eq!(paths, ["d", "d/a b.bin", "tool"]);
+    let moved = json!({"from": "tool", "to": "new/tool"});
+    let moved = http.ask("POST", "/v1/contexts/a/move", &moved);
+    assert_eq!(moved["moved"]["entry"]["path"], "new/tool", "{moved}");
+    let append = "/v1/contexts/a/files/new/tool?append=true";
+    assert_eq!(http.request("PUT", append, b"!").status, 200);
+    let found = http.get("/v1/contexts/a/stat?path=new/tool").json();
+    let entry = &found["found"]["entry"];
+    // The mode stays as it is.
+    assert_eq!(
+        (&entry["size"], &entry["mode"]),
+        (&json!(18), &json!(0o755))
+    );
+    let missing = "/v1/contexts/a/files/none?append=true";
+    assert_eq!(http.request("PUT", missing, b"!").status, 404);
+    let made = json!({"path": "made/deep"});
+    http.ask("POST", "/v1/contexts/a/directories", &made);
+    let again = http.post("/v1/contexts/a/directories", &made);
+    assert_eq!(again.json()["error"]["errno"], "EEXIST", "{again:?}");
+    let listed = |depth: u32| {
+        let listed = http
+            .get(&format!("/v1/contexts/a/files?depth={depth}"))
+            .json();
+        listed["entries"]["entries"].as_array().unwrap().len()
+    };
+    assert_eq!((listed(1), listed(2)), (3, 6));
     http.ask("DELETE", "/v1/contexts/a/files/d", &json!({}));
     assert_eq!(http.get("/v1/contexts/a/files/d/a%20b.bin").status, 404);
     for outside in ["..%2fx", "/etc/passwd", "d/../../x"] {

@@ -6,6 +6,7 @@ mod connections;
 #[path = "../support/dispositions.rs"]
 mod dispositions;
 mod doors;
+mod e2b;
 mod example;
 mod forked;
 mod harness;

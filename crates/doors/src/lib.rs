@@ -16,6 +16,7 @@
 mod answer;
 mod body;
 mod client;
+pub mod e2b;
 mod files;
 mod front;
 mod fusion;

@@ -111,6 +111,16 @@ impl<'a> Beneath<'a> {
         self.open(path, flags, mode).map(File::from)
     }
 
+    /// Opens a file to write at its end. Whether it is a regular file is for the caller to
+    /// check, before it writes.
+    ///
+    /// # Errors
+    /// That of openat2(2); ENXIO for a FIFO without a reader.
+    pub fn append<P: ?Sized + NixPath>(self, path: &P) -> nix::Result<File> {
+        let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        self.open(path, flags, Mode::empty()).map(File::from)
+    }
+
     /// Finds a directory, and creates what is missing of its path.
     ///
     /// # Errors

@@ -5,27 +5,25 @@
 //! read, and answers are bounded.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
 use nix::fcntl::renameat;
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::Serialize;
 
 use super::Context;
+use super::entries::Entry;
 use crate::workspace::copy::as_owner;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
-use sys::tree::{self, erase, kind_of};
+use sys::tree::kind_of;
 
 /// The most bytes of one answer.
 const MOST_BYTES: u64 = 16 << 20;
-/// The most entries of one answer.
-const MOST_ENTRIES: usize = 10_000;
 /// The name of a file while it is being written.
 const PENDING: &str = ".cellblock-writing";
 
@@ -54,6 +52,18 @@ pub(crate) enum FileAnswer {
         /// Whether there are more.
         is_cut: bool,
     },
+    /// What is there.
+    Found {
+        /// It.
+        entry: Entry,
+    },
+    /// The directory was made.
+    Made {},
+    /// It has another name.
+    Moved {
+        /// What has the new name now.
+        entry: Entry,
+    },
     /// It is gone.
     Removed {},
     /// Changes are reported from now on.
@@ -63,21 +73,6 @@ pub(crate) enum FileAnswer {
         /// What was watched; nothing if the watch had ended before.
         path: Option<RawText>,
     },
-}
-
-/// One entry of a directory.
-#[derive(Debug, Serialize)]
-pub(crate) struct Entry {
-    /// Relative to the workspace.
-    path: RawText,
-    /// `file`, `directory`, `link` or `other`.
-    kind: &'static str,
-    /// Bytes of a file.
-    size: u64,
-    /// When it was last changed, in seconds since 1970.
-    mtime: i64,
-    /// Permission bits.
-    mode: u32,
 }
 
 /// The workspace of a cell whose processes are stopped, or which has ended.
@@ -119,7 +114,8 @@ impl Context<'_> {
 }
 
 impl Context<'_> {
-    /// Writes a file ([`Workspace::write`]). No execution lists it as one of its own.
+    /// Writes a file ([`Workspace::write`]). No execution lists it as one of its own, unless
+    /// content was added at its end.
     ///
     /// # Errors
     /// Those of [`Self::in_workspace`] and [`Workspace::write`].
@@ -128,9 +124,10 @@ impl Context<'_> {
         path: &Path,
         content: &RawText,
         executable: bool,
+        append: bool,
     ) -> Result<FileAnswer> {
-        let answer = self.in_workspace(|files| files.write(path, content, executable))?;
-        if let Some(live) = &mut self.live {
+        let answer = self.in_workspace(|files| files.write(path, content, executable, append))?;
+        if let Some(live) = self.live.as_mut().filter(|_| !append) {
             live.note_written(path, content.as_bytes());
         }
         Ok(answer)
@@ -156,24 +153,26 @@ fn no_workspace() -> SetupError {
 
 impl Workspace<'_> {
     /// Writes a file, and makes the directories above it. A file of its name is replaced
-    /// as a whole.
+    /// as a whole, or gets the content at its end.
     ///
     /// # Errors
     /// The path is not allowed, or the workspace is full.
-    fn write(&self, path: &Path, content: &RawText, executable: bool) -> Result<FileAnswer> {
+    fn write(
+        &self,
+        path: &Path,
+        content: &RawText,
+        executable: bool,
+        append: bool,
+    ) -> Result<FileAnswer> {
+        if append {
+            return self.append(path, content);
+        }
         let name = checked(path)?
             .file_name()
             .ok_or_else(|| not_allowed(path))?;
         let bytes = content.as_bytes();
         self.as_owner(|| {
-            let parent = path.parent().unwrap_or(Path::new(""));
-            let parent = match parent.as_os_str().is_empty() {
-                true => self.beneath().directory(c"."),
-                false => self
-                    .beneath()
-                    .make_directories(parent, Mode::from_bits_truncate(0o755)),
-            };
-            let parent = parent.map_err(|e| failed("openat2", e, path))?;
+            let parent = self.make_parent(path)?;
             let pending = |errno| failed("create", errno, path);
             let _ = unlinkat(&parent, PENDING, UnlinkatFlags::NoRemoveDir);
             let mode = if executable { 0o755 } else { 0o644 };
@@ -197,6 +196,21 @@ impl Workspace<'_> {
         Ok(FileAnswer::Written { size })
     }
 
+    /// Adds content at the end of a file that exists.
+    fn append(&self, path: &Path, content: &RawText) -> Result<FileAnswer> {
+        let path = checked(path)?;
+        let opened = self.as_owner(|| self.beneath().append(path));
+        let mut file = opened.map_err(|e| failed("openat2", e, path))?;
+        let stat = fstat(&file).map_err(|e| failed("fstat", e, path))?;
+        refuse_others(&stat, path)?;
+        file.write_all(content.as_bytes())
+            .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on(path.display()))?;
+        let stat = fstat(&file).map_err(|e| failed("fstat", e, path))?;
+        Ok(FileAnswer::Written {
+            size: stat.st_size.cast_unsigned(),
+        })
+    }
+
     /// Reads a part of a file.
     ///
     /// # Errors
@@ -208,9 +222,7 @@ impl Workspace<'_> {
             .read(path)
             .map_err(|e| failed("openat2", e, path))?;
         let stat = fstat(&file).map_err(|e| failed("fstat", e, path))?;
-        if kind_of(&stat) != SFlag::S_IFREG {
-            return Err(SetupError::new(Step::Outputs, "not a regular file").on(path.display()));
-        }
+        refuse_others(&stat, path)?;
         let mut content = Vec::new();
         let io = |e: std::io::Error| SetupError::io(Step::Outputs, "read", &e).on(path.display());
         file.seek(SeekFrom::Start(offset)).map_err(io)?;
@@ -224,87 +236,32 @@ impl Workspace<'_> {
         })
     }
 
-    /// Lists a directory, the workspace itself for an empty path.
-    ///
-    /// # Errors
-    /// It is missing, or no directory.
-    pub(crate) fn list(&self, path: &Path, recursive: bool) -> Result<FileAnswer> {
-        let is_top = path.as_os_str().is_empty();
-        let top = match is_top {
-            true => self.beneath().directory(c"."),
-            false => self.beneath().directory(checked(path)?),
-        };
-        let top = top.map_err(|e| failed("openat2", e, path))?;
-        let own = fstat(&top).map_err(|e| failed("fstat", e, path))?;
-        let mut entries = Vec::new();
-        let mut is_cut = false;
-        let stop = || SetupError::new(Step::Outputs, "enough was listed");
-        let listed = tree::each(&top, Step::Outputs, &mut |entry| {
-            if entries.len() >= MOST_ENTRIES {
-                is_cut = true;
-                return Err(stop());
-            }
-            let kind = kind_of(&entry.stat);
-            let path = match is_top {
-                true => entry.path.to_vec(),
-                false => [path.as_os_str().as_bytes(), b"/", entry.path].concat(),
-            };
-            entries.push(Entry {
-                path: path.into(),
-                kind: match kind {
-                    SFlag::S_IFREG => "file",
-                    SFlag::S_IFDIR => "directory",
-                    SFlag::S_IFLNK => "link",
-                    _ => "other",
-                },
-                size: match kind {
-                    SFlag::S_IFREG => entry.stat.st_size.cast_unsigned(),
-                    _ => 0,
-                },
-                mtime: entry.stat.st_mtime,
-                mode: entry.stat.st_mode & 0o7777,
-            });
-            // A bind beneath the workspace is the host's.
-            Ok(recursive && entry.stat.st_dev == own.st_dev)
-        });
-        if !is_cut {
-            listed?;
-        }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(FileAnswer::Entries { entries, is_cut })
-    }
-
-    /// Removes a file, or a directory with everything in it.
-    ///
-    /// # Errors
-    /// It is missing, or in use as a mount point.
-    fn remove(&self, path: &Path) -> Result<FileAnswer> {
-        let name = checked(path)?
-            .file_name()
-            .ok_or_else(|| not_allowed(path))?;
-        let fail = |call: &str, errno| failed(call, errno, path);
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let parent = match parent.as_os_str().is_empty() {
-            true => self.beneath().directory(c"."),
-            false => self.beneath().directory(parent),
-        };
-        let parent = parent.map_err(|e| fail("openat2", e))?;
-        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
-        let stat = fstatat(&parent, name, flags).map_err(|e| fail("stat", e))?;
-        if kind_of(&stat) == SFlag::S_IFDIR {
-            let name = std::ffi::CString::new(name.as_bytes()).map_err(|_| not_allowed(path))?;
-            (self.as_owner(|| erase(parent.as_fd(), &name))).map_err(|e| fail("rmdir", e))?;
-        } else {
-            unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).map_err(|e| fail("unlink", e))?;
-        }
-        Ok(FileAnswer::Removed {})
-    }
-
-    fn beneath(&self) -> Beneath<'_> {
+    pub(super) fn beneath(&self) -> Beneath<'_> {
         Beneath::new(self.dir).on_one_mount()
     }
 
-    fn as_owner<T>(&self, act: impl FnOnce() -> T) -> T {
+    /// The directory that has this entry.
+    pub(super) fn parent(&self, path: &Path) -> Result<OwnedFd> {
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => self.beneath().directory(parent),
+            _ => self.beneath().directory(c"."),
+        };
+        parent.map_err(|e| failed("openat2", e, path))
+    }
+
+    /// The same, made as it is needed.
+    pub(super) fn make_parent(&self, path: &Path) -> Result<OwnedFd> {
+        let mode = Mode::from_bits_truncate(0o755);
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                self.beneath().make_directories(parent, mode)
+            }
+            _ => self.beneath().directory(c"."),
+        };
+        parent.map_err(|e| failed("openat2", e, path))
+    }
+
+    pub(super) fn as_owner<T>(&self, act: impl FnOnce() -> T) -> T {
         as_owner(self.owner, act)
     }
 }
@@ -313,7 +270,14 @@ pub(super) fn failed(call: &str, errno: Errno, path: &Path) -> SetupError {
     SetupError::os(Step::Outputs, call, errno).on(path.display())
 }
 
-fn not_allowed(path: &Path) -> SetupError {
+fn refuse_others(stat: &FileStat, path: &Path) -> Result<()> {
+    match kind_of(stat) == SFlag::S_IFREG {
+        true => Ok(()),
+        false => Err(SetupError::new(Step::Outputs, "not a regular file").on(path.display())),
+    }
+}
+
+pub(super) fn not_allowed(path: &Path) -> SetupError {
     SetupError::new(
         Step::Spec,
         "a path is relative to the workspace, without `..`",

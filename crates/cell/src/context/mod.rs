@@ -36,6 +36,7 @@ mod carried;
 mod carry;
 mod changes;
 mod describe;
+mod entries;
 mod files;
 mod watches;
 

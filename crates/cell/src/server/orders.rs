@@ -189,6 +189,26 @@ pub enum FileOrder {
         /// Whether the owner may execute it.
         #[serde(default)]
         executable: bool,
+        /// Whether the content is added at the end of a file that exists.
+        #[serde(default)]
+        append: bool,
+    },
+    /// Finds what has a path.
+    Stat {
+        /// Relative to the workspace; empty for the workspace itself.
+        path: PathBuf,
+    },
+    /// Makes a directory and those above it.
+    MakeDirectory {
+        /// Relative to the workspace.
+        path: PathBuf,
+    },
+    /// Gives something another name.
+    Move {
+        /// Relative to the workspace.
+        from: PathBuf,
+        /// Relative to the workspace.
+        to: PathBuf,
     },
     /// Reads a part of a file.
     Read {
@@ -203,8 +223,8 @@ pub enum FileOrder {
     List {
         /// Relative to the workspace; empty for the workspace itself.
         path: PathBuf,
-        /// Whether to list the directories below as well.
-        recursive: bool,
+        /// How many levels of directories are listed: 1 is this one alone.
+        depth: usize,
     },
     /// Removes a file, or a directory with everything in it.
     Remove {

@@ -325,14 +325,20 @@ impl<'s> Supervisor<'s> {
                 path,
                 content,
                 executable,
-            } => context.write_file(path, content, *executable)?,
+                append,
+            } => context.write_file(path, content, *executable, *append)?,
+            FileOrder::Stat { path } => context.in_workspace(|files| files.stat(path))?,
+            FileOrder::MakeDirectory { path } => {
+                context.in_workspace(|files| files.make_directory(path))?
+            }
+            FileOrder::Move { from, to } => context.in_workspace(|files| files.rename(from, to))?,
             FileOrder::Read {
                 path,
                 offset,
                 limit,
             } => context.in_workspace(|files| files.read(path, *offset, *limit))?,
-            FileOrder::List { path, recursive } => {
-                context.in_workspace(|files| files.list(path, *recursive))?
+            FileOrder::List { path, depth } => {
+                context.in_workspace(|files| files.list(path, *depth))?
             }
             FileOrder::Remove { path } => context.remove_file(path)?,
             FileOrder::Watch { path } => self.mailbox.watch(context, id, path)?,

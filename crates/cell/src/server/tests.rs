@@ -388,7 +388,7 @@ fn files_go_in_and_come_out() {
             file(&mut front, read)?["file"]["answer"]["content"]["content"],
             "3,4\n"
         );
-        let list = file(&mut front, json!({"list": {"path": "", "recursive": true}}))?;
+        let list = file(&mut front, json!({"list": {"path": "", "depth": 9}}))?;
         let entries = &list["file"]["answer"]["entries"]["entries"];
         let paths: Vec<&str> = (entries.as_array().into_iter().flatten())
             .filter_map(|entry| entry["path"].as_str())

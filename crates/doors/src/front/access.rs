@@ -20,6 +20,7 @@ use serve::protocol::{Code, Failure};
 
 use crate::answer::{self, Answer};
 use crate::client::Client;
+use crate::e2b;
 use crate::runs::Most;
 
 /// Why a request is not served.
@@ -136,7 +137,7 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Takes the same time wherever they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differences) == 0
 }
@@ -170,15 +171,56 @@ struct Inside {
     access: Access,
     connector: Connector,
     most: Most,
+    e2b: e2b::Settings,
+    sandboxes: e2b::Sandboxes,
 }
 
 impl Guarded {
-    pub(super) fn new(access: Access, connector: Connector, most: Most) -> Self {
+    pub(super) fn new(
+        access: Access,
+        connector: Connector,
+        most: Most,
+        e2b: e2b::Settings,
+    ) -> Self {
         Self(Arc::new(Inside {
             access,
             connector,
             most,
+            e2b,
+            sandboxes: e2b::Sandboxes::default(),
         }))
+    }
+
+    /// How sandboxes are made.
+    pub(crate) fn e2b(&self) -> &e2b::Settings {
+        &self.0.e2b
+    }
+
+    /// The sandboxes that exist.
+    pub(crate) fn sandboxes(&self) -> &e2b::Sandboxes {
+        &self.0.sandboxes
+    }
+
+    /// Whether clients need no token.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.access.tokens.is_empty()
+    }
+
+    /// Whose request this is, if it has a token of this server or needs none.
+    pub(crate) fn party(&self, headers: &HeaderMap) -> Option<Party> {
+        self.0.access.party(headers).ok()
+    }
+
+    /// Refuses requests of pages.
+    ///
+    /// # Errors
+    /// The answer that refuses this one.
+    pub(crate) fn check_site(&self, headers: &HeaderMap) -> std::result::Result<(), Answer> {
+        let access = &self.0.access;
+        let checked = access
+            .check_host(headers)
+            .and_then(|()| check_origin(headers));
+        checked.map_err(refused)
     }
 
     /// The most that a request may ask for.
@@ -206,16 +248,18 @@ pub(super) async fn check(
             request.extensions_mut().insert(party);
             next.run(request).await
         }
-        Err(Refusal(status, failure)) => {
-            let mut answer = answer::failed(&failure);
-            *answer.status_mut() = status;
-            if status == StatusCode::UNAUTHORIZED {
-                let scheme = HeaderValue::from_static("Bearer");
-                answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-            }
-            answer
-        }
+        Err(refusal) => refused(refusal),
     }
+}
+
+fn refused(Refusal(status, failure): Refusal) -> Answer {
+    let mut answer = answer::failed(&failure);
+    *answer.status_mut() = status;
+    if status == StatusCode::UNAUTHORIZED {
+        let scheme = HeaderValue::from_static("Bearer");
+        answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    }
+    answer
 }
 
 /// The answer where there is no resource.

@@ -1,9 +1,11 @@
 //! Connections, within bounds.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::future::select_all;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -41,11 +43,13 @@ pub(super) async fn accept(
     connector: Connector,
     mut ended: watch::Receiver<()>,
 ) {
-    let Ok(listener) = TcpListener::from_std(listening.socket) else {
+    let listeners = listening.sockets.into_iter().map(TcpListener::from_std);
+    let Ok(listeners) = listeners.collect::<Result<Vec<_>, _>>() else {
         return;
     };
-    let guarded = Guarded::new(listening.access, connector, listening.most);
+    let guarded = Guarded::new(listening.access, connector, listening.most, listening.e2b);
     let router = crate::v1::router()
+        .merge(crate::e2b::router())
         .merge(crate::fusion::router())
         .merge(crate::librechat::router())
         .merge(crate::nemo::router())
@@ -55,13 +59,18 @@ pub(super) async fn accept(
             guarded.clone(),
             access::check,
         ))
+        // Paths of sandboxes are those of other doors, too.
+        .layer(axum::middleware::from_fn_with_state(
+            crate::e2b::Ports::new(&guarded),
+            crate::e2b::dispatch,
+        ))
         .with_state(guarded);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             _ = ended.changed() => break,
             Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted,
+            accepted = next(&listeners) => accepted,
         };
         match accepted {
             Ok((socket, _)) if connections.len() < listening.connections => {
@@ -79,9 +88,15 @@ pub(super) async fn accept(
             Err(_) => tokio::time::sleep(BREATH).await,
         }
     }
-    drop(listener);
+    drop(listeners);
     let all = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(FAREWELL, all).await;
+}
+
+/// The next connection to any of the ports.
+async fn next(listeners: &[TcpListener]) -> std::io::Result<(TcpStream, SocketAddr)> {
+    let accepts = listeners.iter().map(|listener| Box::pin(listener.accept()));
+    select_all(accepts).await.0
 }
 
 /// Serves one connection. When the client goes, so do its handlers, and with them the hub's

@@ -1,4 +1,4 @@
-//! Listening: one port, in a thread of its own.
+//! Listening, in a thread of its own.
 
 mod access;
 mod connection;
@@ -13,9 +13,10 @@ use serve::net::Connector;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use crate::e2b;
 use crate::runs::Most;
 use access::Access;
-pub(crate) use access::Guarded;
+pub(crate) use access::{Guarded, is_same};
 
 /// How long connections may take for their last answers.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -23,8 +24,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Who may connect where.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen.
-    pub address: SocketAddr,
+    /// Where to listen, at least once.
+    pub addresses: Vec<SocketAddr>,
     /// One of these must be in each request, if there are any. Each is a party of its own.
     pub tokens: Vec<String>,
     /// Names by which clients may call this host besides `localhost` and its addresses.
@@ -33,46 +34,42 @@ pub struct Settings {
     pub connections: usize,
     /// The most that a request may ask for.
     pub most: Most,
+    /// How sandboxes of E2B's clients are made.
+    pub e2b: e2b::Settings,
 }
 
-/// A port that is listened at, and served later.
+/// Ports that are listened at, and served later.
 #[derive(Debug)]
 pub struct Listening {
-    socket: TcpListener,
+    sockets: Vec<TcpListener>,
     access: Access,
     connections: usize,
     most: Most,
+    e2b: e2b::Settings,
 }
 
 impl Listening {
     /// # Errors
-    /// The address is not a loopback address and no token is demanded; or the kernel
+    /// An address is not a loopback address and no token is demanded; or the kernel
     /// refuses.
     pub fn bind(settings: Settings) -> Result<Self> {
         let Settings {
-            address,
+            addresses,
             tokens,
             hosts,
             connections,
             most,
+            e2b,
         } = settings;
-        if tokens.is_empty() && !address.ip().is_loopback() {
-            let message = "is not a loopback address, and no token is demanded of clients";
-            return Err(SetupError::new(Step::Inputs, message)
-                .on(format!("--http {address}"))
-                .hint("add --http-token FILE, or listen at 127.0.0.1 or [::1]"));
-        }
+        let is_open = tokens.is_empty();
         let access = Access::new(tokens, hosts)?;
-        let failed = |call: &'static str| {
-            move |error| SetupError::io(Step::Inputs, call, &error).on(format!("--http {address}"))
-        };
-        let socket = TcpListener::bind(address).map_err(failed("bind"))?;
-        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        let sockets = addresses.into_iter().map(|address| bind(address, is_open));
         Ok(Self {
-            socket,
+            sockets: sockets.collect::<Result<_>>()?,
             access,
             connections: connections.max(1),
             most,
+            e2b,
         })
     }
 
@@ -80,10 +77,13 @@ impl Listening {
     ///
     /// # Errors
     /// The kernel does not say.
-    pub fn address(&self) -> Result<SocketAddr> {
-        self.socket
-            .local_addr()
-            .map_err(|error| SetupError::io(Step::Inputs, "getsockname", &error))
+    pub fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        let address = |socket: &TcpListener| {
+            socket
+                .local_addr()
+                .map_err(|error| SetupError::io(Step::Inputs, "getsockname", &error))
+        };
+        self.sockets.iter().map(address).collect()
     }
 
     /// Serves, in a thread of its own, whose signals are left to this one.
@@ -110,7 +110,22 @@ impl Listening {
     }
 }
 
-/// A port that is served.
+fn bind(address: SocketAddr, is_open: bool) -> Result<TcpListener> {
+    if is_open && !address.ip().is_loopback() {
+        let message = "is not a loopback address, and no token is demanded of clients";
+        return Err(SetupError::new(Step::Inputs, message)
+            .on(format!("--http {address}"))
+            .hint("add --http-token FILE, or listen at 127.0.0.1 or [::1]"));
+    }
+    let failed = |call: &'static str| {
+        move |error| SetupError::io(Step::Inputs, call, &error).on(format!("--http {address}"))
+    };
+    let socket = TcpListener::bind(address).map_err(failed("bind"))?;
+    socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+    Ok(socket)
+}
+
+/// Ports that are served.
 #[derive(Debug)]
 pub struct Front {
     ending: watch::Sender<()>,

@@ -319,8 +319,36 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/files",
         call: "file.list",
         about: "Lists a directory of a context's workspace",
-        fields: &[("path", Kind::Text), ("recursive", Kind::Flag)],
+        fields: &[
+            ("path", Kind::Text),
+            ("recursive", Kind::Flag),
+            ("depth", Kind::Number),
+        ],
         takes: of::<p::FileList>,
+        ..PLAIN
+    },
+    Route {
+        path: "/v1/contexts/{context}/stat",
+        call: "file.stat",
+        about: "Finds what has a path in a context's workspace",
+        fields: &[("path", Kind::Text)],
+        takes: of::<p::FileName>,
+        ..PLAIN
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/v1/contexts/{context}/directories",
+        call: "file.make_directory",
+        about: "Makes a directory in a context's workspace",
+        takes: of::<p::FileName>,
+        ..PLAIN
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/v1/contexts/{context}/move",
+        call: "file.move",
+        about: "Gives something in a context's workspace another path",
+        takes: of::<p::FileMove>,
         ..PLAIN
     },
     Route {
@@ -336,7 +364,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/files/{*path}",
         call: "file.write",
         about: "Writes a file in a context's workspace",
-        fields: &[("executable", Kind::Flag)],
+        fields: &[("executable", Kind::Flag), ("append", Kind::Flag)],
         takes: of::<p::FileWrite>,
         reply: Reply::Upload,
         ..PLAIN

@@ -89,7 +89,7 @@ impl<'a> Execution<'a> {
         let (mut results, mut cut) = (Vec::new(), cut_results(record));
         for (index, result) in record.results.iter().enumerate() {
             let is_last = index + 1 == record.results.len();
-            results.push(item(result, cut.take_if(|_| is_last)));
+            results.push(Item::with(result, cut.take_if(|_| is_last)));
         }
         let mut logs = Logs {
             stdout: stream(&record.stdout),
@@ -143,42 +143,52 @@ fn cut_results(record: &Record) -> Option<String> {
     Some(format!("results: {} of {} kept", cut.kept, cut.total))
 }
 
-fn item(result: &ResultItem, note: Option<String>) -> Item<'_> {
-    let mut item = Item {
-        text: result.text.as_deref(),
-        is_main_result: result.is_main_result,
-        ..Item::default()
-    };
-    let mut notes = result.notes.clone();
-    notes.extend(note);
-    for (media_type, form) in &result.formats {
-        match (media_type.as_str(), name_of(media_type), form.as_str()) {
-            ("text/plain", ..) => {}
-            ("application/json", ..) => item.json = Some(form),
-            ("image/png" | "image/jpeg", Some(name), _) => match picture::read(media_type, form) {
-                Ok(picture) => drop(item.forms.insert(name, picture.base64)),
-                Err(complaint) => notes.push(complaint),
-            },
-            (_, Some(name), Some(text)) => drop(item.forms.insert(name, text.into())),
-            _ => drop(item.extra.insert(media_type.clone(), form.clone())),
+impl<'a> Item<'a> {
+    /// One value.
+    pub fn of(result: &'a ResultItem) -> Self {
+        Self::with(result, None)
+    }
+
+    /// A value with a note about those that were left out.
+    fn with(result: &'a ResultItem, note: Option<String>) -> Self {
+        let mut item = Self {
+            text: result.text.as_deref(),
+            is_main_result: result.is_main_result,
+            ..Self::default()
+        };
+        let mut notes = result.notes.clone();
+        notes.extend(note);
+        for (media_type, form) in &result.formats {
+            match (media_type.as_str(), name_of(media_type), form.as_str()) {
+                ("text/plain", ..) => {}
+                ("application/json", ..) => item.json = Some(form),
+                ("image/png" | "image/jpeg", Some(name), _) => {
+                    match picture::read(media_type, form) {
+                        Ok(picture) => drop(item.forms.insert(name, picture.base64)),
+                        Err(complaint) => notes.push(complaint),
+                    }
+                }
+                (_, Some(name), Some(text)) => drop(item.forms.insert(name, text.into())),
+                _ => drop(item.extra.insert(media_type.clone(), form.clone())),
+            }
         }
+        item.chart = result
+            .chart
+            .as_ref()
+            .and_then(|given| parsed("chart", given, &mut notes))
+            .and_then(|given| chart::of(&given, &mut notes))
+            .map(|chart| Json::of(&chart.into()));
+        item.data = result
+            .data
+            .as_ref()
+            .and_then(|data| parsed("data", data, &mut notes))
+            .and_then(|data| table(&data, &mut notes))
+            .map(|data| Json::of(&data.into()));
+        if !notes.is_empty() {
+            item.extra.insert("notes".to_owned(), json!(notes).into());
+        }
+        item
     }
-    item.chart = result
-        .chart
-        .as_ref()
-        .and_then(|given| parsed("chart", given, &mut notes))
-        .and_then(|given| chart::of(&given, &mut notes))
-        .map(|chart| Json::of(&chart.into()));
-    item.data = result
-        .data
-        .as_ref()
-        .and_then(|data| parsed("data", data, &mut notes))
-        .and_then(|data| table(&data, &mut notes))
-        .map(|data| Json::of(&data.into()));
-    if !notes.is_empty() {
-        item.extra.insert("notes".to_owned(), json!(notes).into());
-    }
-    item
 }
 
 /// One value at a time is parsed: together they could take many times the record.

@@ -293,8 +293,10 @@ impl Hub {
     /// `context.label`
     pub(super) fn label(&mut self, caller: &Caller, params: ContextLabel) -> Result<(), Failure> {
         check_label(params.label.as_deref())?;
+        let now = self.now;
         let context = self.find(caller, &params.context)?;
         context.label = params.label;
+        context.used = now;
         context.keep |= params.keep;
         self.answer(caller, &Done { done: true });
         Ok(())

@@ -6,7 +6,8 @@ use super::client::Caller;
 use super::session::Work;
 use super::{ClientId, Hub};
 use crate::protocol::{
-    Code, Failure, FileList, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite,
+    Code, Failure, FileList, FileMove, FileName, FileRead, FileRemove, FileUnwatch, FileWatch,
+    FileWrite,
 };
 
 /// The most bytes that one call reads.
@@ -28,6 +29,7 @@ impl Hub {
             path: params.path,
             content: params.content,
             executable: params.executable,
+            append: params.append,
         };
         self.file(caller, &params.context, what)
     }
@@ -49,9 +51,42 @@ impl Hub {
 
     /// `file.list`
     pub(super) fn list_files(&mut self, caller: &Caller, params: FileList) -> Result<(), Failure> {
+        let depth = match (params.recursive, params.depth) {
+            (true, Some(_)) => {
+                let message = "depth: is given besides recursive";
+                return Err(Failure::new(Code::BadParams, message));
+            }
+            (true, None) => usize::MAX,
+            (false, depth) => depth.map_or(1, |depth| depth.get() as usize),
+        };
         let what = FileOrder::List {
             path: params.path,
-            recursive: params.recursive,
+            depth,
+        };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.stat`
+    pub(super) fn stat_file(&mut self, caller: &Caller, params: FileName) -> Result<(), Failure> {
+        let what = FileOrder::Stat { path: params.path };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.make_directory`
+    pub(super) fn make_directory(
+        &mut self,
+        caller: &Caller,
+        params: FileName,
+    ) -> Result<(), Failure> {
+        let what = FileOrder::MakeDirectory { path: params.path };
+        self.file(caller, &params.context, what)
+    }
+
+    /// `file.move`
+    pub(super) fn move_file(&mut self, caller: &Caller, params: FileMove) -> Result<(), Failure> {
+        let what = FileOrder::Move {
+            from: params.from,
+            to: params.to,
         };
         self.file(caller, &params.context, what)
     }

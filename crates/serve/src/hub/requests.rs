@@ -144,6 +144,7 @@ fn write(path: PathBuf, content: RawText) -> FileOrder {
         path,
         content,
         executable: false,
+        append: false,
     }
 }
 

@@ -47,6 +47,9 @@ pub struct Failure {
     /// How to fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The name of the error number (errno(3)) that the kernel gave, such as `ENOSPC`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<String>,
     /// For `busy`: when it makes sense to try again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
@@ -107,6 +110,7 @@ impl Failure {
             code,
             message: message.into(),
             hint: None,
+            errno: None,
             retry_after_ms: None,
             state: None,
             why: None,
@@ -141,6 +145,7 @@ impl Failure {
         let failure = Self::new(Code::Failed, error.to_string());
         Self {
             hint: error.hint,
+            errno: error.errno_name,
             ..failure
         }
     }

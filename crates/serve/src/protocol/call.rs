@@ -103,6 +103,12 @@ methods! {
     FileRead(FileRead) = "file.read",
     /// Lists a directory of a context's workspace.
     FileList(FileList) = "file.list",
+    /// Finds what has a path in a context's workspace; links are not followed.
+    FileStat(FileName) = "file.stat",
+    /// Makes a directory in a context's workspace, and those above it.
+    FileMakeDirectory(FileName) = "file.make_directory",
+    /// Gives something in a context's workspace another path.
+    FileMove(FileMove) = "file.move",
     /// Removes a file or directory of a context's workspace.
     FileRemove(FileRemove) = "file.remove",
     /// Reports changes below a directory of a context's workspace, as events.

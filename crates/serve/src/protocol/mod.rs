@@ -24,7 +24,8 @@ pub use carried::{Branch, Checkpointed, Compared, Forked, Resumed, Rewound, Susp
 pub use params::{
     Cancel, ContextCreate, ContextDelete, ContextDiff, ContextForget, ContextFork,
     ContextInterrupt, ContextLabel, ContextListing, ContextName, ContextRewind, ContextRun,
-    FileList, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite, None, Run, Shutdown, Span,
+    FileList, FileMove, FileName, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite, None,
+    Run, Shutdown, Span,
 };
 
 pub use process::{

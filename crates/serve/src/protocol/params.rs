@@ -1,5 +1,6 @@
 //! What methods take.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -192,6 +193,34 @@ pub struct FileWrite {
     /// Whether it may be executed.
     #[serde(default)]
     pub executable: bool,
+    /// Whether the content is added at the end of a file that exists, whose mode stays as it
+    /// is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub append: bool,
+}
+
+/// What methods take that need a path in a context's workspace and nothing else.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileName {
+    /// The context.
+    pub context: String,
+    /// Relative to `/workspace`.
+    #[serde(default)]
+    pub path: PathBuf,
+}
+
+/// What `file.move` takes.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileMove {
+    /// The context.
+    pub context: String,
+    /// What is moved, relative to `/workspace`.
+    pub from: PathBuf,
+    /// Its new path, relative to `/workspace`. Directories above it are made; a file of this
+    /// name is replaced.
+    pub to: PathBuf,
 }
 
 /// What `file.read` takes.
@@ -222,6 +251,9 @@ pub struct FileList {
     /// Whether to list the directories below as well.
     #[serde(default)]
     pub recursive: bool,
+    /// How many levels of directories to list, from 1 on, instead of `recursive`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<NonZeroU32>,
 }
 
 /// What `file.remove` takes.

@@ -1,0 +1,261 @@
+//! `/execute`: code, and what comes of it line by line.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use futures_util::stream::unfold;
+use record::Record;
+use serde::Deserialize;
+use serde_json::json;
+use serve::protocol::{Code, Failure};
+
+use super::{contexts, failed, language, lines, snippets};
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::client::{Client, Said};
+use crate::e2b::sandboxes::{CodeContext, Sandbox, is_there_already};
+use crate::e2b::{HOME, wire};
+use crate::front::Guarded;
+
+/// After how long without a line a keepalive comes.
+const QUIET: Duration = Duration::from_secs(5);
+/// The time that interrupted code gets.
+const GRACE: &str = "2s";
+
+#[derive(Debug, Deserialize)]
+struct Execution {
+    code: String,
+    #[serde(default)]
+    context_id: Option<String>,
+    #[serde(default)]
+    language: Option<String>,
+    #[serde(default)]
+    env_vars: Option<BTreeMap<String, String>>,
+}
+
+/// The result of `context.run`.
+#[derive(Deserialize)]
+struct Executed {
+    execution: u64,
+    record: Record,
+}
+
+pub(super) async fn execute(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    body: Body,
+) -> Answer {
+    let begun = async {
+        let asked: Execution = body::json(body).await?;
+        let context = chosen(&sandbox, &asked)?;
+        Stream::begin(&guarded, sandbox.clone(), context, asked).await
+    };
+    match begun.await {
+        Ok(stream) => stream.answer(),
+        Err(failure) if failure.code == Code::Lost => wire::no_sandbox(&sandbox.id),
+        Err(failure) => failed(&failure),
+    }
+}
+
+/// The context that the code is for.
+fn chosen(sandbox: &Sandbox, asked: &Execution) -> Result<CodeContext, Failure> {
+    match (&asked.context_id, &asked.language) {
+        (Some(_), Some(_)) => {
+            let message = "Only one of context_id or language can be provided";
+            Err(Failure::new(Code::BadParams, message))
+        }
+        (Some(id), None) => contexts::find(sandbox, id),
+        (None, name) => {
+            let language = language(name.as_deref().unwrap_or_default());
+            let usual = |context: &CodeContext| context.is_default && context.language == language;
+            match sandbox.context(usual) {
+                Some(context) => Ok(context),
+                None => sandbox.add_context(&language, HOME, true),
+            }
+        }
+    }
+}
+
+/// An execution that goes on.
+struct Stream {
+    client: Client,
+    sandbox: Arc<Sandbox>,
+    context: CodeContext,
+    first: Option<Said>,
+    /// What gives variables their usual values back.
+    reset: Option<Reset>,
+}
+
+impl Stream {
+    /// Begins an execution, in a new cell if the context has none yet.
+    async fn begin(
+        guarded: &Guarded,
+        sandbox: Arc<Sandbox>,
+        context: CodeContext,
+        asked: Execution,
+    ) -> Result<Self, Failure> {
+        let mut client = guarded.client(sandbox.party)?;
+        let variables = asked.env_vars.filter(|variables| !variables.is_empty());
+        let reset = match &variables {
+            None => None,
+            Some(variables) => {
+                let set = snippets::set(&context.language, variables)?;
+                let usual = &sandbox.creation.envs;
+                let code = snippets::reset(&context.language, variables, usual)?;
+                let is_set = match sandbox.prepare(&mut client, &context, &set).await {
+                    Err(failure) if failure.code == Code::NotFound => {
+                        open(&sandbox, &mut client, &context).await?;
+                        sandbox.prepare(&mut client, &context, &set).await?
+                    }
+                    is_set => is_set?,
+                };
+                if !is_set {
+                    let message = "env_vars: the interpreter does not set its variables";
+                    return Err(Failure::new(Code::Failed, message));
+                }
+                Some(Reset {
+                    guarded: guarded.clone(),
+                    sandbox: sandbox.clone(),
+                    context: context.clone(),
+                    code,
+                })
+            }
+        };
+        let params = json!({
+            "context": context.id,
+            "code": asked.code,
+            "grace": GRACE,
+            "events": true,
+        });
+        client.begin("context.run", &params).await?;
+        let first = match client.next().await {
+            Err(failure) if failure.code == Code::NotFound => {
+                open(&sandbox, &mut client, &context).await?;
+                client.begin("context.run", &params).await?;
+                client.next().await?
+            }
+            first => first?,
+        };
+        Ok(Self {
+            client,
+            sandbox,
+            context,
+            first: Some(first),
+            reset,
+        })
+    }
+
+    /// What is to be sent next, and whether it is the last.
+    async fn next(&mut self) -> (String, bool) {
+        loop {
+            let said = match self.first.take() {
+                Some(first) => Ok(first),
+                None => match tokio::time::timeout(QUIET, self.client.next()).await {
+                    Ok(said) => said,
+                    Err(_) => return (lines::KEEPALIVE.to_owned(), false),
+                },
+            };
+            match said {
+                Ok(Said::Event(event)) => {
+                    if let Some(line) = lines::of_event(event.get()) {
+                        return (line, false);
+                    }
+                }
+                Ok(Said::Result(result)) => {
+                    if let Some(reset) = self.reset.take() {
+                        reset.now(&mut self.client).await;
+                    }
+                    return (self.end(result.get()), true);
+                }
+                Err(failure) => {
+                    let name = match failure.code {
+                        Code::Lost => "ContextRestarting",
+                        _ => "ExecutionAborted",
+                    };
+                    return (lines::error(name, &wire::words(&failure)), true);
+                }
+            }
+        }
+    }
+
+    fn end(&self, result: &str) -> String {
+        let hidden = self
+            .sandbox
+            .context(|context| context.id == self.context.id);
+        let hidden = hidden.map_or(0, |context| context.hidden);
+        match serde_json::from_str::<Executed>(result) {
+            Ok(Executed { execution, record }) => lines::of_end(&record, execution, hidden),
+            Err(error) => lines::error("UnexpectedEndOfExecution", &error.to_string()),
+        }
+    }
+
+    /// Nothing is read from the hub before the client has taken what came before.
+    fn answer(self) -> Answer {
+        let lines = unfold(Some(self), |stream| async move {
+            let mut stream = stream?;
+            let (text, is_last) = stream.next().await;
+            let rest = (!is_last).then_some(stream);
+            Some((Ok::<_, Infallible>(Bytes::from(text)), rest))
+        });
+        answer::of(
+            StatusCode::OK,
+            "application/x-ndjson",
+            Body::from_stream(lines),
+        )
+    }
+}
+
+/// Variables that have the values of one execution.
+struct Reset {
+    guarded: Guarded,
+    sandbox: Arc<Sandbox>,
+    context: CodeContext,
+    code: String,
+}
+
+impl Reset {
+    /// Where the interpreter has ended meanwhile, so have its variables.
+    async fn now(mut self, client: &mut Client) {
+        let code = std::mem::take(&mut self.code);
+        let _ = self.sandbox.prepare(client, &self.context, &code).await;
+    }
+}
+
+impl Drop for Reset {
+    /// The client has gone: the interpreter has the variables as long as it is interrupted.
+    fn drop(&mut self) {
+        let code = std::mem::take(&mut self.code);
+        if code.is_empty() {
+            return;
+        }
+        let (sandbox, context) = (Arc::clone(&self.sandbox), self.context.clone());
+        if let Ok(mut client) = self.guarded.client(sandbox.party) {
+            tokio::spawn(async move {
+                let _ = sandbox.prepare(&mut client, &context, &code).await;
+            });
+        }
+    }
+}
+
+/// Makes the cell of a context that has none. That of the main context is made with its
+/// sandbox: without it, there is no sandbox any more.
+async fn open(
+    sandbox: &Sandbox,
+    client: &mut Client,
+    context: &CodeContext,
+) -> Result<(), Failure> {
+    if context.id == sandbox.main && !sandbox.is_made_when_used() {
+        return Err(Failure::new(Code::Lost, "the sandbox is gone"));
+    }
+    match sandbox.open(client, context).await {
+        // Another request has made it meanwhile.
+        Err(failure) if is_there_already(&failure) => Ok(()),
+        opened => opened.map(drop),
+    }
+}

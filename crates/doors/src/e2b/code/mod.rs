@@ -1,0 +1,49 @@
+//! The code interpreter of a sandbox.
+
+mod contexts;
+mod execute;
+mod lines;
+mod snippets;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::{delete, get, post};
+use serve::protocol::{Code, Failure};
+
+use super::wire;
+use crate::answer::{self, Answer};
+use crate::front::Guarded;
+pub(super) use snippets::change_directory;
+
+pub(super) fn router() -> Router<Guarded> {
+    Router::new()
+        .route(
+            "/health",
+            get(|| async { answer::json(StatusCode::OK, &"OK") }),
+        )
+        .route("/execute", post(execute::execute))
+        .route("/contexts", get(contexts::list).post(contexts::create))
+        .route("/contexts/{id}", delete(contexts::remove))
+        .route("/contexts/{id}/restart", post(contexts::restart))
+}
+
+/// The clients of the code interpreter read the text of an error, not JSON.
+fn failed(failure: &Failure) -> Answer {
+    let status = match failure.code {
+        Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+        code => answer::status_of(code),
+    };
+    let mut answer = answer::of(status, "text/plain; charset=utf-8", wire::words(failure));
+    answer::say_when(&mut answer, failure);
+    answer
+}
+
+/// A language by the name that E2B has for it.
+fn language(name: &str) -> String {
+    match name.to_ascii_lowercase().as_str() {
+        "js" => "javascript".to_owned(),
+        "ts" => "typescript".to_owned(),
+        "" => "python".to_owned(),
+        other => other.to_owned(),
+    }
+}

@@ -1,0 +1,167 @@
+//! What a context executes for its client, which the protocol has no parameter for: the
+//! directory and the variables of an interpreter.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use serve::protocol::{Code, Failure};
+
+use crate::e2b::{HOME, WORKSPACE};
+
+type Variables = BTreeMap<String, String>;
+
+/// Code that changes the directory of an interpreter.
+///
+/// # Errors
+/// The language has no such thing.
+pub(in crate::e2b) fn change_directory(language: &str, to: &str) -> Result<String, Failure> {
+    let to = match to.strip_prefix(HOME) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
+        _ => to.to_owned(),
+    };
+    // A literal of JSON is one in each of these languages; bash has its own.
+    let literal = Value::from(to.as_str()).to_string();
+    match language {
+        "python" => Ok(format!("__import__('os').chdir({literal})")),
+        "javascript" | "typescript" => Ok(format!("process.chdir({literal})")),
+        "r" => Ok(format!("invisible(setwd({literal}))")),
+        "bash" => Ok(format!("cd -- {}", quoted(&to))),
+        other => Err(absent("cwd", "directory", other)),
+    }
+}
+
+/// Code that sets variables of an interpreter's environment.
+///
+/// # Errors
+/// The language has no such thing; a name is not one of a variable.
+pub(super) fn set(language: &str, variables: &Variables) -> Result<String, Failure> {
+    if let Some(name) = variables.keys().find(|name| !is_name(name)) {
+        let message = format!("env_vars: {name:?} is not the name of a variable");
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    if let Some((name, _)) = variables.iter().find(|(_, text)| text.contains('\0')) {
+        let message = format!("env_vars: the value of {name} has a NUL");
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    let object = json!(variables);
+    let pairs = |separator: &str, quote: fn(&str) -> String| {
+        let pairs = variables
+            .iter()
+            .map(|(name, text)| format!("{name}={}", quote(text)));
+        pairs.collect::<Vec<_>>().join(separator)
+    };
+    match language {
+        "python" => Ok(format!("__import__('os').environ.update({object})")),
+        "javascript" | "typescript" => Ok(format!("void Object.assign(process.env, {object})")),
+        "r" => Ok(format!("invisible(Sys.setenv({}))", pairs(", ", of_r))),
+        "bash" => Ok(format!("export {}", pairs(" ", quoted))),
+        other => Err(absent("env_vars", "environment", other)),
+    }
+}
+
+/// Code that gives them the values that the sandbox was created with, or removes them.
+///
+/// # Errors
+/// See [`set`].
+pub(super) fn reset(
+    language: &str,
+    variables: &Variables,
+    usual: &Variables,
+) -> Result<String, Failure> {
+    let (back, gone): (Vec<_>, Vec<_>) =
+        variables.keys().partition(|name| usual.contains_key(*name));
+    let back: Variables = back
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), usual.get(name)?.clone())))
+        .collect();
+    let names = json!(gone);
+    let plain = || gone.iter().map(|name| name.as_str()).collect::<Vec<_>>();
+    let remove = match language {
+        _ if gone.is_empty() => String::new(),
+        "python" => {
+            format!("[__import__('os').environ.pop(name, None) for name in {names}] and None")
+        }
+        "javascript" | "typescript" => {
+            format!("void {names}.forEach((name) => delete process.env[name])")
+        }
+        "r" => format!("invisible(Sys.unsetenv(c({})))", names_of_r(&plain())),
+        "bash" => format!("unset {}", plain().join(" ")),
+        other => return Err(absent("env_vars", "environment", other)),
+    };
+    let set = match back.is_empty() {
+        true => String::new(),
+        false => set(language, &back)?,
+    };
+    Ok(format!("{set}\n{remove}"))
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_first = |byte: &u8| !byte.is_ascii_digit();
+    name.bytes().all(is_plain) && name.as_bytes().first().is_some_and(is_first)
+}
+
+/// A word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A literal of R's, which JSON's are apart from surrogates: those are not escaped here.
+fn of_r(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn names_of_r(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| of_r(name)).collect();
+    names.join(", ")
+}
+
+fn absent(field: &str, what: &str, language: &str) -> Failure {
+    let message = format!("{field}: an interpreter of {language} cannot change its {what}");
+    Failure::new(Code::BadParams, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Variables {
+        let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        pairs.iter().map(own).collect()
+    }
+
+    #[test]
+    fn values_cannot_leave_their_literal() {
+        let evil = variables(&[("A", "'; rm -rf / #\"); x(")]);
+        assert_eq!(
+            set("bash", &evil).unwrap(),
+            r#"export A=''\''; rm -rf / #"); x('"#
+        );
+        let literal = r#""'; rm -rf / #\"); x(""#;
+        for language in ["python", "javascript", "r"] {
+            let code = set(language, &evil).unwrap();
+            assert!(code.contains(literal), "{code}");
+        }
+        for name in ["", "1A", "A=B", "A B", "A\"", "É", "A;b"] {
+            assert!(set("bash", &variables(&[(name, "")])).is_err(), "{name}");
+        }
+        assert!(set("python", &variables(&[("A", "\0")])).is_err());
+        assert!(set("java", &variables(&[("A", "")])).is_err());
+    }
+
+    #[test]
+    fn variables_get_their_usual_values_back() {
+        let code = reset(
+            "bash",
+            &variables(&[("A", "1"), ("B", "2")]),
+            &variables(&[("B", "b")]),
+        );
+        assert_eq!(code.unwrap(), "export B='b'\nunset A");
+        assert_eq!(
+            change_directory("bash", "/home/user/it's").unwrap(),
+            r"cd -- '/workspace/it'\''s'"
+        );
+        let code = change_directory("python", "/home/users").unwrap();
+        assert_eq!(code, "__import__('os').chdir(\"/home/users\")");
+    }
+}

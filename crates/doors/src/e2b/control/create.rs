@@ -1,0 +1,142 @@
+//! A new sandbox.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+use serve::Party;
+use serve::protocol::{Code, Failure};
+
+use super::network::{self, Network};
+use super::{access, life};
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::e2b::sandboxes::{Creation, Sandbox};
+use crate::e2b::wire;
+use crate::front::Guarded;
+
+/// The time until a sandbox ends whose client says nothing.
+pub(super) const USUAL_LIFE: Duration = Duration::from_secs(300);
+/// The most bytes of what a client says about a sandbox.
+const MOST_METADATA: usize = 64 << 10;
+
+/// What is asked for. Fields that change nothing here are not looked at.
+#[derive(Debug, Deserialize)]
+struct New {
+    #[serde(rename = "templateID")]
+    template: String,
+    #[serde(default)]
+    timeout: Option<u64>,
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, String>>,
+    #[serde(default, rename = "envVars")]
+    envs: Option<BTreeMap<String, String>>,
+    #[serde(default, rename = "autoPause")]
+    pauses: Option<bool>,
+    #[serde(default, rename = "autoResume")]
+    resumes: Option<Resumes>,
+    #[serde(default)]
+    allow_internet_access: Option<bool>,
+    #[serde(default)]
+    network: Option<Value>,
+    #[serde(default)]
+    mcp: Option<Value>,
+    #[serde(default)]
+    iam: Option<Value>,
+    #[serde(default, rename = "volumeMounts")]
+    volumes: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resumes {
+    enabled: bool,
+}
+
+pub(super) async fn create(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    body: Body,
+) -> Answer {
+    let made = async {
+        let new: New = body::json(body).await?;
+        let life = life::within(&guarded, new.timeout);
+        let creation = creation(&guarded, new)?;
+        let sandbox = Arc::new(Sandbox::new(None, party, creation, life)?);
+        start(&guarded, &sandbox).await?;
+        Ok(sandbox)
+    };
+    match made.await {
+        Ok(sandbox) => answer::json(StatusCode::CREATED, &access(&sandbox)),
+        Err(failure) => wire::failed(&failure),
+    }
+}
+
+/// Makes the cell of a new sandbox, and has it end in time.
+async fn start(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
+    let mut client = guarded.client(sandbox.party)?;
+    sandbox.open_main(&mut client).await.map_err(|failure| {
+        // What the client said about variables and the network is checked by the hub.
+        match failure.code {
+            Code::Failed => Failure {
+                code: Code::BadParams,
+                ..failure
+            },
+            _ => failure,
+        }
+    })?;
+    guarded.sandboxes().add(Arc::clone(sandbox));
+    life::wind(guarded, sandbox);
+    Ok(())
+}
+
+fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
+    let settings = guarded.e2b();
+    let absent = [
+        ("mcp", new.mcp.is_some()),
+        ("iam", new.iam.is_some()),
+        (
+            "volumeMounts",
+            new.volumes.is_some_and(|all| !all.is_empty()),
+        ),
+    ];
+    if let Some((field, _)) = absent.iter().find(|(_, is_given)| *is_given) {
+        let message = format!("{field}: does not exist here");
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    let Some(language) = settings.language(&new.template) else {
+        let shown: String = new.template.chars().take(64).collect();
+        let known: Vec<_> = settings.templates.keys().map(String::as_str).collect();
+        let message = format!("template '{shown}' not found");
+        let hint = format!("this server has {}: --e2b-template", known.join(", "));
+        return Err(Failure::new(Code::NotFound, message).hint(hint));
+    };
+    let metadata = new.metadata.unwrap_or_default();
+    let length: usize = metadata
+        .iter()
+        .map(|(key, text)| key.len() + text.len())
+        .sum();
+    if length > MOST_METADATA {
+        let message = format!("metadata: wants at most {MOST_METADATA} bytes");
+        return Err(Failure::new(Code::BadParams, message));
+    }
+    let network = Network::read(new.network.as_ref())?;
+    let pauses_at_end = new.pauses == Some(true);
+    Ok(Creation {
+        language: language.to_owned(),
+        template: new.template,
+        metadata,
+        envs: new.envs.unwrap_or_default(),
+        network: network::request(new.allow_internet_access, &network)?,
+        given_network: new.network.unwrap_or_default(),
+        internet: new.allow_internet_access,
+        branches: settings.pause || pauses_at_end,
+        pauses_at_end,
+        resumes_by_itself: new.resumes.is_some_and(|resumes| resumes.enabled),
+    })
+}

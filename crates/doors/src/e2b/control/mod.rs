@@ -1,0 +1,148 @@
+//! The control plane: which sandboxes exist, and for how long.
+
+mod create;
+mod life;
+mod list;
+mod network;
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post, put};
+use axum::{Extension, Router};
+use serde_json::{Value, json};
+use serve::Party;
+use serve::protocol::{Code, Failure};
+
+use super::sandboxes::Sandbox;
+use super::settings::Size;
+use super::{ENVD_VERSION, wire};
+use crate::answer::{self, Answer};
+use crate::front::Guarded;
+pub(super) use life::resumed;
+
+/// What clients are told about the server that has a sandbox.
+const CLIENT: &str = "cellblock";
+
+pub(crate) fn router() -> Router<Guarded> {
+    Router::new()
+        .route("/v2/sandboxes", get(list::list).post(create::create))
+        .route("/sandboxes", get(list::list_running).post(create::create))
+        .route("/sandboxes/metrics", get(list::metrics))
+        .route("/sandboxes/{id}", get(describe).delete(life::kill))
+        .route("/sandboxes/{id}/timeout", post(life::set_timeout))
+        .route("/sandboxes/{id}/refreshes", post(life::refresh))
+        .route("/sandboxes/{id}/connect", post(life::connect))
+        .route("/v2/sandboxes/{id}/connect", post(life::connect))
+        .route("/sandboxes/{id}/resume", post(life::connect))
+        .route("/sandboxes/{id}/pause", post(life::pause))
+        .route("/sandboxes/{id}/fork", post(life::fork))
+        .route("/sandboxes/{id}/metrics", get(list::metrics_of))
+        .route("/sandboxes/{id}/logs", get(logs))
+        .route("/v2/sandboxes/{id}/logs", get(logs))
+        .route("/sandboxes/{id}/snapshots", post(no_snapshots))
+        .route("/sandboxes/{id}/network", put(network::update))
+        .route(
+            "/snapshots",
+            get(|| async { answer::json(StatusCode::OK, &json!([])) }),
+        )
+}
+
+/// A sandbox of this party.
+///
+/// # Errors
+/// It does not exist, or is another party's.
+fn find(guarded: &Guarded, party: Party, id: &str) -> Result<Arc<Sandbox>, Failure> {
+    let found = guarded.sandboxes().find(id);
+    found
+        .filter(|sandbox| sandbox.party == party)
+        .ok_or_else(|| {
+            let shown: String = id.chars().take(64).collect();
+            wire::gone(&shown)
+        })
+}
+
+/// What a client needs to use a sandbox.
+fn access(sandbox: &Sandbox) -> Value {
+    json!({
+        "templateID": sandbox.creation.template,
+        "sandboxID": sandbox.id,
+        "clientID": CLIENT,
+        "envdVersion": ENVD_VERSION,
+        "envdAccessToken": sandbox.access_token,
+        "trafficAccessToken": sandbox.traffic_token,
+    })
+}
+
+/// What a client is shown of a sandbox in a list.
+fn summary(guarded: &Guarded, sandbox: &Sandbox) -> Value {
+    let Size { cpus, memory, disk } = guarded.e2b().size;
+    json!({
+        "templateID": sandbox.creation.template,
+        "alias": sandbox.creation.template,
+        "sandboxID": sandbox.id,
+        "clientID": CLIENT,
+        "startedAt": wire::time(sandbox.began()),
+        "endAt": wire::time(sandbox.end_time()),
+        "cpuCount": cpus.unwrap_or_else(host_cpus),
+        "memoryMB": Size::mib(memory),
+        "diskSizeMB": Size::mib(disk),
+        "state": if sandbox.is_paused() { "paused" } else { "running" },
+        "envdVersion": ENVD_VERSION,
+        "metadata": sandbox.creation.metadata,
+    })
+}
+
+fn host_cpus() -> u64 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
+}
+
+async fn describe(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(id): Path<String>,
+) -> Answer {
+    let sandbox = match life::existing(&guarded, party, &id).await {
+        Ok(sandbox) => sandbox,
+        Err(failure) => return wire::failed(&failure),
+    };
+    let creation = &sandbox.creation;
+    let mut shown = summary(&guarded, &sandbox);
+    shown["envdAccessToken"] = sandbox.access_token.clone().into();
+    shown["lifecycle"] = json!({
+        "onTimeout": if creation.pauses_at_end { "pause" } else { "kill" },
+        "autoResume": creation.resumes_by_itself,
+    });
+    if let Some(internet) = creation.internet {
+        shown["allowInternetAccess"] = internet.into();
+    }
+    if !creation.given_network.is_null() {
+        shown["network"] = creation.given_network.clone();
+    }
+    answer::json(StatusCode::OK, &shown)
+}
+
+/// What a sandbox writes belongs to its client's calls; nothing else is kept.
+async fn logs(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(id): Path<String>,
+) -> Answer {
+    match find(&guarded, party, &id) {
+        Ok(_) => answer::json(StatusCode::OK, &json!({"logs": [], "logEntries": []})),
+        Err(failure) => wire::failed(&failure),
+    }
+}
+
+async fn no_snapshots(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(id): Path<String>,
+) -> Answer {
+    if let Err(failure) = find(&guarded, party, &id) {
+        return wire::failed(&failure);
+    }
+    let message = "snapshots do not exist here: pause a sandbox, or fork it";
+    wire::failed(&Failure::new(Code::BadParams, message))
+}

@@ -1,0 +1,196 @@
+//! Contents of files, by HTTP as they are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use futures_util::{Stream, StreamExt as _};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use serve::protocol::{Code, Failure};
+
+use super::{path, tell};
+use crate::answer::{self, Answer};
+use crate::client::Client;
+use crate::e2b::sandboxes::Sandbox;
+use crate::e2b::{connect, wire};
+use crate::files;
+use crate::front::Guarded;
+
+/// Bytes of a file that are written at once.
+const PART: usize = 4 << 20;
+/// The most files of a form.
+const MOST_FILES: usize = 256;
+/// How long a client may send nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Named {
+    #[serde(default)]
+    path: Option<String>,
+}
+
+pub(super) async fn download(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    Query(asked): Query<Named>,
+) -> Answer {
+    let given = asked.path.unwrap_or_default();
+    let read = async {
+        let at = path::inside(&given).map_err(refused)?;
+        let mut client = guarded.client(sandbox.party)?;
+        // Also makes the cell of a sandbox that has none yet.
+        tell(&mut client, &sandbox, "file.stat", json!({"path": at})).await?;
+        let mut params = Map::new();
+        params.insert("context".to_owned(), sandbox.main.clone().into());
+        params.insert("path".to_owned(), json!(at));
+        files::answer(client, params).await
+    };
+    read.await
+        .unwrap_or_else(|failure| failed(&failure, &given))
+}
+
+pub(super) async fn upload(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    Query(asked): Query<Named>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let named = asked.path.filter(|path| !path.is_empty());
+    let given = named.clone().unwrap_or_default();
+    let written = async {
+        check(&headers)?;
+        let client = guarded.client(sandbox.party)?;
+        let mut upload = Upload { client, sandbox };
+        let kind = headers
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok());
+        if let Ok(boundary) = multer::parse_boundary(kind.unwrap_or_default()) {
+            return upload.form(body, boundary, named).await;
+        }
+        let to = named.ok_or_else(|| bad("the query has no path"))?;
+        Ok(vec![upload.write(&to, body.into_data_stream()).await?])
+    };
+    match written.await {
+        Ok(files) => answer::json(StatusCode::OK, &files),
+        Err(failure) => failed(&failure, &given),
+    }
+}
+
+struct Upload {
+    client: Client,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Upload {
+    /// Writes the files of a form. A single one is named by the query, several by their parts.
+    async fn form(
+        &mut self,
+        body: Body,
+        boundary: String,
+        named: Option<String>,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut parts = multer::Multipart::new(body.into_data_stream(), boundary);
+        let mut files = Vec::new();
+        loop {
+            let part = patient(parts.next_field()).await?.map_err(unreadable)?;
+            let Some(part) = part else { break };
+            if part.name() != Some("file") {
+                continue;
+            }
+            if files.len() >= MOST_FILES {
+                return Err(bad(&format!("a form has at most {MOST_FILES} files")));
+            }
+            let own = || part.file_name().map(str::to_owned);
+            let to = named.clone().or_else(own);
+            let to = to.ok_or_else(|| bad("a part of the form has no filename"))?;
+            files.push(self.write(&to, part).await?);
+        }
+        match files.is_empty() {
+            true => Err(bad("the form has no part with the name file")),
+            false => Ok(files),
+        }
+    }
+
+    /// Writes a file part by part, so that only the workspace bounds its size.
+    async fn write<E: std::fmt::Display>(
+        &mut self,
+        to: &str,
+        chunks: impl Stream<Item = Result<Bytes, E>>,
+    ) -> Result<Value, Failure> {
+        let at = path::inside(to).map_err(refused)?;
+        let mut chunks = std::pin::pin!(chunks);
+        let (mut part, mut is_begun, mut is_over) = (Vec::new(), false, false);
+        while !is_over {
+            match patient(chunks.next()).await? {
+                Some(chunk) => part.extend_from_slice(&chunk.map_err(unreadable)?),
+                None => is_over = true,
+            }
+            let is_due = part.len() >= PART || (is_over && !(is_begun && part.is_empty()));
+            if is_due {
+                let content = files::content(&part);
+                let params = json!({"path": at, "content": content, "append": is_begun});
+                tell(&mut self.client, &self.sandbox, "file.write", params).await?;
+                (part, is_begun) = (Vec::new(), true);
+            }
+        }
+        let shown = path::shown(&at.to_string_lossy());
+        Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
+    }
+}
+
+/// Waits for a client as long as it may send nothing.
+async fn patient<T>(next: impl Future<Output = T>) -> Result<T, Failure> {
+    let next = tokio::time::timeout(PATIENCE, next).await;
+    next.map_err(|_| bad(&format!("nothing came for {}s", PATIENCE.as_secs())))
+}
+
+/// Refuses what would be lost silently.
+fn check(headers: &HeaderMap) -> Result<(), Failure> {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return Err(bad("Content-Encoding: compressed files are not taken"));
+    }
+    let mut names = headers.keys();
+    match names.any(|name| name.as_str().starts_with("x-metadata-")) {
+        true => Err(bad("files have no metadata here")),
+        false => Ok(()),
+    }
+}
+
+fn bad(message: &str) -> Failure {
+    Failure::new(Code::BadRequest, message)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> Failure {
+    bad(&format!("the body cannot be read: {error}"))
+}
+
+fn refused(error: connect::Error) -> Failure {
+    bad(&error.message)
+}
+
+/// An error as clients of files read it.
+fn failed(failure: &Failure, given: &str) -> Answer {
+    let status = match (failure.code, failure.errno.as_deref()) {
+        (_, Some("ENOENT")) => StatusCode::NOT_FOUND,
+        (_, Some("ENOSPC" | "EDQUOT")) => StatusCode::INSUFFICIENT_STORAGE,
+        (Code::NotFound, None) => {
+            let message = "The sandbox was not found";
+            return wire::error(StatusCode::BAD_GATEWAY, message);
+        }
+        // What is no regular file has no error number.
+        (_, Some(_)) | (Code::Failed, None) => StatusCode::BAD_REQUEST,
+        (code, None) => answer::status_of(code),
+    };
+    let shown: String = given.chars().take(256).collect();
+    let message = match status {
+        StatusCode::NOT_FOUND => format!("path '{shown}' does not exist"),
+        _ => wire::words(failure),
+    };
+    wire::error(status, message)
+}

@@ -1,0 +1,396 @@
+//! The service `process.Process`: programs in a sandbox, on the calls `process.…` of the
+//! protocol.
+
+mod selected;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::stream::once;
+use record::bytes::RawText;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use serve::protocol::ProcessStarted;
+
+use super::filesystem::{Call, read};
+use super::{ask, tell};
+use crate::answer::Answer;
+use crate::e2b::connect::{self, Code, Error, Messages};
+use crate::e2b::sandboxes::Sandbox;
+use crate::e2b::{HOME, WORKSPACE};
+use crate::front::Guarded;
+use selected::{Selector, all, find};
+
+/// The most bytes of input in one call of the protocol.
+const LONGEST_INPUT: usize = 1 << 20;
+
+#[derive(Debug, Deserialize)]
+struct Start {
+    process: Config,
+    #[serde(default)]
+    pty: Option<Terminal>,
+    #[serde(default)]
+    tag: Option<String>,
+    /// Left out by clients that expect it to be there.
+    #[serde(default)]
+    stdin: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    cmd: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    envs: BTreeMap<String, String>,
+    #[serde(default)]
+    cwd: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Terminal {
+    #[serde(default)]
+    size: Option<Size>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Size {
+    #[serde(default)]
+    cols: u16,
+    #[serde(default)]
+    rows: u16,
+}
+
+impl Terminal {
+    fn params(&self) -> Value {
+        let (columns, rows) = self
+            .size
+            .as_ref()
+            .map_or((80, 24), |size| (size.cols, size.rows));
+        json!({"columns": columns, "rows": rows})
+    }
+}
+
+impl Start {
+    /// The parameters of `process.start`.
+    fn params(self, headers: &HeaderMap) -> Result<Value, Error> {
+        let argv: Vec<_> = std::iter::once(self.process.cmd)
+            .chain(self.process.args)
+            .collect();
+        let mut params = json!({
+            "argv": argv,
+            "env": self.process.envs,
+            "input": self.stdin.unwrap_or(true),
+            "events": true,
+        });
+        if let Some(cwd) = self.process.cwd.filter(|cwd| !cwd.is_empty()) {
+            params["cwd"] = directory(&cwd).into();
+        }
+        if let Some(terminal) = &self.pty {
+            params["terminal"] = terminal.params();
+        }
+        if let Some(tag) = self.tag {
+            params["tag"] = tag.into();
+        }
+        if let Some(wall) = connect::timeout(headers)? {
+            params["wall"] = format!("{}ms", wall.as_millis()).into();
+        }
+        Ok(params)
+    }
+}
+
+/// A directory as programs see it; relative ones are below the user's.
+fn directory(given: &str) -> String {
+    let whole = match given.starts_with('/') {
+        true => given.to_owned(),
+        false => format!("{HOME}/{given}"),
+    };
+    match whole.strip_prefix(HOME) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
+        _ => whole,
+    }
+}
+
+pub(super) async fn start(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let started = async {
+        let asked: Start = Messages::new(&headers, body)?.only().await?;
+        let params = asked.params(&headers)?;
+        let mut client = guarded.client(sandbox.party)?;
+        let started: ProcessStarted = ask(&mut client, &sandbox, "process.start", params).await?;
+        Ok((client, started))
+    };
+    match started.await {
+        Ok((client, started)) => stream::answer(client, &started),
+        Err(error) => connect::failed(&error),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Selected {
+    process: Selector,
+}
+
+/// Output from now on.
+pub(super) async fn connect(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let connected = async {
+        let asked: Selected = Messages::new(&headers, body)?.only().await?;
+        let mut client = guarded.client(sandbox.party)?;
+        let process = find(&mut client, &sandbox, &asked.process).await?;
+        let params = json!({"process": process.process});
+        let started: ProcessStarted = ask(&mut client, &sandbox, "process.connect", params).await?;
+        Ok((client, started))
+    };
+    match connected.await {
+        Ok((client, started)) => stream::answer(client, &started),
+        Err(error) => connect::failed(&error),
+    }
+}
+
+pub(super) async fn list(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let mut call: Call<Value> = read(&guarded, sandbox, &headers, body).await?;
+        let found = all(&mut call.client, &call.sandbox).await?;
+        let shown: Vec<Value> = found.iter().map(selected::shown).collect();
+        Ok(json!({"processes": shown}))
+    };
+    connect::answer(done.await)
+}
+
+/// What a program reads: bytes in base64.
+#[derive(Debug, Default, Deserialize)]
+struct Input {
+    #[serde(default)]
+    stdin: Option<String>,
+    #[serde(default)]
+    pty: Option<String>,
+}
+
+impl Input {
+    /// The bytes, in pieces that a call can have.
+    fn pieces(&self) -> Result<Vec<RawText>, Error> {
+        let text = self.stdin.as_ref().or(self.pty.as_ref());
+        let bytes = STANDARD.decode(text.map_or("", String::as_str));
+        let bytes = bytes.map_err(|error| {
+            let message = format!("input: is not base64: {error}");
+            Error::new(Code::InvalidArgument, message)
+        })?;
+        let pieces = bytes.chunks(LONGEST_INPUT);
+        Ok(pieces.map(|piece| RawText::from(piece.to_vec())).collect())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Sending {
+    process: Selector,
+    #[serde(default)]
+    input: Input,
+}
+
+pub(super) async fn send_input(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let mut call: Call<Sending> = read(&guarded, sandbox, &headers, body).await?;
+        let (client, sandbox) = (&mut call.client, &call.sandbox);
+        let process = find(client, sandbox, &call.asked.process).await?;
+        for data in call.asked.input.pieces()? {
+            let params = json!({"process": process.process, "data": data});
+            tell(client, sandbox, "process.input", params).await?;
+        }
+        Ok(json!({}))
+    };
+    connect::answer(done.await)
+}
+
+/// Input as a stream: first whose it is, then the bytes.
+pub(super) async fn stream_input(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    #[derive(Deserialize)]
+    struct Message {
+        #[serde(default)]
+        start: Option<Selected>,
+        #[serde(default)]
+        data: Option<Data>,
+    }
+    #[derive(Deserialize)]
+    struct Data {
+        #[serde(default)]
+        input: Input,
+    }
+    let done = async {
+        let mut messages = Messages::new(&headers, body)?;
+        let mut client = guarded.client(sandbox.party)?;
+        let mut process = None;
+        while let Some(message) = messages.next::<Message>().await? {
+            if let Some(start) = message.start {
+                process = Some(find(&mut client, &sandbox, &start.process).await?.process);
+            }
+            let Some(Data { input }) = message.data else {
+                continue;
+            };
+            let process = process.ok_or_else(|| {
+                let message = "the stream does not begin with `start`";
+                Error::new(Code::InvalidArgument, message)
+            })?;
+            for data in input.pieces()? {
+                let params = json!({"process": process, "data": data});
+                tell(&mut client, &sandbox, "process.input", params).await?;
+            }
+        }
+        Ok::<_, Error>(())
+    };
+    match done.await {
+        Ok(()) => {
+            let whole = [connect::message(&json!({})), connect::end(None)].concat();
+            connect::stream(once(async { whole.into() }))
+        }
+        Err(error) => connect::failed(&error),
+    }
+}
+
+pub(super) async fn close_input(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let mut call: Call<Selected> = read(&guarded, sandbox, &headers, body).await?;
+        let (client, sandbox) = (&mut call.client, &call.sandbox);
+        let process = find(client, sandbox, &call.asked.process).await?;
+        let params = json!({"process": process.process});
+        tell(client, sandbox, "process.close_input", params).await?;
+        Ok(json!({}))
+    };
+    connect::answer(done.await)
+}
+
+#[derive(Debug, Deserialize)]
+struct Signalling {
+    process: Selector,
+    #[serde(default)]
+    signal: String,
+}
+
+pub(super) async fn send_signal(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let mut call: Call<Signalling> = read(&guarded, sandbox, &headers, body).await?;
+        let signal = match call.asked.signal.as_str() {
+            "SIGNAL_SIGKILL" => "SIGKILL",
+            "SIGNAL_SIGTERM" => "SIGTERM",
+            _ => {
+                let message = "signal: wants SIGNAL_SIGKILL or SIGNAL_SIGTERM";
+                return Err(Error::new(Code::InvalidArgument, message));
+            }
+        };
+        let (client, sandbox) = (&mut call.client, &call.sandbox);
+        let process = find(client, sandbox, &call.asked.process).await?;
+        let params = json!({"process": process.process, "signal": signal});
+        tell(client, sandbox, "process.signal", params).await?;
+        Ok(json!({}))
+    };
+    connect::answer(done.await)
+}
+
+#[derive(Debug, Deserialize)]
+struct Updating {
+    process: Selector,
+    #[serde(default)]
+    pty: Option<Terminal>,
+}
+
+/// Gives a terminal another size.
+pub(super) async fn update(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let mut call: Call<Updating> = read(&guarded, sandbox, &headers, body).await?;
+        let (client, sandbox) = (&mut call.client, &call.sandbox);
+        let process = find(client, sandbox, &call.asked.process).await?;
+        if let Some(terminal) = &call.asked.pty {
+            let params = json!({"process": process.process, "terminal": terminal.params()});
+            tell(client, sandbox, "process.resize", params).await?;
+        }
+        Ok(json!({}))
+    };
+    connect::answer(done.await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_a_call_of_the_protocol() {
+        let start = |value: Value| -> Start { serde_json::from_value(value).unwrap() };
+        let mut headers = HeaderMap::new();
+        headers.insert("connect-timeout-ms", 60_000.into());
+        let asked = start(json!({
+            "process": {"cmd": "/bin/bash", "args": ["-l", "-c", "x"], "envs": {"A": "b"}, "cwd": "d"},
+            "tag": "t", "stdin": false,
+        }));
+        let expected = json!({
+            "argv": ["/bin/bash", "-l", "-c", "x"], "env": {"A": "b"}, "cwd": "/workspace/d",
+            "input": false, "events": true, "tag": "t", "wall": "60000ms",
+        });
+        assert_eq!(asked.params(&headers), Ok(expected));
+        let terminal = start(json!({
+            "process": {"cmd": "sh"}, "pty": {"size": {"cols": 100, "rows": 30}},
+        }));
+        let params = terminal.params(&HeaderMap::new()).unwrap();
+        assert_eq!(params["terminal"], json!({"columns": 100, "rows": 30}));
+        assert_eq!(params["input"], true);
+        assert_eq!(directory("/tmp"), "/tmp");
+        assert_eq!(directory("/home/users"), "/home/users");
+    }
+
+    #[test]
+    fn input_is_base64() {
+        let input = |text: &str| Input {
+            stdin: Some(text.to_owned()),
+            pty: None,
+        };
+        assert_eq!(input("YQ==").pieces().unwrap()[0].as_bytes(), b"a");
+        assert!(input("?").pieces().is_err());
+        assert!(Input::default().pieces().unwrap().is_empty());
+        let long = STANDARD.encode(vec![b'x'; LONGEST_INPUT + 1]);
+        assert_eq!(input(&long).pieces().unwrap().len(), 2);
+    }
+}

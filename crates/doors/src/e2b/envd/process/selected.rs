@@ -1,0 +1,75 @@
+//! Processes as clients name them: by pid or tag.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use serve::protocol::{ProcessInfo, ProcessList};
+
+use crate::client::Client;
+use crate::e2b::connect::{Code, Error};
+use crate::e2b::envd::ask;
+use crate::e2b::sandboxes::Sandbox;
+
+/// What names a process.
+#[derive(Debug, Deserialize)]
+pub(super) struct Selector {
+    #[serde(default)]
+    pid: Option<i32>,
+    #[serde(default)]
+    tag: Option<String>,
+}
+
+/// The processes that run.
+///
+/// # Errors
+/// See [`Client::ask`].
+pub(super) async fn all(client: &mut Client, sandbox: &Sandbox) -> Result<Vec<ProcessInfo>, Error> {
+    let listed: ProcessList = ask(client, sandbox, "process.list", json!({})).await?;
+    Ok(listed.processes)
+}
+
+/// The one that is named.
+///
+/// # Errors
+/// It does not run.
+pub(super) async fn find(
+    client: &mut Client,
+    sandbox: &Sandbox,
+    selector: &Selector,
+) -> Result<ProcessInfo, Error> {
+    let is_it = |process: &ProcessInfo| match (selector.pid, &selector.tag) {
+        (Some(pid), _) => process.pid == pid,
+        (None, Some(tag)) => process.tag.as_ref() == Some(tag),
+        (None, None) => false,
+    };
+    let mut found = all(client, sandbox).await?.into_iter().filter(is_it);
+    found.next().ok_or_else(|| {
+        let shown = match (selector.pid, &selector.tag) {
+            (Some(pid), _) => format!("pid {pid}"),
+            (None, Some(tag)) => format!("tag {:?}", tag.chars().take(128).collect::<String>()),
+            (None, None) => "no pid and no tag".to_owned(),
+        };
+        Error::new(Code::NotFound, format!("process with {shown} not found"))
+    })
+}
+
+/// A process as a client sees it.
+pub(super) fn shown(process: &ProcessInfo) -> Value {
+    let text = |raw: &record::bytes::RawText| String::from_utf8_lossy(raw.as_bytes()).into_owned();
+    let mut words = process.argv.iter().map(text);
+    let envs: std::collections::BTreeMap<_, _> = process
+        .env
+        .iter()
+        .map(|(name, value)| (name, text(value)))
+        .collect();
+    let mut shown = json!({
+        "config": {"cmd": words.next().unwrap_or_default(), "args": Vec::from_iter(words), "envs": envs},
+        "pid": process.pid,
+    });
+    if let Some(cwd) = &process.cwd {
+        shown["config"]["cwd"] = cwd.to_string_lossy().into();
+    }
+    if let Some(tag) = &process.tag {
+        shown["tag"] = tag.as_str().into();
+    }
+    shown
+}

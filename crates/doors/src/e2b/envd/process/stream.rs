@@ -1,0 +1,118 @@
+//! What a process writes, and its end, as envd's events.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::stream::{StreamExt as _, once, unfold};
+use serde_json::{Value, json};
+use serve::protocol::{ProcessEvent, ProcessStarted};
+
+use crate::answer::Answer;
+use crate::client::{Client, Said};
+use crate::e2b::connect;
+
+/// After how long without an event a keepalive comes.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// The start, and all that follows. Nothing is read from the hub before the client has taken
+/// what came before, so a slow client slows the program.
+pub(super) fn answer(client: Client, started: &ProcessStarted) -> Answer {
+    let start = message(&json!({"start": {"pid": started.pid}}));
+    let rest = unfold(Some(client), |client| async {
+        let mut client = client?;
+        let said = match tokio::time::timeout(QUIET, client.next()).await {
+            Err(_) => return Some((message(&json!({"keepalive": {}})), Some(client))),
+            Ok(said) => said,
+        };
+        match said {
+            Ok(Said::Event(event)) => match serde_json::from_str(event.get()) {
+                Ok(event @ ProcessEvent::ProcessEnded { .. }) => {
+                    let last = [message(&shown(event)), connect::end(None)].concat();
+                    Some((last.into(), None))
+                }
+                Ok(event) => Some((message(&shown(event)), Some(client))),
+                Err(_) => Some((Bytes::new(), Some(client))),
+            },
+            Ok(Said::Result(_)) => Some((Bytes::new(), Some(client))),
+            Err(failure) => Some((connect::end(Some(&failure.into())), None)),
+        }
+    });
+    connect::stream(once(async { start }).chain(rest))
+}
+
+fn message(event: &Value) -> Bytes {
+    connect::message(&json!({"event": event}))
+}
+
+/// An event as envd has it.
+fn shown(event: ProcessEvent) -> Value {
+    match event {
+        ProcessEvent::ProcessOutput {
+            stream,
+            text,
+            base64,
+            ..
+        } => {
+            let data = base64.unwrap_or_else(|| STANDARD.encode(text));
+            let name = if stream == "terminal" { "pty" } else { &stream };
+            json!({"data": {name: data}})
+        }
+        ProcessEvent::ProcessEnded {
+            exit_code,
+            signal,
+            why,
+            ..
+        } => {
+            let status = match (exit_code, &signal) {
+                (Some(code), _) => format!("exit status {code}"),
+                (None, Some(signal)) => format!("signal: {signal}"),
+                (None, None) => "its end was not seen".to_owned(),
+            };
+            let mut end = json!({
+                "exitCode": exit_code.unwrap_or(-1),
+                "exited": exit_code.is_some(),
+                "status": status,
+            });
+            if let Some(why) = why {
+                end["error"] = why.into();
+            } else if exit_code != Some(0) {
+                end["error"] = end["status"].clone();
+            }
+            json!({"end": end})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(event: Value) -> Value {
+        shown(serde_json::from_value(event).unwrap())
+    }
+
+    #[test]
+    fn events_are_envds() {
+        let output =
+            json!({"event": "process_output", "process": 1, "stream": "stdout", "text": "a"});
+        assert_eq!(of(output), json!({"data": {"stdout": "YQ=="}}));
+        let raw = json!({
+            "event": "process_output", "process": 1, "stream": "terminal", "text": "\u{fffd}", "base64": "/w==",
+        });
+        assert_eq!(of(raw), json!({"data": {"pty": "/w=="}}));
+        let end = |code, signal| {
+            json!({
+                "event": "process_ended", "process": 1, "exit_code": code, "signal": signal, "why": null,
+            })
+        };
+        let done = json!({"end": {"exitCode": 0, "exited": true, "status": "exit status 0"}});
+        assert_eq!(of(end(Some(0), None)), done);
+        let failed = of(end(Some(3), None));
+        assert_eq!(failed["end"]["error"], "exit status 3");
+        let killed = of(end(None, Some("SIGKILL")));
+        assert_eq!(killed["end"]["exitCode"], -1);
+        assert_eq!(killed["end"]["exited"], false);
+    }
+}

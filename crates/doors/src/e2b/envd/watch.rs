@@ -1,0 +1,276 @@
+//! Changes below a directory: as a stream, or collected for a client that asks for them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use futures_util::stream::{StreamExt as _, once, unfold};
+use record::bytes::RawText;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use serve::protocol::{Failure, Watching};
+use tokio::task::AbortHandle;
+
+use super::filesystem::{Call, directory, read};
+use super::{ask, path};
+use crate::answer::Answer;
+use crate::client::{Client, Said};
+use crate::e2b::connect::{self, Code, Error, Messages};
+use crate::e2b::sandboxes::{Sandbox, secret};
+use crate::front::Guarded;
+
+/// The most events that wait for their client; then the hub waits, and says what is missing.
+const MOST_EVENTS: usize = 10_000;
+/// The most watchers of a sandbox.
+const MOST_WATCHERS: usize = 64;
+/// After how long without a change a keepalive comes.
+const QUIET: Duration = Duration::from_secs(30);
+/// How long a watcher waits before it looks again whether there is room.
+const BREATH: Duration = Duration::from_millis(200);
+
+/// The watchers of a sandbox, by their ids.
+#[derive(Debug, Default)]
+pub(in crate::e2b) struct Watchers(Mutex<BTreeMap<String, Watcher>>);
+
+/// Collects changes until its client asks for them.
+#[derive(Debug)]
+struct Watcher {
+    found: Arc<Mutex<Found>>,
+    task: AbortHandle,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    events: Vec<Value>,
+    /// Why there are no more.
+    end: Option<String>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+}
+
+/// A watch of the hub.
+struct Watch {
+    client: Client,
+    top: PathBuf,
+    is_recursive: bool,
+}
+
+impl Watch {
+    async fn begin(mut client: Client, sandbox: &Sandbox, wanted: &Wanted) -> Result<Self, Error> {
+        let top = path::inside(&wanted.path)?;
+        directory(&mut client, sandbox, &top).await?;
+        let _: Watching = ask(&mut client, sandbox, "file.watch", json!({"path": top})).await?;
+        Ok(Self {
+            client,
+            top,
+            is_recursive: wanted.recursive,
+        })
+    }
+
+    /// What has changed next. Nothing is lost where it is dropped before it is ready.
+    async fn next(&mut self) -> Result<Vec<Value>, Failure> {
+        #[derive(Deserialize)]
+        #[serde(tag = "event", rename_all = "snake_case")]
+        enum Event {
+            FilesChanged { changes: Vec<Change> },
+            WatchEnded { why: String },
+        }
+        loop {
+            let Said::Event(event) = self.client.next().await? else {
+                continue;
+            };
+            match serde_json::from_str(event.get()) {
+                Ok(Event::FilesChanged { changes }) => {
+                    let own = changes.iter().filter_map(|change| self.event(change));
+                    return Ok(own.collect());
+                }
+                Ok(Event::WatchEnded { why }) => {
+                    return Err(Failure::new(serve::protocol::Code::Lost, why));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A change as `FilesystemEvent`, if it is of a kind that is wanted.
+    fn event(&self, change: &Change) -> Option<Value> {
+        let whole = String::from_utf8_lossy(change.path.as_bytes());
+        let name = Path::new(whole.as_ref()).strip_prefix(&self.top).ok()?;
+        let depth = name.components().count();
+        if depth == 0 || (depth > 1 && !self.is_recursive) {
+            return None;
+        }
+        let kind = match change.change.as_str() {
+            "created" => "EVENT_TYPE_CREATE",
+            "deleted" => "EVENT_TYPE_REMOVE",
+            _ => "EVENT_TYPE_WRITE",
+        };
+        Some(json!({"name": name, "type": kind}))
+    }
+}
+
+#[derive(Deserialize)]
+struct Change {
+    path: RawText,
+    change: String,
+}
+
+/// `WatchDir`
+pub(super) async fn stream(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let begun = async {
+        let wanted: Wanted = Messages::new(&headers, body)?.only().await?;
+        let client = guarded.client(sandbox.party)?;
+        Watch::begin(client, &sandbox, &wanted).await
+    };
+    let watch = match begun.await {
+        Ok(watch) => watch,
+        Err(error) => return connect::failed(&error),
+    };
+    let start = connect::message(&json!({"start": {}}));
+    let changes = unfold(Some(watch), |watch| async {
+        let mut watch = watch?;
+        match tokio::time::timeout(QUIET, watch.next()).await {
+            Err(_) => Some((connect::message(&json!({"keepalive": {}})), Some(watch))),
+            Ok(Ok(events)) => {
+                let all = events.iter();
+                let all = all.map(|event| connect::message(&json!({"filesystem": event})));
+                Some((all.collect::<Vec<Bytes>>().concat().into(), Some(watch)))
+            }
+            Ok(Err(failure)) => Some((connect::end(Some(&failure.into())), None)),
+        }
+    });
+    connect::stream(once(async { start }).chain(changes))
+}
+
+/// `CreateWatcher`
+pub(super) async fn create(
+    State(guarded): State<Guarded>,
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let call: Call<Wanted> = read(&guarded, sandbox, &headers, body).await?;
+        let watch = Watch::begin(call.client, &call.sandbox, &call.asked).await?;
+        let id = secret(8)?;
+        call.sandbox.watchers.add(&id, watch)?;
+        Ok(json!({"watcherId": id}))
+    };
+    connect::answer(done.await)
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    #[serde(default, rename = "watcherId")]
+    id: String,
+}
+
+/// `GetWatcherEvents`
+pub(super) async fn events(
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let Named { id } = connect::unary(&headers, body).await?;
+        let events = sandbox.watchers.take(&id)?;
+        Ok(json!({"events": events}))
+    };
+    connect::answer(done.await)
+}
+
+/// `RemoveWatcher`
+pub(super) async fn remove(
+    Extension(sandbox): Extension<Arc<Sandbox>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let done = async {
+        let Named { id } = connect::unary(&headers, body).await?;
+        let removed = sandbox.watchers.all().remove(&id);
+        removed.map(|_| json!({})).ok_or_else(|| missing(&id))
+    };
+    connect::answer(done.await)
+}
+
+fn missing(id: &str) -> Error {
+    let shown: String = id.chars().take(64).collect();
+    Error::new(Code::NotFound, format!("watcher with id {shown} not found"))
+}
+
+impl Watchers {
+    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Watcher>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all of them.
+    pub(in crate::e2b) fn end(&self) {
+        self.all().clear();
+    }
+
+    fn add(&self, id: &str, watch: Watch) -> Result<(), Error> {
+        let mut all = self.all();
+        if all.len() >= MOST_WATCHERS {
+            let message = format!("a sandbox has at most {MOST_WATCHERS} watchers");
+            return Err(Error::new(Code::ResourceExhausted, message));
+        }
+        let found = Arc::new(Mutex::new(Found::default()));
+        let task = tokio::spawn(collect(watch, Arc::clone(&found)));
+        let task = task.abort_handle();
+        all.insert(id.to_owned(), Watcher { found, task });
+        Ok(())
+    }
+
+    /// The events since the last time.
+    fn take(&self, id: &str) -> Result<Vec<Value>, Error> {
+        let all = self.all();
+        let watcher = all.get(id).ok_or_else(|| missing(id))?;
+        let mut found = locked(&watcher.found);
+        match &found.end {
+            Some(why) if found.events.is_empty() => Err(Error::new(Code::Unavailable, why.clone())),
+            _ => Ok(std::mem::take(&mut found.events)),
+        }
+    }
+}
+
+fn locked(found: &Mutex<Found>) -> std::sync::MutexGuard<'_, Found> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Collects changes as long as there is room for them.
+async fn collect(mut watch: Watch, found: Arc<Mutex<Found>>) {
+    loop {
+        match watch.next().await {
+            Ok(events) => locked(&found).events.extend(events),
+            Err(failure) => {
+                locked(&found).end = Some(failure.message);
+                return;
+            }
+        }
+        while locked(&found).events.len() >= MOST_EVENTS {
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The sandboxes that exist, and what clients said about them.
+//!
+//! The hub has the cells; what only E2B's clients need is here. It is gone with the server,
+//! like the cells.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use serve::Party;
+use serve::protocol::{Code, Created, Failure};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::HOME;
+use super::code::change_directory;
+use super::envd::Watchers;
+use super::wire::gone;
+use crate::client::Client;
+use crate::runs::Ran;
+
+/// The most contexts of a sandbox.
+const MOST_CONTEXTS: usize = 32;
+/// The label of the contexts of sandboxes.
+const LABEL: &str = "e2b";
+
+/// The id that the SDKs use with `E2B_DEBUG`, where no sandbox is created.
+pub(super) const DEBUG_SANDBOX: &str = "debug_sandbox_id";
+
+/// All sandboxes, by their ids.
+#[derive(Debug, Default)]
+pub(crate) struct Sandboxes(Mutex<BTreeMap<String, Arc<Sandbox>>>);
+
+/// What a sandbox is created with.
+#[derive(Clone, Debug)]
+pub(super) struct Creation {
+    pub(super) template: String,
+    pub(super) language: String,
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) envs: BTreeMap<String, String>,
+    /// The network of its requests to the hub, unless it is the server's.
+    pub(super) network: Option<Value>,
+    /// What the client said about the network, for it to read.
+    pub(super) given_network: Value,
+    pub(super) internet: Option<bool>,
+    /// Whether its state can be carried, so that it can be paused and forked.
+    pub(super) branches: bool,
+    pub(super) pauses_at_end: bool,
+    pub(super) resumes_by_itself: bool,
+}
+
+/// A sandbox.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    pub(super) id: String,
+    pub(super) party: Party,
+    pub(super) creation: Creation,
+    /// The context of the hub with its files.
+    pub(super) main: String,
+    /// What requests to envd must have.
+    pub(super) access_token: String,
+    /// What requests to other ports must have.
+    pub(super) traffic_token: String,
+    pub(super) watchers: Watchers,
+    began: (Instant, SystemTime),
+    inside: Mutex<Inside>,
+}
+
+/// What changes.
+#[derive(Debug)]
+struct Inside {
+    ends: Instant,
+    is_paused: bool,
+    is_gone: bool,
+    contexts: Vec<CodeContext>,
+    /// The number of the context that was added last.
+    last: u32,
+    /// What ends it in time.
+    clock: Option<AbortHandle>,
+}
+
+/// A context for code, as clients see it. Its id is that of a context of the hub.
+#[derive(Clone, Debug)]
+pub(super) struct CodeContext {
+    pub(super) id: String,
+    pub(super) language: String,
+    pub(super) cwd: String,
+    /// Whether code without a context is executed in it.
+    pub(super) is_default: bool,
+    /// Executions that no client asked for.
+    pub(super) hidden: u64,
+}
+
+impl CodeContext {
+    /// The one in which code of its language is executed.
+    fn usual(id: String, language: &str) -> Self {
+        Self {
+            id,
+            language: language.to_owned(),
+            cwd: HOME.to_owned(),
+            is_default: true,
+            hidden: 0,
+        }
+    }
+}
+
+impl Sandboxes {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sandbox>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Sandbox>> {
+        self.all().get(id).cloned()
+    }
+
+    /// Those of a party.
+    pub(super) fn of(&self, party: Party) -> Vec<Arc<Sandbox>> {
+        let all = self.all();
+        let own = all.values().filter(|sandbox| sandbox.party == party);
+        own.cloned().collect()
+    }
+
+    /// The first one that this is true of.
+    pub(super) fn first(&self, is_it: impl Fn(&Sandbox) -> bool) -> Option<Arc<Sandbox>> {
+        self.all().values().find(|sandbox| is_it(sandbox)).cloned()
+    }
+
+    pub(super) fn add(&self, sandbox: Arc<Sandbox>) {
+        self.all().insert(sandbox.id.clone(), sandbox);
+    }
+
+    /// Takes a sandbox off the list; says whether it was there.
+    pub(super) fn remove(&self, sandbox: &Sandbox) -> bool {
+        let mut inside = sandbox.inside();
+        inside.is_gone = true;
+        if let Some(clock) = inside.clock.take() {
+            clock.abort();
+        }
+        drop(inside);
+        sandbox.watchers.end();
+        self.all().remove(&sandbox.id).is_some()
+    }
+}
+
+impl Sandbox {
+    /// A sandbox with this id, or one that cannot be guessed.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub(super) fn new(
+        id: Option<String>,
+        party: Party,
+        creation: Creation,
+        life: Duration,
+    ) -> Result<Self, Failure> {
+        let id = match id {
+            Some(id) => id,
+            None => secret(10)?,
+        };
+        let main = format!("{id}-1");
+        Self::with(id, main, party, creation, life)
+    }
+
+    /// One that goes on from another's state, in this context of the hub.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub(super) fn of_fork(from: &Self, main: String, life: Duration) -> Result<Self, Failure> {
+        Self::with(secret(10)?, main, from.party, from.creation.clone(), life)
+    }
+
+    fn with(
+        id: String,
+        main: String,
+        party: Party,
+        creation: Creation,
+        life: Duration,
+    ) -> Result<Self, Failure> {
+        let now = Instant::now();
+        let own = CodeContext::usual(main.clone(), &creation.language);
+        let sandbox = Self {
+            party,
+            access_token: secret(24)?,
+            traffic_token: secret(24)?,
+            watchers: Watchers::default(),
+            began: (now, SystemTime::now()),
+            inside: Mutex::new(Inside {
+                ends: now + life,
+                is_paused: false,
+                is_gone: false,
+                contexts: vec![own],
+                last: 1,
+                clock: None,
+            }),
+            id,
+            main,
+            creation,
+        };
+        // E2B's image has both from the start; their cells are made when they are used.
+        for language in ["python", "javascript"] {
+            if sandbox.creation.language != language {
+                sandbox.add_context(language, HOME, true)?;
+            }
+        }
+        Ok(sandbox)
+    }
+
+    /// Whether its cells are made only when they are used: no client creates it.
+    pub(super) fn is_made_when_used(&self) -> bool {
+        self.id == DEBUG_SANDBOX
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn began(&self) -> SystemTime {
+        self.began.1
+    }
+
+    /// When it ends or is paused by itself.
+    pub(super) fn ends(&self) -> Instant {
+        self.inside().ends
+    }
+
+    /// The same, as a time of day.
+    pub(super) fn end_time(&self) -> SystemTime {
+        self.began.1 + self.ends().saturating_duration_since(self.began.0)
+    }
+
+    pub(super) fn end_after(&self, life: Duration) {
+        self.inside().ends = Instant::now() + life;
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.inside().is_paused
+    }
+
+    pub(super) fn set_paused(&self, is_paused: bool) {
+        self.inside().is_paused = is_paused;
+    }
+
+    pub(super) fn set_clock(&self, clock: AbortHandle) {
+        if let Some(before) = self.inside().clock.replace(clock) {
+            before.abort();
+        }
+    }
+
+    pub(super) fn contexts(&self) -> Vec<CodeContext> {
+        self.inside().contexts.clone()
+    }
+
+    pub(super) fn context(&self, is_it: impl Fn(&CodeContext) -> bool) -> Option<CodeContext> {
+        self.inside().contexts.iter().find(|it| is_it(it)).cloned()
+    }
+
+    /// Notes a context, whose cell is made when it is used.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn add_context(
+        &self,
+        language: &str,
+        cwd: &str,
+        is_default: bool,
+    ) -> Result<CodeContext, Failure> {
+        let mut inside = self.inside();
+        if inside.contexts.len() >= MOST_CONTEXTS {
+            let message = format!("a sandbox has at most {MOST_CONTEXTS} contexts");
+            return Err(Failure::new(Code::Failed, message));
+        }
+        inside.last += 1;
+        let id = format!("{}-{}", self.id, inside.last);
+        let context = CodeContext {
+            cwd: cwd.to_owned(),
+            is_default,
+            ..CodeContext::usual(id, language)
+        };
+        inside.contexts.push(context.clone());
+        Ok(context)
+    }
+
+    pub(super) fn remove_context(&self, id: &str) {
+        self.inside().contexts.retain(|context| context.id != id);
+    }
+
+    /// Makes the cell of a context.
+    ///
+    /// # Errors
+    /// Those of `context.create`; the sandbox is gone.
+    pub(super) async fn open(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+    ) -> Result<Created, Failure> {
+        let creation = &self.creation;
+        let mut request = json!({"language": context.language});
+        if !creation.envs.is_empty() {
+            request["env"] = json!(creation.envs);
+        }
+        if let Some(network) = &creation.network {
+            request["network"] = network.clone();
+        }
+        let params = json!({
+            "request": request,
+            "context": context.id,
+            "label": LABEL,
+            "keep": true,
+            "branches": creation.branches && context.language == "python",
+        });
+        let created = client.ask_for("context.create", &params).await?;
+        // It may have ended meanwhile, when this context did not exist yet.
+        if self.inside().is_gone {
+            delete(client, &context.id).await?;
+            return Err(gone(&self.id));
+        }
+        if context.cwd != HOME {
+            self.enter(client, context).await?;
+        }
+        Ok(created)
+    }
+
+    /// Makes the cell of the context with its files.
+    ///
+    /// # Errors
+    /// See [`Sandbox::open`].
+    pub(super) async fn open_main(&self, client: &mut Client) -> Result<(), Failure> {
+        let main = self.context(|context| context.id == self.main);
+        let main = main.ok_or_else(|| gone(&self.id))?;
+        match self.open(client, &main).await {
+            // Another request has made it meanwhile.
+            Err(failure) if is_there_already(&failure) => Ok(()),
+            opened => opened.map(drop),
+        }
+    }
+
+    /// Changes the directory of a context's interpreter.
+    ///
+    /// # Errors
+    /// The directory does not exist; the language has no such thing.
+    pub(super) async fn enter(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+    ) -> Result<(), Failure> {
+        let code = change_directory(&context.language, &context.cwd)?;
+        match self.prepare(client, context, &code).await? {
+            true => Ok(()),
+            false => {
+                let message = format!("cwd: cannot change to {:?}", context.cwd);
+                Err(Failure::new(Code::Failed, message))
+            }
+        }
+    }
+
+    /// Executes code that no client asked for; says whether it succeeded.
+    ///
+    /// # Errors
+    /// Those of `context.run`.
+    pub(super) async fn prepare(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+        code: &str,
+    ) -> Result<bool, Failure> {
+        let params = json!({"context": context.id, "code": code});
+        let ran: Ran = client.ask_for("context.run", &params).await?;
+        let mut inside = self.inside();
+        let mut all = inside.contexts.iter_mut();
+        if let Some(own) = all.find(|own| own.id == context.id) {
+            own.hidden += 1;
+        }
+        Ok(!ran.record.is_error)
+    }
+
+    /// Ends the cells of all its contexts.
+    ///
+    /// # Errors
+    /// The server is ending.
+    pub(super) async fn end(&self, client: &mut Client) -> Result<(), Failure> {
+        for context in self.contexts() {
+            delete(client, &context.id).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the hub keep its cells for as long as it keeps any.
+    ///
+    /// # Errors
+    /// The server is ending.
+    pub(super) async fn touch(&self, client: &mut Client) -> Result<(), Failure> {
+        for context in self.contexts() {
+            let params = json!({"context": context.id, "label": LABEL});
+            match client.ask("context.label", &params).await {
+                Err(failure) if failure.code == Code::NotFound => {}
+                touched => drop(touched?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a context could not be made because it exists.
+pub(super) fn is_there_already(failure: &Failure) -> bool {
+    failure.code == Code::BadParams && failure.message.ends_with("exists already")
+}
+
+/// Deletes a context, if it exists.
+pub(super) async fn delete(client: &mut Client, context: &str) -> Result<(), Failure> {
+    match client
+        .ask("context.delete", &json!({"context": context}))
+        .await
+    {
+        Err(failure) if failure.code != Code::NotFound => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// So many random bytes, as hexadecimal digits.
+pub(super) fn secret(bytes: usize) -> Result<String, Failure> {
+    let mut random = vec![0; bytes];
+    getrandom::getrandom(&mut random)
+        .map_err(|error| Failure::new(Code::Failed, format!("getrandom: {error}")))?;
+    Ok(record::bytes::hex(&random))
+}

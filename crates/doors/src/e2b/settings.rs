@@ -1,0 +1,58 @@
+//! What an operator decides about sandboxes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How sandboxes are made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The language of each template, by its name or id.
+    pub templates: BTreeMap<String, String>,
+    /// Whether all sandboxes are created so that they can be paused and forked.
+    pub pause: bool,
+    /// The longest time until a sandbox ends by itself: a context that has nothing to do
+    /// does not exist for longer.
+    pub longest: Duration,
+    /// What a sandbox has, as clients are shown it.
+    pub size: Size,
+}
+
+/// What a sandbox has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size {
+    /// CPUs.
+    pub cpus: Option<u64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Bytes of the workspace.
+    pub disk: Option<u64>,
+}
+
+impl Settings {
+    /// The language of a template.
+    pub(super) fn language(&self, template: &str) -> Option<&str> {
+        // `NAME:TAG` names a build of a template, and there is one of each.
+        let name = template.split(':').next().unwrap_or(template);
+        self.templates.get(name).map(String::as_str)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let python = |name: &str| (name.to_owned(), "python".to_owned());
+        Self {
+            // What the SDKs of E2B and of its code interpreter ask for.
+            templates: ["base", "code-interpreter-v1"].map(python).into(),
+            pause: false,
+            longest: Duration::from_secs(600),
+            size: Size::default(),
+        }
+    }
+}
+
+impl Size {
+    /// Whole MiB, as clients are shown bytes.
+    pub(super) fn mib(bytes: Option<u64>) -> u64 {
+        bytes.unwrap_or_default() >> 20
+    }
+}

@@ -1,0 +1,334 @@
+//! E2B's wire, as hostile and hurried clients use it. tests/doors has the SDKs themselves.
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Server, until};
+use crate::http_client::{Answer, Http, chunk, read};
+
+const ONE: &str = "0123456789abcdef";
+const OTHER: &str = "fedcba9876543210";
+
+/// A server with two tokens.
+fn guarded() -> (Server, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    std::fs::write(&file, format!("{ONE}\n{OTHER}\n")).unwrap();
+    let server = Server::start_http(&["--http-token", file.to_str().unwrap()]);
+    (server, directory)
+}
+
+fn with_key(http: &Http, key: &str) -> Http {
+    http.with(&format!("x-api-key: {key}"))
+}
+
+fn create(http: &Http) -> Value {
+    let body = json!({"templateID": "code-interpreter-v1", "timeout": 300});
+    http.ask("POST", "/v2/sandboxes", &body)
+}
+
+/// Requests to a port of a sandbox, with these fields more.
+fn at(http: &Http, sandbox: &Value, port: u16, fields: &[&str]) -> Http {
+    let id = sandbox["sandboxID"].as_str().unwrap();
+    let http = http.with(&format!("e2b-sandbox-id: {id}"));
+    let http = http.with(&format!("e2b-sandbox-port: {port}"));
+    fields.iter().fold(http, |http, field| http.with(field))
+}
+
+fn token(sandbox: &Value, name: &str) -> String {
+    sandbox[name].as_str().unwrap().to_owned()
+}
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    let text = answer.text();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn no_request_reaches_the_sandbox_of_another_token() {
+    let (server, _directory) = guarded();
+    let http = server.http();
+    let (own, others) = (with_key(&http, ONE), with_key(&http, OTHER));
+    let sandbox = create(&own);
+    let id = sandbox["sandboxID"].as_str().unwrap();
+    let path = format!("/sandboxes/{id}");
+    // All of these work for the owner: see below.
+    for (verb, path) in [
+        ("GET", path.clone()),
+        ("DELETE", path.clone()),
+        ("GET", format!("{path}/metrics")),
+        ("GET", format!("{path}/logs")),
+        ("POST", format!("{path}/timeout")),
+        ("POST", format!("{path}/refreshes")),
+        ("POST", format!("{path}/pause")),
+        ("POST", format!("{path}/fork")),
+        ("POST", format!("/v2{path}/connect")),
+    ] {
+        let answer = others.request(verb, &path, b"{}");
+        assert_eq!(answer.status, 404, "{verb} {path}: {answer:?}");
+        assert_eq!(answer.json()["code"], 404);
+    }
+    assert_eq!(others.get("/v2/sandboxes").json(), json!([]));
+    assert_eq!(http.get("/v2/sandboxes").status, 401);
+    assert_eq!(own.get("/v2/sandboxes").json()[0]["sandboxID"], id);
+
+    let key = format!("x-api-key: {OTHER}");
+    let access = format!("x-access-token: {}", token(&sandbox, "envdAccessToken"));
+    let traffic = format!(
+        "e2b-traffic-access-token: {}",
+        token(&sandbox, "trafficAccessToken")
+    );
+    let status =
+        |port, fields: &[&str], path: &str| at(&http, &sandbox, port, fields).get(path).status;
+    let envd = "/files?path=none";
+    for (fields, code, files) in [
+        (vec![], 401, 401),
+        (vec!["x-access-token: wrong"], 401, 401),
+        (vec!["e2b-traffic-access-token: wrong"], 401, 401),
+        (vec![key.as_str()], 502, 502),
+        // A token of one port is not one of the other.
+        (vec![traffic.as_str()], 200, 401),
+        (vec![access.as_str()], 200, 404),
+    ] {
+        assert_eq!(status(49999, &fields, "/contexts"), code, "{fields:?}");
+        assert_eq!(status(49983, &fields, envd), files, "{fields:?}");
+    }
+    let mut unknown = sandbox.clone();
+    unknown["sandboxID"] = "0000".into();
+    let gone = at(&http, &unknown, 49983, &[&access]).get("/health");
+    assert_eq!(gone.status, 502, "{gone:?}");
+    assert!(gone.text().contains("was not found"), "{gone:?}");
+    // Contexts of sandboxes are the token's own in every other interface.
+    let context = format!("/v1/contexts/{id}-1");
+    assert_eq!(others.get(&context).status, 404);
+    assert_eq!(own.get(&context).status, 200);
+    assert_eq!(own.request("DELETE", &path, b"").status, 204);
+    assert_eq!(status(49999, &[&access], "/contexts"), 502);
+}
+
+#[test]
+fn pages_reach_no_sandbox() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let status = |fields: &[&str]| at(&http, &sandbox, 49999, fields).get("/contexts").status;
+    assert_eq!(status(&[]), 200);
+    assert_eq!(status(&["origin: http://evil.example"]), 403);
+    assert_eq!(status(&["sec-fetch-site: cross-site"]), 403);
+    let named = at(&http.as_host("evil.example"), &sandbox, 49999, &[]);
+    assert_eq!(named.get("/contexts").status, 403);
+}
+
+#[test]
+fn executions_are_streams() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let code = at(&http, &sandbox, 49999, &[]);
+    let body = json!({"code": "import time\nprint(1, flush=True)\ntime.sleep(7)\n2"});
+    let mut socket = code.send("POST", "/execute", body.to_string().as_bytes());
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        std::io::BufRead::read_line(&mut socket, &mut head).unwrap();
+    }
+    let mut kinds = Vec::new();
+    while let Some(line) = chunk(&mut socket) {
+        let line: Value = serde_json::from_slice(&line[..]).unwrap_or_else(|_| {
+            // The last lines come together.
+            json!({"type": String::from_utf8_lossy(&line)})
+        });
+        kinds.push(line["type"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(kinds[..3], ["stdout", "keepalive", "result"], "{kinds:?}");
+    assert!(kinds[3].contains("end_of_execution"), "{kinds:?}");
+
+    // A client that goes has its code interrupted, and the state stays.
+    let endless = json!({"code": "x = 5\nwhile True: pass"}).to_string();
+    let socket = code.send("POST", "/execute", endless.as_bytes());
+    until("the execution", || {
+        http.get("/v1/contexts").json()["contexts"][0]["doing"] == "busy"
+    });
+    drop(socket);
+    let ran = lines(&code.post("/execute", &json!({"code": "x"})));
+    assert_eq!(ran[0]["text"], "5", "{ran:?}");
+
+    for (body, status) in [
+        (
+            json!({"code": "1", "context_id": "x", "language": "python"}),
+            400,
+        ),
+        (json!({"code": "1", "context_id": "none"}), 404),
+        (json!({"code": "1", "env_vars": {"A B": "x"}}), 400),
+        (json!({"language": "python"}), 400),
+    ] {
+        assert_eq!(code.post("/execute", &body).status, status, "{body}");
+    }
+}
+
+#[test]
+fn what_a_program_leaves_leads_nowhere_else() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let code = at(&http, &sandbox, 49999, &[]);
+    let program = "import os\nos.symlink('/etc', 'etc')\nos.symlink('/etc/hostname', 'file')\n\
+                   os.mkfifo('fifo')\nopen(b'\\xff', 'w').close()\nos.mkdir('d')";
+    let ran = lines(&code.post("/execute", &json!({"code": program})));
+    assert!(ran.iter().all(|line| line["type"] != "error"), "{ran:?}");
+    let envd = at(&http, &sandbox, 49983, &["content-type: application/json"]);
+    let call =
+        |name: &str, body: &Value| envd.post(&format!("/filesystem.Filesystem/{name}"), body);
+    let status = |name: &str, body: &Value| call(name, body).status;
+    assert_eq!(status("Stat", &json!({"path": "d"})), 200);
+    for path in ["etc/passwd", "file", "fifo", "../x", "/etc/passwd", "d"] {
+        let answer = envd.get(&format!("/files?path={path}"));
+        assert!((400..500).contains(&answer.status), "{path}: {answer:?}");
+        let mut socket = envd.send("POST", &format!("/files?path={path}/x"), b"text");
+        let written = read(&mut socket).status;
+        let is_directory = path == "d";
+        assert_eq!(written == 200, is_directory, "{path}: {written}");
+    }
+    for (from, to) in [
+        ("etc/passwd", "p"),
+        ("d/x", "etc/x"),
+        ("d", "d/y"),
+        ("d", "../d"),
+    ] {
+        let answer = call("Move", &json!({"source": from, "destination": to}));
+        assert!(
+            (400..500).contains(&answer.status),
+            "{from} {to}: {answer:?}"
+        );
+    }
+    for name in ["MakeDir", "Remove", "ListDir"] {
+        assert_eq!(status(name, &json!({"path": "etc/x"})), 400, "{name}");
+        assert_eq!(status(name, &json!({"path": ".."})), 400, "{name}");
+    }
+    assert_eq!(status("MakeDir", &json!({"path": "d"})), 409);
+    // A link is moved and removed itself.
+    assert_eq!(
+        status("Move", &json!({"source": "etc", "destination": "e"})),
+        200
+    );
+    assert_eq!(status("Remove", &json!({"path": "e"})), 200);
+    let listed = call("ListDir", &json!({"path": ""})).json();
+    let names = listed["entries"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["d", "fifo", "file", "\u{fffd}"]);
+}
+
+#[test]
+fn odd_requests_are_refused() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let json = at(&http, &sandbox, 49983, &["content-type: application/json"]);
+    let plain = at(&http, &sandbox, 49983, &[]);
+    let stat = "/filesystem.Filesystem/Stat";
+    assert_eq!(json.request("POST", stat, b"{").status, 400);
+    assert_eq!(plain.request("POST", stat, b"{}").status, 501);
+    assert_eq!(
+        json.with("content-encoding: gzip")
+            .request("POST", stat, b"{}")
+            .status,
+        501
+    );
+    assert_eq!(
+        json.request("POST", "/filesystem.Filesystem/None", b"{}")
+            .status,
+        404
+    );
+    assert_eq!(at(&http, &sandbox, 8000, &[]).get("/").status, 502);
+    let stream = at(
+        &http,
+        &sandbox,
+        49983,
+        &["content-type: application/connect+json"],
+    );
+    for body in [
+        &b""[..],
+        b"\0\0\0\0\x02{",
+        b"\x01\0\0\0\0",
+        b"\0\xff\xff\xff\xff",
+        b"\0\0\0\0\x01{",
+    ] {
+        let answer = stream.request("POST", "/filesystem.Filesystem/WatchDir", body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.body[0], 2, "{answer:?}");
+        assert!(answer.text().contains("error"), "{answer:?}");
+    }
+    for (field, path, body) in [
+        (
+            "content-type: multipart/form-data; boundary=x",
+            "/files",
+            &b"--x--\r\n"[..],
+        ),
+        (
+            "content-type: multipart/form-data; boundary=x",
+            "/files",
+            b"--x\r\n",
+        ),
+        ("content-type: application/octet-stream", "/files", b"x"),
+        ("x-metadata-a: b", "/files?path=a", b"x"),
+    ] {
+        let answer = plain.with(field).request("POST", path, body);
+        assert_eq!(answer.status, 400, "{field}: {answer:?}");
+    }
+    // An upload whose client goes leaves nothing waiting.
+    let mut socket = plain.connect();
+    let id = sandbox["sandboxID"].as_str().unwrap();
+    let head = format!(
+        "POST /files?path=half HTTP/1.1\r\nhost: localhost\r\ne2b-sandbox-id: {id}\r\n\
+         content-length: 1000\r\n\r\nhalf"
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    drop(socket);
+    until("the end of its client", || {
+        http.get("/v1/status").json()["clients"] == 1
+    });
+    assert_eq!(plain.get("/files?path=half").status, 404);
+}
+
+#[test]
+fn sandboxes_end_with_their_cells() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let id = sandbox["sandboxID"].as_str().unwrap();
+    let code = at(&http, &sandbox, 49999, &[]);
+    let body = json!({"code": "1", "language": "bash"});
+    assert_eq!(code.post("/execute", &body).status, 200);
+    let contexts = || http.get("/v1/status").json()["contexts"].clone();
+    assert_eq!(contexts(), 2);
+    // Another interface ends what the sandbox is made of.
+    http.ask("DELETE", &format!("/v1/contexts/{id}-1"), &json!({}));
+    assert_eq!(code.post("/execute", &json!({"code": "1"})).status, 502);
+    assert_eq!(http.get(&format!("/sandboxes/{id}")).status, 404);
+    until("the end of its contexts", || contexts() == 0);
+    let body = json!({"templateID": "base", "timeout": 1});
+    let short = http.ask("POST", "/v2/sandboxes", &body);
+    until("its end", || {
+        at(&http, &short, 49983, &[]).get("/health").status == 502
+    });
+    until("that of its cell", || contexts() == 0);
+    for (body, part) in [
+        (json!({"templateID": "none"}), "not found"),
+        (json!({"templateID": "base", "mcp": {}}), "mcp"),
+        (
+            json!({"templateID": "base", "network": {"denyOut": ["10.0.0.0/8"]}}),
+            "denyOut",
+        ),
+        (
+            json!({"templateID": "base", "envVars": {"A=B": "x"}}),
+            "A=B",
+        ),
+    ] {
+        let answer = http.post("/v2/sandboxes", &body);
+        assert!((400..500).contains(&answer.status), "{answer:?}");
+        assert!(answer.text().contains(part), "{answer:?}");
+    }
+    assert_eq!(contexts(), 0);
+}
