@@ -85,6 +85,8 @@ pub(super) fn serve(
     }
     let mut settings = settings(wanted, &usual);
     let drain = settings.drain;
+    // Each supervisor's memory is a copy of this one's.
+    cell::secrets::hide(&usual.network)?;
     // Before anything is opened that a supervisor need not have.
     let spawner = Spawner::fork(Base {
         spec: server.options.spec.clone(),

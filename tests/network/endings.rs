@@ -38,7 +38,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A field of a process's status; empty when it is gone.
-fn status(pid: u32, field: &str) -> String {
+pub(crate) fn status(pid: u32, field: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = status.lines();
     let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

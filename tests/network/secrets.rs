@@ -1,17 +1,29 @@
 //! Keys that go into requests and never into the cell.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getuid};
+use serde_json::{Value, json};
 
 use crate::Test;
 use crate::cell::{Cell, Ended};
+use crate::endings::status;
+use crate::harness::{Client, Server, descendants, until};
 use crate::outside::{Outside, program};
+use crate::skip;
 
 pub(crate) const TESTS: &[Test] = &[
     ("secrets/curl", curl),
     ("secrets/python", python),
+    ("secrets/java", java),
     ("secrets/plain", plain),
     ("secrets/refusals", refusals),
+    ("secrets/memory", memory),
+    ("secrets/server", server),
+    ("secrets/server-memory", server_memory),
 ];
 
 const KEY: &str = "k3y-that-no-cell-sees";
@@ -120,8 +132,34 @@ fn python() {
     let shown = shown.option(&["--secret-header", HEADER]);
     let ended = run(&outside, &shown).ok();
     assert_ne!(ended.lines("found"), ["found []"], "{ended:?}");
-    let ended = run(&outside, &cell.option(&["--secret-header", HEADER])).ok();
+    // The host in another case is the same one.
+    let header = HEADER.replace("web.example", "Web.EXAMPLE");
+    let ended = run(&outside, &cell.option(&["--secret-header", &header])).ok();
     assert_eq!(ended.lines("found"), ["found []"], "{ended:?}");
+    assert_eq!(requests(&ended), 1, "{ended:?}");
+}
+
+/// Java has a store of certificates of its own.
+fn java() {
+    let java = program("java");
+    let code = "import java.net.URI; import java.net.http.*;
+public class Main {
+  public static void main(String[] words) throws Exception {
+    var request = HttpRequest.newBuilder(URI.create(\"https://web.example/\")).header(\"X-Api-Key\", \"mine\").version(HttpClient.Version.HTTP_1_1).build();
+    System.out.print(HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body());
+  }
+}";
+    let outside = Outside::with_web();
+    let file = outside.path().join("Main.java");
+    fs::write(&file, code).expect("the code");
+    let cell = Cell::exec(&[&java, "-XX:TieredStopAtLevel=1", "/Main.java"]);
+    let cell = cell.ro(&file, "/Main.java").allow(&["web.example"]);
+    // Where nothing ends TLS, it does not trust the tests' authority.
+    let ended = run(&outside, &cell);
+    assert_ne!(ended.outcome(), "ok", "{ended:?}");
+    let ended = run(&outside, &cell.option(&["--secret-header", HEADER])).ok();
+    assert!(ended.stdout().contains("hello"), "{ended:?}");
+    assert_eq!(keys(&outside), format!("web.example ['{KEY}']\n"));
 }
 
 /// Plain requests get a key only where that is written out.
@@ -165,4 +203,183 @@ fn refusals() {
         let error = ended.0["setup_error"].to_string();
         assert!(error.contains(why), "{words:?}: {error}");
     }
+}
+
+/// Makes a request with TLS and waits.
+const REQUEST_AND_WAIT: &str = "import http.client, time
+connection = http.client.HTTPSConnection('web.example')
+connection.request('GET', '/')
+print(connection.getresponse().read().decode(), flush=True)
+time.sleep(600)";
+
+/// The processes among `pid` and those that it started whose memory has the key.
+fn holders(pid: u32) -> Vec<u32> {
+    let mut all = descendants(pid);
+    all.push(pid);
+    all.retain(|pid| has_key(*pid));
+    all
+}
+
+fn has_key(pid: u32) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else {
+        return false;
+    };
+    let number = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+    maps.lines().filter(|line| line.contains(" r")).any(|line| {
+        let range = line.split(' ').next().expect("a range");
+        let (from, to) = range.split_once('-').expect("a range");
+        let mut bytes = vec![0; (number(to) - number(from)) as usize];
+        let mut length = 0;
+        // Pages that were never touched, or cannot be read, have no key.
+        while let Ok(count @ 1..) =
+            memory.read_at(&mut bytes[length..], number(from) + length as u64)
+        {
+            length += count;
+        }
+        bytes
+            .windows(KEY.len())
+            .any(|window| window == KEY.as_bytes())
+    })
+}
+
+/// Whether a process is a broker: it alone has a filter outside of the cell.
+fn is_broker(pid: &u32) -> bool {
+    let inside = |field: &str| status(*pid, field).split_whitespace().count();
+    status(*pid, "Seccomp") == "2"
+        && inside("NSpid")
+            == status(std::process::id(), "NSpid")
+                .split_whitespace()
+                .count()
+}
+
+/// Only the broker has the key in its memory, while the cell is there.
+fn memory() {
+    if !getuid().is_root() {
+        skip("only root may read the memory of all processes of a cell");
+    }
+    let outside = Outside::with_web();
+    let python = program("python3");
+    let cell = Cell::exec(&[&python, "-Ic", REQUEST_AND_WAIT]);
+    let cell = cell
+        .allow(&["web.example"])
+        .option(&["--secret-header", HEADER]);
+    // The search finds what is shown to the program.
+    for shown in [true, false] {
+        let cell = match shown {
+            true => cell.clone().option(&["--env", &format!("SHOWN={KEY}")]),
+            false => cell.clone(),
+        };
+        let mut command = cell.command();
+        let mut child = command
+            .env(VARIABLE, KEY)
+            .env("SSL_CERT_FILE", outside.authority())
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("start cellblock");
+        until("the request", || keys(&outside).contains(KEY));
+        let found = holders(child.id());
+        let (brokers, others): (Vec<u32>, Vec<u32>) = found.iter().partition(|pid| is_broker(pid));
+        assert_eq!(brokers.len(), 1, "{found:?}");
+        assert_eq!(others.is_empty(), !shown, "{others:?}");
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("end it");
+        child.wait().expect("wait for cellblock");
+        fs::remove_file(outside.path().join("keys")).expect("the server's log");
+    }
+}
+
+/// A server whose cells get the key for one of two hosts.
+fn with_key(outside: &Outside, more: &[&str]) -> Server {
+    let options = [
+        "--net",
+        "allow=web.example",
+        "--net",
+        "allow=four.example",
+        "--secret-header",
+        HEADER,
+    ];
+    let authority = outside.authority();
+    let authority = authority.to_str().expect("a path");
+    Server::start_with(
+        "host",
+        &[&options[..], more].concat(),
+        &[(VARIABLE, KEY), ("SSL_CERT_FILE", authority)],
+    )
+}
+
+const GET: &str = "import urllib.request\nfor host in HOSTS: print(urllib.request.urlopen(f'https://{host}/').read().decode(), end='')";
+
+fn run_in_server(client: &mut Client, hosts: &str, network: Value) -> Ended {
+    let code = format!("HOSTS = {hosts}\n{GET}");
+    let request = json!({"language": "python", "code": code, "network": network});
+    let result = client.ask("run", json!({"request": request}));
+    assert!(
+        !result.to_string().contains(KEY),
+        "the key is shown: {result}"
+    );
+    Ended(result["record"].clone())
+}
+
+/// Keys of a server go into requests of its cells, whatever they were started from; a client
+/// names none, and gets none for a host that its request leaves out.
+fn server() {
+    let outside = Outside::with_web();
+    let inserted = format!("web.example ['{KEY}']\n");
+    for more in [
+        &[][..],
+        &["--warm", "python:1"],
+        &["--warm", "python:1", "--preload", "decimal"],
+    ] {
+        let server = with_key(&outside, more);
+        let mut client = server.connect();
+        for round in 0..2 {
+            if !more.is_empty() {
+                until("a waiting cell", || {
+                    client.status()["pools"][0]["ready"] == 1
+                });
+            }
+            let ended = run_in_server(&mut client, "['web.example']", Value::Null).ok();
+            assert_eq!(keys(&outside), inserted, "{more:?} {round}: {ended:?}");
+            assert_eq!(requests(&ended), 1, "{ended:?}");
+            fs::remove_file(outside.path().join("keys")).expect("the server's log");
+        }
+        let ended = run_in_server(
+            &mut client,
+            "['web.example']",
+            json!({"allow": ["web.example"]}),
+        )
+        .ok();
+        assert_eq!(keys(&outside), inserted, "{more:?}: {ended:?}");
+        fs::remove_file(outside.path().join("keys")).expect("the server's log");
+        let ended = run_in_server(&mut client, "[]", json!({"allow": ["four.example"]})).ok();
+        assert_eq!(ended.0["network"]["secret_headers"], json!([]), "{ended:?}");
+        let own = json!({"allow": ["web.example"], "secret_headers": [HEADER]});
+        let refused = run_in_server(&mut client, "[]", own);
+        let error = refused.0["setup_error"].to_string();
+        assert!(error.contains("only the caller may"), "{error}");
+    }
+}
+
+/// Of a server's processes, only brokers have the key in their memory, and none has it when
+/// the cells have ended.
+fn server_memory() {
+    if !getuid().is_root() {
+        skip("only root may read the memory of all processes of a cell");
+    }
+    let outside = Outside::with_web();
+    let server = with_key(&outside, &[]);
+    let mut client = server.connect();
+    for context in ["a", "b"] {
+        client.create(context);
+        let answer = client.run_in(context, &format!("HOSTS = ['web.example']\n{GET}"));
+        assert_eq!(answer["record"]["outcome"], "ok", "{answer}");
+    }
+    let found = holders(server.child.id());
+    assert!(found.len() == 2 && found.iter().all(is_broker), "{found:?}");
+    for context in ["a", "b"] {
+        client.ask("context.delete", json!({"context": context}));
+    }
+    until("the end of the keys", || {
+        holders(server.child.id()).is_empty()
+    });
 }

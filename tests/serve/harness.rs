@@ -52,12 +52,18 @@ impl Server {
 
     /// A server whose cells have this rootfs.
     pub(crate) fn start_on(rootfs: &str, options: &[&str]) -> Self {
+        Self::start_with(rootfs, options, &[])
+    }
+
+    /// The same with these variables.
+    pub(crate) fn start_with(rootfs: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listen = format!("unix:{}", directory.path().join("s").display());
         let child = cellblock()
             .args(["serve", "--rootfs", rootfs, "--listen", &listen])
             .args(options)
             .env("TMPDIR", directory.path())
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.path().join("stderr")).unwrap())

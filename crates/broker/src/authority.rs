@@ -7,6 +7,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+use ring::digest;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
 /// A certificate authority that has signed one certificate. Its own key is gone.
@@ -46,6 +49,46 @@ pub fn make(hosts: &[String]) -> io::Result<Authority> {
         signed: signed.der().to_vec(),
         key: Zeroizing::new(key.serialize_der()),
     })
+}
+
+/// The certificates of a PEM bundle as a keystore of Java's, with the password that every
+/// `cacerts` has. What is no certificate is left out.
+pub fn java_store(bundle: &[u8]) -> Vec<u8> {
+    const MAGIC: u32 = 0xfeed_feed;
+    const VERSION: u32 = 2;
+    const TRUSTED: u32 = 2;
+    const PASSWORD: &str = "changeit";
+    // Part of the format's check.
+    const SALT: &[u8] = b"Mighty Aphrodite";
+    let found = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
+    let found: Vec<CertificateDer<'_>> = found.collect();
+    let mut store = [MAGIC, VERSION, length(&found)]
+        .map(u32::to_be_bytes)
+        .concat();
+    let put_text = |store: &mut Vec<u8>, text: &str| {
+        store.extend((text.len() as u16).to_be_bytes());
+        store.extend(text.as_bytes());
+    };
+    for (number, certificate) in found.iter().enumerate() {
+        store.extend(TRUSTED.to_be_bytes());
+        put_text(&mut store, &number.to_string());
+        // When it was added, in milliseconds since 1970.
+        store.extend(0_u64.to_be_bytes());
+        put_text(&mut store, "X.509");
+        store.extend(length(certificate).to_be_bytes());
+        store.extend(certificate.as_ref());
+    }
+    let password: Vec<u8> = PASSWORD.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let mut check = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    for part in [&password[..], SALT, &store] {
+        check.update(part);
+    }
+    store.extend(check.finish().as_ref());
+    store
+}
+
+fn length<T>(list: &[T]) -> u32 {
+    u32::try_from(list.len()).unwrap_or(u32::MAX)
 }
 
 fn params(hosts: Vec<String>, name: &str) -> io::Result<CertificateParams> {

@@ -41,5 +41,5 @@ mod workspace;
 
 pub use context::execute_carried;
 pub use hints::explain;
-pub use launch::cgroup;
+pub use launch::{cgroup, secrets};
 pub use supervise::{Blank, BlockedSignals, Cell, Execution, Frozen, Parent, Request, capture};

@@ -42,6 +42,15 @@ impl Span {
     }
 }
 
+/// Keeps memory out of swap (mlock(2)); its whole pages, until it is unmapped.
+///
+/// # Errors
+/// ENOMEM or EPERM beyond RLIMIT_MEMLOCK.
+pub fn lock(bytes: &[u8]) -> Result<(), Errno> {
+    // SAFETY: the range is mapped, and nothing is written to it.
+    Errno::result(unsafe { libc::mlock(bytes.as_ptr().cast(), bytes.len()) }).map(drop)
+}
+
 /// Appends `span` to `list`, as a part of the last one where it follows directly.
 pub fn push_span(list: &mut Vec<Span>, span: Span) {
     match list.last_mut() {

@@ -428,6 +428,24 @@ pub unsafe fn wipe_environment() {
     }
 }
 
+/// Overwrites the value of a variable, which is empty then.
+///
+/// # Safety
+/// The process has one thread, and holds no reference into its environment.
+pub unsafe fn wipe_variable(name: &str) {
+    let Ok(name) = std::ffi::CString::new(name) else {
+        return;
+    };
+    // SAFETY: `name` is a C string. The result is null or a C string in the environment, which
+    // is writable, as above. The caller vouches that nothing else uses it.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if !value.is_null() {
+            std::ptr::write_bytes(value, 0, libc::strlen(value));
+        }
+    }
+}
+
 /// Gives `work` the value of a variable where it is, without a copy; `None` if it is not
 /// set.
 pub fn with_variable<T>(name: &str, work: impl FnOnce(Option<&[u8]>) -> T) -> T {

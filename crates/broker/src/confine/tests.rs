@@ -5,11 +5,15 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::libc;
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, sendto, socket};
 
 use super::{calls, files};
@@ -108,4 +112,47 @@ fn landlock_leaves_directories_and_ports() {
         }
         assert_eq!(kind(TcpStream::connect(open)), None);
     });
+}
+
+/// The layer that the next test wants on.
+const LAYER: &str = "BROKER_TESTS_LAYER";
+
+#[test]
+#[ignore = "a process that the next test starts"]
+fn aborts() {
+    let hard = getrlimit(Resource::RLIMIT_CORE).unwrap().1;
+    setrlimit(Resource::RLIMIT_CORE, hard, hard).unwrap();
+    match std::env::var(LAYER).as_deref() {
+        Ok("dumpable") => prctl::set_dumpable(false).unwrap(),
+        Ok("limit") => drop(super::limit(8).unwrap()),
+        Ok("all") => {
+            super::drop_privileges(None).unwrap();
+            SigSet::all().thread_unblock().unwrap();
+        }
+        _ => {}
+    }
+    raise(Signal::SIGABRT).unwrap();
+}
+
+#[test]
+fn no_core_dump_has_what_the_broker_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let leaves_a_dump = |layer: &str| {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "confine::tests::aborts"])
+            .env(LAYER, layer)
+            .current_dir(&directory)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(child.signal(), Some(Signal::SIGABRT as i32), "{child}");
+        child.core_dumped()
+    };
+    if !leaves_a_dump("none") {
+        println!("skip: no_core_dump_has_what_the_broker_holds: this host dumps no cores");
+        return;
+    }
+    for layer in ["dumpable", "limit", "all"] {
+        assert!(!leaves_a_dump(layer), "{layer}");
+    }
 }

@@ -102,11 +102,20 @@ pub(crate) struct Content {
     /// What the cell's own scratch places begin with, besides these.
     pub stages: Vec<Stage>,
     /// The certificates that the cell trusts, if it has some of its own.
-    pub certificates: Vec<u8>,
+    pub certificates: Certificates,
     /// Detached mounts to use for binds of the plan, by its index.
     pub binds: Vec<Option<OwnedFd>>,
     /// Descriptors of the caller's that the program gets, each with its number there.
     pub passed: Vec<(i32, OwnedFd)>,
+}
+
+/// What a cell with an authority of its own trusts.
+#[derive(Debug, Default)]
+pub(crate) struct Certificates {
+    /// As PEM.
+    pub bundle: Vec<u8>,
+    /// As a store of Java's, where the plan has one.
+    pub java: Vec<u8>,
 }
 
 /// A file or terminal of the caller's that is a standard stream.

@@ -14,6 +14,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::symlinkat;
 
+use super::Certificates;
 use super::fail::{At, Call, Fail, Site};
 use super::overlay;
 use super::program::RESERVED;
@@ -132,7 +133,7 @@ fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, (Call,
 pub(super) fn build(
     plan: &Plan,
     mut sources: Sources,
-    certificates: &[u8],
+    certificates: &Certificates,
     report: &Reporter<'_>,
 ) -> Result<Option<Root>, Fail> {
     report.enter(Step::Mount);
@@ -143,7 +144,12 @@ pub(super) fn build(
         match &mut root {
             None => root = Some(start(site, mount)?),
             Some(root) => match &mount.kind {
-                MountKind::Certificates => make_file(root, site, &mount.target, certificates)?,
+                MountKind::Certificates => {
+                    make_file(root, site, &mount.target, &certificates.bundle)?;
+                }
+                MountKind::JavaCertificates => {
+                    make_file(root, site, &mount.target, &certificates.java)?;
+                }
                 _ => place(root, site, mount, source)?,
             },
         }

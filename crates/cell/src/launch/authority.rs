@@ -13,6 +13,7 @@ use nix::unistd::pipe2;
 use zeroize::Zeroizing;
 
 use super::process::fork_with;
+use crate::child::Certificates;
 use crate::plan::Trust;
 use record::error::{Result, SetupError, Step};
 
@@ -46,9 +47,9 @@ impl Signed {
     }
 }
 
-/// Makes an authority, by a process of its own. Returns what it signed, and the bundle
+/// Makes an authority, by a process of its own. Returns what it signed, and the certificates
 /// that the cell is to trust.
-pub(super) fn make(trust: &Trust) -> Result<(Signed, Vec<u8>)> {
+pub(super) fn make(trust: &Trust, for_java: bool) -> Result<(Signed, Certificates)> {
     let failed = |call: &'static str| move |errno| SetupError::os(Step::Egress, call, errno);
     let io = |what: &'static str| move |e: std::io::Error| SetupError::io(Step::Egress, what, &e);
     let flags = SockFlag::SOCK_CLOEXEC;
@@ -96,5 +97,9 @@ pub(super) fn make(trust: &Trust) -> Result<(Signed, Vec<u8>)> {
         certificate: certificate.to_vec(),
         key,
     };
-    Ok((signed, bundle))
+    let java = match for_java {
+        true => broker::authority::java_store(&bundle),
+        false => Vec::new(),
+    };
+    Ok((signed, Certificates { bundle, java }))
 }

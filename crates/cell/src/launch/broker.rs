@@ -1,24 +1,23 @@
 //! The broker of a cell: a process of its own that carries connections to allowed hosts.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use broker::{Config, Identity, MOST_SECRET, Sockets, send_secret};
+use broker::{Config, Identity, Sockets, send_secret};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::pipe2;
-use zeroize::Zeroizing;
 
 use super::authority::Signed;
 use super::process::fork_with;
-use super::{set_nonblocking, wait_for};
+use super::{secrets, set_nonblocking, wait_for};
 use crate::plan::Ids;
-use crate::spec::{SecretHeader, SecretSource};
+use crate::spec::SecretHeader;
 use record::error::{Result, SetupError, Step};
 use sys::process::{pidfd_open, pidfd_send_signal};
 
@@ -103,7 +102,7 @@ impl BrokerProcess {
         config.send_open(&socket).map_err(failed)?;
         for secret in secrets {
             let on = |e: io::Error| failed(e).on(format!("the source {}", secret.source));
-            send(&socket, &secret.source).map_err(on)?;
+            secrets::send(&socket, &secret.source).map_err(on)?;
         }
         match signed {
             Some(signed) => {
@@ -117,35 +116,6 @@ impl BrokerProcess {
     /// Tells it to send its last report and end.
     pub(crate) fn finish(&mut self) {
         self.control = None;
-    }
-}
-
-/// Sends a secret value without a copy that stays.
-fn send(socket: &File, source: &SecretSource) -> io::Result<()> {
-    match source {
-        SecretSource::Env(name) => sys::process::with_variable(name, |value| match value {
-            Some(value) => send_secret(socket, checked(value)?),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }),
-        SecretSource::File(path) => {
-            let mut value = Zeroizing::new(vec![0; MOST_SECRET as usize + 1]);
-            let (mut file, mut length) = (File::open(path)?, 0);
-            while let count @ 1.. = file.read(&mut value[length..])? {
-                length += count;
-            }
-            send_secret(socket, checked(value[..length].trim_ascii_end())?)
-        }
-    }
-}
-
-/// What HTTP allows as the value of a field: nothing that would begin another line.
-fn checked(value: &[u8]) -> io::Result<&[u8]> {
-    let is_good = |byte: &u8| (0x20..0x7f).contains(byte) || *byte == b'\t';
-    match !value.is_empty() && value.iter().all(is_good) {
-        true => Ok(value),
-        false => Err(io::Error::other(
-            "the value is empty, or has bytes that no header field has",
-        )),
     }
 }
 

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::child::command::Command;
 use crate::child::{self, Content, Filter, Prepared};
-use crate::plan::{Fallback, Ids, Namespace, Plan};
+use crate::plan::{Fallback, Ids, Mount, MountKind, Namespace, Plan};
 use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::clone::{Fork, fork_into};
@@ -30,6 +30,7 @@ mod channel;
 pub(crate) mod cpus;
 pub(crate) mod idmap;
 pub(crate) mod process;
+pub mod secrets;
 mod stdio;
 pub(crate) mod terminal;
 #[cfg(test)]
@@ -215,12 +216,14 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
     } = launch;
     let plan = &*plan;
     require_one_thread()?;
+    secrets::hide(&plan.network)?;
     if matches!(role, Role::Copy(_)) && plan.ids.privileged {
         open_binds(plan, &mut content)?;
     }
     let mut signed = None;
     if let Some(trust) = &plan.trust {
-        let made = authority::make(trust)?;
+        let is_java = |mount: &Mount| mount.kind == MountKind::JavaCertificates;
+        let made = authority::make(trust, plan.mounts.iter().any(is_java))?;
         (signed, content.certificates) = (Some(made.0), made.1);
     }
     let (report, init_report) = socketpair(

@@ -104,6 +104,8 @@ pub(crate) enum MountKind {
     Workspace,
     /// The certificates that the cell trusts, which are made when it starts.
     Certificates,
+    /// The same as a store of Java's.
+    JavaCertificates,
     /// A symbolic link.
     Symlink {
         /// Its target.
@@ -371,14 +373,24 @@ impl List {
     fn certificates(&mut self, tree: &Tree) {
         self.own(trust::BUNDLE, MountKind::Certificates);
         for target in trust::bundles(tree) {
-            self.0.push(Mount {
-                target: target.to_owned(),
-                kind: MountKind::Cover {
-                    from: trust::BUNDLE.into(),
-                },
-                create: false,
-            });
+            self.cover(target, trust::BUNDLE);
         }
+        let mut stores = trust::java_stores(tree).peekable();
+        if stores.peek().is_some() {
+            self.own(trust::JAVA_STORE, MountKind::JavaCertificates);
+        }
+        for target in stores {
+            self.cover(target, trust::JAVA_STORE);
+        }
+    }
+
+    /// Puts a file of the cell's own over one of the tree's.
+    fn cover(&mut self, target: &Path, from: &str) {
+        self.0.push(Mount {
+            target: target.to_owned(),
+            kind: MountKind::Cover { from: from.into() },
+            create: false,
+        });
     }
 
     fn system(&mut self, spec: &Spec, host: &HostFacts, scratch: &[ScratchDir]) {
@@ -532,6 +544,7 @@ impl List {
                     MountKind::Directory { .. }
                         | MountKind::File { .. }
                         | MountKind::Certificates
+                        | MountKind::JavaCertificates
                         | MountKind::Symlink { .. }
                 )
             })

@@ -9,6 +9,8 @@ use crate::spec::Network;
 
 /// Where the cell's bundle of certificates is, inside.
 pub(crate) const BUNDLE: &str = "/run/cellblock/certificates.pem";
+/// Where they are as Java has them.
+pub(super) const JAVA_STORE: &str = "/run/cellblock/cacerts";
 
 /// Variables by which clients that bring certificates of their own find others.
 pub(super) const VARIABLES: [&str; 5] = [
@@ -26,6 +28,12 @@ const BUNDLES: [&str; 5] = [
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
+];
+
+/// Where distributions have that of Java.
+const JAVA_STORES: [&str; 2] = [
+    "/etc/ssl/certs/java/cacerts",
+    "/etc/pki/ca-trust/extracted/java/cacerts",
 ];
 
 /// A certificate authority of the cell's own, beside those of the host.
@@ -61,10 +69,20 @@ pub(super) fn host_bundle() -> PathBuf {
     given.unwrap_or_else(|| usual().unwrap_or(Path::new(BUNDLES[0])).to_owned())
 }
 
-/// The bundles of `tree`, which the cell's covers: files to which no link leads.
+/// The bundles of `tree`, which the cell's covers.
 pub(super) fn bundles(tree: &Tree) -> impl Iterator<Item = &'static Path> {
+    held(tree, &BUNDLES)
+}
+
+/// Java's stores of `tree`, which the cell's covers.
+pub(super) fn java_stores(tree: &Tree) -> impl Iterator<Item = &'static Path> {
+    held(tree, &JAVA_STORES)
+}
+
+/// Those of `paths` that are files of `tree` to which no link leads.
+fn held(tree: &Tree, paths: &'static [&'static str]) -> impl Iterator<Item = &'static Path> {
     let base = tree.base.canonicalize().unwrap_or_default();
-    BUNDLES.iter().map(Path::new).filter(move |path| {
+    paths.iter().map(Path::new).filter(move |path| {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let holds = |kind: &EntryKind| !matches!(kind, EntryKind::Symlink(_));
         let mut entries = tree.entries.iter();

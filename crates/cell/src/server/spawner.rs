@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 
 use super::{Base, keeper, supervisor};
 use crate::launch::process::{fork_with, receive_descriptor, send_descriptor};
+use crate::launch::secrets;
 use crate::run::Stock;
 use record::error::{Result, SetupError, Step};
 
@@ -42,7 +43,7 @@ impl Spawner {
     /// This process has several threads, or the kernel refuses.
     pub fn fork(base: Base) -> Result<Self> {
         let (ours, theirs) = pair(SockType::SeqPacket)?;
-        fork_with(theirs, &[], |socket| {
+        fork_with(theirs, &secrets::descriptors(), |socket| {
             // A terminal's Ctrl-C is for the front end, which ends its cells in order.
             let _ = nix::unistd::setsid();
             serve(&socket, &base, None)
@@ -184,8 +185,8 @@ fn spawn(
     base: &Base,
     stock: Option<&Stock>,
 ) -> std::result::Result<Option<Pid>, Errno> {
-    let kept = stock.map(Stock::descriptors);
-    let kept = kept.unwrap_or_default();
+    let mut kept = stock.map_or_else(Vec::new, Stock::descriptors);
+    kept.extend(secrets::descriptors());
     stock.into_iter().for_each(Stock::count_copy);
     let forked = fork_with(theirs, &kept, |socket| {
         let _ = SigSet::from(Signal::SIGCHLD).thread_unblock();
