@@ -27,3 +27,15 @@ cmp hay.txt copy
 [ "$(curl --silent "file://$PWD/hay.txt" | head -n 1)" = 'needle in text' ]
 curl --version | grep -q https
 [ "$(less hay.txt | wc -l)" = 2 ]
+
+# They look for the machine in /proc, which shows one of the cell's size.
+free -b | grep -q '^Mem:'
+uptime | grep -q 'load average'
+ps aux | grep -q 'smoke\.sh'
+top -b -n 1 | grep -q '^MiB Mem'
+[ "$(pgrep -c -f smoke.sh)" -ge 1 ]
+lscpu | grep -q '^CPU(s):'
+[ -n "$(hostname)" ]
+[ "$(printf 'a b\nccc d\n' | column -t | head -n 1)" = 'a    b' ]
+[ "$(echo abc | rev)" = cba ]
+flock lock true
