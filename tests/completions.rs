@@ -42,8 +42,7 @@ fn offered(bin: &Path, line: &str) -> Vec<String> {
 
 #[test]
 fn bash_completes_options_and_values() {
-    if Command::new("bash").arg("--version").output().is_err() {
-        println!("bash_completes_options_and_values: no bash here");
+    if !is_there("bash", "bash_completes_options_and_values") {
         return;
     }
     let bin = bin();
@@ -66,6 +65,85 @@ fn bash_completes_options_and_values() {
     // Files, where an option takes one.
     std::fs::write(bin.path().join("record.json"), "{}").unwrap();
     assert_eq!(offered(bin.path(), "cellblock show rec"), ["record.json"]);
+}
+
+/// Lines and what is offered for their last words, in each shell.
+const COMMON: [(&str, &str); 6] = [
+    ("cellblock con", "context"),
+    ("cellblock run --workspace-s", "--workspace-size"),
+    ("cellblock run --lang py", "python"),
+    ("cellblock exec --policy str", "strict"),
+    ("cellblock rootfs build python-d", "python-data"),
+    ("cellblock show rec", "record.json"),
+];
+
+/// Whether the shell is installed; prints the test's name if it is not.
+fn is_there(shell: &str, test: &str) -> bool {
+    let is_there = Command::new(shell).arg("--version").output().is_ok();
+    if !is_there {
+        println!("{test}: no {shell} here");
+    }
+    is_there
+}
+
+/// Runs `script` in a directory with a file to complete; returns what it prints.
+fn runs(bin: &Path, shell: &[&str], script: &str, line: &str) -> String {
+    std::fs::write(bin.join("record.json"), "{}").unwrap();
+    let output = Command::new(shell[0])
+        .args(&shell[1..])
+        .args(["-c", script])
+        .env("PATH", path(bin))
+        .env("HOME", bin)
+        .env("LINE", line)
+        .env("CELLBLOCK_STORE", bin.join("no-store"))
+        .current_dir(bin)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn fish_completes_options_and_values() {
+    if !is_there("fish", "fish_completes_options_and_values") {
+        return;
+    }
+    let bin = bin();
+    let script = "cellblock completions fish | source; complete --do-complete $LINE";
+    for (line, expected) in COMMON {
+        let offered = runs(bin.path(), &["fish", "--no-config"], script, line);
+        // A description follows a tab.
+        let offered: Vec<&str> = (offered.lines())
+            .filter_map(|line| line.split('\t').next())
+            .collect();
+        assert_eq!(offered, [expected], "{line}");
+    }
+}
+
+/// zsh completes only where a line is edited, so it gets a terminal of its own (zshmodules(1),
+/// zpty), in which a key is bound to print the line.
+#[test]
+fn zsh_completes_options_and_values() {
+    if !is_there("zsh", "zsh_completes_options_and_values") {
+        return;
+    }
+    let bin = bin();
+    let script = r#"
+        zmodload zsh/zpty
+        zpty inner zsh -f -i
+        zpty -w inner 'PS1=; autoload -U compinit; compinit -D -u; eval "$(cellblock completions zsh)"'
+        zpty -w inner 'show() { print -r -- "$BUFFER" > shown; exit }; zle -N show; bindkey "^Xs" show'
+        zpty -w inner 'print set"-"up'
+        zpty -r inner ready '*set-up*'
+        zpty -w -n inner "$LINE"$'\t\Cxs'
+        while zpty -t inner && zpty -r inner; do :; done > /dev/null
+        cat shown
+    "#;
+    for (line, expected) in COMMON {
+        let shown = runs(bin.path(), &["zsh", "-f"], script, line);
+        let (start, _) = line.rsplit_once(' ').unwrap();
+        assert_eq!(shown.trim_end(), format!("{start} {expected}"), "{line}");
+    }
 }
 
 #[test]

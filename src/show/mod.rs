@@ -98,8 +98,7 @@ pub fn render_run(record: &Record, style: Style) -> String {
     }
     for warning in &record.warnings {
         page.put(Tone::Caution, "warning: ");
-        page.put(Tone::Plain, warning);
-        page.end_line();
+        page.prose(9, 2, warning);
     }
     // Apart from the lines above, which are the program's own.
     page.put(Tone::Faint, "── ");
@@ -132,7 +131,8 @@ pub fn render(record: &Record, style: Style) -> String {
     if !record.warnings.is_empty() {
         page.heading("warnings");
         for warning in &record.warnings {
-            page.block("  ", warning, PART);
+            page.put(Tone::Plain, "  ");
+            page.prose(2, 4, warning);
         }
     }
     page.into_text()
@@ -158,13 +158,11 @@ fn status(page: &mut Page, record: &Record) {
     }
     page.end_line();
     if let Some(context) = &record.context {
-        page.put(Tone::Plain, context);
-        page.end_line();
+        page.prose(0, 2, context);
     }
     if let Some(hint) = &record.operator_hint {
         page.put(Tone::Faint, "for the operator: ");
-        page.put(Tone::Plain, hint);
-        page.end_line();
+        page.prose(18, 2, hint);
     }
 }
 
@@ -272,7 +270,7 @@ fn usage(page: &mut Page, record: &Record) {
     });
     let start = facts::started_ahead(record).map_or_else(String::new, |how| format!(" ({how})"));
     let spent = format!(
-        "set-up {}{start}, {interpreter}code {}, teardown {}",
+        "set-up {}{start}, {interpreter}code {}, end {}",
         milliseconds(timing.setup_ms),
         milliseconds(timing.code_ms),
         milliseconds(timing.teardown_ms)

@@ -7,6 +7,8 @@ use record::terminal::escape;
 
 /// Characters of one line that are shown.
 const WIDEST: usize = 2000;
+/// Columns of lines that are prose.
+const COLUMNS: usize = 80;
 /// Characters of one cell of a table that are shown.
 const WIDEST_CELL: usize = 60;
 
@@ -88,6 +90,33 @@ impl Page {
         }
     }
 
+    /// Ends the line with a text, of which `used` columns are taken. What does not fit goes on
+    /// below, behind `indent` blanks. A word is not broken, and neither is what stands between
+    /// backticks, which is there to be copied.
+    pub(super) fn prose(&mut self, used: usize, indent: usize, text: &str) {
+        let mut shown = Self::new(Style::PLAIN);
+        shown.push_shortened(text, WIDEST);
+        let mut column = used;
+        for (index, word) in unbroken(&shown.text).into_iter().enumerate() {
+            let width = word.chars().count();
+            match index {
+                0 => {}
+                _ if column + 1 + width <= COLUMNS => {
+                    self.text.push(' ');
+                    column += 1;
+                }
+                _ => {
+                    self.end_line();
+                    self.text.extend(std::iter::repeat_n(' ', indent));
+                    column = indent;
+                }
+            }
+            self.text.push_str(word);
+            column += width;
+        }
+        self.end_line();
+    }
+
     pub(super) fn end_line(&mut self) {
         self.text.push('\n');
     }
@@ -134,8 +163,7 @@ impl Page {
         let width = shown().map(|(name, _)| name.len()).max().unwrap_or(0);
         for (name, value) in shown() {
             self.put(Tone::Faint, &format!("  {name:width$}  "));
-            self.put(Tone::Plain, value);
-            self.end_line();
+            self.prose(width + 4, width + 4, value);
         }
     }
 
@@ -206,6 +234,24 @@ impl Page {
     }
 }
 
+/// The words of a text; what stands between backticks is one.
+fn unbroken(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let (mut start, mut is_quoted) = (0, false);
+    for (index, character) in text.char_indices() {
+        match character {
+            '`' => is_quoted = !is_quoted,
+            ' ' if !is_quoted => {
+                words.push(&text[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    words.push(&text[start..]);
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -247,6 +293,23 @@ mod tests {
     }
 
     #[test]
+    fn prose_ends_at_the_last_column_and_leaves_commands_whole() {
+        let words = "word ".repeat(20);
+        let text = page(|page| page.prose(0, 2, words.trim_end()));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                words[..79].to_owned(),
+                format!("  {}", words[80..].trim_end())
+            ]
+        );
+        let command = format!("`{}`", words.trim_end());
+        let text = page(|page| page.prose(0, 2, &format!("try {command}, or {command}")));
+        assert_eq!(text, format!("try\n  {command},\n  or\n  {command}\n"));
+    }
+
+    #[test]
     fn only_short_blocks_have_short_lines() {
         let line = "x".repeat(WIDEST + 1);
         let cut = format!("{}… 1 more characters\n", "x".repeat(WIDEST));
@@ -284,6 +347,7 @@ mod tests {
                 page.put(Tone::Bad, &text);
                 page.block("  ", &text, Some(3));
                 page.pairs(&[("name", text.clone())]);
+                page.prose(0, 2, &text);
                 page.table(&text, &[&text], &[vec![text.clone()]]);
             });
             prop_assert!(!shown.chars().any(|c| (c.is_control() && c != '\n' && c != '\t') || is_deceptive(c)));
