@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -124,4 +125,74 @@ fn the_report_is_one_page() {
     assert!(page.contains("30 years, 0.62 t for each 100 mm of rain"));
     // The record is all that it is made of.
     assert!(page.ends_with("</html>\n") && !page.contains("<script"));
+}
+
+#[test]
+fn the_slurm_script_serves_a_program_and_ends_with_it() {
+    if cannot_run("the_slurm_script_serves_a_program_and_ends_with_it") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // It starts what it is given in two tasks, as on two nodes.
+    let srun = "#!/bin/sh\n[ \"$1\" = --kill-on-bad-exit=1 ] || exit 9\nshift\n\"$@\" & \"$@\"\nstatus=$?\nwait $!\nexit $status\n";
+    let program = "import json, os, sys, urllib.request\n\
+        body = json.dumps({'language': 'python', 'code': 'print(6 * 7)'}).encode()\n\
+        token = {'Authorization': 'Bearer ' + os.environ['CELLBLOCK_HTTP_TOKEN']}\n\
+        ask = urllib.request.Request(os.environ['CELLBLOCK_URL'] + '/run_code', body, token)\n\
+        ran = json.load(urllib.request.urlopen(ask))\n\
+        print(ran['run_result']['stdout'].strip(), os.path.exists(os.environ['CELLBLOCK_SOCKET']), flush=True)\n\
+        sys.exit(3)\n";
+    let (bin, program_file) = (
+        directory.path().join("srun"),
+        directory.path().join("program"),
+    );
+    fs::write(&bin, srun).unwrap();
+    fs::set_permissions(&bin, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&program_file, program).unwrap();
+    let path = format!(
+        "{}:{}",
+        directory.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let output = Command::new("bash")
+        .arg(example("slurm/cellblock.sbatch"))
+        .arg("python3")
+        .arg(&program_file)
+        .env("PATH", path)
+        .env("TMPDIR", directory.path())
+        .env("CELLBLOCK", CELLBLOCK)
+        .env("CELLBLOCK_OPTIONS", "--rootfs host")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "42 True\n42 True\n", "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let left = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 2, "the script left something behind");
+}
+
+#[test]
+fn the_kubernetes_manifest_parses() {
+    // In python3-yaml, which hosts may have.
+    let check = "import sys, yaml\n\
+        kinds = {one['kind']: one for one in yaml.safe_load_all(open(sys.argv[1]))}\n\
+        pod = kinds['Deployment']['spec']['template']['spec']\n\
+        print(sorted(kinds), pod['containers'][0]['securityContext']['procMount'], pod['hostUsers'])";
+    let has_yaml = Command::new("python3").args(["-c", "import yaml"]).output();
+    if !has_yaml.is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(
+            io::stderr(),
+            "the_kubernetes_manifest_parses: skipped, python3 has no yaml"
+        );
+        return;
+    }
+    let manifest = example("kubernetes/cellblock.yaml");
+    let output = Command::new("python3")
+        .args(["-c", check])
+        .arg(manifest)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let expected = "['Deployment', 'NetworkPolicy', 'Service'] Unmasked False\n";
+    assert_eq!(said, expected, "{output:?}");
 }

@@ -35,9 +35,9 @@ pub struct Serve {
     #[arg(long, value_name = "UID", help_heading = "Server")]
     pub allow_uid: Vec<u32>,
     /// Serve HTTP at this address, such as 127.0.0.1:8080 (repeatable): `/v1`, which
-    /// docs/openapi.json describes, and the interfaces of E2B, SandboxFusion, NeMo-Skills and
-    /// LibreChat. Without tokens it must be a loopback address, and all users of this host are
-    /// clients
+    /// docs/openapi.json describes, a page for people at `/`, the Model Context Protocol at
+    /// `/mcp`, and the interfaces of E2B, SandboxFusion, NeMo-Skills and LibreChat. Without tokens
+    /// it must be a loopback address, and all users of this host are clients
     #[arg(long, value_name = "ADDR", help_heading = "HTTP")]
     pub http: Vec<SocketAddr>,
     /// Serve only requests with one of the tokens in this file, one a line, or with that in

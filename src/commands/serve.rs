@@ -165,6 +165,7 @@ fn listen_http(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> Result<List
             memory: limits.memory.map(|bytes| bytes.0),
         },
         e2b: sandboxes(wanted, usual, idle),
+        about: super::mcp::about(usual)?,
     })?;
     for address in listening.addresses()? {
         eprintln!("cellblock: serving http://{address}");

@@ -30,6 +30,10 @@ impl Browser {
         found.map(|program| Self { program })
     }
 
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
     fn open(&self, page: &str, words: &[&OsStr]) -> Output {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("page.html");

@@ -1,8 +1,9 @@
-//! The page that `show --html` makes: as text, and in a real browser.
+//! The page that `show --html` makes, as text and in a real browser, and that of a server.
 //! `CELLBLOCK_BLESS=1` rewrites the files that are compared with.
 
 mod analysis;
 mod browser;
+mod console;
 mod seen;
 mod tags;
 

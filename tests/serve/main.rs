@@ -13,6 +13,7 @@ mod harness;
 mod http;
 mod http_client;
 mod leaks;
+mod mcp;
 mod pandas;
 mod random;
 mod shell;

@@ -85,15 +85,35 @@ impl Client {
             params,
         };
         let line = serde_json::to_vec(&call);
-        let mut line = line.map_err(|error| Failure::new(Code::BadParams, error.to_string()))?;
+        let line = line.map_err(|error| Failure::new(Code::BadParams, error.to_string()))?;
         if line.len() > LONGEST_LINE {
             let message = format!("the call has more than {LONGEST_LINE} bytes as JSON");
             return Err(Failure::new(Code::TooLong, message));
         }
+        self.send(line).await;
+        Ok(())
+    }
+
+    /// Sends a line of the protocol.
+    pub(crate) async fn send(&mut self, mut line: Vec<u8>) {
         line.push(b'\n');
         // A server that refuses the client says so before it closes the connection.
         let _ = self.socket.get_mut().write_all(&line).await;
-        Ok(())
+    }
+
+    /// The next line of the protocol. Nothing is lost where it is dropped before it is ready.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub(crate) async fn line(&mut self) -> Result<Vec<u8>, Failure> {
+        let left = LONGEST.saturating_sub(self.line.len() as u64);
+        let mut socket = (&mut self.socket).take(left);
+        let read = socket.read_until(b'\n', &mut self.line).await;
+        if read.is_err() || !self.line.ends_with(b"\n") {
+            let message = "the server ended before there was an answer";
+            return Err(Failure::new(Code::ShuttingDown, message));
+        }
+        Ok(std::mem::take(&mut self.line))
     }
 
     /// What comes next of the call that was begun last. Nothing is lost where it is dropped
@@ -103,14 +123,7 @@ impl Client {
     /// The call's own error, or the server has ended.
     pub(crate) async fn next(&mut self) -> Result<Said, Failure> {
         loop {
-            let left = LONGEST.saturating_sub(self.line.len() as u64);
-            let mut socket = (&mut self.socket).take(left);
-            let read = socket.read_until(b'\n', &mut self.line).await;
-            if read.is_err() || !self.line.ends_with(b"\n") {
-                let message = "the server ended before there was an answer";
-                return Err(Failure::new(Code::ShuttingDown, message));
-            }
-            let line = std::mem::take(&mut self.line);
+            let line = self.line().await?;
             let line: Line = serde_json::from_slice(&line).map_err(|error| {
                 Failure::new(Code::Failed, format!("not a server's line: {error}"))
             })?;

@@ -21,7 +21,9 @@ mod files;
 mod front;
 mod fusion;
 mod librechat;
+mod mcp;
 mod nemo;
+mod page;
 mod runs;
 mod v1;
 

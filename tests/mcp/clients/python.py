@@ -1,8 +1,9 @@
-"""`cellblock mcp` with the Python SDK of the protocol, whichever line is installed.
+"""cellblock with the Python SDK of the protocol, whichever line is installed.
 
     python3 python.py CELLBLOCK REVISION
 
-REVISION is the one that client and server must agree on.
+CELLBLOCK is an executable, whose `mcp` is started, or the URL of a server's `/mcp`. REVISION is
+the one that client and server must agree on.
 """
 
 import asyncio
@@ -11,8 +12,10 @@ import sys
 import mcp
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
-EXECUTABLE, REVISION = sys.argv[1:]
+CELLBLOCK, REVISION = sys.argv[1:]
+IS_HTTP = CELLBLOCK.startswith("http://")
 
 
 def field(value, name):
@@ -77,19 +80,20 @@ async def scenario(client):
 
 
 async def main():
-    server = StdioServerParameters(command=EXECUTABLE, args=["mcp", "--rootfs", "host"])
+    server = StdioServerParameters(command=CELLBLOCK, args=["mcp", "--rootfs", "host"])
     if hasattr(mcp, "Client"):
-        async with mcp.Client(stdio_client(server)) as client:
+        async with mcp.Client(CELLBLOCK if IS_HTTP else stdio_client(server)) as client:
             assert client.protocol_version == REVISION, client.protocol_version
             await scenario(client)
     else:
-        async with stdio_client(server) as (read, write):
+        transport = streamable_http_client(CELLBLOCK) if IS_HTTP else stdio_client(server)
+        async with transport as (read, write, *_):
             async with mcp.ClientSession(read, write) as session:
                 greeting = await session.initialize()
                 assert greeting.protocolVersion == REVISION, greeting
                 assert "run_code" in greeting.instructions, greeting
                 await scenario(session)
-    print(f"the Python SDK and cellblock agree on {REVISION}: all scenarios passed")
+    print(f"the Python SDK and {'/mcp' if IS_HTTP else 'cellblock mcp'} agree on {REVISION}: all scenarios passed")
 
 
 asyncio.run(main())

@@ -1,19 +1,26 @@
-// `cellblock mcp` with a TypeScript SDK of the protocol.
+// cellblock with a TypeScript SDK of the protocol.
 //
 //     node typescript.mjs PACKAGE CELLBLOCK REVISION
 //
-// PACKAGE is sdk, the line of revisions before 2026-07-28, or client. REVISION is the one
-// that client and server must agree on.
+// PACKAGE is sdk, the line of revisions before 2026-07-28, or client. CELLBLOCK is an
+// executable, whose `mcp` is started, or the URL of a server's `/mcp`. REVISION is the one that
+// client and server must agree on.
 
 import assert from "node:assert/strict";
 
-const [line, executable, revision] = process.argv.slice(2);
+const [line, cellblock, revision] = process.argv.slice(2);
+const isHttp = cellblock.startsWith("http://");
 const load = (path) => import(`@modelcontextprotocol/${line}/${path}`);
 const { Client } = line === "sdk" ? await load("client/index.js") : await import("@modelcontextprotocol/client");
 const { StdioClientTransport } = await load(line === "sdk" ? "client/stdio.js" : "stdio");
+const { StreamableHTTPClientTransport } =
+  line === "sdk" ? await load("client/streamableHttp.js") : await import("@modelcontextprotocol/client");
+const transport = isHttp
+  ? new StreamableHTTPClientTransport(new URL(cellblock))
+  : new StdioClientTransport({ command: cellblock, args: ["mcp", "--rootfs", "host"] });
 
 const client = new Client({ name: "test", version: "1" }, line === "sdk" ? {} : { versionNegotiation: { mode: "auto" } });
-await client.connect(new StdioClientTransport({ command: executable, args: ["mcp", "--rootfs", "host"] }));
+await client.connect(transport);
 // The older line accepts no other answer than the revision that it asks for.
 const agreed = line === "sdk" ? (await load("types.js")).LATEST_PROTOCOL_VERSION : client.getNegotiatedProtocolVersion();
 assert.equal(agreed, revision);
@@ -54,4 +61,4 @@ setTimeout(() => abort.abort("enough"), 500);
 await assert.rejects(call("run_code", { code: "while True: pass" }, { signal: abort.signal }));
 assert.equal((await data("close_context", { context_id })).closed, context_id);
 await client.close();
-console.log(`the TypeScript ${line} and cellblock agree on ${revision}: all scenarios passed`);
+console.log(`the TypeScript ${line} and ${isHttp ? "/mcp" : "cellblock mcp"} agree on ${revision}: all scenarios passed`);

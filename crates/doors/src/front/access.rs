@@ -21,6 +21,7 @@ use serve::protocol::{Code, Failure};
 use crate::answer::{self, Answer};
 use crate::client::Client;
 use crate::e2b;
+use crate::mcp;
 use crate::runs::Most;
 
 /// Why a request is not served.
@@ -173,6 +174,7 @@ struct Inside {
     most: Most,
     e2b: e2b::Settings,
     sandboxes: e2b::Sandboxes,
+    mcp: mcp::Shared,
 }
 
 impl Guarded {
@@ -181,6 +183,7 @@ impl Guarded {
         connector: Connector,
         most: Most,
         e2b: e2b::Settings,
+        mcp: mcp::Shared,
     ) -> Self {
         Self(Arc::new(Inside {
             access,
@@ -188,6 +191,7 @@ impl Guarded {
             most,
             e2b,
             sandboxes: e2b::Sandboxes::default(),
+            mcp,
         }))
     }
 
@@ -226,6 +230,11 @@ impl Guarded {
     /// The most that a request may ask for.
     pub(crate) fn most(&self) -> &Most {
         &self.0.most
+    }
+
+    /// What requests at `/mcp` share.
+    pub(crate) fn mcp(&self) -> &mcp::Shared {
+        &self.0.mcp
     }
 
     /// A client of the hub for a request of this party.

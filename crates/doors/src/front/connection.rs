@@ -47,11 +47,19 @@ pub(super) async fn accept(
     let Ok(listeners) = listeners.collect::<Result<Vec<_>, _>>() else {
         return;
     };
-    let guarded = Guarded::new(listening.access, connector, listening.most, listening.e2b);
+    let mcp = crate::mcp::Shared::new(listening.about);
+    let guarded = Guarded::new(
+        listening.access,
+        connector,
+        listening.most,
+        listening.e2b,
+        mcp,
+    );
     let router = crate::v1::router()
         .merge(crate::e2b::router())
         .merge(crate::fusion::router())
         .merge(crate::librechat::router())
+        .merge(crate::mcp::router())
         .merge(crate::nemo::router())
         .fallback(access::nothing_here)
         .method_not_allowed_fallback(access::not_that_way)
@@ -59,6 +67,7 @@ pub(super) async fn accept(
             guarded.clone(),
             access::check,
         ))
+        .merge(crate::page::router())
         // Paths of sandboxes are those of other doors, too.
         .layer(axum::middleware::from_fn_with_state(
             crate::e2b::Ports::new(&guarded),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use record::error::{Result, SetupError, Step};
+use serve::mcp::About;
 use serve::net::Connector;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub most: Most,
     /// How sandboxes of E2B's clients are made.
     pub e2b: e2b::Settings,
+    /// What clients of MCP read about the cells.
+    pub about: About,
 }
 
 /// Ports that are listened at, and served later.
@@ -46,6 +49,7 @@ pub struct Listening {
     connections: usize,
     most: Most,
     e2b: e2b::Settings,
+    about: About,
 }
 
 impl Listening {
@@ -60,6 +64,7 @@ impl Listening {
             connections,
             most,
             e2b,
+            about,
         } = settings;
         let is_open = tokens.is_empty();
         let access = Access::new(tokens, hosts)?;
@@ -70,6 +75,7 @@ impl Listening {
             connections: connections.max(1),
             most,
             e2b,
+            about,
         })
     }
 

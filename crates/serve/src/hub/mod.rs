@@ -39,7 +39,7 @@ pub type ClientId = u64;
 pub type LinkId = u64;
 
 /// Who a client is. A context that is kept belongs to a party: for others it does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Party {
     /// A user of this host, by the credentials of its socket.
     User(u32),

@@ -1,6 +1,7 @@
 //! What a client of MCP asks for, as calls of the server, and the answers on their way back.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Deserialize;
@@ -8,13 +9,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::instructions::About;
-use super::kept::Kept;
+use super::memory::Memory;
 use super::output::ToolResult;
 use super::pending::{OUTPUT_EVERY, PROGRESS_EVERY, Pending, Progress, What};
 use super::resource::{self, contents, no_resource};
 use super::revision::{Caching, Revision, STATELESS, agreed};
 use super::rpc::{self, Fault, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Message};
-use super::tools::{self, Answer, Begun, Languages};
+use super::tools::{self, Answer, Begun};
 use crate::protocol::{CallId, Code, Created, Deleted, Failure, Forked};
 
 /// Bytes of output that a report of progress shows.
@@ -36,15 +37,15 @@ pub enum Line {
 /// A client's side of the server.
 #[derive(Debug)]
 pub struct Door {
-    about: About,
+    about: Arc<About>,
     /// Names the server in answers.
     server: Value,
     /// The number of the last call.
     last: i64,
     pending: BTreeMap<i64, Pending>,
-    /// The languages of the client's contexts.
-    languages: Languages,
-    kept: Kept,
+    memory: Memory,
+    /// Whether contexts outlive this door.
+    keeps_contexts: bool,
     lines: VecDeque<Line>,
 }
 
@@ -71,6 +72,16 @@ struct Happened {
 impl Door {
     /// A door for one client.
     pub fn new(about: About) -> Self {
+        Self::of(Arc::new(about), Memory::default(), false)
+    }
+
+    /// One of many doors of a client: each serves some of its requests. Contexts stay until
+    /// they are closed or idle.
+    pub fn of_many(about: Arc<About>, memory: Memory) -> Self {
+        Self::of(about, memory, true)
+    }
+
+    fn of(about: Arc<About>, memory: Memory, keeps_contexts: bool) -> Self {
         Self {
             about,
             server: json!({
@@ -80,8 +91,8 @@ impl Door {
             }),
             last: 0,
             pending: BTreeMap::new(),
-            languages: Languages::new(),
-            kept: Kept::default(),
+            memory,
+            keeps_contexts,
             lines: VecDeque::new(),
         }
     }
@@ -89,6 +100,18 @@ impl Door {
     /// The next line to write.
     pub fn next_line(&mut self) -> Option<Line> {
         self.lines.pop_front()
+    }
+
+    /// Whether all that was asked is answered, once there is no line to write.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Answers all that goes on: the server has ended.
+    pub fn fail(&mut self, failure: &Failure) {
+        for pending in std::mem::take(&mut self.pending).into_values() {
+            self.settle(&pending, pending.failed(failure));
+        }
     }
 
     /// When [`Door::tick`] has something to do.
@@ -144,6 +167,11 @@ impl Door {
             (Some(result), _) => self.finish(&pending, result.get()),
             (None, failure) => pending.failed(&failure.unwrap_or_else(lost)),
         };
+        self.settle(&pending, answer);
+    }
+
+    /// Answers a request, unless the client has cancelled it.
+    fn settle(&mut self, pending: &Pending, answer: Result<Value, Fault>) {
         if !pending.is_cancelled {
             let line = self.answer(&pending.request, pending.revision, Caching::Private, answer);
             self.lines.push_back(Line::Client(line));
@@ -273,7 +301,7 @@ impl Door {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return Err(Fault::new(INVALID_PARAMS, "arguments: wants an object")),
         };
-        let begun = match tool.begin(arguments, &self.languages) {
+        let begun = match tool.begin(arguments, self.memory.lock().languages()) {
             Ok(begun) if self.pending.len() < MOST_PENDING => begun,
             Ok(_) => {
                 return Ok(Some(
@@ -298,6 +326,9 @@ impl Door {
         if progress.is_some() && matches!(begun.method, "run" | "context.run") {
             call["events"] = true.into();
         }
+        if self.keeps_contexts && begun.method == "context.create" {
+            call["keep"] = true.into();
+        }
         let method = begun.method;
         let pending = Pending {
             request: id.clone(),
@@ -320,7 +351,7 @@ impl Door {
             .get("uri")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if let Some(item) = self.kept.find(uri) {
+        if let Some(item) = self.memory.lock().kept.find(uri) {
             return Ok(Some(contents(uri, &item.media_type, &item.bytes)));
         }
         let Some((context, path)) = resource::context_file(uri) else {
@@ -404,7 +435,7 @@ impl Door {
     }
 
     /// The answer that a result of the server makes.
-    fn finish(&mut self, pending: &Pending, result: &str) -> Result<Value, Fault> {
+    fn finish(&self, pending: &Pending, result: &str) -> Result<Value, Fault> {
         let unreadable = |error: serde_json::Error| {
             Fault::new(
                 INTERNAL_ERROR,
@@ -414,7 +445,8 @@ impl Door {
         match &pending.what {
             What::Tool(begun) => {
                 self.note_contexts(begun, result);
-                let result = (begun.finish)(result, &mut self.kept).map_err(unreadable)?;
+                let result =
+                    (begun.finish)(result, &mut self.memory.lock().kept).map_err(unreadable)?;
                 Ok(result.into_value())
             }
             What::Resource { uri } => {
@@ -438,7 +470,8 @@ impl Door {
     }
 
     /// Remembers the languages of contexts.
-    fn note_contexts(&mut self, begun: &Begun, result: &str) {
+    fn note_contexts(&self, begun: &Begun, result: &str) {
+        let mut known = self.memory.lock();
         match begun.method {
             "context.create" => {
                 if let Ok(Created {
@@ -447,25 +480,24 @@ impl Door {
                     ..
                 }) = serde_json::from_str(result)
                 {
-                    self.languages.insert(context, language);
+                    known.add(context, language);
                 }
             }
             "context.fork" => {
                 let parent = begun.params["context"].as_str().unwrap_or_default();
-                let language = self.languages.get(parent).cloned();
+                let language = known.languages().get(parent).cloned();
                 let forked = serde_json::from_str::<Forked>(result).ok();
                 if let (Some(language), Some(forked)) = (language, forked) {
                     let made = forked
                         .branches
                         .into_iter()
                         .filter_map(|branch| branch.context);
-                    self.languages
-                        .extend(made.map(|context| (context, language.clone())));
+                    made.for_each(|context| known.add(context, language.clone()));
                 }
             }
             "context.delete" => {
                 if let Ok(Deleted { deleted }) = serde_json::from_str(result) {
-                    self.languages.remove(&deleted);
+                    known.forget(&deleted);
                 }
             }
             _ => {}

@@ -2,7 +2,8 @@
 //!
 //! A [`Door`] is a client of the server like any other: it makes the server's own calls and
 //! launches nothing. It does no input or output, so that tests drive it without a process;
-//! [`speak`] is the loop on standard input and output.
+//! [`speak`] is the loop on standard input and output. Over HTTP (crate `doors`), each request
+//! has a door of its own, and those of one party share a [`Memory`].
 //!
 //! ```text
 //!   MCP client ──JSON-RPC──► Door ──the server's calls──► hub
@@ -17,6 +18,7 @@
 mod door;
 mod instructions;
 mod kept;
+mod memory;
 mod output;
 mod pending;
 mod resource;
@@ -26,5 +28,8 @@ mod stdio;
 mod tools;
 
 pub use door::Door;
+pub use door::Line;
 pub use instructions::{About, Interpreter};
+pub use memory::Memory;
+pub use revision::{STATELESS, WITH_HANDSHAKE as REVISIONS};
 pub use stdio::speak;

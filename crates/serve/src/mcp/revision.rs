@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use super::rpc::{Fault, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_REVISION};
 
 /// The revision without sessions.
-pub(super) const STATELESS: &str = "2026-07-28";
+pub const STATELESS: &str = "2026-07-28";
 /// Revisions that begin with `initialize`, the newest first.
-const WITH_HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+pub const WITH_HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// Where every request names its revision, since 2026-07-28.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";

@@ -1,0 +1,253 @@
+//! The page at `/` of a server, used in a real browser.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+
+const TOKEN: &str = "0123456789abcdef";
+/// How long a loaded machine may take for one step.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with a token.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cellblock"))
+            .args(["serve", "--rootfs", "host", "--http", "127.0.0.1:0"])
+            .env("CELLBLOCK_HTTP_TOKEN", TOKEN)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        let url = line
+            .trim()
+            .strip_prefix("cellblock: serving ")
+            .unwrap_or_else(|| panic!("{line}"));
+        let url = url.to_owned();
+        // It may say more, and must not wait for a reader.
+        std::thread::spawn(move || said.read_to_end(&mut Vec::new()));
+        Self { child, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A page that is open in a browser, driven by the browser's own protocol on a pair of pipes.
+struct Page {
+    chromium: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    session: Option<String>,
+    last: u64,
+    _profile: tempfile::TempDir,
+}
+
+impl Page {
+    fn open(browser: &Browser, url: &str) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        // The browser reads from descriptor 3 and writes to 4.
+        let script = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+        let mut chromium = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(browser.program())
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+            ])
+            .args(["--disable-dev-shm-usage", "--disable-background-networking"])
+            .arg("--remote-debugging-pipe")
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .env("HOME", profile.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (
+            chromium.stdin.take().unwrap(),
+            chromium.stdout.take().unwrap(),
+        );
+        let mut page = Self {
+            chromium,
+            input,
+            output: BufReader::new(output),
+            session: None,
+            last: 0,
+            _profile: profile,
+        };
+        let target = page.call("Target.createTarget", json!({"url": url}))["targetId"].clone();
+        let attached = page.call(
+            "Target.attachToTarget",
+            json!({"targetId": target, "flatten": true}),
+        );
+        page.session = Some(attached["sessionId"].as_str().unwrap().to_owned());
+        page.until(&format!(
+            "document.readyState === 'complete' && location.href.startsWith({url:?})"
+        ));
+        page
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        self.last += 1;
+        let mut call = json!({"id": self.last, "method": method, "params": params});
+        if let Some(session) = &self.session {
+            call["sessionId"] = session.clone().into();
+        }
+        write!(self.input, "{call}\0").unwrap();
+        loop {
+            let mut message = Vec::new();
+            self.output.read_until(0, &mut message).unwrap();
+            assert_eq!(message.pop(), Some(0), "the browser has ended");
+            let message: Value = serde_json::from_slice(&message).unwrap();
+            if message["id"] == self.last {
+                assert_eq!(message["error"], Value::Null, "{method}");
+                return message["result"].clone();
+            }
+        }
+    }
+
+    /// The value of an expression in the page.
+    fn value(&mut self, expression: &str) -> Value {
+        let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let found = self.call("Runtime.evaluate", asked);
+        assert_eq!(found["exceptionDetails"], Value::Null, "{expression}");
+        found["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true.
+    fn until(&mut self, expression: &str) {
+        let began = Instant::now();
+        while self.value(expression) != true {
+            let text = self.value("document.body?.innerText");
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{expression} is not true of: {text}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn text(&mut self, id: &str) -> String {
+        let text = self.value(&format!("document.getElementById({id:?}).innerText"));
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Runs code in the console, and waits for its end.
+    fn run(&mut self, code: &str) {
+        let before = self.value("runs.length").as_u64().unwrap();
+        self.value(&format!(
+            "at('code').value = {}; at('run').click()",
+            json!(code)
+        ));
+        self.until(&format!("runs.length > {before} && !going"));
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.chromium.kill();
+        let _ = self.chromium.wait();
+    }
+}
+
+/// The tests of the page, one after the other: a browser takes its time to start.
+#[test]
+fn the_page_of_a_server_works_in_a_browser() {
+    let Some(browser) = Browser::find("the_page_of_a_server_works_in_a_browser") else {
+        return;
+    };
+    let server = Server::start();
+    let mut page = Page::open(&browser, &server.url);
+
+    // Without the token, nothing is shown but the way in.
+    page.until("!at('login').hidden");
+    assert_eq!(page.text("summary"), "");
+    page.value("at('token').value = 'wrong'; at('login').requestSubmit()");
+    page.until("at('problem').textContent.includes('token')");
+    page.value(&format!(
+        "at('token').value = {TOKEN:?}; at('login').requestSubmit()"
+    ));
+    page.until("at('summary').textContent.startsWith('Up ')");
+    page.until("at('problem').textContent === ''");
+
+    // The console shows output, values and errors, and what the policy denied.
+    page.run("print('hello')\n6 * 7");
+    assert_eq!(page.text("output").trim(), "hello\n42");
+    assert!(page.text("runs").contains("ok"));
+    page.run("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n1 / 0");
+    assert!(page.text("output").contains("ZeroDivisionError"));
+    assert!(
+        page.text("denied").contains("ptrace"),
+        "{}",
+        page.text("denied")
+    );
+
+    // Hostile output is text. The same script is executed where no policy and no escaping is.
+    let attack = "<img src=x onerror='window.taken = 1'><script>window.taken = 1</script>";
+    page.run(&format!(
+        "print({attack:?})\nclass A:\n def __repr__(self): return {attack:?}\nA()"
+    ));
+    assert!(
+        page.text("output").contains("<img src=x"),
+        "{}",
+        page.text("output")
+    );
+    assert_eq!(
+        page.value("document.querySelectorAll('#output img, #output script').length"),
+        0
+    );
+    let inject = "const one = document.createElement('script'); one.textContent = 'window.taken = 1'; \
+                  document.body.append(one); window.taken === undefined";
+    assert_eq!(page.value(inject), true, "the policy lets a script in");
+    let mut bare = Page::open(&browser, "about:blank");
+    let inject = inject.replace("=== undefined", "=== 1");
+    assert_eq!(
+        bare.value(&inject),
+        true,
+        "the script does nothing anywhere"
+    );
+
+    // A picture is shown.
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    page.run(&format!(
+        "import base64\nclass P:\n def _repr_png_(self): return base64.b64decode({png:?})\nP()"
+    ));
+    page.until("document.querySelector('#output img')?.naturalWidth === 1");
+
+    // A context is made, keeps its variables, and is deleted.
+    page.value("at('create').click()");
+    page.until("at('where').value.startsWith('in ')");
+    page.run("x = 20");
+    page.run("x + 1");
+    assert_eq!(page.text("output").trim(), "21");
+    assert!(page.text("runs").contains("kept"));
+    page.until("at('contexts').innerText.includes('idle')");
+    page.value("at('contexts').querySelector('button').click()");
+    page.until("at('contexts').innerText.includes('No contexts')");
+
+    // A run that has no end is stopped.
+    page.value("at('where').value = 'new python'");
+    page.value("at('code').value = 'print(1, flush=True)\\nwhile True: pass'; at('run').click()");
+    page.until("at('output').innerText.includes('1')");
+    page.value("at('stop').click()");
+    page.until("!going && at('output').innerText.includes('stopped')");
+    page.until("at('summary').textContent.includes('cells 0 of')");
+}
