@@ -15,6 +15,7 @@ mod http_client;
 mod leaks;
 mod mcp;
 mod pandas;
+mod processes;
 mod random;
 mod shell;
 mod signals;

@@ -1,4 +1,6 @@
-//! The one question about Landlock that the landlock crate keeps to itself.
+//! What the landlock crate keeps to itself.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use nix::errno::Errno;
 
@@ -18,4 +20,15 @@ pub fn query() -> Result<u32, Errno> {
     // SAFETY: with the version flag the kernel takes no pointer.
     unsafe { super::syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION]) }
         .map(|abi| abi as u32)
+}
+
+/// Applies the rules of `ruleset` to this process (landlock_restrict_self(2)), which must
+/// have `no_new_privs`.
+///
+/// # Errors
+/// The call's error number.
+pub fn restrict_self(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
+    let arguments = [ruleset.as_raw_fd() as usize, 0];
+    // SAFETY: no pointers.
+    unsafe { super::syscall(libc::SYS_landlock_restrict_self, arguments) }.map(drop)
 }

@@ -139,19 +139,19 @@ pub fn set_domain_name(name: &str) -> Result<(), Errno> {
 /// `SO_PASSRIGHTS` of Linux 6.16, which libc does not have yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Has a Unix socket take no more descriptors (unix(7), Linux 6.16).
+/// Whether a Unix socket takes descriptors from now on (unix(7), Linux 6.16).
 ///
 /// # Errors
 /// That of setsockopt(2); ENOPROTOOPT before Linux 6.16.
-pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let off: libc::c_int = 0;
-    // SAFETY: the option's value is an int, which `off` is.
+pub fn take_descriptors(socket: BorrowedFd<'_>, takes: bool) -> Result<(), Errno> {
+    let takes = libc::c_int::from(takes);
+    // SAFETY: the option's value is an int, which `takes` is.
     Errno::result(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             SO_PASSRIGHTS,
-            (&raw const off).cast(),
+            (&raw const takes).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     })

@@ -46,6 +46,16 @@ impl Settings {
 }
 
 impl Size {
+    /// With this number of lines and of characters in each.
+    pub const fn new(rows: u16, columns: u16) -> Self {
+        Self(libc::winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        })
+    }
+
     /// That of `terminal`.
     ///
     /// # Errors

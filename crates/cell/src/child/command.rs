@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::MsgFlags;
 
 use super::report::{receive_with_fds, send_with_fds};
 
@@ -17,6 +17,8 @@ pub(crate) enum Command {
     Adopt(u8),
     /// Send this signal to the program's process group.
     Signal(Signal),
+    /// Send this signal to the process group of the process with this number.
+    SignalProcess(u32, Signal),
     /// Stop all processes, and say so.
     Freeze,
     /// Let stopped processes go on.
@@ -25,57 +27,104 @@ pub(crate) enum Command {
     End,
 }
 
+/// A message: its kind, a small number, and three numbers more, as the machine stores them.
+const SIZE: usize = 10;
+
+fn encode(kind: u8, small: u8, number: u32, [rows, columns]: [u16; 2]) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    let parts = [&[kind, small][..], &number.to_ne_bytes()];
+    let size = [&rows.to_ne_bytes()[..], &columns.to_ne_bytes()];
+    let parts = parts.into_iter().chain(size).flatten();
+    bytes
+        .iter_mut()
+        .zip(parts)
+        .for_each(|(byte, part)| *byte = *part);
+    bytes
+}
+
+fn number_of([_, _, a, b, c, d, ..]: [u8; SIZE]) -> u32 {
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+fn size_of_terminal([.., a, b, c, d]: [u8; SIZE]) -> [u16; 2] {
+    [u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d])]
+}
+
 impl Command {
     /// Sends it without waiting.
     ///
     /// # Errors
-    /// The error number of send(2): init is gone, or does not read.
+    /// The error number of sendmsg(2): init is gone, or does not read.
     pub(crate) fn send(self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        let bytes = match self {
-            Self::Go => [b'g', 0],
-            Self::Adopt(pid) => [b'a', pid],
-            Self::Signal(signal) => [b's', signal as u8],
-            Self::Freeze => [b'f', 0],
-            Self::Thaw => [b't', 0],
-            Self::End => [b'e', 0],
+        let (kind, small, number) = match self {
+            Self::Go => (b'g', 0, 0),
+            Self::Adopt(pid) => (b'a', pid, 0),
+            Self::Signal(signal) => (b's', signal as u8, 0),
+            Self::SignalProcess(number, signal) => (b'k', signal as u8, number),
+            Self::Freeze => (b'f', 0, 0),
+            Self::Thaw => (b't', 0, 0),
+            Self::End => (b'e', 0, 0),
         };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        send(socket.as_raw_fd(), &bytes, flags).map(drop)
+        let bytes = encode(kind, small, number, [0; 2]);
+        send_with_fds(socket, &bytes, &[], MsgFlags::MSG_DONTWAIT)
     }
 
-    /// The next command; `Ok(None)` once the supervisor is gone.
-    ///
-    /// # Errors
-    /// The error number of recv(2), or EBADMSG for anything but a command.
-    pub(super) fn receive(socket: BorrowedFd<'_>, flags: MsgFlags) -> Result<Option<Self>, Errno> {
-        let mut bytes = [0; 2];
-        let length = recv(socket.as_raw_fd(), &mut bytes, flags)?;
-        match (length, bytes) {
-            (0, _) => Ok(None),
-            (2, [b'g', _]) => Ok(Some(Self::Go)),
-            (2, [b'a', pid]) => Ok(Some(Self::Adopt(pid))),
-            (2, [b's', number]) => {
-                Signal::try_from(i32::from(number)).map(|s| Some(Self::Signal(s)))
-            }
-            (2, [b'f', _]) => Ok(Some(Self::Freeze)),
-            (2, [b't', _]) => Ok(Some(Self::Thaw)),
-            (2, [b'e', _]) => Ok(Some(Self::End)),
-            _ => Err(Errno::EBADMSG),
+    fn decode(bytes: [u8; SIZE]) -> Option<Self> {
+        let [kind, small, ..] = bytes;
+        let signal = || Signal::try_from(i32::from(small)).ok();
+        match kind {
+            b'g' => Some(Self::Go),
+            b'a' => Some(Self::Adopt(small)),
+            b's' => signal().map(Self::Signal),
+            b'k' => signal().map(|signal| Self::SignalProcess(number_of(bytes), signal)),
+            b'f' => Some(Self::Freeze),
+            b't' => Some(Self::Thaw),
+            b'e' => Some(Self::End),
+            _ => None,
         }
     }
 }
 
-/// The order to start the program of a blank cell.
+/// What a program is started with ([`super::parcel`]), and what becomes its streams.
 #[derive(Debug)]
 pub(super) struct ProgramOrder {
-    /// What it is started with ([`super::parcel`]).
     pub(super) parcel: OwnedFd,
     /// Its standard input, unless that was in place before.
     pub(super) stdin: Option<OwnedFd>,
 }
 
-/// First byte of a [`ProgramOrder`].
+/// The order to start a process beside the program.
+#[derive(Debug)]
+pub(super) struct ProcessOrder {
+    /// By which the supervisor names it.
+    pub(super) number: u32,
+    pub(super) parcel: OwnedFd,
+    pub(super) streams: ProcessStreams<OwnedFd>,
+}
+
+/// What becomes the standard streams of a process.
+#[derive(Debug)]
+pub(crate) enum ProcessStreams<T> {
+    /// These three.
+    Pipes([T; 3]),
+    /// A new terminal with this number of lines and of characters in each.
+    Terminal([u16; 2]),
+}
+
+/// What init can receive.
+#[derive(Debug)]
+pub(super) enum Received {
+    Command(Command),
+    /// Start the program of a blank cell.
+    Program(ProgramOrder),
+    /// Go on without a program, when the input files of this parcel are in place.
+    Stay(OwnedFd),
+    Process(ProcessOrder),
+}
+
 const PROGRAM: u8 = b'p';
+const STAY: u8 = b'n';
+const PROCESS: u8 = b'x';
 
 /// Orders init to start the program. Does not wait.
 ///
@@ -91,29 +140,81 @@ pub(crate) fn send_program(
         .flatten()
         .map(AsRawFd::as_raw_fd)
         .collect();
-    send_with_fds(socket, &[PROGRAM, 0], &fds)
+    let bytes = encode(PROGRAM, 0, 0, [0; 2]);
+    send_with_fds(socket, &bytes, &fds, MsgFlags::empty())
 }
 
-impl ProgramOrder {
-    /// Waits for the order; `Ok(None)` when the cell is to end instead.
+/// Has init go on without a program, once the input files of `parcel` are in place.
+///
+/// # Errors
+/// The error number of sendmsg(2): init is gone.
+pub(crate) fn send_stay(socket: BorrowedFd<'_>, parcel: BorrowedFd<'_>) -> Result<(), Errno> {
+    let bytes = encode(STAY, 0, 0, [0; 2]);
+    send_with_fds(socket, &bytes, &[parcel.as_raw_fd()], MsgFlags::empty())
+}
+
+/// Orders init to start a process. Does not wait.
+///
+/// # Errors
+/// The error number of sendmsg(2): init is gone, or does not read.
+pub(crate) fn send_process(
+    socket: BorrowedFd<'_>,
+    number: u32,
+    parcel: BorrowedFd<'_>,
+    streams: &ProcessStreams<OwnedFd>,
+) -> Result<(), Errno> {
+    let (size, streams) = match streams {
+        ProcessStreams::Pipes(streams) => ([0; 2], &streams[..]),
+        ProcessStreams::Terminal(size) => (*size, &[][..]),
+    };
+    let streams = streams.iter().map(AsRawFd::as_raw_fd);
+    let fds: Vec<RawFd> = std::iter::once(parcel.as_raw_fd()).chain(streams).collect();
+    let bytes = encode(PROCESS, 0, number, size);
+    send_with_fds(socket, &bytes, &fds, MsgFlags::MSG_DONTWAIT)
+}
+
+impl Received {
+    /// The next message; `Ok(None)` once the supervisor is gone.
     ///
     /// # Errors
     /// The error number of recvmsg(2), or EBADMSG for anything else.
-    pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
-        let mut bytes = [0; 2];
-        loop {
-            let (length, fds) = match receive_with_fds(socket, &mut bytes, MsgFlags::empty()) {
-                Err(Errno::EINTR) => continue,
-                received => received?,
-            };
-            let mut fds = fds.into_iter();
-            return match (length, bytes, fds.next(), fds.next(), fds.next()) {
-                (0, ..) | (2, [b'e', _], None, ..) => Ok(None),
-                (2, [PROGRAM, _], Some(parcel), stdin, None) => Ok(Some(Self { parcel, stdin })),
-                // A signal, or a stop, for a program that does not exist.
-                (2, [b's' | b'f' | b't', _], None, ..) => continue,
-                _ => Err(Errno::EBADMSG),
-            };
+    pub(super) fn next(socket: BorrowedFd<'_>, flags: MsgFlags) -> Result<Option<Self>, Errno> {
+        let mut bytes = [0; SIZE];
+        let (length, fds) = receive_with_fds(socket, &mut bytes, flags)?;
+        match length {
+            0 => Ok(None),
+            SIZE => Self::decode(bytes, fds).map(Some).ok_or(Errno::EBADMSG),
+            _ => Err(Errno::EBADMSG),
+        }
+    }
+
+    fn decode(bytes: [u8; SIZE], fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        let first = fds.next();
+        let rest: Vec<OwnedFd> = fds.collect();
+        match (bytes[0], first) {
+            (PROGRAM, Some(parcel)) if rest.len() <= 1 => {
+                let stdin = rest.into_iter().next();
+                Some(Self::Program(ProgramOrder { parcel, stdin }))
+            }
+            (STAY, Some(parcel)) if rest.is_empty() => Some(Self::Stay(parcel)),
+            (PROCESS, Some(parcel)) => {
+                let streams = match <[OwnedFd; 3]>::try_from(rest) {
+                    Ok(streams) => ProcessStreams::Pipes(streams),
+                    Err(rest) if rest.is_empty() => {
+                        ProcessStreams::Terminal(size_of_terminal(bytes))
+                    }
+                    Err(_) => return None,
+                };
+                let number = number_of(bytes);
+                Some(Self::Process(ProcessOrder {
+                    number,
+                    parcel,
+                    streams,
+                }))
+            }
+            (_, None) => Command::decode(bytes).map(Self::Command),
+            _ => None,
         }
     }
 }
@@ -124,24 +225,65 @@ mod tests {
 
     use super::*;
 
+    fn next(socket: &std::os::unix::net::UnixDatagram) -> Result<Option<Received>, Errno> {
+        Received::next(socket.as_fd(), MsgFlags::MSG_DONTWAIT)
+    }
+
     #[test]
     fn commands_survive_the_wire() {
         let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
-        let signal = Command::Signal(Signal::SIGINT);
         for command in [
             Command::Go,
             Command::Adopt(3),
-            signal,
+            Command::Signal(Signal::SIGINT),
+            Command::SignalProcess(70_000, Signal::SIGKILL),
             Command::Freeze,
             Command::Thaw,
             Command::End,
         ] {
             command.send(ours.as_fd()).unwrap();
-            let received = Command::receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT);
-            assert_eq!(received, Ok(Some(command)));
+            let received = next(&theirs).unwrap().unwrap();
+            assert!(matches!(received, Received::Command(found) if found == command));
         }
-        ours.send(b"x1").unwrap();
-        let received = Command::receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT);
-        assert_eq!(received, Err(Errno::EBADMSG));
+        for odd in [
+            &b"x1"[..],
+            b"e",
+            &[b'z'; SIZE],
+            &[b'x'; SIZE],
+            b"x234567890x",
+        ] {
+            ours.send(odd).unwrap();
+            assert_eq!(next(&theirs).err(), Some(Errno::EBADMSG), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn orders_have_the_descriptors_that_they_need() {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let parcel = null();
+        let pipes = ProcessStreams::Pipes([null(), null(), null()]);
+        for streams in [pipes, ProcessStreams::Terminal([24, 80])] {
+            send_process(ours.as_fd(), 9, parcel.as_fd(), &streams).unwrap();
+            let Ok(Some(Received::Process(order))) = next(&theirs) else {
+                panic!()
+            };
+            assert_eq!(order.number, 9);
+            match (order.streams, streams) {
+                (ProcessStreams::Pipes(_), ProcessStreams::Pipes(_)) => {}
+                (ProcessStreams::Terminal(size), ProcessStreams::Terminal(_)) => {
+                    assert_eq!(size, [24, 80]);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        send_stay(ours.as_fd(), parcel.as_fd()).unwrap();
+        assert!(matches!(next(&theirs), Ok(Some(Received::Stay(_)))));
+        let [two, command] = [encode(PROCESS, 0, 1, [0; 2]), encode(b'e', 0, 0, [0; 2])];
+        for bytes in [two, command] {
+            let fds = [parcel.as_raw_fd(), parcel.as_raw_fd()];
+            send_with_fds(ours.as_fd(), &bytes, &fds, MsgFlags::empty()).unwrap();
+            assert_eq!(next(&theirs).err(), Some(Errno::EBADMSG));
+        }
     }
 }

@@ -13,7 +13,7 @@ use nix::sys::socket::MsgFlags;
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
-use super::command::Command;
+use super::command::{Command, Received};
 use super::fail::{At, Call, Fail, Site};
 use super::init::{Init, block_signals};
 use super::report::{Reporter, Role as FdRole};
@@ -25,11 +25,11 @@ use record::error::Step;
 ///
 /// # Errors
 /// A step that failed; EPIPE when the supervisor gives the cell up.
-pub(super) fn await_program(
-    cell: &Prepared<'_>,
+pub(super) fn await_program<'a>(
+    cell: &'a Prepared<'a>,
     scratch: &[OwnedFd],
     report: &Reporter<'_>,
-) -> Result<Init, Fail> {
+) -> Result<Init<'a>, Fail> {
     // By path, and so before Landlock.
     let namespaces = open_namespaces(&cell.plan.namespaces)?;
     let ruleset = landlock::restrict_apart(cell.plan, report)?;
@@ -37,15 +37,11 @@ pub(super) fn await_program(
     let namespaces = namespaces
         .iter()
         .map(|(kind, fd)| (FdRole::Namespace(*kind), fd));
-    let ruleset = ruleset.iter().map(|fd| (FdRole::Ruleset, fd));
-    report.prepared(scratch, namespaces.chain(ruleset))?;
-    Ok(Init {
-        signals,
-        program: adopt(report)?,
-        counts: cell.fallback.processes.is_some(),
-        stays: false,
-        terminal: None,
-    })
+    let theirs = ruleset.iter().map(|fd| (FdRole::Ruleset, fd));
+    report.prepared(scratch, namespaces.chain(theirs))?;
+    let mut init = Init::new(cell, signals, Some(adopt(report)?));
+    init.ruleset = ruleset;
+    Ok(init)
 }
 
 /// The namespaces of a template below which its copies have theirs; none of other cells.
@@ -75,8 +71,10 @@ fn open_namespaces(kinds: &[Namespace]) -> Result<Vec<(Namespace, OwnedFd)>, Fai
 fn adopt(report: &Reporter<'_>) -> Result<Pid, Fail> {
     let site = Site::new(Step::Exec);
     loop {
-        match Command::receive(report.socket(), MsgFlags::empty()) {
-            Ok(Some(Command::Adopt(pid))) => return Ok(Pid::from_raw(i32::from(pid))),
+        match Received::next(report.socket(), MsgFlags::empty()) {
+            Ok(Some(Received::Command(Command::Adopt(pid)))) => {
+                return Ok(Pid::from_raw(i32::from(pid)));
+            }
             Ok(_) => return Err(site.failed(Call::Recv, Errno::EPIPE)),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(site.failed(Call::Recv, errno)),

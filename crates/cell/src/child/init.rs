@@ -1,6 +1,6 @@
 //! Pid 1 of a running cell.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -9,30 +9,33 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::MsgFlags;
 use nix::unistd::Pid;
 
-use super::command::Command;
+use super::command::{Command, Received};
 use super::fail::{At, Call, Fail, Site};
+use super::processes::Processes;
+use super::program::RESERVED;
 use super::report::Reporter;
+use super::{Prepared, Role};
 use record::error::Step;
 use sys::clone::vfork_shared;
 use sys::process::{self, ProcessCount};
-use sys::shared::Progress;
 
 /// All processes of the cell but init: from pid 1, -1 is everybody else in the
 /// namespace.
 const ALL: Pid = Pid::from_raw(-1);
 
 /// What init needs for its remaining life.
-pub(super) struct Init {
-    pub(super) signals: SigSet,
-    pub(super) program: Pid,
-    /// Whether nothing else counts processes.
-    pub(super) counts: bool,
-    /// Whether the program's end is not the cell's: the copies of a template are in
-    /// namespaces below this one's, and go on.
-    pub(super) stays: bool,
+pub(super) struct Init<'a> {
+    cell: &'a Prepared<'a>,
+    signals: SigSet,
+    /// `None` in a cell without one.
+    program: Option<Pid>,
     /// The program's side of the cell's terminal: a program that closes its own, and opens
     /// it again by its name, is not to find it hung up.
     pub(super) terminal: Option<OwnedFd>,
+    /// Landlock rules that processes apply to themselves, where the program of a copy did:
+    /// those of init are not scoped then.
+    pub(super) ruleset: Option<OwnedFd>,
+    processes: Processes,
 }
 
 /// Blocks the signals that init waits for, before there is a child.
@@ -43,31 +46,53 @@ pub(super) fn block_signals() -> Result<SigSet, Fail> {
     Ok(signals)
 }
 
-impl Init {
+impl<'a> Init<'a> {
+    pub(super) fn new(cell: &'a Prepared<'a>, signals: SigSet, program: Option<Pid>) -> Self {
+        Self {
+            cell,
+            signals,
+            program,
+            terminal: None,
+            ruleset: None,
+            processes: Processes::default(),
+        }
+    }
+
     /// Waits for the program's end, or for the supervisor's order; then kills and
     /// reaps all that is left, so that its use is counted, and reports. Returns
     /// the exit status.
-    pub(super) fn run(&self, socket: &OwnedFd, progress: &Progress) -> i32 {
-        let terminal = self.terminal.as_ref().map(AsFd::as_fd);
-        let kept: Vec<_> = terminal.into_iter().chain([socket.as_fd()]).collect();
-        // SAFETY: init goes from here straight to `_exit`; nothing that owns
-        // another descriptor is used or dropped again.
-        let _ = unsafe { process::close_from(0, &kept) };
-        let report = Reporter::new(socket, progress);
+    pub(super) fn run(mut self) -> i32 {
+        let report = Reporter::afterwards(&self.cell.report);
         let status = self.serve(&report);
         let _ = kill(ALL, Signal::SIGKILL);
-        progress.note_all_killed();
+        self.cell.progress.note_all_killed();
         self.reap_all(status, &report);
         0
     }
 
+    /// Closes every descriptor that is not init's own: those that were put in place for a
+    /// program are in the table that it shared until it was executed.
+    fn close_others(&self, signals: Option<&SignalFd>) {
+        let own = (self.terminal.iter().chain(&self.ruleset)).chain([&self.cell.report]);
+        let kept: Vec<_> = (own.map(AsFd::as_fd))
+            .chain(signals.map(AsFd::as_fd))
+            .chain(self.processes.terminals())
+            .collect();
+        // SAFETY: init goes from here straight to `_exit`; nothing that owns
+        // another descriptor is used or dropped again.
+        let _ = unsafe { process::close_from(0, &kept) };
+    }
+
     /// Serves the supervisor until the end. Returns the program's wait status, if
     /// it ended before the supervisor ended it.
-    fn serve(&self, report: &Reporter<'_>) -> Option<i32> {
-        let signals = SignalFd::with_flags(&self.signals, SfdFlags::SFD_NONBLOCK).ok()?;
+    fn serve(&mut self, report: &Reporter<'_>) -> Option<i32> {
+        self.close_others(None);
+        let signals = signals_above(&self.signals)?;
+        // The copies of a template are in namespaces below this one's, and go on without it.
+        let stays = self.cell.role == Role::Template;
         loop {
-            if let Some(status) = self.reap_dead()
-                && !self.stays
+            if let Some(status) = self.reap_dead(report)
+                && !stays
             {
                 return Some(status);
             }
@@ -79,62 +104,95 @@ impl Init {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return None,
             }
-            if is_asked_to_end(&signals) || !self.obey(report) {
-                return self.reap_dead();
+            if is_asked_to_end(&signals) || !self.obey(report, &signals) {
+                return self.reap_dead(report);
             }
         }
     }
 
     /// Carries out what the supervisor has asked for; false when that is the end.
-    fn obey(&self, report: &Reporter<'_>) -> bool {
+    fn obey(&mut self, report: &Reporter<'_>, signals: &SignalFd) -> bool {
         loop {
-            match Command::receive(report.socket(), MsgFlags::MSG_DONTWAIT) {
+            let command = match Received::next(report.socket(), MsgFlags::MSG_DONTWAIT) {
+                Ok(Some(Received::Command(command))) => command,
+                Ok(Some(Received::Process(order))) => {
+                    let ruleset = self.ruleset.as_ref();
+                    self.processes.start(self.cell, ruleset, order, report);
+                    self.close_others(Some(signals));
+                    continue;
+                }
+                // They are for a cell that waits for its program.
+                Ok(Some(Received::Program(_) | Received::Stay(_))) | Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => return true,
+                Ok(None) | Err(_) => return false,
+            };
+            match command {
                 // To the program's process group: a shell heeds a trap only once
                 // the command it waits for has ended too. The program leads its
                 // session, so it cannot leave the group.
-                Ok(Some(Command::Signal(signal))) => {
-                    let _ = kill(Pid::from_raw(-self.program.as_raw()), signal);
+                Command::Signal(signal) => {
+                    let program = self.program.map(Pid::as_raw);
+                    let _ = program.map(|pid| kill(Pid::from_raw(-pid), signal));
                 }
-                Ok(Some(Command::Freeze)) => {
+                Command::SignalProcess(number, signal) => self.processes.signal(number, signal),
+                Command::Freeze => {
                     let _ = kill(ALL, Signal::SIGSTOP);
                     report.frozen();
                 }
-                Ok(Some(Command::Thaw)) => {
+                Command::Thaw => {
                     let _ = kill(ALL, Signal::SIGCONT);
                 }
-                Ok(Some(Command::Go | Command::Adopt(_))) | Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return true,
-                Ok(Some(Command::End) | None) | Err(_) => return false,
+                Command::Go | Command::Adopt(_) => {}
+                Command::End => return false,
             }
         }
     }
 
     /// Reaps what has ended; returns the program's status if it was among them.
-    fn reap_dead(&self) -> Option<i32> {
+    fn reap_dead(&mut self, report: &Reporter<'_>) -> Option<i32> {
         while let Ok(Some((pid, status))) = process::reap(false) {
-            if pid == self.program {
+            if Some(pid) == self.program {
                 return Some(status);
             }
+            self.processes.reaped(pid, status, report);
         }
         None
     }
 
     /// Reaps everything and reports. `status` is the program's, if it was reaped
     /// before.
-    fn reap_all(&self, mut status: Option<i32>, report: &Reporter<'_>) {
+    fn reap_all(&mut self, mut status: Option<i32>, report: &Reporter<'_>) {
         let mut at_end = u32::from(status.is_some());
         while let Ok(Some((pid, ended))) = process::reap(true) {
             at_end += 1;
-            if pid == self.program {
+            if Some(pid) == self.program {
                 status = status.or(Some(ended));
             }
+            self.processes.reaped(pid, ended, report);
         }
         let mut usage = process::children_usage();
         usage.count = ProcessCount {
             at_end,
-            started: self.counts.then(|| started(self.program)).flatten(),
+            // Where a cgroup counts them, it says more.
+            started: (self.program)
+                .filter(|_| self.cell.fallback.processes.is_some())
+                .and_then(started),
         };
         report.ended(status.unwrap_or(libc::SIGKILL), usage);
+    }
+}
+
+/// The signals that have come, by a descriptor that no program's is put in place of.
+fn signals_above(signals: &SigSet) -> Option<SignalFd> {
+    let open = || SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+    // The type is made of a new descriptor only, so the numbers below are taken meanwhile.
+    let mut below = Vec::new();
+    loop {
+        let fd = open().ok()?;
+        if fd.as_raw_fd() >= RESERVED {
+            return Some(fd);
+        }
+        below.push(fd);
     }
 }
 

@@ -27,6 +27,7 @@ mod machine;
 mod mounts;
 mod overlay;
 pub(crate) mod parcel;
+mod processes;
 mod program;
 pub(crate) mod report;
 mod stdio;
@@ -153,7 +154,7 @@ pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
     let report = Reporter::new(&cell.report, cell.progress);
     let content = std::mem::take(&mut cell.content);
     let status = match set_up(&cell, content, &report) {
-        Ok(Some(init)) => init.run(&cell.report, cell.progress),
+        Ok(Some(init)) => init.run(),
         Ok(None) => {
             report.ended(0, sys::process::ChildUsage::default());
             0
@@ -168,11 +169,11 @@ pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
 
 /// Takes the steps of the plan in order, up to `cell.until`. A step that the plan
 /// does not ask for does nothing. Returns `None` where no program was to start.
-fn set_up(
-    cell: &Prepared<'_>,
+fn set_up<'a>(
+    cell: &'a Prepared<'a>,
     content: Content,
     report: &Reporter<'_>,
-) -> Result<Option<init::Init>, Fail> {
+) -> Result<Option<init::Init<'a>>, Fail> {
     let (plan, until) = (cell.plan, cell.until);
     tether::die_with_supervisor(report)?;
     if until < Step::IdMap {
@@ -234,33 +235,41 @@ fn set_up(
         Step::Seccomp => program::try_filter(cell, report).map(|()| None),
         _ => {
             let signals = init::block_signals()?;
-            let (begin, stdin) = if cell.holds {
-                let Some(order) = hold::wait(cell, &scratch, report)? else {
-                    return Ok(None);
-                };
-                // The supervisor has them already.
-                scratch.clear();
-                order
-            } else {
-                (program::Begin::of(plan)?, None)
+            let (begin, stdin) = match cell.holds {
+                true => match hold::wait(cell, &scratch, report)? {
+                    None => return Ok(None),
+                    Some(hold::Ordered::Stay) => {
+                        report.staying()?;
+                        return Ok(Some(init::Init::new(cell, signals, None)));
+                    }
+                    Some(hold::Ordered::Program(begin, stdin)) => {
+                        // The supervisor has them already.
+                        scratch.clear();
+                        (begin, stdin)
+                    }
+                },
+                false => (program::Begin::of(plan)?, None),
             };
             let [own, stdout, stderr] = cell.stdio.each_ref().map(Option::as_ref);
             let streams = match &terminal {
                 Some(terminal) => [Some(&terminal.line); 3],
                 None => [stdin.as_ref().or(own), stdout, stderr],
             };
-            let line = terminal.as_ref().map(|terminal| &terminal.line);
-            let started = program::start(cell, &begin, streams, line, report)?;
+            let start = program::Start {
+                begin: &begin,
+                streams,
+                terminal: terminal.as_ref().map(|terminal| &terminal.line),
+                channel: &cell.channel,
+                passed: &cell.passed,
+                ruleset: None,
+            };
+            let started = program::start(cell, &start, report)?;
             let above = copy::namespaces_for_copies(cell)?;
             let master = terminal.as_ref().map(|terminal| &terminal.master);
             report.started(&scratch, started.listener.as_ref(), master, &above)?;
-            Ok(Some(init::Init {
-                signals,
-                program: started.pid,
-                counts: cell.fallback.processes.is_some(),
-                stays: cell.role == Role::Template,
-                terminal: terminal.map(|terminal| terminal.line),
-            }))
+            let mut init = init::Init::new(cell, signals, Some(started.pid));
+            init.terminal = terminal.map(|terminal| terminal.line);
+            Ok(Some(init))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the program of a blank cell is started with, as one sealed file in memory.
+//! What the program of a blank cell, or a process, is started with, as one sealed file in memory.
 //!
 //! Standard input comes beside it, as a descriptor. All else that differs from run to
 //! run is in the file:
@@ -28,8 +28,8 @@ use super::fail::{At, Call, Fail};
 use super::mounts::create_beneath;
 use super::program::{Begin, Image};
 use super::report::Reporter;
-use crate::plan::Plan;
-use crate::spec::{FileSource, WORKSPACE};
+use crate::plan::{Plan, Program};
+use crate::spec::{FileSource, InputFile, WORKSPACE};
 use crate::workspace::memory_file;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -45,14 +45,26 @@ const NUMBER: usize = size_of::<u64>();
 /// # Errors
 /// When there is no memory for it, or an input cannot be read.
 pub(crate) fn pack(plan: &Plan, inputs: &[Option<OwnedFd>]) -> Result<File> {
+    pack_with(&plan.program, &plan.files, inputs)
+}
+
+/// The same for a program that brings no files.
+///
+/// # Errors
+/// When there is no memory for it.
+pub(crate) fn pack_program(program: &Program) -> Result<File> {
+    pack_with(program, &[], &[])
+}
+
+fn pack_with(program: &Program, files: &[InputFile], inputs: &[Option<OwnedFd>]) -> Result<File> {
     let failed = |call: &'static str| move |e: io::Error| SetupError::io(Step::Inputs, call, &e);
-    let sizes = input_sizes(plan, inputs)?;
-    let header = header(plan, &sizes);
+    let sizes = input_sizes(files, inputs)?;
+    let header = header(program, files, &sizes);
     let mut file = memory_file(c"cellblock-parcel")?;
     let mut start = (header.len() as u64).to_ne_bytes().to_vec();
     start.extend(header);
     file.write_all(&start).map_err(failed("write"))?;
-    for (index, (input, size)) in plan.files.iter().zip(&sizes).enumerate() {
+    for (index, (input, size)) in files.iter().zip(&sizes).enumerate() {
         let on_input = |e: io::Error| failed("read")(e).on(input.target.display());
         match (&input.source, inputs.get(index).and_then(Option::as_ref)) {
             (FileSource::Inline(content), _) => {
@@ -74,8 +86,8 @@ pub(crate) fn pack(plan: &Plan, inputs: &[Option<OwnedFd>]) -> Result<File> {
 }
 
 /// The sizes of the input files, by which they are told apart in the parcel.
-fn input_sizes(plan: &Plan, inputs: &[Option<OwnedFd>]) -> Result<Vec<u64>> {
-    let size = |(index, input): (usize, &crate::spec::InputFile)| match &input.source {
+fn input_sizes(files: &[InputFile], inputs: &[Option<OwnedFd>]) -> Result<Vec<u64>> {
+    let size = |(index, input): (usize, &InputFile)| match &input.source {
         FileSource::Inline(content) => Ok(content.as_bytes().len() as u64),
         FileSource::Host(_) => {
             let fd = inputs.get(index).and_then(Option::as_ref);
@@ -84,11 +96,10 @@ fn input_sizes(plan: &Plan, inputs: &[Option<OwnedFd>]) -> Result<Vec<u64>> {
                 .map_err(|e| SetupError::os(Step::Inputs, "fstat", e).on(input.target.display()))
         }
     };
-    plan.files.iter().enumerate().map(size).collect()
+    files.iter().enumerate().map(size).collect()
 }
 
-fn header(plan: &Plan, sizes: &[u64]) -> Vec<u8> {
-    let program = &plan.program;
+fn header(program: &Program, files: &[InputFile], sizes: &[u64]) -> Vec<u8> {
     let mut header = Vec::new();
     let number = |header: &mut Vec<u8>, value: u64| header.extend(value.to_ne_bytes());
     let text = |header: &mut Vec<u8>, bytes: &[u8]| {
@@ -102,8 +113,8 @@ fn header(plan: &Plan, sizes: &[u64]) -> Vec<u8> {
             .for_each(|item| text(&mut header, item.as_bytes()));
     }
     text(&mut header, program.cwd.as_os_str().as_bytes());
-    number(&mut header, plan.files.len() as u64);
-    for (input, size) in plan.files.iter().zip(sizes) {
+    number(&mut header, files.len() as u64);
+    for (input, size) in files.iter().zip(sizes) {
         text(&mut header, input.target.as_os_str().as_bytes());
         number(&mut header, *size);
     }
@@ -178,7 +189,12 @@ fn read_header(header: &[u8]) -> Option<(Begin, Vec<(PathBuf, u64)>)> {
     for _ in 0..rest.number()? {
         files.push((rest.path()?, rest.number()?));
     }
-    rest.0.is_empty().then_some((Begin { image, cwd }, files))
+    let begin = Begin {
+        image,
+        cwd,
+        fixed_layout: false,
+    };
+    rest.0.is_empty().then_some((begin, files))
 }
 
 /// What is left of a header.

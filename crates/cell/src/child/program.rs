@@ -1,4 +1,4 @@
-//! Starting the program.
+//! Starting a program.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -28,18 +28,29 @@ pub(super) struct Started {
     pub(super) listener: Option<OwnedFd>,
 }
 
-/// The program's standard streams; `None` leaves the caller's.
-type Streams<'a> = [Option<&'a OwnedFd>; 3];
+/// Standard streams; `None` leaves the caller's.
+pub(super) type Streams<'a> = [Option<&'a OwnedFd>; 3];
 
-/// Executes the program in a process of its own, with `terminal` as its controlling
-/// terminal. The process shares this one's
+/// What one program of a cell is started with.
+pub(super) struct Start<'a> {
+    pub(super) begin: &'a Begin,
+    pub(super) streams: Streams<'a>,
+    /// Its controlling terminal.
+    pub(super) terminal: Option<&'a OwnedFd>,
+    /// Its end of the driver's channel.
+    pub(super) channel: &'a [OwnedFd],
+    /// Descriptors of the caller's, each with its number.
+    pub(super) passed: &'a [(i32, OwnedFd)],
+    /// Landlock rules that it applies to itself, besides those that init has.
+    pub(super) ruleset: Option<&'a OwnedFd>,
+}
+
+/// Executes a program in a process of its own. The process shares this one's
 /// memory until then, so a failure comes back as a value, and its descriptor
 /// table, so the filter's listener does too.
 pub(super) fn start(
     cell: &Prepared<'_>,
-    begin: &Begin,
-    streams: Streams<'_>,
-    terminal: Option<&OwnedFd>,
+    start: &Start<'_>,
     report: &Reporter<'_>,
 ) -> Result<Started, Fail> {
     report.enter(Step::Stdio);
@@ -49,7 +60,7 @@ pub(super) fn start(
     // prepared above, and returns by value.
     let pid = unsafe {
         sys::clone::vfork_shared(|| {
-            failure = become_program(cell, begin, (streams, terminal), &mut listener, report).err();
+            failure = become_program(cell, start, &mut listener, report).err();
             127
         })
     }
@@ -62,8 +73,7 @@ pub(super) fn start(
 
 fn become_program(
     cell: &Prepared<'_>,
-    begin: &Begin,
-    (streams, terminal): (Streams<'_>, Option<&OwnedFd>),
+    start: &Start<'_>,
     listener: &mut Option<OwnedFd>,
     report: &Reporter<'_>,
 ) -> Result<Infallible, Fail> {
@@ -71,25 +81,29 @@ fn become_program(
     // terminal, and signals from that terminal go to the supervisor alone.
     let site = Site::new(Step::Stdio);
     nix::unistd::setsid().at(site, Call::Setsid)?;
-    if let Some(terminal) = terminal {
+    if let Some(terminal) = start.terminal {
         sys::terminal::control(terminal.as_fd()).at(site, Call::Ioctl)?;
     }
-    arrange_descriptors(cell, streams)?;
+    arrange_descriptors(start)?;
     report.enter(Step::Chdir);
-    enter_working_directory(&begin.cwd)?;
+    enter_working_directory(&start.begin.cwd)?;
     report.enter(Step::Rlimits);
     set_rlimits(cell)?;
     sys::process::default_signal_dispositions();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .at(Site::new(Step::Stdio), Call::Sigprocmask)?;
-    if cell.plan.program.fixed_layout {
+    if start.begin.fixed_layout {
         // Where a filter around cellblock denies it, states fit this process only.
         let _ = sys::process::fix_layout();
+    }
+    if let Some(ruleset) = start.ruleset {
+        sys::landlock::restrict_self(ruleset.as_fd())
+            .at(Site::new(Step::Landlock), Call::Landlock)?;
     }
     report.enter(Step::Seccomp);
     *listener = load_filter(cell)?;
     report.enter(Step::Exec);
-    Err(begin.image.execute())
+    Err(start.begin.image.execute())
 }
 
 /// Descriptors of init and of the caller are still open here, and a path through
@@ -103,20 +117,20 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
-fn arrange_descriptors(cell: &Prepared<'_>, streams: Streams<'_>) -> Result<(), Fail> {
+fn arrange_descriptors(start: &Start<'_>) -> Result<(), Fail> {
     let site = Site::new(Step::Stdio);
     let mut last = 2;
-    for (number, fd) in (0..).zip(streams) {
+    for (number, fd) in (0..).zip(start.streams) {
         if let Some(fd) = fd {
             sys::process::place(fd, number).at(site, Call::Dup)?;
         }
     }
-    for (number, fd) in (CHANNEL_FD..).zip(&cell.channel) {
+    for (number, fd) in (CHANNEL_FD..).zip(start.channel) {
         sys::process::place(fd, number).at(site, Call::Dup)?;
         last = number;
     }
     sys::process::cloexec_range(last + 1, u32::MAX).at(site, Call::CloseRange)?;
-    for (number, fd) in &cell.passed {
+    for (number, fd) in start.passed {
         sys::process::place(fd, *number).at(site, Call::Dup)?;
     }
     Ok(())
@@ -167,6 +181,8 @@ fn load_filter(cell: &Prepared<'_>) -> Result<Option<OwnedFd>, Fail> {
 pub(super) struct Begin {
     pub(super) image: Image,
     pub(super) cwd: PathBuf,
+    /// Whether its memory is laid out without randomisation.
+    pub(super) fixed_layout: bool,
 }
 
 impl Begin {
@@ -174,7 +190,11 @@ impl Begin {
     pub(super) fn of(plan: &Plan) -> Result<Self, Fail> {
         let image = Image::new(&plan.program).at(Site::new(Step::Exec), Call::Execve)?;
         let cwd = plan.program.cwd.clone();
-        Ok(Self { image, cwd })
+        Ok(Self {
+            image,
+            cwd,
+            fixed_layout: plan.program.fixed_layout,
+        })
     }
 }
 

@@ -11,6 +11,7 @@
 //!                                           vfork and exec of the program
 //!      … or, in a blank cell,     ◄────── WAITING {role of each descriptor} + descriptors
 //!   PROGRAM + parcel, stdin         ──────► files, vfork and exec of the program
+//!      … or STAY + parcel           ──────► files; processes are started later
 //!      … or, in a copy's cell,     ◄────── PREPARED {role of each descriptor} + descriptors
 //!   has a template fork the program
 //!   ADOPT {pid}                     ──────► goes on as its parent
@@ -18,6 +19,11 @@
 //!      … or puts it into words      ◄────── FAILED  {step, call, errno, item}
 //!   …
 //!   SIGNAL {number}                 ──────► sends that signal to the program's group
+//!   PROCESS {number} + parcel, streams ───► vfork and exec of another program
+//!   watches it                      ◄────── SPAWNED {number, pid, roles} + descriptors
+//!      … or puts it into words      ◄────── REFUSED {number, step, call, errno, item}
+//!   SIGNAL {process, number}        ──────► sends that signal to the process's group
+//!   …                               ◄────── EXITED  {number, status}
 //!   FREEZE                          ──────► stops all processes
 //!   looks at the files              ◄────── FROZEN
 //!   THAW                            ──────► lets them go on
@@ -42,6 +48,7 @@ use std::time::Duration;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::unistd::Pid;
 
 use super::fail::{At, Call, Fail, Site};
 use crate::plan::Namespace;
@@ -60,6 +67,10 @@ const FROZEN: i64 = 4;
 const WAITING: i64 = 5;
 const PREPARED: i64 = 6;
 const SOCKETS: i64 = 7;
+const SPAWNED: i64 = 8;
+const REFUSED: i64 = 9;
+const EXITED: i64 = 10;
+const STAYING: i64 = 11;
 /// The most descriptors that one message carries.
 const MAX_FDS: usize = WORDS - 2;
 
@@ -156,6 +167,30 @@ impl Role {
     }
 }
 
+/// A step that failed inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FailedStep {
+    /// Which.
+    pub(crate) step: Step,
+    /// The system call.
+    pub(crate) syscall: &'static str,
+    /// Its error number.
+    pub(crate) errno: Errno,
+    /// Index into what the step goes through in the plan.
+    pub(crate) item: Option<usize>,
+}
+
+impl FailedStep {
+    fn decode(step: i64, call: i64, errno: i64, item: i64) -> Option<Self> {
+        Some(Self {
+            step: Step::from_number(u16::try_from(step).ok()?)?,
+            syscall: Call::from_number(u16::try_from(call).ok()?)?.name(),
+            errno: Errno::from_raw(i32::try_from(errno).ok()?),
+            item: usize::try_from(item).ok(),
+        })
+    }
+}
+
 /// A message from init.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -182,16 +217,32 @@ pub(crate) enum Message {
         fds: Vec<(Role, OwnedFd)>,
     },
     /// A step failed.
-    Failed {
-        /// Which.
-        step: Step,
-        /// The system call.
-        syscall: &'static str,
-        /// Its error number.
-        errno: Errno,
-        /// Index into what the step goes through in the plan.
-        item: Option<usize>,
+    Failed(FailedStep),
+    /// A process was executed.
+    Spawned {
+        /// The supervisor's number for it.
+        number: u32,
+        /// Its pid inside.
+        pid: i32,
+        /// The descriptors that the supervisor needs.
+        fds: Vec<(Role, OwnedFd)>,
     },
+    /// A process could not be executed.
+    Refused {
+        /// The supervisor's number for it.
+        number: u32,
+        /// Why.
+        failed: FailedStep,
+    },
+    /// A process has ended.
+    Exited {
+        /// The supervisor's number for it.
+        number: u32,
+        /// Its wait status (wait(2)).
+        status: i32,
+    },
+    /// The cell has no program, and init obeys.
+    Staying,
     /// All processes of the cell but init are stopped.
     Frozen,
     /// The program has ended, and everything with it.
@@ -226,12 +277,21 @@ impl Message {
                 let is_last = *is_last != 0;
                 Some(Self::Sockets { fds, is_last })
             }
-            FAILED => Some(Self::Failed {
-                step: Step::from_number(u16::try_from(a).ok()?)?,
-                syscall: Call::from_number(u16::try_from(b).ok()?)?.name(),
-                errno: Errno::from_raw(i32::try_from(c).ok()?),
-                item: usize::try_from(d).ok(),
+            FAILED => FailedStep::decode(a, b, c, d).map(Self::Failed),
+            SPAWNED => Some(Self::Spawned {
+                number: u32::try_from(a).ok()?,
+                pid: i32::try_from(b).ok()?,
+                fds: with_roles(fields.get(2..)?, fds)?,
             }),
+            REFUSED => Some(Self::Refused {
+                number: u32::try_from(a).ok()?,
+                failed: FailedStep::decode(b, c, d, e)?,
+            }),
+            EXITED => Some(Self::Exited {
+                number: u32::try_from(a).ok()?,
+                status: i32::try_from(b).ok()?,
+            }),
+            STAYING => Some(Self::Staying),
             FROZEN => Some(Self::Frozen),
             ENDED => {
                 let number = |word: i64| u64::try_from(word).ok();
@@ -319,6 +379,7 @@ pub(super) fn send_with_fds(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     fds: &[RawFd],
+    flags: MsgFlags,
 ) -> Result<(), Errno> {
     let rights = [ControlMessage::ScmRights(fds)];
     let control = if fds.is_empty() { &[][..] } else { &rights[..] };
@@ -326,7 +387,7 @@ pub(super) fn send_with_fds(
         socket.as_raw_fd(),
         &[IoSlice::new(bytes)],
         control,
-        MsgFlags::MSG_NOSIGNAL,
+        MsgFlags::MSG_NOSIGNAL | flags,
         None,
     )
     .map(drop)
@@ -335,20 +396,31 @@ pub(super) fn send_with_fds(
 /// Init's end of the socket.
 pub(super) struct Reporter<'a> {
     socket: BorrowedFd<'a>,
-    progress: &'a Progress,
+    /// `None` once the steps of the set-up are over: theirs stay noted.
+    progress: Option<&'a Progress>,
 }
 
 impl<'a> Reporter<'a> {
     pub(super) fn new(socket: &'a OwnedFd, progress: &'a Progress) -> Self {
         Self {
             socket: socket.as_fd(),
-            progress,
+            progress: Some(progress),
+        }
+    }
+
+    /// For what happens after the set-up.
+    pub(super) fn afterwards(socket: &'a OwnedFd) -> Self {
+        Self {
+            socket: socket.as_fd(),
+            progress: None,
         }
     }
 
     /// Notes that `step` begins now, or goes on.
     pub(super) fn enter(&self, step: Step) -> Site {
-        self.progress.enter(step);
+        if let Some(progress) = self.progress {
+            progress.enter(step);
+        }
         Site::new(step)
     }
 
@@ -358,13 +430,46 @@ impl<'a> Reporter<'a> {
 
     /// A supervisor that this does not reach is gone, and then so is init.
     pub(super) fn failed(&self, failure: &Fail) {
-        let fields = [
-            failure.step as i64,
-            failure.call as i64,
-            failure.errno as i64,
-            i64::from(failure.item),
-        ];
-        let _ = self.send(FAILED, &fields, &[]);
+        let _ = self.send(FAILED, &fields_of(failure), &[]);
+    }
+
+    /// A process runs. The supervisor gets the filter's listener, and its side of the
+    /// process's terminal.
+    pub(super) fn spawned(
+        &self,
+        number: u32,
+        pid: Pid,
+        listener: Option<&OwnedFd>,
+        terminal: Option<&OwnedFd>,
+    ) -> Result<(), Fail> {
+        let listener = listener.map(|fd| (Role::Listener, fd));
+        let terminal = terminal.map(|fd| (Role::Terminal, fd));
+        let (roles, fds): (Vec<i64>, Vec<RawFd>) = (listener.into_iter().chain(terminal))
+            .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
+            .unzip();
+        let fields = [i64::from(number), i64::from(pid.as_raw())];
+        let fields: Vec<i64> = fields.into_iter().chain(roles).collect();
+        self.send(SPAWNED, &fields, &fds)
+            .at(Site::new(Step::Report), Call::Send)
+    }
+
+    /// A process could not be started.
+    pub(super) fn refused(&self, number: u32, failure: &Fail) {
+        let [step, call, errno, item] = fields_of(failure);
+        let fields = [i64::from(number), step, call, errno, item];
+        let _ = self.send(REFUSED, &fields, &[]);
+    }
+
+    /// A process has ended.
+    pub(super) fn exited(&self, number: u32, status: i32) {
+        let fields = [i64::from(number), i64::from(status)];
+        let _ = self.send(EXITED, &fields, &[]);
+    }
+
+    /// The cell goes on without a program.
+    pub(super) fn staying(&self) -> Result<(), Fail> {
+        self.send(STAYING, &[], &[])
+            .at(Site::new(Step::Report), Call::Send)
     }
 
     /// The program runs. The supervisor gets the directories of the scratch places,
@@ -447,8 +552,17 @@ impl<'a> Reporter<'a> {
     }
 
     fn send(&self, kind: i64, fields: &[i64], fds: &[RawFd]) -> Result<(), Errno> {
-        send_with_fds(self.socket, &encode(kind, fields), fds)
+        send_with_fds(self.socket, &encode(kind, fields), fds, MsgFlags::empty())
     }
+}
+
+fn fields_of(failure: &Fail) -> [i64; 4] {
+    [
+        failure.step as i64,
+        failure.call as i64,
+        failure.errno as i64,
+        i64::from(failure.item),
+    ]
 }
 
 fn encode(kind: i64, fields: &[i64]) -> [u8; SIZE] {
@@ -480,18 +594,17 @@ mod tests {
             7,
         ];
         let message = Message::decode(&encode(FAILED, &fields), Vec::new());
-        let Some(Message::Failed {
-            step,
-            syscall,
-            errno,
-            item,
-        }) = message
-        else {
-            panic!()
+        let failed = FailedStep {
+            step: Step::Mount,
+            syscall: "open_tree",
+            errno: Errno::ENOENT,
+            item: Some(7),
         };
-        assert_eq!(
-            (step, syscall, errno, item),
-            (Step::Mount, "open_tree", Errno::ENOENT, Some(7))
+        assert!(matches!(message, Some(Message::Failed(found)) if found == failed));
+        let of_process: Vec<i64> = std::iter::once(3).chain(fields).collect();
+        let message = Message::decode(&encode(REFUSED, &of_process), Vec::new());
+        assert!(
+            matches!(message, Some(Message::Refused { number: 3, failed: found }) if found == failed)
         );
     }
 

@@ -13,10 +13,11 @@ use super::report::Reporter;
 use record::error::Step;
 use sys::terminal::{Settings, Size, open_peer};
 
-/// What a terminal begins with: the settings and the size of the caller's.
+/// What a terminal begins with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    pub(crate) settings: Settings,
+    /// The settings of the caller's; `None` leaves those of a new terminal.
+    pub(crate) settings: Option<Settings>,
     pub(crate) size: Size,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Makes one in the cell's devpts, before Landlock restricts init.
+    /// Makes one in the cell's devpts.
     ///
     /// # Errors
     /// The devpts has none left, or the kernel refuses.
@@ -38,7 +39,7 @@ impl Terminal {
         let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let master = open("/dev/pts/ptmx", flags, Mode::empty()).at(site, Call::Open)?;
         let line = open_peer(master.as_fd()).at(site, Call::Ioctl)?;
-        let set = look.settings.apply(line.as_fd());
+        let set = (look.settings).map_or(Ok(()), |settings| settings.apply(line.as_fd()));
         set.and_then(|()| look.size.apply(line.as_fd()))
             .at(site, Call::Ioctl)?;
         // The program's descriptors are put in place in the table that init shares.

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::socket::MsgFlags;
 
-use super::command::Command;
+use super::command::{Command, Received};
 use super::fail::{At, Call, Fail};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
@@ -33,8 +33,8 @@ pub(super) fn wait_for_id_maps(plan: &Plan, report: &Reporter<'_>) -> Result<(),
     }
     let site = report.enter(Step::IdMap);
     loop {
-        match Command::receive(report.socket(), MsgFlags::empty()) {
-            Ok(Some(Command::Go)) => return Ok(()),
+        match Received::next(report.socket(), MsgFlags::empty()) {
+            Ok(Some(Received::Command(Command::Go))) => return Ok(()),
             Ok(_) => return Err(site.failed(Call::Recv, Errno::EPIPE)),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(site.failed(Call::Recv, errno)),

@@ -67,7 +67,8 @@ impl<'a> Context<'a> {
     pub(crate) fn checkpoint(&mut self, to: &Path, most: Option<u64>) -> Result<Checkpoint> {
         self.note_end();
         let layout = self.layout();
-        let Some(live) = &mut self.live else {
+        let has_interpreter = self.language().is_some();
+        let Some(live) = self.live.as_mut().filter(|_| has_interpreter) else {
             return Err(failed("there is no interpreter whose state could be taken")
                 .hint("execute something first"));
         };

@@ -1,4 +1,5 @@
-//! A context: a cell whose interpreter stays alive between executions.
+//! A context: a cell whose interpreter stays alive between executions. One that was made
+//! without a language has no interpreter, and only processes that are started in it.
 //!
 //! Variables, imports, open files, background threads and child processes are its state.
 //! Each execution has the record that `cellblock run` would have made, and says what
@@ -206,7 +207,8 @@ impl<'a> Context<'a> {
     pub(crate) fn require_lasting(&self) -> Result<()> {
         let refused = |message: &str| SetupError::new(Step::Spec, message);
         let driver = self.resolved.as_ref().and_then(Resolved::driver);
-        if !driver.is_some_and(|driver| driver.has_channel()) {
+        let has_program = (self.resolved.as_ref()).is_some_and(|all| all.plan.program.exists());
+        if has_program && !driver.is_some_and(|driver| driver.has_channel()) {
             let error = refused("a context needs code in a language whose interpreter can stay");
             return Err(error
                 .on(self.language().unwrap_or("argv"))

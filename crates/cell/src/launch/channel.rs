@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 
 use nix::fcntl::OFlag;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::pipe2;
 
 use super::set_nonblocking;
+use super::stdio::open_by_name;
 use record::error::{Result, SetupError, Step};
 
 /// The supervisor's end, non-blocking.
@@ -41,10 +41,8 @@ pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
     for ours in [&from, &to] {
         set_nonblocking(ours)?;
     }
-    // The program opens them by name, which needs permissions, and it may run as
-    // another user than this process. Only a process that holds a pipe has its name.
     for theirs in [&requests, &frames] {
-        fchmod(theirs, Mode::from_bits_truncate(0o666)).map_err(failed("fchmod"))?;
+        open_by_name(theirs)?;
     }
     let to = Some(to);
     Ok((ChannelEnd { from, to }, vec![requests, frames]))

@@ -44,7 +44,7 @@ use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
 use stdio::Streams;
-pub(crate) use stdio::given as given_stdin;
+pub(crate) use stdio::{ProcessPipes, given as given_stdin, process_pipes};
 use terminal::{Display, Relay};
 pub(crate) use translate::in_words;
 

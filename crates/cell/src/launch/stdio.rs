@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::{FileStat, SFlag, fstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::pipe2;
 
 use super::set_nonblocking;
@@ -151,6 +151,48 @@ fn shield(
         SFlag::S_IFCHR if is_owned => Some(shield(false)),
         _ => None,
     }
+}
+
+/// The supervisor's ends of the pipes of a process.
+#[derive(Debug)]
+pub(crate) struct ProcessPipes {
+    /// To standard input, unless that is empty.
+    pub(crate) input: Option<OwnedFd>,
+    /// From stdout and stderr.
+    pub(crate) output: [OwnedFd; 2],
+}
+
+/// Pipes for a process beside the program, and what becomes its standard streams.
+///
+/// # Errors
+/// When the caller has no descriptors left.
+pub(crate) fn process_pipes(has_input: bool) -> Result<(ProcessPipes, [OwnedFd; 3])> {
+    let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|e| SetupError::os(Step::Stdio, "pipe2", e));
+    let (stdin, input) = match has_input {
+        true => {
+            let (read, write) = pipe()?;
+            (read, Some(write))
+        }
+        false => (open_null()?, None),
+    };
+    let ((stdout, program_stdout), (stderr, program_stderr)) = (pipe()?, pipe()?);
+    for ours in input.iter().chain([&stdout, &stderr]) {
+        set_nonblocking(ours)?;
+    }
+    let program = [stdin, program_stdout, program_stderr];
+    let first = usize::from(!has_input);
+    for theirs in &program[first..] {
+        open_by_name(theirs)?;
+    }
+    let output = [stdout, stderr];
+    Ok((ProcessPipes { input, output }, program))
+}
+
+/// Lets a process that holds a pipe open it by its name as well, such as `/dev/stderr`,
+/// also as another user than this process. No other process has that name.
+pub(super) fn open_by_name(pipe: &OwnedFd) -> Result<()> {
+    fchmod(pipe, Mode::from_bits_truncate(0o666))
+        .map_err(|e| SetupError::os(Step::Clone, "fchmod", e))
 }
 
 fn open_null() -> Result<OwnedFd> {

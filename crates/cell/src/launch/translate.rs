@@ -1,18 +1,17 @@
 //! Init's numbers in words.
 
-use nix::errno::Errno;
-
+use crate::child::report::FailedStep;
 use crate::plan::{MountKind, Plan, Source};
 use record::error::{SetupError, Step};
 
 /// A failure message of init's as an error. `item` is an index into the plan.
-pub(crate) fn in_words(
-    plan: &Plan,
-    step: Step,
-    syscall: &str,
-    errno: Errno,
-    item: Option<usize>,
-) -> SetupError {
+pub(crate) fn in_words(plan: &Plan, failed: FailedStep) -> SetupError {
+    let FailedStep {
+        step,
+        syscall,
+        errno,
+        item,
+    } = failed;
     let error = SetupError::os(step, syscall, errno);
     match item.and_then(|item| operand(plan, step, syscall, item)) {
         Some(operand) => error.on(operand),

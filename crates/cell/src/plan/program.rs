@@ -1,7 +1,7 @@
 //! What is executed, and with what.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -59,6 +59,36 @@ impl Program {
     pub(crate) fn variables(&self) -> impl Iterator<Item = RawText> + '_ {
         (self.env.iter())
             .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat().into())
+    }
+
+    /// Whether it is one: a cell can have processes only, which are started later.
+    pub(crate) fn exists(&self) -> bool {
+        !self.argv.is_empty()
+    }
+
+    /// Another program of the same cell: in the environment of this one, in which `env`
+    /// replaces variables, and without anything else of it.
+    pub(crate) fn beside(
+        &self,
+        argv: &[RawText],
+        env: &BTreeMap<String, RawText>,
+        cwd: Option<&Path>,
+    ) -> Self {
+        let mut all = self.env.clone();
+        all.extend(
+            env.iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        let program = argv.first().cloned().unwrap_or_default();
+        Self {
+            candidates: candidates(&program, all.get("PATH")),
+            argv: argv.to_vec(),
+            env: all,
+            cwd: cwd.map_or_else(|| self.cwd.clone(), Into::into),
+            channel: false,
+            stdin: Stdin::Null,
+            fixed_layout: false,
+        }
     }
 
     pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {

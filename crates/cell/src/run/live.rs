@@ -178,6 +178,15 @@ impl<'a> Live<'a> {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel, info)
                     }
+                    From::Nothing | From::Ahead(_) if !frame.plan.program.exists() => {
+                        start_in_blank(
+                            frame.launch(Vec::new(), stages),
+                            &inputs,
+                            denials,
+                            cancel,
+                            None,
+                        )
+                    }
                     From::Nothing | From::Ahead(_) => {
                         Cell::start(frame.launch(inputs, stages), denials, cancel)
                     }
@@ -393,6 +402,9 @@ impl<'a> Live<'a> {
         execution: u64,
         control: &dyn Control,
     ) -> Result<Option<Variables>> {
+        if self.facts.driver.is_none() {
+            return Ok(None);
+        }
         let execution = self.cell.execute(Request {
             execution,
             message: self.description(execution)?,
@@ -536,6 +548,7 @@ fn start_in_blank<'a>(
     info: Option<&Info>,
 ) -> Result<Cell<'a>> {
     let plan = Rc::clone(&launch.plan);
+    let has_program = plan.program.exists();
     let mut blank = Blank::start(launch, cancel)?;
     // What fails in there is in the record, as of any cell.
     if blank.settle()? {
@@ -550,7 +563,7 @@ fn start_in_blank<'a>(
         denials,
         cancel,
     })?;
-    if info.is_some() {
+    if info.is_some() || !has_program {
         // It waited only to be looked at.
         cell.note_cold();
     }

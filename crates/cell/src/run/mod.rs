@@ -36,7 +36,7 @@ mod tests;
 
 pub(crate) use ahead::Ahead;
 pub use events::Events;
-pub(crate) use events::Outbox;
+pub(crate) use events::{Chunks, Outbox};
 pub use filter::Policy as FilterPolicy;
 pub(crate) use filter::instructions;
 pub use info::Info;

@@ -10,6 +10,7 @@ use crate::probe::{Filters, HostFacts, HostNames, devices};
 use crate::rootfs::{Lease, Tree};
 use crate::spec::language::find as find_language;
 use crate::spec::{Command, Layer, Network, Spec};
+use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
 /// A spec resolved against this host, and what the launch needs besides.
@@ -115,6 +116,12 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
         (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
             program: argv[0].clone(),
             argv: argv.clone(),
+            channel: false,
+            files: Vec::new(),
+        }),
+        (Command::Exec { .. }, _) if spec.lasting => Ok(ProgramRequest {
+            program: RawText::default(),
+            argv: Vec::new(),
             channel: false,
             files: Vec::new(),
         }),

@@ -19,9 +19,10 @@ use nix::sys::socket::{MsgFlags, recv};
 use serde_json::value::to_raw_value;
 
 use super::orders::{Order, Report};
+use super::processes::Processes;
 use crate::context::{Context, FileAnswer, Turned, Watches};
 use crate::run::Outbox;
-use crate::supervise::{Asked, Control};
+use crate::supervise::{Asked, Control, ProcessNews, ProcessOrder};
 use record::error::{Result, SetupError, Step};
 
 /// Bytes of the longest line. The code in it may be 64 MiB, and more in JSON.
@@ -64,6 +65,7 @@ pub(super) struct Mailbox {
     arrived: RefCell<Arrived>,
     /// Files whose changes are reported, and what tells of them.
     watches: RefCell<Option<Watches>>,
+    processes: RefCell<Processes>,
     inotify: OnceCell<Rc<Inotify>>,
 }
 
@@ -88,6 +90,7 @@ impl Mailbox {
             current: Cell::new(None),
             arrived: RefCell::default(),
             watches: RefCell::default(),
+            processes: RefCell::default(),
             inotify: OnceCell::new(),
         })
     }
@@ -217,6 +220,23 @@ impl Mailbox {
         }
     }
 
+    /// Ends what was in the processes of a cell that is gone.
+    pub(super) fn check_processes(&self, context: Option<&Context<'_>>) {
+        let cell = context.and_then(Context::cell);
+        let mut reports = Vec::new();
+        self.processes.borrow_mut().keep_cell(cell, &mut reports);
+        reports.iter().for_each(|report| self.report(report));
+    }
+
+    /// Refuses orders about processes: all, or those that do not start one.
+    pub(super) fn refuse_process_orders(&self, keeps_starts: bool, error: &SetupError) {
+        let mut reports = Vec::new();
+        let mut processes = self.processes.borrow_mut();
+        let freed = processes.refuse(keeps_starts, error, &mut reports);
+        self.arrived.borrow_mut().bytes -= freed;
+        reports.iter().for_each(|report| self.report(report));
+    }
+
     /// Reads what has come; returns what it asks for about the current execution.
     fn read(&self) -> Option<Asked> {
         let arrived = &mut *self.arrived.borrow_mut();
@@ -283,6 +303,13 @@ impl Mailbox {
             Order::Interrupt { execution, .. } | Order::Cancel { execution } => {
                 arrived.cancel(execution);
             }
+            Order::Process { id, what } => {
+                let mut processes = self.processes.borrow_mut();
+                match arrived.makes_room(processes.waiting(), line.len()) {
+                    Ok(()) => processes.add(id, what, line.len()),
+                    Err(error) => arrived.refuse("process", Some(id), error),
+                }
+            }
             order => arrived.queue(order, line.len()),
         }
     }
@@ -301,14 +328,26 @@ impl Arrived {
     }
 
     fn queue(&mut self, order: Order, bytes: usize) {
-        if self.tasks.len() < MOST_ORDERS && self.bytes + bytes <= MOST_BYTES {
-            self.bytes += bytes;
-            self.tasks.push_back((Task::Order(order), bytes));
-            return;
-        }
         let (name, id) = order.name();
-        let error = SetupError::new(Step::Serve, "too many orders wait for this cell")
-            .hint("wait for an answer before the next order");
+        match self.makes_room(self.tasks.len(), bytes) {
+            Ok(()) => self.tasks.push_back((Task::Order(order), bytes)),
+            Err(error) => self.refuse(name, id, error),
+        }
+    }
+
+    /// Counts another order of this length, where `waiting` are in its queue.
+    fn makes_room(&mut self, waiting: usize, bytes: usize) -> Result<()> {
+        if waiting < MOST_ORDERS && self.bytes + bytes <= MOST_BYTES {
+            self.bytes += bytes;
+            return Ok(());
+        }
+        Err(
+            SetupError::new(Step::Serve, "too many orders wait for this cell")
+                .hint("wait for an answer before the next order"),
+        )
+    }
+
+    fn refuse(&mut self, name: &'static str, id: Option<u64>, error: SetupError) {
         // Twice the bound ends a front end that does not heed the first.
         if self.tasks.len() < 2 * MOST_ORDERS {
             self.tasks.push_back((Task::Refused(name, id, error), 0));
@@ -347,6 +386,31 @@ impl Control for Mailbox {
     fn flush(&self) {
         self.report_changes();
         self.out.flush();
+    }
+
+    fn has_process_orders(&self) -> bool {
+        self.processes.borrow().waiting() > 0
+    }
+
+    fn next_process_order(&self, cell: &str) -> Option<(u64, ProcessOrder)> {
+        loop {
+            let (id, order, bytes) = self.processes.borrow_mut().next(cell)?;
+            self.arrived.borrow_mut().bytes -= bytes;
+            match order {
+                Ok(order) => return Some((id, order)),
+                Err(error) => self.process_news(ProcessNews::Failed(id, error)),
+            }
+        }
+    }
+
+    fn process_news(&self, news: ProcessNews<'_>) {
+        let mut reports = Vec::new();
+        self.processes.borrow_mut().hear(news, &mut reports);
+        reports.iter().for_each(|report| self.report(report));
+    }
+
+    fn has_room(&self) -> bool {
+        self.out.has_room()
     }
 
     fn has_work(&self) -> bool {

@@ -17,6 +17,9 @@ mod hostile_tests;
 mod keeper;
 mod mailbox;
 mod orders;
+#[cfg(test)]
+mod process_tests;
+mod processes;
 mod spawner;
 mod supervisor;
 #[cfg(test)]
@@ -25,12 +28,14 @@ mod tests;
 mod watch_tests;
 
 pub use keeper::{Renewal, TemplateInUse, Templates};
-pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State, TerminalSize};
+pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State};
+pub use processes::{ProcessOrder, ProcessStart, TerminalSize};
 pub use spawner::Spawner;
 
 use std::path::PathBuf;
 
 use crate::spec::{self, Ask, Mode, Partial, RemoteRequest, Spec, Stdio};
+use record::bytes::RawText;
 use record::error::Result;
 
 /// What a server was started with; each request is laid over it.
@@ -48,13 +53,19 @@ pub struct Base {
 
 impl Base {
     /// A request, laid over what the server was started with, and whether it says what
-    /// to execute. Code may come with each execution.
+    /// to execute. Code may come with each execution. A cell that lasts may have no
+    /// interpreter: processes are started in it.
     ///
     /// # Errors
     /// The request is wrong, or asks for what the server does not allow.
-    fn request(&self, request: &str) -> Result<(Spec, bool)> {
+    fn request(&self, request: &str, lasts: bool) -> Result<(Spec, bool)> {
         let mut request = RemoteRequest::parse(request)?;
         let has_code = request.argv.is_some() || request.code.is_some();
+        let has_processes_only = lasts && !has_code && request.language.is_none();
+        if has_processes_only {
+            // A caller that says what runs leaves no choice of it.
+            request.argv = Some(vec![RawText::from("none")]);
+        }
         let mode = match request.argv {
             Some(_) => Mode::Exec,
             None => Mode::Run,
@@ -69,7 +80,11 @@ impl Base {
             lends: false,
         };
         let flags = self.flags.clone();
-        let spec = spec::load_for(&ask, self.spec.as_deref(), request, flags)?;
+        let mut spec = spec::load_for(&ask, self.spec.as_deref(), request, flags)?;
+        spec.lasting = lasts;
+        if has_processes_only {
+            spec.command = spec::Command::Exec { argv: Vec::new() };
+        }
         Ok((spec, has_code))
     }
 }

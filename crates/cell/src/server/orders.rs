@@ -16,12 +16,14 @@
 //!                                   ◄────── answer {state, record}
 //!   describe, file, restart,
 //!   checkpoint, restore, compare    ──────► between executions, in their order
+//!   process {start, input, signal …} ─────► programs beside the interpreter
+//!                                   ◄────── process_output, process_ended …
 //!   end, or the socket's end        ──────► the cell ends
 //!                                   ◄────── ended
 //! ```
 //!
-//! `interrupt`, `cancel` and `end` take effect at once; every other order waits for the
-//! orders before it.
+//! `interrupt`, `cancel` and `end` take effect at once; those of `process` wait for a cell
+//! that runs, and for no execution; every other order waits for the orders before it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,6 +31,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::processes::ProcessOrder;
 pub use crate::context::{Layout, State};
 use record::Start;
 use record::bytes::RawText;
@@ -59,6 +62,13 @@ pub enum Order {
     Restart,
     /// Lists the variables and what the cell uses.
     Describe,
+    /// Something to do with a process beside the interpreter.
+    Process {
+        /// The number that the answer repeats.
+        id: u64,
+        /// What.
+        what: ProcessOrder,
+    },
     /// Something to do with the workspace's files.
     File {
         /// The number that the answer repeats.
@@ -111,6 +121,7 @@ impl Order {
             Self::Cancel { execution } => ("cancel", Some(*execution)),
             Self::Restart => ("restart", None),
             Self::Describe => ("describe", None),
+            Self::Process { id, .. } => ("process", Some(*id)),
             Self::File { id, .. } => ("file", Some(*id)),
             Self::Checkpoint { id, .. } => ("checkpoint", Some(*id)),
             Self::Restore { id, .. } => ("restore", Some(*id)),
@@ -244,16 +255,6 @@ pub enum FileOrder {
     },
 }
 
-/// The size of a terminal, in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TerminalSize {
-    /// Lines.
-    pub rows: u16,
-    /// Characters of a line.
-    pub columns: u16,
-}
-
 /// From a supervisor to the front end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -306,6 +307,38 @@ pub enum Report {
     Described {
         /// Its description.
         description: Box<RawValue>,
+    },
+    /// The answer to an order about a process.
+    ProcessDone {
+        /// The number of the order.
+        id: u64,
+        /// The pid inside of a process that was started.
+        pid: Option<i32>,
+    },
+    /// A process wrote something. No more than a window of it comes before
+    /// [`ProcessOrder::Taken`].
+    ProcessOutput {
+        /// Which.
+        process: u32,
+        /// `stdout`, `stderr` or `terminal`.
+        stream: String,
+        /// As text.
+        text: String,
+        /// The bytes, when they are no text.
+        base64: Option<String>,
+        /// How many they are.
+        bytes: u64,
+    },
+    /// A process has ended.
+    ProcessEnded {
+        /// Which.
+        process: u32,
+        /// Its exit status.
+        exit_code: Option<i32>,
+        /// The name of the signal that ended it.
+        signal: Option<String>,
+        /// Why, if it was ended from outside.
+        why: Option<String>,
     },
     /// The answer to a file order, and each change that a watch sees.
     File {

@@ -73,6 +73,7 @@ impl<'s> Supervisor<'s> {
         if let Some(Opened { context, .. }) = self.opened.take() {
             context.end();
         }
+        self.mailbox.check_processes(None);
         self.mailbox.report(&Report::Ended { why });
         let until = Instant::now() + PATIENCE;
         while let Some(fd) = self.mailbox.writes() {
@@ -88,30 +89,52 @@ impl<'s> Supervisor<'s> {
         loop {
             let context = self.opened.as_ref().map(|opened| &opened.context);
             self.mailbox.check_watches(context);
+            self.mailbox.check_processes(context);
             match self.mailbox.closed() {
                 None => {}
                 Some(Closed::Garbage(why)) => return Some(why),
                 Some(Closed::Ordered | Closed::Gone) => return None,
             }
+            let mut until = self.opened.as_ref().and_then(Opened::ends_at);
             if let Some(task) = self.mailbox.next() {
                 self.carry_out(task);
                 if let Some(opened) = &mut self.opened {
                     opened.rests_since = Instant::now();
                 }
-                continue;
-            }
-            let until = self.opened.as_ref().and_then(Opened::ends_at);
-            if until.is_some_and(|until| until <= Instant::now()) {
+                // Processes have their turn between two tasks.
+                until = Some(Instant::now());
+            } else if until.is_some_and(|until| until <= Instant::now()) {
                 return Some("it executed nothing for its idle life".to_owned());
             }
-            let rested = match &mut self.opened {
-                Some(opened) => opened.context.rest(&self.mailbox, until),
-                None => crate::supervise::wait(&self.mailbox, None),
-            };
-            if let Err(error) = rested {
+            if let Err(error) = self.rest(until) {
                 return Some(error.to_string());
             }
         }
+    }
+
+    /// Watches the cell while there is nothing else to do, until then.
+    fn rest(&mut self, until: Option<Instant>) -> Result<()> {
+        let Some(Opened { context, .. }) = &mut self.opened else {
+            self.mailbox.refuse_process_orders(false, &not_open());
+            return crate::supervise::wait(&self.mailbox, until);
+        };
+        if self.mailbox.has_process_orders() && context.cell().is_none() {
+            let gone = SetupError::new(Step::Supervise, "no process with this number runs");
+            self.mailbox.refuse_process_orders(true, &gone);
+            if self.mailbox.has_process_orders()
+                && let Err(error) = context.prepare()
+            {
+                self.mailbox.refuse_process_orders(false, &error);
+            }
+        }
+        let had_cell = context.cell().is_some();
+        context.rest(&self.mailbox, until)?;
+        if had_cell && context.cell().is_none() {
+            // A cell that cannot begin is not tried for ever.
+            let ended = SetupError::new(Step::Supervise, "the cell has ended");
+            self.mailbox.refuse_process_orders(false, &ended);
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, task: Task) {
@@ -140,8 +163,10 @@ impl<'s> Supervisor<'s> {
                 why,
             } => self.restore(id, &from, layout, why),
             Order::Compare { id, with } => self.compare(id, &with),
-            // They take effect when they arrive.
-            Order::Interrupt { .. } | Order::Cancel { .. } | Order::End => Ok(()),
+            // They take effect when they arrive, and the cell gets those about processes.
+            Order::Interrupt { .. } | Order::Cancel { .. } | Order::Process { .. } | Order::End => {
+                Ok(())
+            }
         };
         self.mailbox.execution_is_over();
         if let Err(error) = done {
@@ -165,8 +190,7 @@ impl<'s> Supervisor<'s> {
             signals: Some(self.signals),
             parent: None,
         };
-        let (mut spec, has_code) = self.base.request(open.request.get())?;
-        spec.lasting = open.lasting;
+        let (spec, has_code) = self.base.request(open.request.get(), open.lasting)?;
         if open.blank {
             return self.open_blank(&spec, cancel);
         }
@@ -225,6 +249,11 @@ impl<'s> Supervisor<'s> {
             return Err(SetupError::new(Step::Spec, message).on(number));
         }
         self.last = number;
+        if opened.is_lasting && opened.context.language().is_none() {
+            let message = "the context has no interpreter, since it was created without a language";
+            return Err(SetupError::new(Step::Spec, message)
+                .hint("start an interpreter as a process, or create a context with a language"));
+        }
         if execute.code.is_none() && !opened.has_code {
             return Err(SetupError::new(Step::Spec, "there is no code to execute").on("code"));
         }

@@ -10,7 +10,7 @@ use super::meter::Meter;
 use super::verify::verify;
 use super::watch::{Phase, SETUP_DEADLINE};
 use crate::carry::Identity;
-use crate::child::command::send_program;
+use crate::child::command::{send_program, send_stay};
 use crate::child::parcel;
 use crate::launch::{Launch, given_stdin};
 use crate::plan::Plan;
@@ -104,7 +104,7 @@ impl<'a> Blank<'a> {
             && !crate::launch::wait_for(self.cell.running.report.as_fd(), now)
     }
 
-    /// Starts its program. Returns at once; what fails inside shows at the end, also
+    /// Starts its program, or has it go on without one. Returns at once; what fails inside shows at the end, also
     /// what failed before.
     ///
     /// # Errors
@@ -142,11 +142,11 @@ impl<'a> Blank<'a> {
         }
         cell.running.progress.forget_steps();
         // An init that is gone shows by its pidfd.
-        let _ = send_program(
-            cell.running.report.as_fd(),
-            parcel.as_fd(),
-            stdin.as_ref().map(AsFd::as_fd),
-        );
+        let report = cell.running.report.as_fd();
+        let _ = match plan.program.exists() {
+            true => send_program(report, parcel.as_fd(), stdin.as_ref().map(AsFd::as_fd)),
+            false => send_stay(report, parcel.as_fd()),
+        };
         cell.phase = Phase::SetUp;
         cell.deadline = Some(Instant::now() + SETUP_DEADLINE);
         Ok(cell)

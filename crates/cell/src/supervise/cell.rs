@@ -14,6 +14,7 @@ use super::evidence::Stop;
 use super::meter::{InUse, Meter};
 use super::network::CellBroker;
 use super::proc::descendants;
+use super::processes::Processes;
 use super::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use super::{
     Between, BlockedSignals, Control, Denials, Disks, DriverReport, Execution, Observed, Observer,
@@ -104,6 +105,8 @@ pub struct Cell<'a> {
     pub(super) sockets: Vec<(Role, OwnedFd)>,
     /// The broker, once it has been started.
     pub(super) broker: Option<CellBroker>,
+    /// Processes beside the program.
+    pub(super) processes: Processes,
     /// What has happened since the last execution.
     pub(super) between: Between,
     /// Whether the plan is that of the program; a blank cell gets that later.
@@ -145,6 +148,7 @@ impl<'a> Cell<'a> {
             namespaces: Vec::new(),
             sockets: Vec::new(),
             broker: None,
+            processes: Processes::default(),
             between: Between::default(),
             has_program,
             phase: Phase::SetUp,
@@ -236,6 +240,9 @@ impl<'a> Cell<'a> {
         (seen.watched.memory, seen.watched.processes) = (None, None);
         seen.disks = Disks::default();
         execution.between = std::mem::take(&mut self.between);
+        if let Some(denials) = self.processes.denials.take() {
+            execution.between.add_denials(denials);
+        }
         let written = &mut execution.between.written;
         for (fd, written) in self.running.output.iter().zip(written) {
             *written = fd.as_ref().map_or(0, |fd| discard(fd.as_fd()));
@@ -257,9 +264,15 @@ impl<'a> Cell<'a> {
         let mut watch = self.idle();
         (watch.control, watch.until) = (Some(control), until);
         let is_late = |until: Instant| until <= Instant::now();
-        while watch.cell.phase != Phase::Over && !control.has_work() && !until.is_some_and(is_late)
-        {
+        // Once in any case: other work must not keep processes from being read.
+        while watch.cell.phase != Phase::Over {
+            if control.has_work() {
+                watch.until = Some(Instant::now());
+            }
             watch.step()?;
+            if control.has_work() || until.is_some_and(is_late) {
+                break;
+            }
         }
         let denials = watch.execution.denials;
         self.between.add_denials(denials);

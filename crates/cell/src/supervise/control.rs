@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::processes::{ProcessNews, ProcessOrder};
 use record::error::{Result, SetupError, Step};
 
 /// What is asked for about an execution that goes on.
@@ -34,14 +35,23 @@ pub(crate) trait Control {
     fn flush(&self);
     /// Whether a cell at rest is to be left for something else.
     fn has_work(&self) -> bool;
+    /// Whether something is to be done with processes beside the program.
+    fn has_process_orders(&self) -> bool;
+    /// The next thing to do with them, which the cell with this id does, and the number for
+    /// its answer.
+    fn next_process_order(&self, cell: &str) -> Option<(u64, ProcessOrder)>;
+    /// Takes news of them.
+    fn process_news(&self, news: ProcessNews<'_>);
+    /// Whether it can take more of their output.
+    fn has_room(&self) -> bool;
 }
 
-/// Waits without a cell until `control` has work, or `until`.
+/// Waits without a cell until `control` has work or orders, or `until`.
 ///
 /// # Errors
 /// poll(2) is impossible.
 pub(crate) fn wait(control: &dyn Control, until: Option<Instant>) -> Result<()> {
-    while !control.has_work() {
+    while !control.has_work() && !control.has_process_orders() {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             break;

@@ -29,6 +29,10 @@ impl Watch<'_, '_> {
         {
             self.end(stop);
         }
+        if self.cell.lives() && !self.cell.check_processes(now) {
+            let why = "the cell's init did not start a process".to_owned();
+            self.end_for_good(Stop::Internal(why));
+        }
         if self.repeat_at.is_some_and(|again| again <= now) {
             self.repeat_at = None;
             self.owes_interrupt = self.cell.phase == Phase::Interrupted;

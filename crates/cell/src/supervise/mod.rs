@@ -32,6 +32,7 @@ mod network;
 mod order;
 mod poll_set;
 mod proc;
+mod processes;
 mod programs;
 pub(crate) mod results;
 pub(crate) mod routes;
@@ -56,6 +57,7 @@ pub(crate) use driver::DriverReport;
 pub(crate) use evidence::Measured;
 use evidence::Stop;
 pub(crate) use network::NetworkLog;
+pub(crate) use processes::{ProcessNews, ProcessOrder, ProcessStart, ProcessStream};
 pub use signals::{BlockedSignals, Parent};
 
 /// A captured stream; its number is the place in [`Execution::output`].

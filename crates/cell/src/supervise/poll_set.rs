@@ -26,6 +26,12 @@ pub(super) enum Slot {
     /// Room for requests.
     Requests,
     Listener,
+    /// A process's stream, by the numbers of both.
+    Process(u32, usize),
+    /// Room for a process's input.
+    ProcessInput(u32),
+    /// A filter's listener of processes.
+    ProcessListener(usize),
     /// The broker reports.
     Broker,
     /// Something is asked for.
@@ -83,10 +89,22 @@ impl Watch<'_, '_> {
                 slots.push((Slot::Requests, to.as_fd(), PollFlags::POLLOUT));
             }
         }
-        if let Some(listener) = &cell.listener
-            && cell.paces.denials.resumes_at().is_none()
-        {
-            slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
+        if cell.paces.denials.resumes_at().is_none() {
+            if let Some(listener) = &cell.listener {
+                slots.push((Slot::Listener, listener.as_fd(), PollFlags::POLLIN));
+            }
+            for (index, listener) in cell.processes.listeners.iter().enumerate() {
+                let slot = Slot::ProcessListener(index);
+                slots.push((slot, listener.as_fd(), PollFlags::POLLIN));
+            }
+        }
+        if self.control.is_some_and(Control::has_room) {
+            for (number, index, fd) in cell.processes.readable() {
+                slots.push((Slot::Process(number, index), fd, PollFlags::POLLIN));
+            }
+        }
+        for (number, fd) in cell.processes.writable() {
+            slots.push((Slot::ProcessInput(number), fd, PollFlags::POLLOUT));
         }
         if let Some(fd) = cell.broker.as_ref().and_then(CellBroker::waits_for) {
             slots.push((Slot::Broker, fd, PollFlags::POLLIN));
@@ -117,6 +135,7 @@ impl Watch<'_, '_> {
             self.cell.next_check,
             self.repeat_at,
             self.until,
+            self.cell.processes.next_time(),
         ]
         .into_iter()
         .chain(resume.map(Pace::resumes_at))

@@ -1,15 +1,14 @@
 //! How much of the supervisor's time the sources in a cell may take.
 //!
-//! Every source of events (a stream, the driver's frames, denied calls, the broker's
-//! reports) is read
-//! within a [`Turn`], so that however much one of them has, the others, signals and
+//! Every source of events (a stream, the driver's frames, processes beside the program,
+//! denied calls, the broker's reports) is read within a [`Turn`], so that however much one of them has, the others, signals and
 //! limits come next. A source that goes on for ever is slowed down by its [`Pace`]:
 //! the time that the supervisor spends is not charged to the cell, so a program
 //! that floods pays by waiting.
 
 use std::time::{Duration, Instant};
 
-/// Time of one turn. There are five sources, and the limits are to be looked at
+/// Time of one turn. There are six sources, and the limits are to be looked at
 /// every 20 ms.
 const TIME: Duration = Duration::from_millis(2);
 /// Bytes of one turn.
@@ -46,6 +45,12 @@ pub(crate) struct Pace {
     /// From then on, each turn is followed by this many times its length in rest.
     rest: u32,
     resume: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::of_bytes()
+    }
 }
 
 impl Pace {

@@ -8,9 +8,10 @@
 //!
 //! | what | why it does not wait |
 //! |---|---|
-//! | report socket | `MSG_DONTWAIT`. It may carry descriptors, so only init ever has the other end: it is close-on-exec and above the numbers that the program is given. From init's first message on it takes no more of them (`SO_PASSRIGHTS`, Linux 6.16) |
+//! | report socket | `MSG_DONTWAIT`. It may carry descriptors, so only init ever has the other end: it is close-on-exec and above the numbers that the program is given. From init's first message on it takes them only while init starts a process (`SO_PASSRIGHTS`, Linux 6.16) |
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
+//! | processes | read(2) and write(2) of their pipes, likewise; of their terminals, by the masters, which are `O_NONBLOCK` and which no process of the cell has |
 //! | reported calls | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory. What sysinfo(2) reports is written to it, which waits as the pipes below |
 //! | broker's reports | read(2) of a pipe, likewise; its last ones have a deadline |
 //! | changes of files | read(2) of an inotify descriptor that is non-blocking, and directories of the tmpfs, in turns and with rests |
@@ -136,6 +137,7 @@ impl Watch<'_, '_> {
     /// Waits for something to happen and deals with it.
     pub(super) fn step(&mut self) -> Result<()> {
         let mut frames_wait = false;
+        let mut of_processes = Vec::new();
         for slot in self.wait()? {
             match slot {
                 Slot::Report => self.on_message(),
@@ -149,6 +151,9 @@ impl Watch<'_, '_> {
                 }
                 Slot::Requests => self.cell.send_request(),
                 Slot::Listener => self.on_denial(),
+                Slot::Process(number, stream) => of_processes.push((number, stream)),
+                Slot::ProcessInput(number) => self.cell.processes.write(number),
+                Slot::ProcessListener(index) => self.cell.answer_denied(index),
                 Slot::Broker => self.read_broker(),
                 Slot::Control => self.on_control(),
                 // Written below, with what came in this turn.
@@ -160,9 +165,22 @@ impl Watch<'_, '_> {
             observer.flush();
         }
         if let Some(control) = self.control {
+            self.serve_processes(&of_processes, control);
             control.flush();
         }
         Ok(())
+    }
+
+    /// Reads from processes beside the program, and carries out orders about them.
+    fn serve_processes(&mut self, ready: &[(u32, usize)], control: &dyn Control) {
+        self.cell.processes.read(ready, control);
+        while self.cell.lives()
+            && self.cell.processes.takes_orders()
+            && let Some((order, what)) = control.next_process_order(&self.cell.plan.id)
+        {
+            self.cell.order_process(order, what);
+        }
+        self.cell.processes.report(control);
     }
 
     pub(super) fn on_message(&mut self) {
@@ -189,16 +207,21 @@ impl Watch<'_, '_> {
                 }
             }
             Message::Prepared { fds } => self.cell.prepared = Some(fds),
-            Message::Failed {
-                step,
-                syscall,
-                errno,
-                item,
-            } => {
-                let failure = in_words(&self.cell.plan, step, syscall, errno, item);
+            Message::Failed(failed) => {
+                let failure = in_words(&self.cell.plan, failed);
                 self.cell.seen.failure = Some(failure);
                 self.kill();
             }
+            Message::Staying => self.on_started(Vec::new()),
+            Message::Spawned { number, pid, fds } => {
+                self.cell.process_is_started();
+                self.cell.processes.spawned(number, pid, fds);
+            }
+            Message::Refused { number, failed } => {
+                self.cell.process_is_started();
+                self.cell.processes.refused(number, failed);
+            }
+            Message::Exited { number, status } => self.cell.processes.exited(number, status),
             Message::Frozen => self.cell.is_frozen = true,
             Message::Ended { status, usage } => {
                 self.cell.seen.status = Some(status);
@@ -211,7 +234,7 @@ impl Watch<'_, '_> {
 
     pub(super) fn on_started(&mut self, fds: Vec<(Role, OwnedFd)>) {
         // It needs no more descriptors. Older kernels do not know the option.
-        let _ = sys::process::refuse_descriptors(self.cell.running.report.as_fd());
+        let _ = sys::process::take_descriptors(self.cell.running.report.as_fd(), false);
         self.take_descriptors(fds);
         if self.cell.seen.failure.is_some() {
             return;

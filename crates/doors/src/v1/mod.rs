@@ -75,12 +75,13 @@ async fn serve(
     let mut client = guarded.client(party)?;
     let streams = match route.reply {
         Reply::Watches => true,
-        Reply::Streams => wants_events(&head.headers, &mut params),
+        Reply::Streams | Reply::Starts => wants_events(&head.headers, &mut params),
         _ => false,
     };
     if streams {
         client.begin(route.call, &params).await?;
-        return stream::events(client, route.reply == Reply::Watches).await;
+        let goes_on = matches!(route.reply, Reply::Watches | Reply::Starts);
+        return stream::events(client, goes_on).await;
     }
     match route.reply {
         Reply::Content => files::answer(client, params).await,

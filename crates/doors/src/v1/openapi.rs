@@ -97,7 +97,9 @@ fn success(route: &Route, result: Schema) -> Value {
     let events = json!({"schema": text});
     let content = match route.reply {
         Reply::Json | Reply::Created | Reply::Upload => json!({"application/json": json}),
-        Reply::Streams => json!({"application/json": json, "text/event-stream": events}),
+        Reply::Streams | Reply::Starts => {
+            json!({"application/json": json, "text/event-stream": events})
+        }
         Reply::Watches => json!({"text/event-stream": events}),
         Reply::Text => json!({"text/plain": {"schema": text}}),
         Reply::Content => json!({"application/octet-stream": bytes}),
@@ -106,7 +108,10 @@ fn success(route: &Route, result: Schema) -> Value {
         Reply::Streams => {
             "The result. With `events`, or if `text/event-stream` is accepted, what happens as server-sent events: each has the name of its kind, and the last is `result` or `error`"
         }
-        Reply::Watches => "The result and then changes, as server-sent events",
+        Reply::Starts => {
+            "The result. With `events`, or if `text/event-stream` is accepted, server-sent events: the result, the output, and `process_ended`"
+        }
+        Reply::Watches => "The result and then what happens, as server-sent events",
         Reply::Content => "The file",
         _ => "The result",
     };

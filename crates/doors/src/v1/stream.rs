@@ -41,7 +41,8 @@ pub(super) async fn events(mut client: Client, goes_on: bool) -> Result<Answer, 
         let (text, is_last) = match said {
             Ok(Said::Event(event)) => {
                 let kind = kind(event.get());
-                (message(kind, event.get()), kind == "watch_ended")
+                let is_last = matches!(kind, "watch_ended" | "process_ended");
+                (message(kind, event.get()), is_last)
             }
             Ok(Said::Result(result)) => (message("result", result.get()), !goes_on),
             Err(failure) => {

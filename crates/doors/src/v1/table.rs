@@ -50,6 +50,8 @@ pub(super) enum Reply {
     Created,
     /// The result; with `events`, all that happens as server-sent events.
     Streams,
+    /// The result of what is new; with `events`, server-sent events until its end.
+    Starts,
     /// Server-sent events, until the client goes.
     Watches,
     /// A text.
@@ -155,6 +157,13 @@ const PLAIN: Route = Route {
 
 const CONTEXT: Route = Route {
     takes: of::<p::ContextName>,
+    ..PLAIN
+};
+
+const PROCESS: Route = Route {
+    fields: &[("process", Kind::Number)],
+    takes: of::<p::ProcessName>,
+    gives: of::<p::Done>,
     ..PLAIN
 };
 
@@ -386,6 +395,62 @@ pub(super) const TABLE: &[Route] = &[
         gives: of::<p::Watching>,
         reply: Reply::Watches,
         ..PLAIN
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/v1/contexts/{context}/processes",
+        call: "process.start",
+        about: "Starts a program in a context's cell, beside its interpreter",
+        takes: of::<p::ProcessStart>,
+        gives: of::<p::ProcessStarted>,
+        reply: Reply::Starts,
+        ..PLAIN
+    },
+    Route {
+        path: "/v1/contexts/{context}/processes",
+        call: "process.list",
+        about: "Lists the processes of a context",
+        gives: of::<p::ProcessList>,
+        ..CONTEXT
+    },
+    Route {
+        path: "/v1/contexts/{context}/processes/{process}/events",
+        call: "process.connect",
+        about: "Reports the output of a process from now on, and its end, as events",
+        gives: of::<p::ProcessStarted>,
+        reply: Reply::Watches,
+        ..PROCESS
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/v1/contexts/{context}/processes/{process}/input",
+        call: "process.input",
+        about: "Has a process read something",
+        takes: of::<p::ProcessInput>,
+        ..PROCESS
+    },
+    Route {
+        verb: Verb::Delete,
+        path: "/v1/contexts/{context}/processes/{process}/input",
+        call: "process.close_input",
+        about: "Ends the standard input of a process",
+        ..PROCESS
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/v1/contexts/{context}/processes/{process}/signal",
+        call: "process.signal",
+        about: "Sends the process group of a process a signal",
+        takes: of::<p::ProcessSignal>,
+        ..PROCESS
+    },
+    Route {
+        verb: Verb::Put,
+        path: "/v1/contexts/{context}/processes/{process}/terminal",
+        call: "process.resize",
+        about: "Changes the size of a process's terminal",
+        takes: of::<p::ProcessResize>,
+        ..PROCESS
     },
 ];
 

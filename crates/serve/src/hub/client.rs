@@ -41,6 +41,8 @@ pub(super) struct Client {
     pub(super) owner: bool,
     /// Whether it has closed its side, and goes once its calls are answered.
     input_over: bool,
+    /// Whether it has too much to read before it gets more output of processes.
+    pub(super) is_full: bool,
     /// Whether its connection is being closed.
     hung_up: bool,
     /// Calls that have not been answered.
@@ -64,6 +66,7 @@ impl Client {
             party,
             owner,
             input_over: false,
+            is_full: false,
             hung_up: false,
             calls: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -245,6 +248,7 @@ impl Hub {
         }
         again.into_iter().for_each(|link| self.line_up_again(link));
         self.end_watches_of(id);
+        self.stop_listening(id);
         if client.owner {
             self.drain(Duration::ZERO);
         }
@@ -311,6 +315,9 @@ impl Hub {
         let before = session.waiting.len();
         session.waiting.retain(|job| !is_target(&job.caller));
         let found = before > session.waiting.len();
+        if found {
+            session.processes.forget(target);
+        }
         if ends {
             self.end_whole(
                 link,

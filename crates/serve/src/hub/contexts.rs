@@ -80,10 +80,6 @@ impl Hub {
             let message = format!("request: `{field}` belongs to an execution, not to a context");
             return Err(Failure::new(Code::BadParams, message).hint("give it to context.run"));
         }
-        if parsed.language.is_none() {
-            let message = "request: `language` is missing, and a context needs one";
-            return Err(Failure::new(Code::BadParams, message));
-        }
         let branching = match request.branching() {
             Err(failure) if params.branches => return Err(failure),
             branching => branching.ok(),
@@ -407,6 +403,7 @@ impl Hub {
     fn idle_end(&self, context: &Context) -> Option<Instant> {
         let session = self.sessions.get(&context.link)?;
         let is_idle = session.current.is_none() && session.waiting.is_empty();
+        let is_idle = is_idle && !session.processes.are_listened_to();
         is_idle.then(|| context.used + context.idle_limit)
     }
 
@@ -419,6 +416,14 @@ impl Hub {
         self.tell(client, None, &json_of(&notice));
     }
 
+    /// The context of a session was used now.
+    pub(super) fn touch_session(&mut self, link: LinkId) {
+        let session = self.sessions.get(&link);
+        if let Some(Kind::Context(name)) = session.map(|session| session.kind.clone()) {
+            self.touch(&name);
+        }
+    }
+
     /// A context has nothing more to do for now.
     pub(super) fn touch(&mut self, name: &str) {
         let now = self.now;
@@ -429,7 +434,7 @@ impl Hub {
     }
 }
 
-fn check_label(label: Option<&str>) -> Result<(), Failure> {
+pub(super) fn check_label(label: Option<&str>) -> Result<(), Failure> {
     match label.is_some_and(|label| label.len() > LONGEST_LABEL) {
         true => {
             let message = format!("label: wants at most {LONGEST_LABEL} bytes");

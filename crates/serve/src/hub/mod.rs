@@ -9,6 +9,7 @@ mod contexts;
 mod files;
 mod metrics;
 mod pool;
+mod processes;
 mod reports;
 mod requests;
 mod session;
@@ -210,6 +211,13 @@ impl Hub {
             Call::FileRemove(params) => self.remove_file(&caller, params),
             Call::FileWatch(params) => self.watch_files(&caller, params),
             Call::FileUnwatch(params) => self.unwatch_files(&caller, &params),
+            Call::ProcessStart(params) => self.start_process(&caller, params),
+            Call::ProcessInput(params) => self.give_input(&caller, params),
+            Call::ProcessCloseInput(params) => self.close_input(&caller, &params),
+            Call::ProcessSignal(params) => self.signal_process(&caller, &params),
+            Call::ProcessResize(params) => self.resize_terminal(&caller, &params),
+            Call::ProcessConnect(params) => self.connect_to_process(&caller, &params),
+            Call::ProcessList(params) => self.list_processes(&caller, &params),
             Call::Cancel(params) => self.cancel(&caller, &params),
             Call::Status(_) => self.status(&caller),
             Call::Metrics(_) => self.show_metrics(&caller),

@@ -10,7 +10,9 @@ use super::client::{Caller, json_of};
 use super::contexts::RESTARTED;
 use super::session::{Current, Doing, Kind};
 use super::{Hub, LinkId};
-use crate::protocol::{Code, Executed, Failure, Notice, Ran, Restarted, Start, Watching};
+use crate::protocol::{
+    Code, Executed, Failure, Notice, ProcessEvent, Ran, Restarted, Start, Watching,
+};
 
 impl Hub {
     /// A supervisor's report. One that does not fit what was ordered is dropped.
@@ -45,6 +47,9 @@ impl Hub {
                 self.done(link);
                 self.settle();
             }
+            Report::Failed { order, id, error } if order == "process" => {
+                self.process_failed(link, id, &error);
+            }
             Report::Failed { order, id, error } => self.failed(link, &order, id, &error),
             Report::Event { execution, event } => self.event(link, execution, &event),
             Report::Answer {
@@ -62,6 +67,36 @@ impl Hub {
             }
             Report::Described { description } if doing == Some(Doing::Describe) => {
                 self.answer_current(link, |hub, caller| hub.answer_raw(caller, &description));
+            }
+            Report::ProcessDone { id, pid } => self.process_done(link, id, pid),
+            Report::ProcessOutput {
+                process,
+                stream,
+                text,
+                base64,
+                bytes,
+            } => {
+                let event = ProcessEvent::ProcessOutput {
+                    process: u64::from(process),
+                    stream,
+                    text,
+                    base64,
+                };
+                self.process_output(link, process, bytes, &event);
+            }
+            Report::ProcessEnded {
+                process,
+                exit_code,
+                signal,
+                why,
+            } => {
+                let event = ProcessEvent::ProcessEnded {
+                    process: u64::from(process),
+                    exit_code,
+                    signal,
+                    why,
+                };
+                self.process_ended(link, process, &event);
             }
             Report::File { id, answer } => self.file_report(link, id, &answer),
             Report::Checkpointed {

@@ -7,6 +7,7 @@ use cell::server::{Execute, FileOrder, Open, Order};
 
 use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
+use super::processes::Processes;
 use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId};
 use record::Template;
@@ -53,6 +54,7 @@ pub(super) struct Session {
     pub(super) suspension: Option<Suspension>,
     /// Its checkpoints; `None` until they are complete.
     pub(super) checkpoints: BTreeMap<u64, Option<Complete>>,
+    pub(super) processes: Processes,
     /// Who gets the changes that a watch sees.
     pub(super) watches: BTreeMap<u64, (ClientId, CallId)>,
     /// When the supervisor has taken too long.
@@ -110,6 +112,8 @@ pub(super) enum Work {
         id: u64,
         what: FileOrder,
     },
+    /// An order to start a process, which waits for the cell only.
+    Process(String),
     Carry(Carry),
     /// Nothing: the answer to `context.resume`.
     Resume {
@@ -186,6 +190,7 @@ impl Session {
             phase: Phase::Active,
             suspension: None,
             checkpoints: BTreeMap::new(),
+            processes: Processes::default(),
             watches: BTreeMap::new(),
             deadline: None,
             ending: false,
@@ -247,7 +252,10 @@ impl Session {
     pub(super) fn take_callers(&mut self) -> Vec<Caller> {
         let current = self.current.take().and_then(|current| current.caller);
         let waiting = self.waiting.drain(..).filter_map(|job| job.caller);
-        current.into_iter().chain(waiting).collect()
+        let of_processes = self.processes.take_callers();
+        (current.into_iter().chain(waiting))
+            .chain(of_processes)
+            .collect()
     }
 }
 
@@ -315,6 +323,10 @@ impl Hub {
                     let is_watch = matches!(what, FileOrder::Watch { .. });
                     let doing = Doing::File { id, is_watch };
                     (Order::File { id, what }, doing, Some(ERRAND))
+                }
+                Work::Process(order) => {
+                    self.actions.push_back(Action::Order(link, order));
+                    continue;
                 }
                 Work::Carry(carry) => match self.carrying(link, carry) {
                     Ok((order, doing)) => (order, doing, Some(CARRYING)),
@@ -477,6 +489,8 @@ impl Hub {
                 self.tell(client, Some(&call), &json_of(&Notice::WatchEnded { why }));
             }
         }
+        let processes = std::mem::take(&mut session.processes);
+        self.end_processes(processes, &why);
         for (caller, deleted) in session.deleted_by {
             self.answer(&caller, &Deleted { deleted });
         }

@@ -276,6 +276,7 @@ impl Server<'_> {
                 Action::Say(client, line) => {
                     if let Some(peer) = self.peers.get_mut(&client) {
                         peer.outbox.push_line(&line, now);
+                        self.hub.note_full(client, peer.is_full());
                     }
                 }
                 Action::HangUp(client) => {
@@ -308,12 +309,10 @@ impl Server<'_> {
 
     /// Writes what can be written; closes what is done.
     fn flush(&mut self, now: Instant) {
-        for link in self.links.values_mut() {
-            link.flush(now);
-        }
         let mut gone = Vec::new();
         for (id, peer) in &mut self.peers {
             let is_broken = peer.flush(now).is_err();
+            self.hub.note_full(*id, peer.is_full());
             let is_late = peer.patience().is_some_and(|end| end <= now);
             let is_done = peer.closing && peer.outbox.len() == 0;
             if is_broken || is_late || is_done {
@@ -323,6 +322,11 @@ impl Server<'_> {
         for id in gone {
             self.lose(id, now);
         }
+        // Supervisors read on for clients that have room again.
+        self.act(now);
+        for link in self.links.values_mut() {
+            link.flush(now);
+        }
     }
 
     /// A client is gone.
@@ -330,9 +334,6 @@ impl Server<'_> {
         self.peers.remove(&id);
         self.hub.gone(id);
         self.act(now);
-        for link in self.links.values_mut() {
-            link.flush(now);
-        }
     }
 
     fn admit(&mut self, peer: Peer, party: Party, owner: bool) {

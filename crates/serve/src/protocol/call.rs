@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::answer::{Code, Failure};
-use super::params;
 
 /// Longer ids are refused.
 const LONGEST_ID: usize = 256;
@@ -34,13 +33,21 @@ impl fmt::Display for CallId {
     }
 }
 
+/// What methods take.
+mod types {
+    pub(super) use crate::protocol::params::*;
+    pub(super) use crate::protocol::process::{
+        ProcessInput, ProcessName, ProcessResize, ProcessSignal, ProcessStart,
+    };
+}
+
 macro_rules! methods {
     ($($(#[$doc:meta])+ $variant:ident($params:ident) = $name:literal,)+) => {
         /// A call: a method and its parameters.
         #[derive(Debug, JsonSchema)]
         #[schemars(tag = "method", content = "params")]
         pub enum Call {
-            $($(#[$doc])+ #[schemars(rename = $name)] $variant(params::$params),)+
+            $($(#[$doc])+ #[schemars(rename = $name)] $variant(types::$params),)+
         }
 
         /// The name of every method.
@@ -115,6 +122,20 @@ methods! {
     FileWatch(FileWatch) = "file.watch",
     /// Ends a watch.
     FileUnwatch(FileUnwatch) = "file.unwatch",
+    /// Starts a program in a context's cell, beside its interpreter.
+    ProcessStart(ProcessStart) = "process.start",
+    /// Has a process read something.
+    ProcessInput(ProcessInput) = "process.input",
+    /// Ends the standard input of a process.
+    ProcessCloseInput(ProcessName) = "process.close_input",
+    /// Sends the process group of a process a signal.
+    ProcessSignal(ProcessSignal) = "process.signal",
+    /// Changes the size of a process's terminal.
+    ProcessResize(ProcessResize) = "process.resize",
+    /// Sends this client the output of a process from now on, as events.
+    ProcessConnect(ProcessName) = "process.connect",
+    /// Lists the processes of a context.
+    ProcessList(ContextName) = "process.list",
     /// Cancels a call of this client.
     Cancel(Cancel) = "cancel",
     /// Shows what the server does.

@@ -38,7 +38,8 @@ pub struct Run {
 #[serde(deny_unknown_fields)]
 pub struct ContextCreate {
     /// The language, environment, files and limits: see cellblock-request(5). It has no
-    /// code, name, arguments or standard input, and it names the language.
+    /// code, name, arguments or standard input. Without a language, the context has no
+    /// interpreter, and only processes that are started in it.
     #[schemars(with = "RemoteRequest")]
     pub request: Box<RawValue>,
     /// Its id, of 1 to 64 letters, digits, `-` and `_`; without it, the server chooses.

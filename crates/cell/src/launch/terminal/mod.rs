@@ -71,7 +71,7 @@ impl CallerTerminal {
         let size = Size::of(self.fd.as_fd())
             .map_err(|errno| SetupError::os(Step::Stdio, "ioctl", errno).on("standard input"))?;
         Ok(Look {
-            settings: self.before,
+            settings: Some(self.before),
             size,
         })
     }

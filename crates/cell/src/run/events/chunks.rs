@@ -7,23 +7,23 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 /// Text and bytes of a piece.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) text: String,
+pub(crate) struct Piece {
+    pub(crate) text: String,
     /// Only when the text does not show every byte.
-    pub(super) base64: Option<String>,
+    pub(crate) base64: Option<String>,
 }
 
 /// Makes text of a stream's bytes: a character that the end of a piece cuts is
 /// held back until the rest of it comes.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
+pub(crate) struct Chunks {
     /// The start of a character, at most three bytes.
     held: Vec<u8>,
 }
 
 impl Chunks {
     /// The piece that `bytes` complete; `None` when that is not one character.
-    pub(super) fn next(&mut self, bytes: &[u8]) -> Option<Piece> {
+    pub(crate) fn next(&mut self, bytes: &[u8]) -> Option<Piece> {
         let bytes: Cow<'_, [u8]> = match self.held.as_slice() {
             [] => bytes.into(),
             held => [held, bytes].concat().into(),
@@ -34,7 +34,7 @@ impl Chunks {
     }
 
     /// What is held back at the stream's end.
-    pub(super) fn end(&mut self) -> Option<Piece> {
+    pub(crate) fn end(&mut self) -> Option<Piece> {
         Piece::of(&std::mem::take(&mut self.held))
     }
 }

@@ -19,6 +19,7 @@ mod chunks;
 mod emitter;
 mod sink;
 
+pub(crate) use chunks::Chunks;
 pub(super) use emitter::EventEmitter;
 pub(crate) use sink::Outbox;
 use sink::PATIENCE;

@@ -3,13 +3,14 @@
 mod branches;
 mod calls;
 mod model;
+mod processes;
 mod suspend;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cell::server::{Layout, Order, Report, State};
+use cell::server::{Layout, Order, ProcessOrder, Report, State};
 use record::error::{SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -29,6 +30,8 @@ pub(super) struct World {
     pub(super) running: BTreeMap<LinkId, u64>,
     /// Orders that took effect, by name.
     pub(super) ordered: Vec<(LinkId, &'static str)>,
+    /// Orders about processes.
+    pub(super) processes: Vec<(LinkId, ProcessOrder)>,
     /// Checkpoints that have not been removed.
     pub(super) stored: BTreeSet<PathBuf>,
     /// The number of the newest template, and of that which each supervisor can fork.
@@ -60,6 +63,7 @@ impl World {
             alive: BTreeSet::new(),
             running: BTreeMap::new(),
             ordered: Vec::new(),
+            processes: Vec::new(),
             stored: BTreeSet::new(),
             template: 1,
             templates: BTreeMap::new(),
@@ -247,6 +251,18 @@ impl World {
             Order::File { id, .. } => {
                 let answer = to_raw_value(&json!({"file": id})).unwrap();
                 ("file", Some(Report::File { id, answer }))
+            }
+            Order::Process { id, what } => {
+                let report = match &what {
+                    ProcessOrder::Taken { .. } => None,
+                    ProcessOrder::Start(start) => {
+                        let pid = i32::try_from(start.process).ok().map(|number| number + 100);
+                        Some(Report::ProcessDone { id, pid })
+                    }
+                    _ => Some(Report::ProcessDone { id, pid: None }),
+                };
+                self.processes.push((link, what));
+                ("process", report)
             }
             Order::End => ("end", None),
             Order::Checkpoint { id, to, .. } => {

@@ -1,0 +1,134 @@
+//! Processes that init starts beside the cell's program, when it is ordered to.
+//!
+//! They are init's own children, confined like the program, and each leads a session. Code
+//! of the cell may run already, with the same ids. It can send signals to a process that
+//! is not executed yet, which then has ended, or keeps init waiting until the supervisor
+//! stops waiting for both. It cannot look at one, nor at init: both are not dumpable, and the
+//! process becomes so only when it is executed.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::Prepared;
+use super::command::{ProcessOrder, ProcessStreams};
+use super::fail::{At, Call, Fail, Site};
+use super::parcel::Parcel;
+use super::program::{self, RESERVED, Start};
+use super::report::Reporter;
+use super::terminal::{Look, Terminal};
+use record::error::Step;
+use sys::terminal::Size;
+
+/// Processes that run.
+#[derive(Default)]
+pub(super) struct Processes(Vec<Process>);
+
+struct Process {
+    /// The supervisor's number for it.
+    number: u32,
+    /// It is not reaped yet, so that no other process has this pid.
+    pid: Pid,
+    /// Its side of its terminal, so that it does not find that hung up if it closes it.
+    terminal: Option<OwnedFd>,
+}
+
+impl Processes {
+    /// Starts one, and reports.
+    pub(super) fn start(
+        &mut self,
+        cell: &Prepared<'_>,
+        ruleset: Option<&OwnedFd>,
+        order: ProcessOrder,
+        report: &Reporter<'_>,
+    ) {
+        let number = order.number;
+        match start(cell, ruleset, order, report) {
+            Ok(process) => self.0.push(process),
+            Err(failure) => report.refused(number, &failure),
+        }
+    }
+
+    /// Sends a signal to the process group of one, if it runs.
+    pub(super) fn signal(&self, number: u32, signal: Signal) {
+        let found = self.0.iter().find(|process| process.number == number);
+        // It leads its session, so it cannot leave the group.
+        let _ = found.map(|process| kill(Pid::from_raw(-process.pid.as_raw()), signal));
+    }
+
+    /// A child of init's was reaped.
+    pub(super) fn reaped(&mut self, pid: Pid, status: i32, report: &Reporter<'_>) {
+        if let Some(index) = self.0.iter().position(|process| process.pid == pid) {
+            report.exited(self.0.swap_remove(index).number, status);
+        }
+    }
+
+    pub(super) fn terminals(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let terminals = self
+            .0
+            .iter()
+            .filter_map(|process| process.terminal.as_ref());
+        terminals.map(|fd| fd.as_fd())
+    }
+}
+
+fn start(
+    cell: &Prepared<'_>,
+    ruleset: Option<&OwnedFd>,
+    order: ProcessOrder,
+    report: &Reporter<'_>,
+) -> Result<Process, Fail> {
+    let ProcessOrder {
+        number,
+        parcel,
+        streams,
+    } = order;
+    let parcel = Parcel::unpack(parcel).at(Site::new(Step::Report), Call::Recv)?;
+    let begin = parcel.deliver(report)?;
+    let (mut master, mut line, mut pipes) = (None, None, None);
+    match streams {
+        ProcessStreams::Pipes(streams) => pipes = Some(above(streams)?),
+        ProcessStreams::Terminal([rows, columns]) => {
+            let look = Look {
+                settings: None,
+                size: Size::new(rows, columns),
+            };
+            let terminal = Terminal::open(&look, report)?;
+            (master, line) = (Some(terminal.master), Some(terminal.line));
+        }
+    }
+    let streams = match &pipes {
+        Some(pipes) => pipes.each_ref().map(Some),
+        None => [line.as_ref(); 3],
+    };
+    let start = Start {
+        begin: &begin,
+        streams,
+        terminal: line.as_ref(),
+        channel: &[],
+        passed: &[],
+        ruleset,
+    };
+    let started = program::start(cell, &start, report)?;
+    let pid = started.pid;
+    let reported = report.spawned(number, pid, started.listener.as_ref(), master.as_ref());
+    if reported.is_err() {
+        // Nobody would watch it.
+        let _ = kill(Pid::from_raw(-pid.as_raw()), Signal::SIGKILL);
+    }
+    reported.map(|()| Process {
+        number,
+        pid,
+        terminal: line,
+    })
+}
+
+/// The streams are put in place in the table that init shares.
+fn above(streams: [OwnedFd; 3]) -> Result<[OwnedFd; 3], Fail> {
+    let [stdin, stdout, stderr] = streams;
+    let above = |fd: OwnedFd| {
+        sys::process::duplicate_above(&fd, RESERVED).at(Site::new(Step::Stdio), Call::Dup)
+    };
+    Ok([above(stdin)?, above(stdout)?, above(stderr)?])
+}

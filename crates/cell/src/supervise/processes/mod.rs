@@ -1,0 +1,504 @@
+//! Processes beside a cell's program, as the supervisor sees them.
+//!
+//! Init starts them by order, gives them signals and reports their ends
+//! (`child/processes.rs`); what they read and write is the supervisor's. The orders come
+//! from [`Control`], which gets the answers and the output. As with a program's streams,
+//! nothing here waits, and nothing grows:
+//!
+//! - A process whose output was not taken is not read from ([`WINDOW`]), and waits in the end.
+//! - All processes of a cell together have one pace, like one stream of the program's.
+//! - After a process has ended, what it wrote is read, and not what its children go on to
+//!   write ([`output`]).
+//! - They keep no time of their own: nothing is measured here but their wall time.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::Denials;
+use super::cell::Cell;
+use super::control::Control;
+use super::turn::Pace;
+use crate::child::command::{Command, ProcessStreams, send_process};
+use crate::child::parcel;
+use crate::child::report::{FailedStep, Role};
+use crate::launch::{ProcessPipes, process_pipes};
+use crate::plan::Program;
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
+use sys::process::take_descriptors;
+use sys::terminal::Size;
+
+mod input;
+mod output;
+
+use input::Input;
+use output::Output;
+
+/// The most that run at once in a cell.
+const MOST: usize = 32;
+/// Bytes of a process's output that may be on their way to those who read it.
+const WINDOW: u64 = 256 << 10;
+/// How long init may take to start one: code in the cell can stop a process before it is
+/// executed, for which init waits.
+const START_DEADLINE: Duration = Duration::from_secs(10);
+/// Filters whose processes may still run: a child of a process that has ended has its filter.
+const MOST_LISTENERS: usize = 256;
+
+/// Something to do with a process, whose number its orderer chose.
+#[derive(Debug)]
+pub(crate) enum ProcessOrder {
+    /// Start it.
+    Start(Box<ProcessStart>),
+    /// Have it read this.
+    Input(u32, Vec<u8>),
+    /// End its input behind what it was given before.
+    CloseInput(u32),
+    /// Send its process group a signal.
+    Signal(u32, Signal),
+    /// Change the size of its terminal: lines, and characters in each.
+    Resize(u32, [u16; 2]),
+    /// This number of bytes of its output was taken.
+    Taken(u32, u64),
+}
+
+/// What a process is started with.
+#[derive(Debug)]
+pub(crate) struct ProcessStart {
+    /// Its number, of which each process of a cell has another one.
+    pub(crate) number: u32,
+    pub(crate) argv: Vec<RawText>,
+    /// Besides the environment of the cell's program.
+    pub(crate) env: BTreeMap<String, RawText>,
+    /// Instead of the program's.
+    pub(crate) cwd: Option<PathBuf>,
+    /// Whether it has input. With a terminal, it always has.
+    pub(crate) input: bool,
+    /// The size of its terminal: lines, and characters in each.
+    pub(crate) terminal: Option<[u16; 2]>,
+    pub(crate) wall: Option<Duration>,
+}
+
+/// News of a process.
+#[derive(Debug)]
+pub(crate) enum ProcessNews<'n> {
+    /// The order with this number was carried out. A new process has this pid inside.
+    Done(u64, Option<i32>),
+    /// The order with this number was not carried out.
+    Failed(u64, SetupError),
+    /// A process wrote this.
+    Output(u32, ProcessStream, &'n [u8]),
+    /// A process has ended, with this wait status (wait(2)), and why, if it was ended here.
+    Ended(u32, i32, Option<String>),
+}
+
+/// Where a process writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ProcessStream {
+    Stdout,
+    Stderr,
+    /// Both are its terminal.
+    Terminal,
+}
+
+/// The processes of a cell beside its program.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    running: BTreeMap<u32, Process>,
+    /// The one that init was ordered to start.
+    starting: Option<Starting>,
+    /// Filters whose denied calls are answered.
+    pub(super) listeners: Vec<OwnedFd>,
+    /// What was denied to processes since it was last taken.
+    pub(super) denials: Option<Denials>,
+    pace: Pace,
+    /// Answers that no [`Control`] has got yet.
+    answers: Vec<(u64, Result<Option<i32>>)>,
+}
+
+#[derive(Debug)]
+struct Process {
+    /// In the order of reading.
+    output: Vec<Output>,
+    /// `None` where it has none, or has closed it.
+    input: Option<Input>,
+    /// Whether its streams are a terminal.
+    is_terminal: bool,
+    /// Bytes of output that were not taken.
+    on_way: u64,
+    /// When its wall time is over.
+    deadline: Option<Instant>,
+    wall: Duration,
+    /// Why it was ended.
+    why: Option<String>,
+    /// Its wait status, once it has ended.
+    status: Option<i32>,
+}
+
+#[derive(Debug)]
+struct Starting {
+    order: u64,
+    number: u32,
+    /// What it executes.
+    program: Program,
+    pipes: Option<ProcessPipes>,
+    wall: Option<Duration>,
+    deadline: Instant,
+}
+
+impl Process {
+    fn has_room(&self) -> bool {
+        self.on_way < WINDOW
+    }
+}
+
+impl Processes {
+    /// Whether another order can be carried out now.
+    pub(super) fn takes_orders(&self) -> bool {
+        self.starting.is_none()
+    }
+
+    /// What is to be read: a process's number, which of its streams, and its descriptor.
+    pub(super) fn readable(&self) -> impl Iterator<Item = (u32, usize, BorrowedFd<'_>)> {
+        let rests = self.pace.resumes_at().is_some();
+        let read = self
+            .running
+            .iter()
+            .filter(move |(_, process)| process.has_room() && !rests);
+        read.flat_map(|(number, process)| {
+            let open = process.output.iter().enumerate();
+            open.filter_map(|(index, output)| Some((*number, index, output.waits_for()?)))
+        })
+    }
+
+    /// What is to be written to, by processes' numbers.
+    pub(super) fn writable(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        let inputs = self.running.iter();
+        inputs.filter_map(|(number, process)| Some((*number, process.input.as_ref()?.waits_for()?)))
+    }
+
+    /// When there is something to do though no descriptor says so.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        let starting = self.starting.iter().map(|starting| starting.deadline);
+        let each = self.running.values().flat_map(|process| {
+            let ends = process.output.iter().filter_map(Output::until);
+            ends.chain(process.deadline)
+        });
+        starting.chain(each).chain(self.pace.resumes_at()).min()
+    }
+
+    /// Reads once from each of these streams, within one turn.
+    pub(super) fn read(&mut self, ready: &[(u32, usize)], control: &dyn Control) {
+        if ready.is_empty() {
+            return;
+        }
+        let running = &mut self.running;
+        self.pace.turn(|turn| {
+            for (number, index) in ready {
+                let Some(process) = running.get_mut(number) else {
+                    continue;
+                };
+                let Some(output) = process.output.get_mut(*index) else {
+                    continue;
+                };
+                let stream = output.stream;
+                let count = output.read(|bytes| {
+                    control.process_news(ProcessNews::Output(*number, stream, bytes));
+                });
+                process.on_way = process.on_way.saturating_add(count as u64);
+                if !turn.goes_on(count) || !control.has_room() {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// Writes what a process's input takes.
+    pub(super) fn write(&mut self, number: u32) {
+        let Some(process) = self.running.get_mut(&number) else {
+            return;
+        };
+        let Some(input) = &mut process.input else {
+            return;
+        };
+        self.answers
+            .extend(input.write().map(|order| (order, Ok(None))));
+        if input.is_over() {
+            self.drop_input(number);
+        }
+    }
+
+    fn drop_input(&mut self, number: u32) {
+        let process = self.running.get_mut(&number);
+        if let Some(input) = process.and_then(|process| process.input.take()) {
+            let failed = input
+                .into_orders()
+                .map(|order| (order, Err(closed(number))));
+            self.answers.extend(failed);
+        }
+    }
+
+    /// Gives `control` what it is to hear.
+    pub(super) fn report(&mut self, control: &dyn Control) {
+        for (order, answer) in self.answers.drain(..) {
+            control.process_news(match answer {
+                Ok(pid) => ProcessNews::Done(order, pid),
+                Err(error) => ProcessNews::Failed(order, error),
+            });
+        }
+        let now = Instant::now();
+        let is_over = |process: &Process| {
+            process.status.is_some() && process.output.iter().all(|output| output.is_over(now))
+        };
+        let over: Vec<u32> = (self.running.iter())
+            .filter(|(_, process)| is_over(process))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in over {
+            if let Some(process) = self.running.remove(&number) {
+                let status = process.status.unwrap_or(libc::SIGKILL);
+                control.process_news(ProcessNews::Ended(number, status, process.why));
+            }
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn exited(&mut self, number: u32, status: i32) {
+        self.drop_input(number);
+        if let Some(process) = self.running.get_mut(&number) {
+            process.status = Some(status);
+            process.deadline = None;
+            process.output.iter_mut().for_each(Output::writer_has_ended);
+        }
+    }
+
+    /// Init has started a process.
+    pub(super) fn spawned(&mut self, number: u32, pid: i32, fds: Vec<(Role, OwnedFd)>) {
+        let Some(starting) = self.starting.take_if(|starting| starting.number == number) else {
+            return;
+        };
+        let mut terminal = None;
+        for (role, fd) in fds {
+            match role {
+                Role::Listener => self.listeners.push(fd),
+                Role::Terminal => terminal = Some(fd),
+                _ => {}
+            }
+        }
+        let is_terminal = terminal.is_some();
+        let (output, input) = match (starting.pipes, terminal) {
+            (Some(ProcessPipes { input, output }), _) => {
+                let streams = [ProcessStream::Stdout, ProcessStream::Stderr];
+                let output = streams.into_iter().zip(output);
+                let output = output.map(|(stream, fd)| Output::new(stream, fd));
+                (output.collect(), input)
+            }
+            (None, Some(master)) => {
+                let input = master.try_clone().ok();
+                (vec![Output::new(ProcessStream::Terminal, master)], input)
+            }
+            (None, None) => (Vec::new(), None),
+        };
+        let process = Process {
+            output,
+            input: input.map(Input::new),
+            is_terminal,
+            on_way: 0,
+            deadline: starting
+                .wall
+                .and_then(|wall| Instant::now().checked_add(wall)),
+            wall: starting.wall.unwrap_or_default(),
+            why: None,
+            status: None,
+        };
+        self.running.insert(number, process);
+        self.answers.push((starting.order, Ok(Some(pid))));
+    }
+
+    /// Init could not start a process.
+    pub(super) fn refused(&mut self, number: u32, failed: FailedStep) {
+        let Some(starting) = self.starting.take_if(|starting| starting.number == number) else {
+            return;
+        };
+        let program = &starting.program;
+        let error = SetupError::os(failed.step, failed.syscall, failed.errno);
+        let error = match failed.step {
+            Step::Exec => {
+                let tried = failed.item.and_then(|item| program.candidates.get(item));
+                error.on(tried
+                    .or(program.argv.first())
+                    .map_or_else(String::new, ToString::to_string))
+            }
+            Step::Chdir => error.on(program.cwd.display()),
+            _ => error,
+        };
+        self.answers.push((starting.order, Err(error)));
+    }
+
+    fn find(&mut self, number: u32) -> Result<&mut Process> {
+        let process = self.running.get_mut(&number);
+        process
+            .filter(|process| process.status.is_none())
+            .ok_or_else(|| {
+                SetupError::new(Step::Supervise, "no process with this number runs").on(number)
+            })
+    }
+}
+
+impl Cell<'_> {
+    /// Carries out an order; its answer may come later.
+    pub(super) fn order_process(&mut self, order: u64, what: ProcessOrder) {
+        let done = match what {
+            ProcessOrder::Start(start) => self.start_process(order, *start),
+            ProcessOrder::Input(number, bytes) => self.give_input(order, number, bytes),
+            ProcessOrder::CloseInput(number) => self.close_input(number).map(Some),
+            ProcessOrder::Signal(number, signal) => self.signal_process(number, signal).map(Some),
+            ProcessOrder::Resize(number, size) => self.resize_terminal(number, size).map(Some),
+            ProcessOrder::Taken(number, bytes) => {
+                if let Some(process) = self.processes.running.get_mut(&number) {
+                    process.on_way = process.on_way.saturating_sub(bytes);
+                }
+                return;
+            }
+        };
+        match done {
+            Ok(None) => {}
+            Ok(Some(())) => self.processes.answers.push((order, Ok(None))),
+            Err(error) => self.processes.answers.push((order, Err(error))),
+        }
+    }
+
+    fn start_process(&mut self, order: u64, start: ProcessStart) -> Result<Option<()>> {
+        let processes = &mut self.processes;
+        if processes.running.len() >= MOST {
+            let message = format!("{MOST} processes run in this context already");
+            return Err(SetupError::new(Step::Supervise, message).hint("end one of them"));
+        }
+        if processes.listeners.len() >= MOST_LISTENERS {
+            let message = "too many processes have ended whose children still run";
+            return Err(SetupError::new(Step::Supervise, message)
+                .hint("end the children, or restart the context"));
+        }
+        let program = self
+            .plan
+            .program
+            .beside(&start.argv, &start.env, start.cwd.as_deref());
+        let parcel = parcel::pack_program(&program)?;
+        let (pipes, streams) = match start.terminal {
+            Some(size) => (None, ProcessStreams::Terminal(size)),
+            None => {
+                let (ours, theirs) = process_pipes(start.input)?;
+                (Some(ours), ProcessStreams::Pipes(theirs))
+            }
+        };
+        let report = self.running.report.as_fd();
+        // Only the answer to this order brings some. Older kernels do not know the option.
+        let _ = take_descriptors(report, true);
+        send_process(report, start.number, parcel.as_fd(), &streams)
+            .map_err(|errno| SetupError::os(Step::Supervise, "sendmsg", errno))?;
+        processes.starting = Some(Starting {
+            order,
+            number: start.number,
+            program,
+            pipes,
+            wall: start.wall,
+            deadline: Instant::now() + START_DEADLINE,
+        });
+        Ok(None)
+    }
+
+    /// Notes that init has answered the order to start a process.
+    pub(super) fn process_is_started(&self) {
+        let _ = take_descriptors(self.running.report.as_fd(), false);
+    }
+
+    fn give_input(&mut self, order: u64, number: u32, bytes: Vec<u8>) -> Result<Option<()>> {
+        let input = self.processes.find(number)?.input.as_mut();
+        let input = input
+            .filter(|input| input.is_open())
+            .ok_or_else(|| closed(number))?;
+        input.add(order, bytes);
+        self.processes.write(number);
+        Ok(None)
+    }
+
+    fn close_input(&mut self, number: u32) -> Result<()> {
+        let process = self.processes.find(number)?;
+        if process.is_terminal {
+            let message = "the input of a terminal does not end";
+            return Err(SetupError::new(Step::Supervise, message)
+                .on(number)
+                .hint("give it the byte 4 (Ctrl-D) as input"));
+        }
+        process
+            .input
+            .as_mut()
+            .ok_or_else(|| closed(number))?
+            .close();
+        self.processes.write(number);
+        Ok(())
+    }
+
+    fn signal_process(&mut self, number: u32, signal: Signal) -> Result<()> {
+        self.processes.find(number)?;
+        match self.order(Command::SignalProcess(number, signal)) {
+            true => Ok(()),
+            false => Err(SetupError::new(Step::Supervise, "the cell is ending")),
+        }
+    }
+
+    fn resize_terminal(&mut self, number: u32, [rows, columns]: [u16; 2]) -> Result<()> {
+        let process = self.processes.find(number)?;
+        let terminal = process.output.first().filter(|_| process.is_terminal);
+        let fd = terminal.and_then(Output::fd).ok_or_else(|| {
+            SetupError::new(Step::Supervise, "the process has no terminal").on(number)
+        })?;
+        (Size::new(rows, columns).apply(fd))
+            .map_err(|errno| SetupError::os(Step::Supervise, "ioctl", errno).on(number))
+    }
+
+    /// Ends processes whose wall time is over; false when init does not start one.
+    pub(super) fn check_processes(&mut self, now: Instant) -> bool {
+        let mut late = Vec::new();
+        for (number, process) in &mut self.processes.running {
+            if process
+                .deadline
+                .take_if(|deadline| *deadline <= now)
+                .is_some()
+            {
+                process.why = Some(format!("its wall time of {:?} was over", process.wall));
+                late.push(*number);
+            }
+        }
+        for number in late {
+            self.order(Command::SignalProcess(number, Signal::SIGKILL));
+        }
+        let starting = self.processes.starting.as_ref();
+        starting.is_none_or(|starting| starting.deadline > now)
+    }
+
+    /// Answers calls that were denied to processes.
+    pub(super) fn answer_denied(&mut self, index: usize) {
+        let processes = &mut self.processes;
+        let Some(listener) = processes.listeners.get(index) else {
+            return;
+        };
+        let own = &self.denials;
+        let denials = processes.denials.get_or_insert_with(|| own.clone());
+        let pace = &mut self.paces.denials;
+        if !pace.turn(|turn| denials.answer(listener.as_fd(), true, turn, |_| {})) {
+            processes.listeners.swap_remove(index);
+        }
+    }
+}
+
+fn closed(number: u32) -> SetupError {
+    SetupError::new(
+        Step::Supervise,
+        "the process has no input, or has closed it",
+    )
+    .on(number)
+}
