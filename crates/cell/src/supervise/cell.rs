@@ -279,6 +279,20 @@ impl<'a> Cell<'a> {
         Ok(())
     }
 
+    /// Watches the cell while it executes nothing until something happens, or this time is
+    /// over. No process is read from.
+    ///
+    /// # Errors
+    /// Only when watching itself is impossible.
+    pub(crate) fn watch_for(&mut self, time: Duration) -> Result<()> {
+        let mut watch = self.idle();
+        watch.until = Some(Instant::now() + time);
+        watch.step()?;
+        let denials = watch.execution.denials;
+        self.between.add_denials(denials);
+        Ok(())
+    }
+
     /// The cell as it was launched, and what was observed of it so far.
     pub(crate) fn parts(&self) -> (&Running, &Observed) {
         (&self.running, &self.seen)
