@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("clients/node-fetch", node_fetch),
     ("clients/java", java),
     ("clients/r", r),
+    ("clients/go", go),
     ("clients/curl", curl),
     ("clients/git", git),
     ("clients/raw-tcp", raw_tcp),
@@ -187,6 +188,48 @@ Main.main(new String[0]);"#;
 fn r() {
     let fetch = "get <- function(url) { file <- tempfile(); download.file(url, file, quiet = TRUE); cat(readLines(file), sep = '\\n') }\nCALLS";
     library("r", "r", fetch, |url| format!("get('{url}')"));
+}
+
+fn go() {
+    let outside = Outside::with_web();
+    let code = r#"package main
+
+import ("fmt"; "io"; "net/http"; "os")
+
+func main() {
+	for _, url := range os.Args[1:] {
+		answer, err := http.Get(url)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		fmt.Print(string(body))
+	}
+}
+"#;
+    let (source, client) = (
+        outside.path().join("main.go"),
+        outside.path().join("client"),
+    );
+    fs::write(&source, code).expect("the code");
+    let built = Command::new(program("go"))
+        .args(["build", "-o"])
+        .args([&client, &source])
+        .env("GOCACHE", outside.path().join("cache"))
+        .env("GO111MODULE", "off")
+        .status()
+        .expect("start go");
+    assert!(built.success(), "go build");
+    let call = |urls: &[&str]| {
+        let words = [&["/client"], urls].concat();
+        web(&outside, Cell::exec(&words)).ro(&client, "/client")
+    };
+    let ended = call(&ALLOWED).allow(&WEB).run().ok();
+    assert_greeted(&ended);
+    let live = call(&[FORBIDDEN]).on_the_hosts_network().run().ok();
+    assert_eq!(live.lines("hello").len(), 1, "{live:?}");
+    assert_explained(&call(&[FORBIDDEN]).allow(&WEB).run());
 }
 
 fn curl() {

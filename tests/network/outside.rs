@@ -165,7 +165,7 @@ fn replace(directory: &TempDir, path: &str, content: &str) {
 
 /// Where the host has a program, or the end of this test.
 pub(crate) fn program(name: &str) -> String {
-    let places = ["/usr/bin", "/usr/local/bin", "/bin"];
+    let places = ["/usr/bin", "/usr/local/bin", "/bin", "/usr/sbin"];
     let found = places.iter().map(|place| format!("{place}/{name}"));
     let mut found = found.filter(|path| Path::new(path).exists());
     match found.next() {

@@ -303,9 +303,9 @@ pub(super) fn refusals(evidence: &Evidence<'_>) -> String {
 
 fn refused_hosts(refused: &[RefusedHost]) -> String {
     const NAMED: usize = 3;
-    let Some(first) = refused.first() else {
+    if refused.is_empty() {
         return String::new();
-    };
+    }
     let mut hosts: Vec<String> = (refused.iter().take(NAMED))
         .map(|refused| format!("{} ({})", refused.shown(), refused.reason))
         .collect();
@@ -313,15 +313,18 @@ fn refused_hosts(refused: &[RefusedHost]) -> String {
         hosts.push(format!("{} more", refused.len() - NAMED));
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
-    // It comes from the cell, by the broker, and is to stand in a command.
-    let can_be_allowed = !first.host.starts_with('-')
-        && first.shown().chars().all(is_plain)
-        && [Reason::NotAllowed, Reason::PortNotAllowed]
-            .map(Reason::explain)
-            .contains(&&*first.reason);
-    let way_out = match can_be_allowed {
-        true => format!("; --net allow={} would allow it", first.shown()),
-        false => String::new(),
+    // It comes from the cell, by the broker, and is to stand in a command. A name that begins
+    // with `_` is of a service (RFC 2782), and clients go on without it.
+    let can_be_allowed = |refused: &&RefusedHost| {
+        !refused.host.starts_with(['-', '_'])
+            && refused.shown().chars().all(is_plain)
+            && [Reason::NotAllowed, Reason::PortNotAllowed]
+                .map(Reason::explain)
+                .contains(&&*refused.reason)
+    };
+    let way_out = match refused.iter().find(can_be_allowed) {
+        Some(host) => format!("; --net allow={} would allow it", host.shown()),
+        None => String::new(),
     };
     format!("; the network refused {}{way_out}", hosts.join(", "))
 }
