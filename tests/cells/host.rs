@@ -14,6 +14,8 @@ pub(crate) enum Need {
     Root,
     /// At least this Landlock ABI.
     Landlock(u32),
+    /// At least this kernel.
+    Kernel(u32, u32),
     /// A program in `/usr`, which cells on the host's rootfs see too.
     Program(&'static str),
     /// A device that this user may open.
@@ -35,6 +37,12 @@ impl Need {
                 "needs landlock ABI {abi}, this kernel has {}",
                 landlock_abi()
             )),
+            Self::Kernel(major, minor) if kernel() < (major, minor) => {
+                let (has_major, has_minor) = kernel();
+                Some(format!(
+                    "needs Linux {major}.{minor}, this is {has_major}.{has_minor}"
+                ))
+            }
             Self::Program(name) if program(name).is_none() => {
                 Some(format!("{name} is not installed"))
             }
@@ -55,6 +63,17 @@ pub(crate) fn landlock_abi() -> u32 {
         .ok()
         .and_then(|abi| u32::try_from(abi).ok())
         .unwrap_or(0)
+}
+
+/// The kernel's version.
+pub(crate) fn kernel() -> (u32, u32) {
+    let Ok(names) = nix::sys::utsname::uname() else {
+        return (0, 0);
+    };
+    let release = names.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse().ok());
+    (next().unwrap_or(0), next().unwrap_or(0))
 }
 
 /// A program of the host, where every cell on the host's rootfs sees it.

@@ -16,20 +16,43 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[33],
     attacks: &[],
     scenes: &[
-        scene("host-stays-as-it-is", host_stays_as_it_is),
-        scene("workspace", workspace),
-        scene("one-name-in-out", one_name_in_out),
-        scene("directories-made-anew", directories_made_anew),
-        python_scene("hostile-content", hostile_content),
-        python_scene("forged-marks", forged_marks),
-        scene("layers-are-not-there", layers_are_not_there),
-        python_scene("bounded", bounded),
-        scene("links-on-the-host", links_on_the_host),
+        scene("host-stays-as-it-is", host_stays_as_it_is).needs(&[XATTRS]),
+        scene("workspace", workspace).needs(&[XATTRS]),
+        scene("one-name-in-out", one_name_in_out).needs(&[XATTRS]),
+        scene("directories-made-anew", directories_made_anew).needs(&[XATTRS]),
+        scene("hostile-content", hostile_content).needs(&[Need::Program("python3"), XATTRS]),
+        scene("forged-marks", forged_marks).needs(&[Need::Program("python3"), XATTRS]),
+        scene("layers-are-not-there", layers_are_not_there).needs(&[XATTRS]),
+        scene("bounded", bounded).needs(&[Need::Program("python3"), XATTRS]),
+        scene("links-on-the-host", links_on_the_host).needs(&[XATTRS]),
         scene("refused-overlays", refused_overlays),
-        scene("files-of-another-user", files_of_another_user).needs(&[Need::Root]),
+        scene("files-of-another-user", files_of_another_user).needs(&[Need::Root, XATTRS]),
+        scene("older-kernels", older_kernels),
     ],
     actors: &[],
 };
+
+/// Extended attributes of users on tmpfs, where the changes are.
+const XATTRS: Need = Need::Kernel(6, 6);
+
+/// A kernel that cannot keep the changes is named, and the way out.
+fn older_kernels(stage: &Stage) -> Check {
+    if XATTRS.missing(stage).is_none() {
+        stage.note("this kernel has what it takes");
+        return Ok(());
+    }
+    let scratch = stage.scratch()?;
+    let dir = text(&scratch.dir("dir", 0o755)?);
+    let run = stage
+        .exec(["/bin/true"])
+        .option(["--overlay", &format!("{dir}:/data")])
+        .run()?;
+    let (error, hint) = refused(run)?;
+    assert!(error.contains("EOPNOTSUPP"), "{error}");
+    assert!(hint.contains("Linux 6.6"), "{hint}");
+    assert!(hint.contains("--files-from"), "{hint}");
+    Ok(())
+}
 
 /// A tree of the host's that every user may write to.
 fn host_tree(scratch: &Scratch) -> Check<PathBuf> {
