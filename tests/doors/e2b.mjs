@@ -74,10 +74,33 @@ async function files(sandbox) {
   assert.equal(await (await fetch(url)).text(), '2')
 }
 
+async function commands(sandbox) {
+  const { commands, pty } = sandbox
+  const ran = await commands.run('echo out; echo err >&2')
+  assert.deepEqual([ran.stdout, ran.stderr, ran.exitCode], ['out\n', 'err\n', 0])
+  await assert.rejects(commands.run('exit 3'), (error) => error.exitCode === 3)
+  const reader = await commands.run('cat', { background: true, stdin: true })
+  assert((await commands.list()).some((each) => each.pid === reader.pid))
+  await commands.sendStdin(reader.pid, 'in')
+  await commands.closeStdin(reader.pid)
+  assert.equal((await reader.wait()).stdout, 'in')
+  const sleeper = await commands.run('sleep 1000', { background: true })
+  assert(await sleeper.kill())
+  await assert.rejects(sleeper.wait())
+  assert(!(await sleeper.kill()))
+  let seen = ''
+  const onData = (data) => (seen += new TextDecoder().decode(data))
+  const terminal = await pty.create({ cols: 80, rows: 24, onData })
+  await pty.resize(terminal.pid, { cols: 100, rows: 30 })
+  await pty.sendInput(terminal.pid, new TextEncoder().encode('stty size; exit\n'))
+  await terminal.wait()
+  assert(seen.includes('30 100'), seen)
+}
+
 await lives()
 console.log('e2b javascript: lives: ok')
 const sandbox = await Sandbox.create({ timeoutMs: 300_000 })
-for (const scenario of [code, files]) {
+for (const scenario of [code, files, commands]) {
   await scenario(sandbox)
   console.log(`e2b javascript: ${scenario.name}: ok`)
 }

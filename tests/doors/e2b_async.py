@@ -61,6 +61,19 @@ async def files(sandbox):
     await watch.stop()
 
 
+async def commands(sandbox):
+    seen = []
+    ran = await sandbox.commands.run("echo a; echo b >&2", on_stdout=seen.append)
+    assert (ran.stdout, ran.stderr, seen) == ("a\n", "b\n", ["a\n"]), ran
+    reader = await sandbox.commands.run("cat", background=True, stdin=True)
+    await sandbox.commands.send_stdin(reader.pid, "in")
+    await sandbox.commands.close_stdin(reader.pid)
+    assert (await reader.wait()).stdout == "in"
+    sleeper = await sandbox.commands.run("sleep 1000", background=True)
+    assert sleeper.pid in [each.pid for each in await sandbox.commands.list()]
+    assert await sleeper.kill()
+
+
 async def many():
     boxes = await asyncio.gather(*(AsyncSandbox.create(timeout=60) for _ in range(8)))
     ran = await asyncio.gather(*(box.run_code(f"{n}") for n, box in enumerate(boxes)))
@@ -72,7 +85,7 @@ async def main():
     await lives()
     print("e2b async: lives: ok")
     sandbox = await AsyncSandbox.create(timeout=300)
-    for scenario in [code, files]:
+    for scenario in [code, files, commands]:
         await scenario(sandbox)
         print(f"e2b async: {scenario.__name__}: ok")
     await sandbox.kill()

@@ -4,7 +4,14 @@ import io
 import time
 import urllib.request
 
-from e2b import NotFoundException, SandboxException, SandboxQuery, SandboxState
+from e2b import (
+    CommandExitException,
+    NotFoundException,
+    PtySize,
+    SandboxException,
+    SandboxQuery,
+    SandboxState,
+)
 from e2b_code_interpreter import Sandbox
 
 
@@ -15,6 +22,14 @@ def raises(kind, function, part=""):
         assert part in str(error), error
         return error
     raise AssertionError(f"no {kind.__name__}")
+
+
+def until(is_so):
+    for _ in range(300):
+        if is_so():
+            return
+        time.sleep(0.1)
+    raise AssertionError("waited in vain")
 
 
 def lives():
@@ -48,8 +63,7 @@ def lives():
     other.kill()
     raises(SandboxException, lambda: Sandbox.create("no-such-template"), "not found")
     short = Sandbox.create(timeout=1)
-    time.sleep(2.5)
-    assert not short.is_running()
+    until(lambda: not short.is_running())
 
 
 def code(sandbox):
@@ -146,20 +160,57 @@ def watches(sandbox):
     sandbox.files.write("watched/f", "1")
     sandbox.files.write("watched/below/g", "1")
 
-    def names(handle):
-        seen = set()
-        for _ in range(50):
-            seen |= {(event.name, event.type.name) for event in handle.get_new_events()}
-            if ("f", "CREATE") in seen and (handle is plain or ("below/g", "CREATE") in seen):
-                return seen
-            time.sleep(0.1)
-        raise AssertionError(seen)
+    def sees(handle, name, seen):
+        seen |= {(event.name, event.type.name) for event in handle.get_new_events()}
+        return (name, "CREATE") in seen
 
-    assert not any(name.startswith("below/") for name, _ in names(plain))
-    names(deep)
+    shallow = set()
+    until(lambda: sees(deep, "below/g", set()))
+    until(lambda: sees(plain, "f", shallow))
+    assert not any(name.startswith("below/") for name, _ in shallow), shallow
     plain.stop()
     deep.stop()
     raises(NotFoundException, lambda: sandbox.files.watch_dir("none"))
+
+
+def commands(sandbox):
+    commands = sandbox.commands
+    seen = []
+    ran = commands.run("echo out; echo err >&2", on_stdout=seen.append)
+    assert (ran.stdout, ran.stderr, ran.exit_code, seen) == ("out\n", "err\n", 0, ["out\n"])
+    failed = raises(CommandExitException, lambda: commands.run("echo x; exit 3"))
+    assert (failed.exit_code, failed.stdout) == (3, "x\n"), failed
+    sandbox.files.write("here", "x")
+    assert "here" in commands.run("ls").stdout
+    sandbox.files.make_dir("cwd")
+    assert commands.run("pwd", cwd="/home/user/cwd").stdout.endswith("/cwd\n")
+    assert commands.run("echo $A", envs={"A": "b"}).stdout == "b\n"
+    reader = commands.run("cat", background=True, stdin=True)
+    assert reader.pid in [each.pid for each in commands.list()]
+    commands.send_stdin(reader.pid, "in")
+    commands.close_stdin(reader.pid)
+    assert reader.wait().stdout == "in"
+    sleeper = commands.run("sleep 1000", background=True)
+    assert commands.kill(sleeper.pid)
+    raises(CommandExitException, sleeper.wait)
+    assert not commands.kill(sleeper.pid)
+    writer = commands.run("sleep 1; echo late", background=True)
+    writer.disconnect()
+    assert commands.connect(writer.pid).wait().stdout == "late\n"
+    raises(Exception, lambda: commands.run("sleep 1000", timeout=2))
+    until(lambda: not any("sleep 1000" in each.args for each in commands.list()))
+    raises(NotFoundException, lambda: commands.connect(99999))
+
+
+def terminals(sandbox):
+    terminal = sandbox.pty.create(PtySize(rows=24, cols=80))
+    sandbox.pty.resize(terminal.pid, PtySize(rows=30, cols=100))
+    sandbox.pty.send_stdin(terminal.pid, b"stty size; exit\n")
+    seen = bytearray()
+    terminal.wait(on_pty=seen.extend)
+    assert b"30 100" in seen, seen
+    other = sandbox.pty.create(PtySize(rows=24, cols=80))
+    assert sandbox.pty.kill(other.pid)
 
 
 def pauses():
@@ -180,9 +231,8 @@ def pauses():
     sandbox.kill()
     own = Sandbox.create(timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
     own.run_code("y = 7")
-    time.sleep(4)
-    assert own.get_info().state.value == "paused"
-    assert own.run_code("y").text == "7" and own.get_info().state.value == "running"
+    until(lambda: own.get_info().state == SandboxState.PAUSED)
+    assert own.run_code("y").text == "7" and own.get_info().state == SandboxState.RUNNING
     own.kill()
 
 
@@ -190,7 +240,7 @@ if __name__ == "__main__":
     lives()
     print("e2b: lives: ok")
     sandbox = Sandbox.create(timeout=300)
-    for scenario in [code, contexts, files, links, watches]:
+    for scenario in [code, contexts, files, links, watches, commands, terminals]:
         scenario(sandbox)
         print(f"e2b: {scenario.__name__}: ok")
     sandbox.kill()

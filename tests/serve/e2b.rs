@@ -1,6 +1,7 @@
 //! E2B's wire, as hostile and hurried clients use it. tests/doors has the SDKs themselves.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
@@ -45,6 +46,15 @@ fn lines(answer: &Answer) -> Vec<Value> {
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// Reads the head of an answer whose body is read in chunks.
+fn skip_head(socket: &mut BufReader<TcpStream>) {
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        socket.read_line(&mut line).unwrap();
+    }
 }
 
 #[test]
@@ -130,10 +140,7 @@ fn executions_are_streams() {
     let code = at(&http, &sandbox, 49999, &[]);
     let body = json!({"code": "import time\nprint(1, flush=True)\ntime.sleep(7)\n2"});
     let mut socket = code.send("POST", "/execute", body.to_string().as_bytes());
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        std::io::BufRead::read_line(&mut socket, &mut head).unwrap();
-    }
+    skip_head(&mut socket);
     let mut kinds = Vec::new();
     while let Some(line) = chunk(&mut socket) {
         let line: Value = serde_json::from_slice(&line[..]).unwrap_or_else(|_| {
@@ -146,11 +153,14 @@ fn executions_are_streams() {
     assert!(kinds[3].contains("end_of_execution"), "{kinds:?}");
 
     // A client that goes has its code interrupted, and the state stays.
-    let endless = json!({"code": "x = 5\nwhile True: pass"}).to_string();
-    let socket = code.send("POST", "/execute", endless.as_bytes());
-    until("the execution", || {
-        http.get("/v1/contexts").json()["contexts"][0]["doing"] == "busy"
-    });
+    let endless = json!({"code": "x = 5\nprint('begun', flush=True)\nwhile True: pass"});
+    let mut socket = code.send("POST", "/execute", endless.to_string().as_bytes());
+    skip_head(&mut socket);
+    let first = chunk(&mut socket).unwrap();
+    assert!(
+        String::from_utf8_lossy(&first).contains("begun"),
+        "{first:?}"
+    );
     drop(socket);
     let ran = lines(&code.post("/execute", &json!({"code": "x"})));
     assert_eq!(ran[0]["text"], "5", "{ran:?}");
@@ -331,4 +341,79 @@ fn sandboxes_end_with_their_cells() {
         assert!(answer.text().contains(part), "{answer:?}");
     }
     assert_eq!(contexts(), 0);
+    // A request that is repeated is one request.
+    let keyed = http.with("idempotency-key: abc");
+    let ids = [create(&keyed), create(&keyed), create(&http)].map(|made| made["sandboxID"].clone());
+    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[0], ids[2]);
+}
+
+/// A message in its envelope.
+fn envelope(message: &Value) -> Vec<u8> {
+    let text = message.to_string().into_bytes();
+    let length = u32::try_from(text.len()).unwrap().to_be_bytes();
+    [&[0], length.as_slice(), &text].concat()
+}
+
+#[test]
+fn programs_outlive_the_client_that_started_them() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let json = at(&http, &sandbox, 49983, &["content-type: application/json"]);
+    let stream = at(
+        &http,
+        &sandbox,
+        49983,
+        &["content-type: application/connect+json"],
+    );
+    let call = |name: &str, body: &Value| json.post(&format!("/process.Process/{name}"), body);
+    let running = || {
+        let listed = call("List", &json!({})).json();
+        listed["processes"].as_array().unwrap().len()
+    };
+    let program = json!({"cmd": "sh", "args": ["-c", "echo begun; exec cat"]});
+    let start = envelope(&json!({"process": program, "tag": "own", "stdin": true}));
+    let mut socket = stream.send("POST", "/process.Process/Start", &start);
+    skip_head(&mut socket);
+    let mut seen = String::new();
+    while !seen.contains("YmVndW4K") {
+        seen += &String::from_utf8_lossy(&chunk(&mut socket).unwrap());
+    }
+    let start = seen.find("\"start\"").unwrap();
+    assert!(start < seen.find("\"data\"").unwrap(), "{seen}");
+    drop(socket);
+    until("the end of its client", || {
+        http.get("/v1/status").json()["clients"] == 1
+    });
+    assert_eq!(running(), 1);
+    let own = json!({"tag": "own"});
+    let input = json!({"process": own, "input": {"stdin": "?"}});
+    assert_eq!(call("SendInput", &input).status, 400);
+    let signal = |name: &str| call("SendSignal", &json!({"process": own, "signal": name})).status;
+    assert_eq!(signal("SIGNAL_SIGSTOP"), 400);
+    // A second client gets what comes from now on, and the end.
+    let connect = envelope(&json!({"process": own}));
+    let mut socket = stream.send("POST", "/process.Process/Connect", &connect);
+    until("its connection", || {
+        http.get("/v1/status").json()["clients"] == 2
+    });
+    let input = json!({"process": own, "input": {"stdin": "aW4="}});
+    assert_eq!(call("SendInput", &input).status, 200);
+    assert_eq!(call("CloseStdin", &json!({"process": own})).status, 200);
+    let rest = read(&mut socket).text();
+    assert!(
+        rest.contains("aW4=") && rest.contains("exit status 0"),
+        "{rest}"
+    );
+    until("its end", || running() == 0);
+    assert_eq!(signal("SIGNAL_SIGKILL"), 404);
+    for body in [
+        json!({}),
+        json!({"process": {}}),
+        json!({"process": {"pid": -1}}),
+    ] {
+        let status = call("CloseStdin", &body).status;
+        assert!(matches!(status, 400 | 404), "{body}: {status}");
+    }
 }

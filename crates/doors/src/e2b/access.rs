@@ -25,6 +25,9 @@ use super::{Port, code, envd, wire};
 use crate::answer::Answer;
 use crate::front::{Guarded, is_same};
 
+/// Where clients ask whether a sandbox exists.
+const HEALTH: &str = "/health";
+
 /// The servers of sandboxes.
 #[derive(Clone)]
 pub(crate) struct Ports {
@@ -75,7 +78,8 @@ pub(crate) async fn dispatch(
         Err(refused) => return refused,
     };
     if sandbox.is_paused() {
-        if !sandbox.creation.resumes_by_itself {
+        let is_question = request.uri().path() == HEALTH;
+        if is_question || !sandbox.creation.resumes_by_itself {
             return wire::no_sandbox(&sandbox.id);
         }
         super::control::resumed(&ports.guarded, &sandbox);
@@ -172,8 +176,7 @@ fn may_use(
         return is_same(token, sandbox.traffic_token.as_bytes());
     }
     // Whether a sandbox exists can be asked by all who know its id.
-    let is_health = request.uri().path() == "/health";
-    is_health
+    request.uri().path() == HEALTH
         || guarded.party(request.headers()) == Some(sandbox.party)
         || (port == Some(Port::Envd) && is_signed(sandbox, request))
 }
@@ -219,6 +222,7 @@ fn debug_sandbox(guarded: &Guarded) -> Option<Arc<Sandbox>> {
     let settings = guarded.e2b();
     let template = "code-interpreter-v1";
     let creation = Creation {
+        key: None,
         language: settings.language(template).unwrap_or("python").to_owned(),
         template: template.to_owned(),
         metadata: Default::default(),
@@ -292,6 +296,7 @@ mod tests {
     #[test]
     fn a_signature_is_for_one_path_one_direction_and_a_time() {
         let creation = Creation {
+            key: None,
             template: "base".to_owned(),
             language: "python".to_owned(),
             metadata: Default::default(),

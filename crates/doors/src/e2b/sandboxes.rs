@@ -35,6 +35,8 @@ pub(crate) struct Sandboxes(Mutex<BTreeMap<String, Arc<Sandbox>>>);
 /// What a sandbox is created with.
 #[derive(Clone, Debug)]
 pub(super) struct Creation {
+    /// What the client named the request by that created it.
+    pub(super) key: Option<Vec<u8>>,
     pub(super) template: String,
     pub(super) language: String,
     pub(super) metadata: BTreeMap<String, String>,
@@ -167,7 +169,11 @@ impl Sandbox {
     /// # Errors
     /// The kernel has no random numbers.
     pub(super) fn of_fork(from: &Self, main: String, life: Duration) -> Result<Self, Failure> {
-        Self::with(secret(10)?, main, from.party, from.creation.clone(), life)
+        let creation = Creation {
+            key: None,
+            ..from.creation.clone()
+        };
+        Self::with(secret(10)?, main, from.party, creation, life)
     }
 
     fn with(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use serve::Party;
@@ -61,12 +61,21 @@ struct Resumes {
 pub(super) async fn create(
     State(guarded): State<Guarded>,
     Extension(party): Extension<Party>,
+    headers: HeaderMap,
     body: Body,
 ) -> Answer {
     let made = async {
         let new: New = body::json(body).await?;
+        // A client that did not get its answer asks again.
+        let key = headers.get("idempotency-key").map(HeaderValue::as_bytes);
+        let before = guarded.sandboxes().of(party).into_iter();
+        let is_same = |sandbox: &Arc<Sandbox>| sandbox.creation.key.as_deref() == key;
+        if let Some(made) = before.filter(|_| key.is_some()).find(is_same) {
+            return Ok(made);
+        }
         let life = life::within(&guarded, new.timeout);
-        let creation = creation(&guarded, new)?;
+        let mut creation = creation(&guarded, new)?;
+        creation.key = key.map(<[u8]>::to_vec);
         let sandbox = Arc::new(Sandbox::new(None, party, creation, life)?);
         start(&guarded, &sandbox).await?;
         Ok(sandbox)
@@ -129,6 +138,7 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
     let pauses_at_end = new.pauses == Some(true);
     Ok(Creation {
         language: language.to_owned(),
+        key: None,
         template: new.template,
         metadata,
         envs: new.envs.unwrap_or_default(),

@@ -17,11 +17,12 @@ use futures_util::stream::once;
 use record::bytes::RawText;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use serve::protocol::ProcessStarted;
+use serve::protocol::{self, Failure, ProcessStarted};
 
 use super::filesystem::{Call, read};
 use super::{ask, tell};
 use crate::answer::Answer;
+use crate::client::Client;
 use crate::e2b::connect::{self, Code, Error, Messages};
 use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{HOME, WORKSPACE};
@@ -106,6 +107,23 @@ impl Start {
     }
 }
 
+/// Makes a call about a process that was found: what is missing then is the process.
+async fn order(
+    client: &mut Client,
+    sandbox: &Sandbox,
+    method: &str,
+    params: Value,
+) -> Result<(), Error> {
+    tell(client, sandbox, method, params).await.map_err(ended)
+}
+
+fn ended(failure: Failure) -> Error {
+    match failure.code {
+        protocol::Code::NotFound => Error::new(Code::NotFound, failure.message),
+        _ => failure.into(),
+    }
+}
+
 /// A directory as programs see it; relative ones are below the user's.
 fn directory(given: &str) -> String {
     let whole = match given.starts_with('/') {
@@ -154,7 +172,9 @@ pub(super) async fn connect(
         let mut client = guarded.client(sandbox.party)?;
         let process = find(&mut client, &sandbox, &asked.process).await?;
         let params = json!({"process": process.process});
-        let started: ProcessStarted = ask(&mut client, &sandbox, "process.connect", params).await?;
+        let started: ProcessStarted = ask(&mut client, &sandbox, "process.connect", params)
+            .await
+            .map_err(ended)?;
         Ok((client, started))
     };
     match connected.await {
@@ -220,7 +240,7 @@ pub(super) async fn send_input(
         let process = find(client, sandbox, &call.asked.process).await?;
         for data in call.asked.input.pieces()? {
             let params = json!({"process": process.process, "data": data});
-            tell(client, sandbox, "process.input", params).await?;
+            order(client, sandbox, "process.input", params).await?;
         }
         Ok(json!({}))
     };
@@ -263,7 +283,7 @@ pub(super) async fn stream_input(
             })?;
             for data in input.pieces()? {
                 let params = json!({"process": process, "data": data});
-                tell(&mut client, &sandbox, "process.input", params).await?;
+                order(&mut client, &sandbox, "process.input", params).await?;
             }
         }
         Ok::<_, Error>(())
@@ -288,7 +308,7 @@ pub(super) async fn close_input(
         let (client, sandbox) = (&mut call.client, &call.sandbox);
         let process = find(client, sandbox, &call.asked.process).await?;
         let params = json!({"process": process.process});
-        tell(client, sandbox, "process.close_input", params).await?;
+        order(client, sandbox, "process.close_input", params).await?;
         Ok(json!({}))
     };
     connect::answer(done.await)
@@ -320,7 +340,7 @@ pub(super) async fn send_signal(
         let (client, sandbox) = (&mut call.client, &call.sandbox);
         let process = find(client, sandbox, &call.asked.process).await?;
         let params = json!({"process": process.process, "signal": signal});
-        tell(client, sandbox, "process.signal", params).await?;
+        order(client, sandbox, "process.signal", params).await?;
         Ok(json!({}))
     };
     connect::answer(done.await)
@@ -346,7 +366,7 @@ pub(super) async fn update(
         let process = find(client, sandbox, &call.asked.process).await?;
         if let Some(terminal) = &call.asked.pty {
             let params = json!({"process": process.process, "terminal": terminal.params()});
-            tell(client, sandbox, "process.resize", params).await?;
+            order(client, sandbox, "process.resize", params).await?;
         }
         Ok(json!({}))
     };
