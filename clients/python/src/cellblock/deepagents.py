@@ -41,10 +41,11 @@ class CellblockBackend(BaseSandbox):
     def __init__(
         self, *, server: Optional[BlockingServer] = None, timeout: float = 120, **options: Any
     ) -> None:
-        options = {"cpu_time": "none", "idle": "24h", **options}
-        self._own = None if server else BlockingServer(**options)
+        self._own: Optional[BlockingServer] = None
+        if server is None:
+            server = self._own = BlockingServer(**{"cpu_time": "none", "idle": "24h", **options})
         self._timeout = timeout
-        self._sandbox = (server or self._own or BlockingServer()).open()
+        self._sandbox = server.open()
 
     @property
     def id(self) -> str:

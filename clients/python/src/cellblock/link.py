@@ -89,9 +89,10 @@ class Link:
         self._lines.put(None)
         self._writing.join(5)
 
-    def join(self, seconds: Optional[float] = None) -> None:
-        """Waits for the server's last line."""
+    def join(self, seconds: Optional[float] = None) -> bool:
+        """Waits for the server's last line. Whether it has come."""
         self._reading.join(seconds)
+        return not self._reading.is_alive()
 
     def _number(self) -> int:
         self._last += 1

@@ -49,10 +49,11 @@ class Process:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self.link.join(1)
+        has_ended = self.link.join(1)
         self._listening.join(1)
         for stream in (self._child.stdout, self._child.stderr):
-            if stream is not None and not self.link._reading.is_alive():
+            # A thread that still reads needs its descriptor.
+            if stream is not None and has_ended and not self._listening.is_alive():
                 stream.close()
 
     def _listen(self, stderr: IO[bytes]) -> None:
