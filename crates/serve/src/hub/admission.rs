@@ -1,6 +1,7 @@
 //! Which call gets a cell: clients take turns, and a call waits or is refused when all
 //! cells are in use.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cell::server::{Execute, Layout, Open};
@@ -79,9 +80,7 @@ impl Hub {
         };
         if let Some(client) = self.clients.get_mut(&caller.client) {
             client.waiting.push_back(pending);
-            if !self.turns.contains(&caller.client) {
-                self.turns.push_back(caller.client);
-            }
+            self.turns.join(client.party, caller.client);
         }
     }
 
@@ -125,20 +124,20 @@ impl Hub {
     /// Gives cells to calls while there are both. The call whose turn it is waits for
     /// its memory and is not overtaken: else small ones could starve it.
     pub(super) fn admit(&mut self) {
-        while let Some(&client) = self.turns.front() {
+        while let Some(client) = self.turns.next() {
             let waiting = self
                 .clients
                 .get_mut(&client)
                 .map(|client| &mut client.waiting);
             let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
-                self.turns.pop_front();
+                self.turns.leave_first();
                 continue;
             };
             let needed = waiting.front().map_or(0, |pending| pending.memory);
             if !self.has_room_for(needed) {
                 return;
             }
-            self.turns.rotate_left(1);
+            self.turns.pass();
             let waiting = self
                 .clients
                 .get_mut(&client)
@@ -155,13 +154,17 @@ impl Hub {
         cells < self.settings.max_cells && self.settings.max_memory.is_none_or(fits)
     }
 
-    /// Refuses what is too much. The client with the most waiting calls loses its last
-    /// one, so a flood of one client's calls does not keep others out.
+    /// Refuses what is too much. Of the party with the most waiting calls, the client with the
+    /// most loses its last one, so a flood of one party's calls does not keep others out.
     pub(super) fn shorten_queue(&mut self) {
         while self.queued() > self.settings.max_queue {
-            let longest = self
-                .clients
-                .iter_mut()
+            let mut of_parties = BTreeMap::new();
+            for client in self.clients.values() {
+                *of_parties.entry(client.party).or_insert(0) += client.waiting.len();
+            }
+            let most = of_parties.into_iter().max_by_key(|(_, waiting)| *waiting);
+            let longest = (self.clients.iter_mut())
+                .filter(|(_, client)| most.is_some_and(|(party, _)| party == client.party))
                 .max_by_key(|(_, client)| client.waiting.len());
             let last = longest.and_then(|(_, client)| client.waiting.pop_back());
             let Some(pending) = last else { return };
@@ -262,14 +265,17 @@ impl Hub {
         if let What::Context(creation) = &mut what
             && creation.from.is_some()
         {
-            creation.name = self.new_name();
+            creation.name = self.new_name(self.party_of(caller.client));
         }
         let kind = match &what {
             What::Run { .. } | What::Resume(_) => Kind::Run,
-            What::Context(creation) if self.contexts.contains_key(&creation.name) => {
-                return self.fail(&caller, super::contexts::exists(&creation.name));
+            What::Context(creation) => {
+                let key = self.key_of(&caller, &creation.name);
+                if self.contexts.contains_key(&key) {
+                    return self.fail(&caller, super::contexts::exists(&key.name));
+                }
+                Kind::Context(key)
             }
-            What::Context(creation) => Kind::Context(creation.name.clone()),
         };
         let (link, start) = match &what {
             What::Context(own) if own.branches || own.from.is_some() => {

@@ -294,9 +294,10 @@ impl Hub {
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
-        let Kind::Context(context) = session.kind.clone() else {
+        let Kind::Context(key) = session.kind.clone() else {
             return;
         };
+        let context = key.name;
         let doing = session.current.as_ref().map(|current| current.doing);
         let (id, branches) = match doing {
             Some(Doing::Checkpoint { id, branches }) => (id, branches),
@@ -402,7 +403,8 @@ impl Hub {
     ) -> Result<Vec<(Caller, Request, Creation)>, Failure> {
         let number = forking.number;
         let gone = || Failure::new(Code::Lost, "the context is gone");
-        let context = self.contexts.get(context).ok_or_else(gone)?;
+        let key = self.key_of(caller, context);
+        let context = self.contexts.get(&key).ok_or_else(gone)?;
         let raw = context.branching.as_ref().ok_or_else(gone)?;
         let branch = |index| {
             let caller = Caller {
@@ -467,7 +469,7 @@ impl Hub {
         if doing == Some(Doing::Resume { id: number }) {
             return self.continued(link);
         }
-        let (Kind::Context(context), Some(Doing::Restore { id, checkpoint })) =
+        let (Kind::Context(key), Some(Doing::Restore { id, checkpoint })) =
             (session.kind.clone(), doing)
         else {
             return;
@@ -477,7 +479,7 @@ impl Hub {
             // The answer comes next.
             None => drop(self.done(link)),
             Some(checkpoint) => {
-                let rewound = Rewound::to(context, checkpoint);
+                let rewound = Rewound::to(key.name, checkpoint);
                 self.answer_current(link, |hub, caller| hub.answer(caller, &rewound));
             }
         }
@@ -502,12 +504,12 @@ impl Hub {
             return;
         };
         let doing = session.current.as_ref().map(|current| current.doing);
-        if let (Kind::Context(context), Some(Doing::Compare { id, with })) =
+        if let (Kind::Context(key), Some(Doing::Compare { id, with })) =
             (session.kind.clone(), doing)
             && id == number
         {
             let compared = Compared {
-                context,
+                context: key.name,
                 with,
                 files,
             };

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::admission::{Pending, What};
+use super::contexts::ContextKey;
 use super::session::Work;
 use super::{Action, ClientId, Hub, LinkId, Party};
 use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
@@ -219,15 +220,15 @@ impl Hub {
         let Some(client) = self.clients.remove(&id) else {
             return;
         };
-        self.turns.retain(|turn| *turn != id);
-        let own: Vec<String> = self
+        self.turns.leave(client.party, id);
+        let own: Vec<ContextKey> = self
             .contexts
             .iter()
             .filter(|(_, context)| context.owner == id && !context.keep)
-            .map(|(name, _)| name.clone())
+            .map(|(key, _)| key.clone())
             .collect();
-        for name in own {
-            self.end_context(&name, "its client has gone", None);
+        for key in own {
+            self.end_context(&key, "its client has gone", None);
         }
         let mut again = Vec::new();
         for pending in client.waiting {

@@ -110,7 +110,7 @@ impl Hub {
             .draining
             .map_or(deadline, |before| before.min(deadline));
         self.draining = Some(deadline);
-        self.turns.clear();
+        self.turns = super::Turns::default();
         let clients = self.clients.values_mut();
         let waiting = clients.flat_map(|client| client.waiting.drain(..));
         let waiting: Vec<_> = waiting.collect();

@@ -27,13 +27,19 @@ const LONGEST_LABEL: usize = 128;
 /// The most calls that wait in one context.
 const MOST_WAITING: usize = 64;
 
+/// What tells a context from all others: each party has names of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ContextKey {
+    pub(super) party: Party,
+    pub(super) name: String,
+}
+
 /// A context.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) link: LinkId,
     /// The client that created it.
     pub(super) owner: ClientId,
-    pub(super) party: Party,
     pub(super) keep: bool,
     pub(super) label: Option<String>,
     pub(super) idle_limit: Duration,
@@ -95,8 +101,8 @@ impl Hub {
             }
         };
         let name = match params.context {
-            None => self.new_name(),
-            Some(name) => self.check_name(name)?,
+            None => self.new_name(self.party_of(caller.client)),
+            Some(name) => self.check_name(self.party_of(caller.client), name)?,
         };
         let creation = Creation {
             name,
@@ -111,38 +117,44 @@ impl Hub {
         self.enqueue_context(caller, request, creation)
     }
 
-    fn check_name(&self, name: String) -> Result<String, Failure> {
+    /// Who a client is.
+    pub(super) fn party_of(&self, client: ClientId) -> Party {
+        let client = self.clients.get(&client);
+        client.map_or(Party::User(self.uid), |client| client.party)
+    }
+
+    fn check_name(&self, party: Party, name: String) -> Result<String, Failure> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
             let message = "context: wants 1 to 64 letters, digits, - and _";
             return Err(Failure::new(Code::BadParams, message));
         }
-        match self.contexts.contains_key(&name) {
-            true => Err(exists(&name)),
-            false => Ok(name),
+        let key = ContextKey { party, name };
+        match self.contexts.contains_key(&key) {
+            true => Err(exists(&key.name)),
+            false => Ok(key.name),
         }
     }
 
-    pub(super) fn new_name(&self) -> String {
-        (0u64..)
-            .map(|salt| {
-                let hash = self.secret.hash_one((self.next_link, self.now, salt));
-                format!("{:010x}", hash & 0xff_ffff_ffff)
-            })
-            .find(|name| !self.contexts.contains_key(name))
-            .unwrap_or_default()
+    pub(super) fn new_name(&self, party: Party) -> String {
+        let keys = (0u64..).map(|salt| {
+            let hash = self.secret.hash_one((self.next_link, self.now, salt));
+            let name = format!("{:010x}", hash & 0xff_ffff_ffff);
+            ContextKey { party, name }
+        });
+        let mut free = keys.filter(|key| !self.contexts.contains_key(key));
+        free.next().map(|key| key.name).unwrap_or_default()
     }
 
     /// A context gets its cell.
     pub(super) fn note_context(&mut self, link: LinkId, owner: ClientId, creation: &Creation) {
-        let party = self
-            .clients
-            .get(&owner)
-            .map_or(Party::User(self.uid), |client| client.party);
+        let key = ContextKey {
+            party: self.party_of(owner),
+            name: creation.name.clone(),
+        };
         let context = Context {
             link,
             owner,
-            party,
             keep: creation.keep,
             branches: creation.branches,
             branching: creation.branching.clone(),
@@ -153,7 +165,7 @@ impl Hub {
             suspend_after: creation.suspend_after,
             suspend_at: None,
         };
-        self.contexts.insert(creation.name.clone(), context);
+        self.contexts.insert(key, context);
     }
 
     /// Answers the call that created a context.
@@ -166,11 +178,11 @@ impl Hub {
             return;
         };
         if let Some(branch) = caller.branch {
-            let context = context.clone();
-            return self.branch_over(branch, Branch::restored(context));
+            let name = context.name.clone();
+            return self.branch_over(branch, Branch::restored(name));
         }
         let created = Created {
-            context: context.clone(),
+            context: context.name.clone(),
             language: language.clone(),
             rootfs: rootfs.clone(),
             start: session.start,
@@ -179,11 +191,18 @@ impl Hub {
         self.answer(caller, &created);
     }
 
+    /// What a client means by a context's name.
+    pub(super) fn key_of(&self, caller: &Caller, name: &str) -> ContextKey {
+        ContextKey {
+            party: self.party_of(caller.client),
+            name: name.to_owned(),
+        }
+    }
+
     /// The context with this name, if this client may know of it.
     pub(super) fn find(&mut self, caller: &Caller, name: &str) -> Result<&mut Context, Failure> {
-        let party = self.clients.get(&caller.client).map(|client| client.party);
-        let context = self.contexts.get_mut(name);
-        context.filter(|context| Some(context.party) == party).ok_or_else(|| {
+        let key = self.key_of(caller, name);
+        self.contexts.get_mut(&key).ok_or_else(|| {
             let shown: String = name.chars().take(64).collect();
             let message = format!("no context is called {shown:?}: it never existed, was deleted, or had nothing to do for too long");
             Failure::new(Code::NotFound, message).hint("context.list shows those that exist")
@@ -300,16 +319,19 @@ impl Hub {
 
     /// `context.list`
     pub(super) fn list(&mut self, caller: &Caller, params: &ContextListing) -> Result<(), Failure> {
-        let party = self.clients.get(&caller.client).map(|client| client.party);
-        let is_seen = |context: &Context| {
+        let party = self.party_of(caller.client);
+        let is_seen = |key: &ContextKey, context: &Context| {
             let own = context.owner == caller.client;
-            let kept = context.keep && Some(context.party) == party;
+            let kept = context.keep && key.party == party;
             let labelled = params.label.is_none() || context.label == params.label;
             (own || kept) && labelled
         };
-        let seen = self.contexts.iter().filter(|(_, context)| is_seen(context));
+        let seen = self
+            .contexts
+            .iter()
+            .filter(|(key, context)| is_seen(key, context));
         let contexts = seen
-            .map(|(name, context)| self.info(name, context))
+            .map(|(key, context)| self.info(&key.name, context))
             .collect();
         self.answer(caller, &ContextList { contexts });
         Ok(())
@@ -353,13 +375,15 @@ impl Hub {
     /// `context.delete`: the answer comes when everything is gone.
     pub(super) fn delete(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
         self.find(caller, &params.context)?;
-        self.end_context(&params.context, "the context was deleted", Some(caller));
+        let key = self.key_of(caller, &params.context);
+        self.end_context(&key, "the context was deleted", Some(caller));
         Ok(())
     }
 
     /// Ends a context; what waits in it fails.
-    pub(super) fn end_context(&mut self, name: &str, why: &str, deleted_by: Option<&Caller>) {
-        let Some(context) = self.contexts.remove(name) else {
+    pub(super) fn end_context(&mut self, key: &ContextKey, why: &str, deleted_by: Option<&Caller>) {
+        let name = &key.name;
+        let Some(context) = self.contexts.remove(key) else {
             return;
         };
         match (self.sessions.get_mut(&context.link), deleted_by) {
@@ -381,12 +405,12 @@ impl Hub {
             .contexts
             .iter()
             .filter(|(_, context)| self.idle_end(context).is_some_and(|end| end <= self.now))
-            .map(|(name, context)| (name.clone(), context.owner))
+            .map(|(key, context)| (key.clone(), context.owner))
             .collect();
-        for (name, owner) in late {
+        for (key, owner) in late {
             let why = "it had nothing to do for too long";
-            self.end_context(&name, why, None);
-            self.tell_end(owner, &name, why);
+            self.end_context(&key, why, None);
+            self.tell_end(owner, &key.name, why);
         }
     }
 
@@ -425,9 +449,9 @@ impl Hub {
     }
 
     /// A context has nothing more to do for now.
-    pub(super) fn touch(&mut self, name: &str) {
+    pub(super) fn touch(&mut self, key: &ContextKey) {
         let now = self.now;
-        if let Some(context) = self.contexts.get_mut(name) {
+        if let Some(context) = self.contexts.get_mut(key) {
             context.used = now;
             context.suspend_at = context.suspend_after.map(|after| now + after);
         }

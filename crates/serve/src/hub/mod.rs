@@ -17,6 +17,7 @@ mod status;
 mod suspend;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -29,18 +30,20 @@ use crate::protocol::{self, Call, Code, Failure, Refused};
 
 use branches::Fork;
 use client::{Caller, Client};
-use contexts::Context;
+use contexts::{Context, ContextKey};
 pub use metrics::Metrics;
 use pool::Pool;
 use session::Session;
+use turns::Turns;
 
 /// The number of a client's connection.
 pub type ClientId = u64;
 /// The number of the connection to a supervisor.
 pub type LinkId = u64;
 
-/// Who a client is. A context that is kept belongs to a party: for others it does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Who a client is. Contexts belong to a party, which gives them their names: for others they
+/// do not exist. Parties take turns at cells, however many clients each has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Party {
     /// A user of this host, by the credentials of its socket.
     User(u32),
@@ -81,10 +84,10 @@ pub struct Hub {
     began: Instant,
     now: Instant,
     clients: BTreeMap<ClientId, Client>,
-    /// Clients whose calls wait for a cell, the next one first.
-    turns: VecDeque<ClientId>,
+    /// Whose calls wait for a cell.
+    turns: Turns,
     sessions: BTreeMap<LinkId, Session>,
-    contexts: BTreeMap<String, Context>,
+    contexts: BTreeMap<ContextKey, Context>,
     /// Forks that have not been answered, by the number of their checkpoint.
     forks: BTreeMap<u64, Fork>,
     /// The number of the last checkpoint, or of the last order about one.
@@ -112,7 +115,7 @@ impl Hub {
             began: now,
             now,
             clients: BTreeMap::new(),
-            turns: VecDeque::new(),
+            turns: Turns::default(),
             sessions: BTreeMap::new(),
             contexts: BTreeMap::new(),
             forks: BTreeMap::new(),

@@ -386,7 +386,7 @@ impl Hub {
         let process = Process { pid, ..process };
         session.processes.running.insert(number, process);
         let context = match &session.kind {
-            super::session::Kind::Context(name) => name.clone(),
+            super::session::Kind::Context(key) => key.name.clone(),
             _ => String::new(),
         };
         let started = ProcessStarted {

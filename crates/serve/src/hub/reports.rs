@@ -113,9 +113,10 @@ impl Hub {
                 }
             }
             Report::Restarted { .. } if doing == Some(Doing::Restart) => {
-                let Kind::Context(context) = session.kind.clone() else {
+                let Kind::Context(key) = session.kind.clone() else {
                     return;
                 };
+                let context = key.name;
                 let (state, why) = RESTARTED;
                 let why = Some(why.to_owned());
                 let restarted = Restarted {
@@ -185,9 +186,9 @@ impl Hub {
         };
         let start = session.start;
         match session.kind.clone() {
-            Kind::Context(context) => self.answer_current(link, |hub, caller| {
+            Kind::Context(key) => self.answer_current(link, |hub, caller| {
                 let executed = Executed {
-                    context,
+                    context: key.name,
                     execution,
                     state,
                     why,

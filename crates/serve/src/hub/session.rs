@@ -7,6 +7,7 @@ use cell::server::{Execute, FileOrder, Open, Order};
 
 use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
+use super::contexts::ContextKey;
 use super::processes::Processes;
 use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId};
@@ -87,8 +88,8 @@ pub(super) enum Kind {
     Warm(usize),
     /// One call.
     Run,
-    /// The context with this id.
-    Context(String),
+    /// This context.
+    Context(ContextKey),
 }
 
 /// A piece of work.
@@ -470,7 +471,7 @@ impl Hub {
         {
             let owner = context.owner;
             self.contexts.remove(name);
-            self.tell_end(owner, name, &why);
+            self.tell_end(owner, &name.name, &why);
         }
         let in_context = matches!(session.kind, Kind::Context(_));
         for caller in callers {

@@ -59,9 +59,10 @@ impl Hub {
     /// The answer to `context.resume`, when the state is there.
     pub(super) fn resumed(&mut self, link: LinkId, caller: &Caller, was_suspended: bool) {
         let session = self.sessions.get(&link);
-        let Some(Kind::Context(context)) = session.map(|session| session.kind.clone()) else {
+        let Some(Kind::Context(key)) = session.map(|session| session.kind.clone()) else {
             return;
         };
+        let context = key.name;
         let (state, why) = match was_suspended {
             true => (State::Restored, Some(CONTINUED.to_owned())),
             false => (State::Kept, None),
@@ -97,7 +98,7 @@ impl Hub {
         session.checkpoints.retain(|_, held| held.is_some());
         let watches = std::mem::take(&mut session.watches);
         let context = match &session.kind {
-            Kind::Context(name) => name.clone(),
+            Kind::Context(key) => key.name.clone(),
             Kind::Run | Kind::Warm(_) => String::new(),
         };
         self.leave(link);

@@ -203,7 +203,7 @@ fn contexts_of_a_template_are_forked_from_the_same_one() {
     // That of the pool is not one of them, and serves another context.
     world.create(1, 3, "b");
     world.call(1, 4, "context.fork", json!({"context": "b", "n": 1}));
-    let of = |world: &World, name: &str| world.templates[&world.hub.contexts[name].link];
+    let of = |world: &World, name: &str| world.templates[&world.link(name)];
     let mut names = vec!["a".to_owned()];
     for id in [1, 2] {
         let forked = branches(&world, 1, id);

@@ -532,3 +532,35 @@ fn templates_count_for_what_waits() {
     );
     assert!(text.contains("cellblock_templates 1\n"), "{text}");
 }
+
+#[test]
+fn parties_have_names_and_turns_of_their_own() {
+    let mut world = World::with(1, 4);
+    for client in 1..=4 {
+        world.hub.connect(client, super::Party::Door(1), false);
+    }
+    world.hub.connect(9, super::Party::Door(2), false);
+    world.create(1, 1, "same");
+    // One party has many clients, like requests by HTTP, and the other one has one.
+    world.run(2, 1);
+    world.run(3, 1);
+    world.run(4, 1);
+    world.create(9, 1, "same");
+    world.run(9, 2);
+    // The party with the most waiting calls loses one, though no client of it has as many.
+    assert_eq!((world.code(4, 1), world.code(9, 2)), ("busy", "none"));
+    world.call(1, 2, "context.delete", json!({"context": "same"}));
+    assert_eq!((world.code(2, 1), world.code(9, 1)), ("none", "none"));
+    world.finish_all();
+    assert_eq!((world.code(2, 1), world.code(9, 1)), ("ok", "ok"));
+    assert_eq!(world.code(3, 1), "none");
+    world.call(
+        1,
+        3,
+        "context.label",
+        json!({"context": "same", "label": "x"}),
+    );
+    assert_eq!(world.code(1, 3), "not_found");
+    world.call(9, 3, "context.delete", json!({"context": "same"}));
+    assert_eq!(world.code(9, 3), "ok");
+}

@@ -15,6 +15,7 @@ use record::error::{SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use super::contexts::ContextKey;
 use super::{Action, ClientId, Hub, LinkId, Party};
 use crate::Settings;
 
@@ -120,6 +121,15 @@ impl World {
         self.now += time;
         self.hub.tick(self.now);
         self.act();
+    }
+
+    /// The supervisor of a context of the usual party.
+    pub(super) fn link(&self, name: &str) -> LinkId {
+        let key = ContextKey {
+            party: Party::User(1000),
+            name: name.to_owned(),
+        };
+        self.hub.contexts[&key].link
     }
 
     pub(super) fn leave(&mut self, client: ClientId) {

@@ -185,7 +185,7 @@ fn a_suspended_context_goes_on_in_a_cell_that_waits() {
     });
     world.connect(1);
     world.create(1, 0, "a");
-    let first = world.hub.contexts["a"].link;
+    let first = world.link("a");
     world.call(1, 1, "context.suspend", json!({"context": "a"}));
     assert_eq!(world.code(1, 1), "ok");
     world.pass(Duration::from_secs(60));
@@ -195,7 +195,7 @@ fn a_suspended_context_goes_on_in_a_cell_that_waits() {
     let before = opened(&world);
     world.run_in(1, 2, "a");
     // Nothing was opened for it, and its call is where it went.
-    assert_eq!(world.hub.contexts["a"].link, waiting);
+    assert_eq!(world.link("a"), waiting);
     assert!(world.running.contains_key(&waiting));
     world.call(1, 3, "cancel", json!({"call": 2}));
     assert_eq!(world.answer(1, 3).unwrap()["result"]["done"], true);
@@ -228,7 +228,7 @@ fn a_suspended_context_goes_on_in_a_cell_that_waits() {
     world.run_in(1, 8, "a");
     world.finish_all();
     assert_eq!(world.code(1, 8), "ok");
-    let link = world.hub.contexts["a"].link;
+    let link = world.link("a");
     assert_eq!(world.templates[&link], 1);
     assert_eq!(world.alive.len(), 2);
     world.leave(1);
