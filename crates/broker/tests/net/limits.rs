@@ -234,11 +234,12 @@ fn memory(pid: u32) -> u64 {
 /// others are open.
 fn thousand() {
     let wanted = std::env::var("BROKER_CONNECTIONS").map_or(1000, |text| text.parse().unwrap());
-    // Two descriptors for each in this process.
+    // Two descriptors for each in this process, and seven in the broker.
     let (_, hard) =
         nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    let count = wanted.min(usize::try_from(hard.saturating_sub(500) / 4).unwrap());
+    let count = wanted.min(usize::try_from(hard.saturating_sub(500) / 8).unwrap());
+    println!("{count} connections at once, by a limit of {hard} open files");
     let internet = internet();
     let (accepted, streams) = std::sync::mpsc::channel();
     let accepted = std::sync::Mutex::new(accepted);
