@@ -303,12 +303,18 @@ fn code_that_stops_or_kills_what_is_started_ends_its_cell_at_most() {
     for signal in ["KILL", "STOP"] {
         create(&mut client, "a");
         let hostile = format!(
-            "import os, signal\nfor _ in range(8):\n  if os.fork() == 0: os.setsid(); break\nwhile True:\n  for pid in os.listdir('/proc'):\n    if pid.isdigit() and int(pid) not in (1, os.getpid()):\n      try: os.kill(int(pid), signal.SIG{signal})\n      except OSError: pass"
+            "import os, signal\nprint('on', flush=True)\nwhile True:\n  for pid in os.listdir('/proc'):\n    if pid.isdigit() and int(pid) not in (1, os.getpid()):\n      try: os.kill(int(pid), signal.SIG{signal})\n      except OSError: pass"
         );
-        client.ask(
-            "process.start",
-            json!({"context": "a", "argv": ["python3", "-c", hostile]}),
-        );
+        let params = json!({"context": "a", "argv": ["python3", "-c", hostile], "events": true});
+        client.ask("process.start", params);
+        while client.line()["event"]["text"] != "on\n" {}
+        // It reaches them: `sleep` is ended, or never ends.
+        let params = json!({"context": "a", "command": "sleep 1; echo through", "events": true});
+        let answer = client.call("process.start", params);
+        if signal == "KILL" && answer.get("result").is_some() {
+            let process = answer["result"]["process"].as_u64().unwrap();
+            assert_eq!(end(&mut client, process).1["signal"], "SIGKILL");
+        }
         for _ in 0..20 {
             let answer = client.call("process.start", json!({"context": "a", "command": "true"}));
             if answer.get("result").is_none() {
