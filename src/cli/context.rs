@@ -49,7 +49,9 @@ pub enum ContextAction {
     Restart(Of),
     /// Make contexts that go on from a context's state, and print their ids
     ///
-    /// Only contexts that were created with --branches are forked. Random seeds are shared.
+    /// Only contexts that were created with --branches or --replay are forked. With
+    /// --branches, random seeds are shared; with --replay, new interpreters execute again
+    /// what the context has executed.
     Fork {
         /// The context and the form of the answer.
         #[command(flatten)]
@@ -71,8 +73,13 @@ pub enum ContextAction {
     },
     /// End a context's processes until it is used again; its state is kept on the disk
     ///
-    /// Only contexts that were created with --branches are suspended.
+    /// Only contexts that were created with --branches or --replay are suspended.
     Suspend(Of),
+    /// Give a context the state that it had when it was suspended or lost
+    ///
+    /// What was lost, because the interpreter ended, is made again for contexts that were
+    /// created with --replay, as long as nothing else was executed.
+    Resume(Of),
     /// List a context's variables and what it uses
     Describe(Of),
     /// End a context and remove all that it has
@@ -124,13 +131,17 @@ pub struct CreateOwn {
     pub idle: Bound<Duration>,
     /// Let it be forked and suspended: the memory of its interpreter, which must be
     /// Python, is laid out without randomisation
-    #[arg(long, help_heading = "Context")]
+    #[arg(long, help_heading = "Context", group = "carried")]
     pub branches: bool,
+    /// Let it be forked and suspended by executing again what it has executed, in every
+    /// language and without tracing
+    #[arg(long, help_heading = "Context", group = "carried")]
+    pub replay: bool,
     /// How long it may have nothing to do before it is suspended [default: for ever]
     #[arg(
         long,
         value_name = "DUR",
-        requires = "branches",
+        requires = "carried",
         help_heading = "Context"
     )]
     pub suspend_after: Option<Bound<Duration>>,
@@ -141,10 +152,11 @@ pub struct CreateOwn {
 
 /// The options of [`CreateOwn`] that its server does not have, and whether they have a
 /// value.
-pub const OF_CREATE: [(&str, bool); 5] = [
+pub const OF_CREATE: [(&str, bool); 6] = [
     ("--lang", true),
     ("--label", true),
     ("--branches", false),
+    ("--replay", false),
     ("--suspend-after", true),
     ("--json", false),
 ];

@@ -12,7 +12,7 @@ mod filtered;
 mod repaired;
 
 /// Every check, in order.
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 35] = [
     "kernel",
     "system-calls",
     "plan",
@@ -46,6 +46,7 @@ const NAMES: [&str; 34] = [
     "interpreter-java",
     "interpreter-bash",
     "executable-memory",
+    "carried-state",
     "cell",
 ];
 

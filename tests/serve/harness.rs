@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use serde_json::{Value, json};
 
 use crate::http_client::Http;
@@ -57,13 +59,42 @@ impl Server {
 
     /// The same with these variables.
     pub(crate) fn start_with(rootfs: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = cellblock();
+        command.envs(variables.iter().copied());
+        Self::start_by(command, rootfs, options)
+    }
+
+    /// A server of which no process may trace another one, as where kernel.yama.ptrace_scope
+    /// is 3: what that denies is denied by a filter.
+    pub(crate) fn start_untraced(options: &[&str]) -> Self {
+        let calls = [
+            libc::SYS_ptrace,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+        ];
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let eperm = SeccompAction::Errno(libc::EPERM as u32);
+        let rules = calls.map(|call| (call, Vec::new())).into();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        let mut command = cellblock();
+        // SAFETY: the child makes system calls on memory that was prepared before.
+        unsafe {
+            command.pre_exec(move || {
+                apply_filter(&program).map_err(|_| std::io::Error::last_os_error())
+            });
+        }
+        Self::start_by(command, "host", options)
+    }
+
+    fn start_by(mut command: Command, rootfs: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listen = format!("unix:{}", directory.path().join("s").display());
-        let child = cellblock()
+        let child = command
             .args(["serve", "--rootfs", rootfs, "--listen", &listen])
             .args(options)
             .env("TMPDIR", directory.path())
-            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(directory.path().join("stderr")).unwrap())
@@ -240,7 +271,8 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-fn children(pid: u32) -> Vec<u32> {
+/// Processes whose parent is `pid`.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let mut text = String::new();
     let read = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));

@@ -17,5 +17,6 @@ mod mcp;
 mod pandas;
 mod processes;
 mod random;
+mod replay;
 mod shell;
 mod signals;

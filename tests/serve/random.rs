@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, descendants, until};
+use crate::harness::{Client, Server, children, descendants, until};
 
 const STEPS: usize = 40;
 const MOST_CONTEXTS: usize = 4;
@@ -31,6 +31,8 @@ struct Model {
     file: u64,
     /// What the answer to its next execution says of the state.
     restored: bool,
+    /// Whether it goes on from checkpoints by executing again what it executed.
+    replays: bool,
     /// By number: the variable and the file.
     checkpoints: BTreeMap<u64, (u64, u64)>,
 }
@@ -68,9 +70,15 @@ impl World {
         self.made += 1;
         let name = format!("c{}", self.made);
         let request = json!({"language": "python", "files": [{"path": "f", "text": "0"}]});
-        let params = json!({"request": request, "context": name, "branches": true});
+        let replays = self.random.below(3) == 0;
+        let way = if replays { "replay" } else { "branches" };
+        let params = json!({"request": request, "context": name, way: true});
         self.client.ask("context.create", params);
-        self.contexts.insert(name, Model::default());
+        let model = Model {
+            replays,
+            ..Model::default()
+        };
+        self.contexts.insert(name, model);
     }
 
     /// Does something to a context that exists.
@@ -154,6 +162,15 @@ impl World {
             11 => {
                 let ended = self.client.run_in(name, "import os; os._exit(7)");
                 assert_eq!(ended["state"], "lost", "{name}: {ended}");
+                if model.replays && self.random.below(2) == 0 {
+                    // Made again, if anything was executed since its interpreter began.
+                    let resumed = self.client.ask("context.resume", params);
+                    model.restored = resumed["state"] == "restored";
+                    assert!(model.restored || model.x == 0, "{name}: {resumed}");
+                    self.contexts.insert(name.to_owned(), model);
+                    self.run(name, LOOK);
+                    return "end and resume";
+                }
                 (model.x, model.restored) = (0, false);
                 self.contexts.insert(name.to_owned(), model);
                 // Without an interpreter there is no state to take.
@@ -181,6 +198,31 @@ impl World {
         until("the context's end", || {
             client.status()["contexts"] == wanted
         });
+    }
+
+    /// A supervisor that is killed takes its context with it, and no other.
+    fn kill(&mut self) {
+        let spawner = descendants(self.server.child.id()).first().copied();
+        let supervisors = spawner.map(children).unwrap_or_default();
+        if supervisors.is_empty() {
+            return;
+        }
+        let pid = supervisors[self.random.below(supervisors.len())];
+        let pid = nix::unistd::Pid::from_raw(pid as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        let mut left = Vec::new();
+        let (client, before) = (&mut self.client, self.contexts.len());
+        until("the end of the context", || {
+            let list = client.ask("context.list", json!({}));
+            let names = list["contexts"].as_array().unwrap().iter();
+            left = names
+                .map(|one| one["context"].as_str().unwrap().to_owned())
+                .collect();
+            left.len() < before
+        });
+        assert_eq!(left.len(), before - 1);
+        self.contexts.retain(|name, _| left.contains(name));
+        assert_eq!(left.len(), self.contexts.len());
     }
 
     fn look_at_all(&mut self) {
@@ -225,6 +267,10 @@ fn play(seed: u64, options: &[&str]) {
         } else if world.random.below(20) == 0 {
             world.vanish();
             eprintln!("{seed}: vanish");
+        } else if options.is_empty() && world.random.below(20) == 0 {
+            // The keeper of a template holds up the contexts that were forked from it.
+            world.kill();
+            eprintln!("{seed}: kill");
         } else {
             let name = &names[world.random.below(names.len())];
             eprintln!("{seed}: {name} ...");

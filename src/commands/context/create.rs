@@ -41,6 +41,7 @@ pub(super) fn create(place: &Place, create: &Create, words: &[OsString]) -> Resu
         keep: true,
         suspend_after: create.own.suspend_after,
         branches: create.own.branches,
+        replay: create.own.replay,
     };
     let created = client.ask("context.create", &params);
     if created.is_err() {

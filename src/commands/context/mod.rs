@@ -19,7 +19,7 @@ use record::terminal;
 use serde_json::{Value, json};
 use serve::protocol::{
     Checkpointed, ContextFork, ContextInfo, ContextInterrupt, ContextList, ContextName,
-    ContextRewind, ContextRun, Executed, Forked, Rewound, State,
+    ContextRewind, ContextRun, Executed, Forked, Resumed, Rewound, State,
 };
 
 /// Longer code is refused: a line of the protocol has less than 17M.
@@ -88,8 +88,20 @@ pub(super) fn run(
                 checkpoint: *checkpoint,
             };
             let back: Rewound = place.connect(&of.id)?.ask("context.rewind", &params)?;
-            let words = format!("has the state of checkpoint {}", back.checkpoint);
+            let words = match (back.state, &back.why) {
+                (State::Lost, Some(why)) => format!("is lost: {why}"),
+                _ => format!("has the state of checkpoint {}", back.checkpoint),
+            };
             show(of, &json!(back), &words)
+        }
+        ContextAction::Resume(of) => {
+            let resumed: Resumed = place.connect(&of.id)?.ask("context.resume", &name(of))?;
+            let words = match (resumed.state, &resumed.why) {
+                (State::Lost, Some(why)) => format!("is lost: {why}"),
+                (State::Restored, Some(why)) => why.clone(),
+                _ => "has its state".to_owned(),
+            };
+            show(of, &json!(resumed), &words)
         }
         ContextAction::Describe(of) => {
             let answer: Value = place.connect(&of.id)?.ask("context.describe", &name(of))?;

@@ -2,6 +2,9 @@
 
 use nix::errno::Errno;
 
+/// The way for states that cannot be carried.
+const REPLAY: &str = "create the context with --replay (\"replay\": true), by which what was executed is executed again";
+
 /// Why a state was not carried. Nothing was changed, and the process goes on as before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -81,26 +84,26 @@ impl Refusal {
             }
             Self::Timers => "delete them; the timers of setitimer(2) are carried",
             Self::Signal => "unblock it, so that it is delivered",
-            Self::Confined => "replay the executions in a new context",
+            Self::Confined | Self::Machine | Self::System(..) => REPLAY,
             Self::Busy => "wait until the execution ends, or interrupt it",
             Self::Unlike(_) => {
-                "only a context of the same template, rootfs and cellblock can take it; replay the executions in a new one"
+                "only a context of the same template, rootfs and cellblock can take it; a context that was created with --replay (\"replay\": true) needs none"
             }
             Self::Unreadable(_) => "unmap it; guard pages cannot be carried",
-            Self::TooMuch { .. } => "free some, or replay the executions in a new context",
+            Self::TooMuch { .. } => {
+                "free some, or create the context with --replay (\"replay\": true)"
+            }
             Self::Missing(_) => "copy the workspace first, or close the file",
             Self::Damaged(_) => "take it again",
-            Self::Machine => "replay the executions in a new context",
             Self::Tracing(_) => {
-                "kernel.yama.ptrace_scope 0 or 1 allows it, and so do the default filters of containers; without it, replay the executions in a new context"
+                "create the context with --replay (\"replay\": true), by which what was executed is executed again; kernel.yama.ptrace_scope 0 or 1 allows tracing, and so do the default filters of containers"
             }
             Self::Gone => "restart the context",
-            Self::System(..) => "replay the executions in a new context",
         }
     }
 
     /// For a process that could not be stopped.
-    pub(super) fn of_stop(errno: Errno) -> Self {
+    pub(crate) fn of_stop(errno: Errno) -> Self {
         match errno {
             Errno::EPERM | Errno::EACCES => Self::Tracing(errno),
             Errno::ENOSYS | Errno::ENOEXEC => Self::Machine,

@@ -62,7 +62,7 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
     let mut second = context(cancel)?;
     let taken = first.checkpoint(&checkpoint, None);
     first.end();
-    let restored = taken.and_then(|_| second.restore(&checkpoint, Layout::Fixed, None));
+    let restored = taken.and_then(|_| second.restore(&checkpoint, Layout::Fixed, None, None));
     // Also what a checkpoint that failed has left: it is an image of the cell's memory.
     match fs::remove_dir_all(&checkpoint) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use super::Context;
+use super::{Context, State};
 use crate::carry::{self, Base, Extent, Failure, Image, Refusal, Subject};
 use crate::run::{Live, Stock};
 use crate::spec::Scratch;
+use crate::supervise::Control;
+use crate::workspace::copy::Copied;
 use crate::workspace::{Caps, Tree, copy};
 use record::FileChange;
 use record::bytes::RawText;
@@ -30,7 +32,12 @@ const START: Duration = Duration::from_secs(20);
 const PACE: Duration = Duration::from_millis(1);
 
 const IMAGE: &str = "image";
-const WORKSPACE: &str = "workspace";
+pub(super) const WORKSPACE: &str = "workspace";
+
+/// Why a state is that of an earlier moment.
+const OF_CHECKPOINT: &str = "the state is that of a checkpoint";
+/// What all have in common that go on from one image.
+const SHARED: &str = "all that go on from it share its seeds of hashes and of random numbers";
 
 /// Which interpreters have their memory laid out like the one whose state was taken, and
 /// so can go on from it.
@@ -44,6 +51,8 @@ pub enum Layout {
     Template,
     /// Those that are started without randomisation by the same request.
     Fixed,
+    /// Any that is started by the same request: it executes again what was executed.
+    Replay,
 }
 
 /// A checkpoint that was made.
@@ -72,9 +81,16 @@ impl<'a> Context<'a> {
             return Err(failed("there is no interpreter whose state could be taken")
                 .hint("execute something first"));
         };
+        if let Some(log) = &self.log {
+            log.own.check()?;
+        }
         (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
         let base = base_of(self.stock, layout);
-        let written = write(live, layout, base, to, most.unwrap_or(u64::MAX));
+        let most = most.unwrap_or(u64::MAX);
+        let written = match &self.log {
+            Some(log) => super::replay::write(live, &log.own, to, most),
+            None => write(live, layout, base, to, most),
+        };
         if written.is_err() {
             // Nothing but what was just written is in it.
             let _ = fs::remove_dir_all(to);
@@ -82,8 +98,11 @@ impl<'a> Context<'a> {
         written
     }
 
-    /// How the memory of the interpreter is laid out.
+    /// How the memory of the interpreter is laid out, or that it does not matter.
     fn layout(&mut self) -> Layout {
+        if self.log.is_some() {
+            return Layout::Replay;
+        }
         match (self.is_forked() && self.stock.is_some(), self.fixed_layout) {
             (true, _) => Layout::Template,
             (false, true) => Layout::Fixed,
@@ -98,14 +117,15 @@ impl<'a> Context<'a> {
         }
         let live = match layout {
             Layout::Template => self.start_forked(),
-            Layout::Fixed | Layout::Own => self.start_from(None),
+            Layout::Fixed | Layout::Own | Layout::Replay => self.start_from(None),
         };
         self.live = Some(live?);
         Ok(())
     }
 
     /// Replaces the interpreter's state and the workspace by those of the checkpoint
-    /// `from`, which was taken of an interpreter with this layout.
+    /// `from`, which was taken of an interpreter with this layout. Returns what the next
+    /// execution finds, and why.
     ///
     /// # Errors
     /// It is damaged, or does not fit: then nothing was changed. Or the change failed:
@@ -115,12 +135,25 @@ impl<'a> Context<'a> {
         from: &Path,
         layout: Layout,
         why: Option<String>,
-    ) -> Result<()> {
+        control: Option<&dyn Control>,
+    ) -> Result<(State, Option<String>)> {
+        match layout {
+            Layout::Replay => {
+                let why = why.as_deref().unwrap_or(OF_CHECKPOINT);
+                self.replay_from(from, why, control)?;
+            }
+            Layout::Own | Layout::Template | Layout::Fixed => {
+                self.put_from(from, layout, why)?;
+            }
+        }
+        Ok(self.state())
+    }
+
+    fn put_from(&mut self, from: &Path, layout: Layout, why: Option<String>) -> Result<()> {
         let path = from.join(IMAGE);
         let file = File::open(&path).map_err(|e| on_disk("open", &e, &path))?;
         let image = Image::open(file).map_err(refused)?;
-        let tree = from.join(WORKSPACE);
-        let tree = File::open(&tree).map_err(|e| on_disk("open", &e, &tree))?;
+        let tree = open_tree(&from.join(WORKSPACE))?;
         self.prepare()?;
         let base = base_of(self.stock, layout);
         let is_unfit = |live: &mut Live<'_>| {
@@ -136,7 +169,7 @@ impl<'a> Context<'a> {
             && let Err(error) = is_unfit(live)
         {
             let has_like = match layout {
-                Layout::Own => false,
+                Layout::Own | Layout::Replay => false,
                 Layout::Template => self.stock.is_some(),
                 Layout::Fixed => self.fixed_layout,
             };
@@ -153,12 +186,11 @@ impl<'a> Context<'a> {
         let Some(mut live) = self.live.take() else {
             return Err(failed("there is no interpreter"));
         };
-        match put(&mut live, &image, base, &tree.into()) {
+        match put(&mut live, &image, base, &tree) {
             Ok(()) => {
                 self.live = Some(live);
                 self.lost = None;
-                let usual = || "the state is that of a checkpoint".to_owned();
-                self.restored = Some(why.unwrap_or_else(usual));
+                self.restored = Some(why.unwrap_or_else(|| format!("{OF_CHECKPOINT}; {SHARED}")));
                 Ok(())
             }
             Err(error) => {
@@ -176,10 +208,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// One of both cannot be read.
     pub(crate) fn compare(&mut self, with: &Path) -> Result<Vec<FileChange>> {
-        let tree = with.join(WORKSPACE);
-        let tree: OwnedFd = File::open(&tree)
-            .map_err(|e| on_disk("open", &e, &tree))?
-            .into();
+        let tree = open_tree(&with.join(WORKSPACE))?;
         self.prepare()?;
         let live = self
             .live
@@ -251,30 +280,56 @@ fn write(
             Refusal::TooMuch { most: held, .. } if held == most => no_room(most),
             refusal => refused(refusal),
         })?;
-    let tree = to.join(WORKSPACE);
-    (DirBuilder::new().mode(0o700).create(&tree)).map_err(|e| on_disk("mkdir", &e, &tree))?;
-    let tree: OwnedFd = File::open(&tree)
-        .map_err(|e| on_disk("open", &e, &tree))?
-        .into();
-    let (place, mut caps) = workspace(live)?;
-    let room = most.saturating_sub(image.size());
-    let is_short = room < caps.total_bytes.0;
-    caps.total_bytes.0 = caps.total_bytes.0.min(room);
+    with_workspace(live, layout, to, image.size(), most)
+}
+
+/// Adds the workspace to a checkpoint that has so many bytes, and may have `most`.
+pub(super) fn with_workspace(
+    live: &mut Live<'_>,
+    layout: Layout,
+    to: &Path,
+    bytes: u64,
+    most: u64,
+) -> Result<Checkpoint> {
+    let (place, caps) = workspace(live)?;
     let frozen = live.cell.freeze()?;
     let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    let copied = copy::copy(tree_of(dir), &tree, &caps, own_ids()).map_err(|error| {
-        match is_short && error.errno.is_none() {
-            true => no_room(most),
-            false => error,
-        }
-    })?;
+    let copied = keep(dir, &to.join(WORKSPACE), caps, bytes, most)?;
     Ok(Checkpoint {
         layout,
-        bytes: image.size().saturating_add(copied.bytes),
+        bytes: bytes.saturating_add(copied.bytes),
         left_out: (copied.left_out.into_iter())
             .map(|(path, reason): (RawText, String)| (path.to_string(), reason))
             .collect(),
     })
+}
+
+/// Copies a tree to a new directory of a checkpoint that has so many bytes, and may have
+/// `most`.
+pub(super) fn keep(
+    from: &OwnedFd,
+    to: &Path,
+    mut caps: Caps,
+    bytes: u64,
+    most: u64,
+) -> Result<Copied> {
+    (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
+    let to = open_tree(to)?;
+    let room = most.saturating_sub(bytes);
+    let is_short = room < caps.total_bytes.0;
+    caps.total_bytes.0 = caps.total_bytes.0.min(room);
+    copy::copy(tree_of(from), &to, &caps, own_ids()).map_err(|error| {
+        match is_short && error.errno.is_none() {
+            true => no_room(most),
+            false => error,
+        }
+    })
+}
+
+/// A directory of a checkpoint.
+pub(super) fn open_tree(path: &Path) -> Result<OwnedFd> {
+    let opened = File::open(path).map_err(|e| on_disk("open", &e, path))?;
+    Ok(opened.into())
 }
 
 /// Replaces workspace and state. The image fits; what fails now ends the interpreter.
@@ -304,7 +359,7 @@ fn put(live: &mut Live<'_>, image: &Image, base: Option<&Base>, tree: &OwnedFd) 
 }
 
 /// The place of the workspace among the cell's scratch places, and how much it can hold.
-fn workspace(live: &Live<'_>) -> Result<(usize, Caps)> {
+pub(super) fn workspace(live: &Live<'_>) -> Result<(usize, Caps)> {
     let mut own = live.facts.plan.own_scratch();
     let found = own.find(|scratch| scratch.name == Scratch::Workspace);
     match (found, live.facts.workspace()) {
@@ -317,7 +372,7 @@ fn workspace(live: &Live<'_>) -> Result<(usize, Caps)> {
     }
 }
 
-fn tree_of(dir: &OwnedFd) -> Tree<'_> {
+pub(super) fn tree_of(dir: &OwnedFd) -> Tree<'_> {
     Tree {
         dir: dir.as_fd(),
         covered: &[],
@@ -333,23 +388,23 @@ fn own_ids() -> (u32, u32) {
     (Uid::effective().as_raw(), Gid::effective().as_raw())
 }
 
-fn no_workspace() -> SetupError {
+pub(super) fn no_workspace() -> SetupError {
     failed("the cell has no workspace of its own")
         .hint("a checkpoint has a copy of the workspace, and a bind is the host's")
 }
 
-fn no_room(most: u64) -> SetupError {
+pub(super) fn no_room(most: u64) -> SetupError {
     failed(&format!(
         "the checkpoint would have more than the {most} bytes that are left for it"
     ))
     .hint("remove some with context.forget, or raise --checkpoint-space")
 }
 
-fn failed(message: &str) -> SetupError {
+pub(super) fn failed(message: &str) -> SetupError {
     SetupError::new(Step::State, message)
 }
 
-fn on_disk(call: &'static str, error: &std::io::Error, path: &Path) -> SetupError {
+pub(super) fn on_disk(call: &'static str, error: &std::io::Error, path: &Path) -> SetupError {
     SetupError::io(Step::Outputs, call, error).on(path.display())
 }
 

@@ -21,6 +21,7 @@
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,7 @@ use crate::run::{self, Ahead, Code, Events, From, Live, Resolved, Stock, Work};
 use crate::spec::{Command, Spec};
 use crate::supervise::{Cancel, Cell, Control, wait};
 use crate::workspace::inputs::Staged;
+use history::Log;
 use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
 use sys::process::monotonic_ns;
@@ -39,12 +41,16 @@ mod changes;
 mod describe;
 mod entries;
 mod files;
+mod history;
+mod replay;
 mod watches;
 
 pub use carried::execute_carried;
 pub(crate) use carry::Checkpoint;
 pub use carry::Layout;
 pub(crate) use files::FileAnswer;
+pub use history::MOST_BYTES as MOST_HISTORY;
+pub(crate) use history::Step as HistoryStep;
 pub(crate) use watches::{Turned, Watches};
 
 /// The time between an interrupt and the kill, unless the caller gives another.
@@ -101,13 +107,15 @@ pub(crate) struct Context<'a> {
     /// A cell without processes that may not be gone.
     ended: Option<Cell<'a>>,
     /// The workspace of the last cell, which has ended.
-    workspace: Option<OwnedFd>,
+    workspace: Option<Rc<OwnedFd>>,
     /// The uid and gid that the last cell's program had outside.
     owner: (u32, u32),
     /// Why the state was lost that the last answer called kept.
     lost: Option<String>,
     /// Why the state is that of an earlier moment, until an answer has said so.
     restored: Option<String>,
+    /// What was executed, where a new interpreter is to execute it again.
+    log: Option<Log>,
     /// Whether the memory of interpreters that are not forked is laid out alike in every
     /// cell.
     fixed_layout: bool,
@@ -148,6 +156,7 @@ impl<'a> Context<'a> {
             owner: (0, 0),
             lost: None,
             restored: None,
+            log: None,
             fixed_layout: false,
             forks: false,
             stock: None,
@@ -307,8 +316,28 @@ impl<'a> Context<'a> {
         events: Option<&Events>,
         control: Option<&dyn Control>,
     ) -> Answer {
-        let began_ns = monotonic_ns();
         self.executions += 1;
+        let mut answer = self.execute_once(execution, events, control);
+        if let Some(log) = &mut self.log {
+            if self.live.is_some() {
+                log.add_execution(execution, &answer.record);
+            } else if let (State::Lost, Some(why), true) =
+                (answer.state, &mut answer.why, log.past.is_some())
+            {
+                why.push_str("; ");
+                why.push_str(replay::WAY);
+            }
+        }
+        answer
+    }
+
+    fn execute_once(
+        &mut self,
+        execution: &Execution<'_>,
+        events: Option<&Events>,
+        control: Option<&dyn Control>,
+    ) -> Answer {
+        let began_ns = monotonic_ns();
         self.note_end();
         if let Some(live) = &mut self.live {
             live.note_ready();
@@ -347,7 +376,7 @@ impl<'a> Context<'a> {
                 }
                 Err(remains) => {
                     self.ended = remains.cell;
-                    self.workspace = remains.workspace.or(self.workspace.take());
+                    self.take_workspace(remains.workspace);
                     (self.lost, self.restored) = (None, None);
                     let why = match execution.is_last {
                         true => "the cell served its last execution".to_owned(),
@@ -442,8 +471,15 @@ impl<'a> Context<'a> {
 
     /// Ends a cell, and keeps its workspace for the next one.
     fn leave(&mut self, live: Live<'a>) {
-        if let Ok(remains) = live.end() {
-            self.workspace = remains.workspace.or(self.workspace.take());
+        let remains = live.end();
+        self.take_workspace(remains.ok().and_then(|remains| remains.workspace));
+    }
+
+    /// Keeps what a cell has left for the next one.
+    fn take_workspace(&mut self, workspace: Option<OwnedFd>) {
+        self.workspace = workspace.map(Rc::new).or(self.workspace.take());
+        if let Some(log) = &mut self.log {
+            log.end(self.workspace.clone());
         }
     }
 

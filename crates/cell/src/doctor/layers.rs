@@ -1,5 +1,6 @@
 //! The kernel, Landlock and seccomp.
 
+use crate::carry::Refusal;
 use crate::child::Filter;
 use crate::hints::{self, Facts};
 use crate::plan::seccomp::{Unheld, precompiled};
@@ -54,6 +55,29 @@ pub(super) fn system_calls(checks: &mut Checks<'_>) {
             },
             None => Check::degraded(NAME, denied.join("; "), vec![fix]),
         }
+    });
+}
+
+/// Whether the state of contexts can be carried to other cells.
+pub(super) fn carried_state(checks: &mut Checks<'_>) {
+    const NAME: &str = "carried-state";
+    // A filter that kills would kill this process.
+    let kills = |facts: &Facts| facts.filters.denied.iter().any(|call| call.errno.is_none());
+    checks.add_after(NAME, &["kernel"], |facts| match kills(facts) {
+        true => Check::degraded(NAME, "not tried, since a filter kills", Vec::new()),
+        false => match sys::trace::try_on_child() {
+            Ok(()) => Check::works(NAME, ""),
+            Err(errno) => {
+                let refusal = Refusal::of_stop(errno);
+                let error = SetupError::os(Step::State, "ptrace", errno);
+                Check {
+                    detail: format!(
+                        "{refusal}: contexts are forked, taken back and suspended by replay only"
+                    ),
+                    ..Check::absent(NAME, error, refusal.hint().to_owned())
+                }
+            }
+        },
     });
 }
 

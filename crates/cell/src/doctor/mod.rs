@@ -76,6 +76,7 @@ pub fn examine() -> Report {
     let cgroup = resources::cgroup(&mut checks);
     resources::interpreters(&mut checks);
     layers::executable_memory(&mut checks);
+    layers::carried_state(&mut checks);
     cell::whole(&mut checks, spec(None));
     let list = checks.into_list();
     Report::new(facts, list, cgroup)

@@ -116,7 +116,11 @@ fn a_context_goes_back_any_number_of_times() {
                 let answer = front.run(number, LOOK)?;
                 assert_eq!(stdout(&answer), SEEN, "{answer}");
                 assert_eq!(state(&answer), "restored");
-                assert_eq!(answer["why"], "the state is that of a checkpoint");
+                let why = answer["why"].as_str().unwrap_or_default();
+                assert!(
+                    why.contains("of a checkpoint") && why.contains("random"),
+                    "{why}"
+                );
                 assert_eq!(answer["record"]["files"], json!([]), "{answer}");
             }
             let answer = front.run(100, "print(sorted(os.listdir()), next(g))")?;

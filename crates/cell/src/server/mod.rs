@@ -27,6 +27,7 @@ mod tests;
 #[cfg(test)]
 mod watch_tests;
 
+pub use crate::context::MOST_HISTORY;
 pub use keeper::{Renewal, TemplateInUse, Templates};
 pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State};
 pub use processes::{ProcessOrder, ProcessStart, TerminalSize};

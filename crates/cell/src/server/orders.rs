@@ -14,7 +14,7 @@
 //!                                   ◄────── event … (if asked for)
 //!   interrupt {execution}           ──────► SIGINT, grace, kill
 //!                                   ◄────── answer {state, record}
-//!   describe, file, restart,
+//!   describe, file, restart, resume,
 //!   checkpoint, restore, compare    ──────► between executions, in their order
 //!   process {start, input, signal …} ─────► programs beside the interpreter
 //!                                   ◄────── process_output, process_ended …
@@ -96,7 +96,7 @@ pub enum Order {
         /// That of the interpreter whose state it is.
         #[serde(default)]
         layout: Layout,
-        /// Why, as the answer to the next execution has it.
+        /// Why, as this order's report and the answer to the next execution have it.
         #[serde(default)]
         why: Option<String>,
     },
@@ -106,6 +106,15 @@ pub enum Order {
         id: u64,
         /// The directory.
         with: PathBuf,
+    },
+    /// Notes from now on what is executed, so that a new interpreter can execute it again:
+    /// checkpoints hold that instead of memory. It has no report.
+    Remember,
+    /// Reports the state, as `restored`. One that was lost is made again, if what was
+    /// executed is known.
+    Resume {
+        /// The number that the answer repeats.
+        id: u64,
     },
     /// Ends the cell and then the supervisor.
     End,
@@ -126,6 +135,8 @@ impl Order {
             Self::Checkpoint { id, .. } => ("checkpoint", Some(*id)),
             Self::Restore { id, .. } => ("restore", Some(*id)),
             Self::Compare { id, .. } => ("compare", Some(*id)),
+            Self::Remember => ("remember", None),
+            Self::Resume { id } => ("resume", Some(*id)),
             Self::End => ("end", None),
         }
     }
@@ -367,11 +378,15 @@ pub enum Report {
         /// directories nor links.
         left_out: BTreeMap<String, String>,
     },
-    /// The state is that of a checkpoint. Random seeds and whatever else was in memory are
-    /// the same in every context that goes on from it.
+    /// An order to restore or to resume was carried out.
     Restored {
         /// The number of the order.
         id: u64,
+        /// What the next execution finds. `lost` where a replay failed: the workspace is
+        /// that of the checkpoint then, too.
+        state: State,
+        /// Why, unless the state was kept.
+        why: Option<String>,
     },
     /// How a workspace differs from that of a checkpoint.
     Compared {

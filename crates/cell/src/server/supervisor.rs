@@ -10,10 +10,10 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::mailbox::{Closed, Mailbox, Task};
 use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
-use crate::context::{Answer, Checkpoint, Context, Execution};
+use crate::context::{Answer, Checkpoint, Context, Execution, HistoryStep};
 use crate::run::{Ahead, Events, Stock};
 use crate::spec::Spec;
-use crate::supervise::{BlockedSignals, Cancel, Control as _};
+use crate::supervise::{BlockedSignals, Cancel, Control};
 use record::error::{Result, SetupError, Step};
 
 /// How long the front end may take no report once the cell is gone.
@@ -163,6 +163,8 @@ impl<'s> Supervisor<'s> {
                 why,
             } => self.restore(id, &from, layout, why),
             Order::Compare { id, with } => self.compare(id, &with),
+            Order::Remember => self.remember(),
+            Order::Resume { id } => self.resume(id),
             // They take effect when they arrive, and the cell gets those about processes.
             Order::Interrupt { .. } | Order::Cancel { .. } | Order::Process { .. } | Order::End => {
                 Ok(())
@@ -273,7 +275,7 @@ impl<'s> Supervisor<'s> {
             grace: execute.grace_ms.map(Duration::from_millis),
             is_last: execute.last || !opened.is_lasting,
         };
-        let control = Some(&self.mailbox as &dyn crate::supervise::Control);
+        let control = Some(&self.mailbox as &dyn Control);
         let answer = opened.context.execute(&execution, events.as_ref(), control);
         self.answer(number, answer);
         self.mailbox.flush();
@@ -334,8 +336,23 @@ impl<'s> Supervisor<'s> {
 
     fn restore(&mut self, id: u64, from: &Path, layout: Layout, why: Option<String>) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
-        opened.context.restore(from, layout, why)?;
-        self.mailbox.report(&Report::Restored { id });
+        let control = Some(&self.mailbox as &dyn Control);
+        let (state, why) = opened.context.restore(from, layout, why, control)?;
+        self.mailbox.report(&Report::Restored { id, state, why });
+        Ok(())
+    }
+
+    fn remember(&mut self) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        opened.context.keep_history();
+        Ok(())
+    }
+
+    fn resume(&mut self, id: u64) -> Result<()> {
+        let opened = self.opened.as_mut().ok_or_else(not_open)?;
+        let control = Some(&self.mailbox as &dyn Control);
+        let (state, why) = opened.context.resume(control)?;
+        self.mailbox.report(&Report::Restored { id, state, why });
         Ok(())
     }
 
@@ -373,6 +390,7 @@ impl<'s> Supervisor<'s> {
             FileOrder::Watch { path } => self.mailbox.watch(context, id, path)?,
             FileOrder::Unwatch { watch } => self.mailbox.unwatch(*watch),
         };
+        context.note_file(|| change_of(what));
         let answer = raw(&answer)?;
         self.mailbox.report(&Report::File { id, answer });
         Ok(())
@@ -384,6 +402,31 @@ impl Opened<'_> {
     fn ends_at(&self) -> Option<Instant> {
         self.rests_since.checked_add(self.idle?)
     }
+}
+
+/// What an order changes in the workspace.
+fn change_of(order: FileOrder) -> Option<HistoryStep> {
+    Some(match order {
+        FileOrder::Write {
+            path,
+            content,
+            executable,
+            append,
+        } => HistoryStep::Write {
+            path,
+            content,
+            executable,
+            append,
+        },
+        FileOrder::MakeDirectory { path } => HistoryStep::MakeDirectory { path },
+        FileOrder::Move { from, to } => HistoryStep::Move { from, to },
+        FileOrder::Remove { path } => HistoryStep::Remove { path },
+        FileOrder::Stat { .. }
+        | FileOrder::Read { .. }
+        | FileOrder::List { .. }
+        | FileOrder::Watch { .. }
+        | FileOrder::Unwatch { .. } => return None,
+    })
 }
 
 fn not_open() -> SetupError {

@@ -1,5 +1,6 @@
 //! Copies a workspace, and replaces its content by a copy.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,14 +70,22 @@ pub(crate) fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32))
             What::Skipped(reason) => left_out.push((path, reason)),
         }
     }
-    // Last, since nothing can be put into a directory that its owner may not write to.
+    set_modes(to, &modes)?;
+    Ok(Copied { bytes, left_out })
+}
+
+/// Sets the modes of directories. Last, since nothing can be put into one that its owner may
+/// not write to.
+fn set_modes(top: &OwnedFd, modes: &[(RawText, u32)]) -> Result<()> {
     for (path, mode) in modes.iter().rev() {
-        let directory = Beneath::new(to).directory(path.as_path());
+        let directory = Beneath::new(top).directory(path.as_path());
         directory
             .and_then(|directory| set_mode(&directory, Mode::from_bits_truncate(*mode)))
-            .map_err(|errno| failed("fchmodat", errno, path))?;
+            .map_err(|errno| {
+                SetupError::os(Step::Outputs, "fchmodat", errno).on(format!("workspace/{path}"))
+            })?;
     }
-    Ok(Copied { bytes, left_out })
+    Ok(())
 }
 
 /// Acts with the ids that the cell's program has outside: a tmpfs of the cell takes only
@@ -105,6 +114,75 @@ pub(crate) fn clear(directory: &OwnedFd, owner: (u32, u32)) -> nix::Result<()> {
         }
         Ok(())
     })
+}
+
+/// Makes the content of `to` that of `from`. A file that is the same stays as it is, because
+/// the program may have it open.
+///
+/// # Errors
+/// As for [`copy`].
+pub(crate) fn renew(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)) -> Result<()> {
+    let failed = |call, errno, path: &RawText| {
+        SetupError::os(Step::Outputs, call, errno).on(format!("workspace/{path}"))
+    };
+    let walk = |tree| Walk::new(tree, caps).map_err(|errno| failed("openat2", errno, &".".into()));
+    let own = Tree {
+        dir: to.as_fd(),
+        ..from
+    };
+    let all = &Caps {
+        listed: usize::MAX,
+        ..*caps
+    };
+    // First, since reading a directory can change its mode.
+    let wanted: BTreeMap<RawText, Option<u32>> = walk(from)?
+        .map(|Found { path, what }| match what {
+            What::Directory(mode) => (path, Some(mode)),
+            _ => (path, None),
+        })
+        .collect();
+    let changed = changes(own, &content(from, caps)?, all)?;
+    let changed: BTreeSet<RawText> = changed.into_iter().map(|file| file.path).collect();
+    for Found { path, .. } in walk(own)? {
+        if changed.contains(&path) || !wanted.contains_key(&path) {
+            let erased = place(to, &path)
+                .and_then(|(parent, name)| as_owner(owner, || erase(parent.as_fd(), &name)));
+            match erased {
+                // It went with the directory that it was in.
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(failed("unlinkat", errno, &path)),
+            }
+        }
+    }
+    let mut modes = Vec::new();
+    for Found { path, what } in walk(from)? {
+        match what {
+            What::Directory(_) => {
+                if Beneath::new(to).directory(path.as_path()).is_err() {
+                    as_owner(owner, || make_directory(to, path.as_path()))
+                        .map_err(|e| failed("mkdirat", e, &path))?;
+                    let mode = wanted.get(&path).copied().flatten();
+                    modes.extend(mode.map(|mode| (path, mode)));
+                }
+            }
+            What::Link(text) => {
+                let text =
+                    CString::new(text).map_err(|_| failed("symlinkat", Errno::EINVAL, &path))?;
+                match as_owner(owner, || link(to, &path, &text)) {
+                    Ok(()) | Err(Errno::EEXIST) => {}
+                    Err(errno) => return Err(failed("symlinkat", errno, &path)),
+                }
+            }
+            What::File(file, stat) if changed.contains(&path) => {
+                copy_file(file, &stat, to, &path, owner).map_err(|error| {
+                    SetupError::io(Step::Outputs, "copy_file_range", &error)
+                        .on(format!("workspace/{path}"))
+                })?;
+            }
+            What::File(..) | What::Skipped(_) => {}
+        }
+    }
+    set_modes(to, &modes)
 }
 
 /// What a tree contains, for comparing another with it.
@@ -251,6 +329,47 @@ mod tests {
         clear(&to, own()).unwrap();
         assert_eq!(fs::read_dir(at("to")).unwrap().count(), 0);
         assert!(!fs::read_to_string("/etc/passwd").unwrap().is_empty());
+    }
+
+    #[test]
+    fn only_what_differs_is_renewed() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        for top in ["from", "to"] {
+            fs::create_dir_all(at(top).join("a")).unwrap();
+            fs::write(at(top).join("a/same"), "same").unwrap();
+            fs::write(at(top).join("a/other"), top).unwrap();
+            symlink(top, at(top).join("link-of-".to_owned() + top)).unwrap();
+        }
+        fs::create_dir_all(at("from/new/deep")).unwrap();
+        fs::write(at("from/new/deep/file"), "new").unwrap();
+        fs::set_permissions(at("from/new"), fs::Permissions::from_mode(0o555)).unwrap();
+        fs::create_dir_all(at("to/gone/deep")).unwrap();
+        fs::write(at("to/gone/deep/file"), "gone").unwrap();
+
+        let mut same = File::open(at("to/a/same")).unwrap();
+        let (from, to) = (open(&at("from")), open(&at("to")));
+        renew(tree(&from), &to, &caps(), own()).unwrap();
+        let read = |name| fs::read_to_string(at(name)).unwrap();
+        assert_eq!(
+            (read("to/a/other"), read("to/new/deep/file")),
+            ("from".into(), "new".into())
+        );
+        let mut names: Vec<_> = fs::read_dir(at("to"))
+            .unwrap()
+            .map(|one| one.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["a", "link-of-from", "new"]);
+        assert_eq!(
+            fs::metadata(at("to/new")).unwrap().permissions().mode() & 0o777,
+            0o555
+        );
+        // The file that was open is still the one with this name.
+        fs::write(at("to/a/same"), "written").unwrap();
+        assert_eq!(io::read_to_string(&mut same).unwrap(), "written");
+        fs::set_permissions(at("from/new"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(at("to/new"), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cell::server::{Execute, Layout, Open};
+use cell::server::{Execute, Layout, MOST_HISTORY, Open};
 
 use super::branches::Carry;
 use super::client::Caller;
@@ -57,7 +57,10 @@ impl Hub {
         self.refuse_while_draining()?;
         // A pooled cell gets them one by one.
         request.file_orders()?;
-        let memory = request.memory(self.settings.cell_memory);
+        let mut memory = request.memory(self.settings.cell_memory);
+        if matches!(&what, What::Context(creation) if creation.replays) {
+            memory = memory.saturating_add(MOST_HISTORY);
+        }
         if let Some(most) = self.settings.max_memory.filter(|most| memory > *most) {
             let message =
                 format!("the memory limit of {memory} bytes is more than the server's {most}");
@@ -278,7 +281,7 @@ impl Hub {
             }
         };
         let (link, start) = match &what {
-            What::Context(own) if own.branches || own.from.is_some() => {
+            What::Context(own) if own.branches || (own.from.is_some() && !own.replays) => {
                 self.cell_to_fork(&request, &kind, memory, own)
             }
             _ => {
@@ -305,7 +308,11 @@ impl Hub {
             let open = opening(session.kind != Kind::Run, &request);
             session.push(None, Work::Open(open));
         }
-        if matches!(start, Start::Ready | Start::Forked) {
+        let replays = matches!(&what, What::Context(creation) if creation.replays);
+        if replays {
+            session.push(None, Work::Remember);
+        }
+        if replays || matches!(start, Start::Ready | Start::Forked) {
             for what in request.file_orders().unwrap_or_default() {
                 let id = session.next_file();
                 session.push(None, Work::File { id, what });

@@ -18,7 +18,7 @@ use super::suspend::Suspension;
 use super::{Action, Hub, LinkId};
 use crate::protocol::{
     Branch, Checkpointed, Code, Compared, ContextDiff, ContextForget, ContextFork, ContextName,
-    ContextRewind, Done, Failure, Forked, Rewound,
+    ContextRewind, Done, Failure, Forked, Resumed, Rewound, State,
 };
 
 /// The most contexts that one call makes.
@@ -38,7 +38,9 @@ pub(super) enum Carry {
     /// Makes a checkpoint, after which the processes end.
     Suspend,
     /// Goes on from that.
-    Resume(Origin),
+    Wake(Origin),
+    /// Makes a lost state again.
+    Resume,
 }
 
 /// What a context begins with: a checkpoint.
@@ -192,11 +194,12 @@ impl Hub {
                 }
                 (Order::Checkpoint { id, to, most }, Doing::Suspend { id })
             }
-            Carry::Resume(origin) => {
+            Carry::Wake(origin) => {
                 let why = Some(super::suspend::CONTINUED.to_owned());
                 let order = restore(origin.directory, origin.layout, why);
-                (order, Doing::Resume { id })
+                (order, Doing::Wake { id })
             }
+            Carry::Resume => (Order::Resume { id }, Doing::Resume { id }),
             Carry::Begin(origin) => {
                 let checkpoint = None;
                 let order = restore(origin.directory, origin.layout, None);
@@ -323,6 +326,11 @@ impl Hub {
             None if by_itself && has_work => {
                 self.not_checkpointed(link, number, unlike("suspended", &context));
             }
+            None if suspends && session.processes.are_running() => {
+                let failure = Failure::new(Code::Failed, "processes run in the context");
+                let failure = failure.hint("end them first: a suspension would end them");
+                self.not_checkpointed(link, number, failure);
+            }
             None if suspends => self.suspended(link, Suspension { number, complete }),
             None => {
                 session.checkpoints.insert(number, Some(complete));
@@ -418,6 +426,7 @@ impl Hub {
                 keep: context.keep,
                 suspend_after: context.suspend_after,
                 branches: context.branches,
+                replays: context.replays,
                 branching: Some(raw.clone()),
                 from: Some(Origin {
                     directory: self.directory(number)?,
@@ -460,28 +469,54 @@ impl Hub {
         self.answer_current(link, |hub, caller| hub.fail(caller, failure));
     }
 
-    /// A context has the state of a checkpoint.
-    pub(super) fn restored(&mut self, link: LinkId, number: u64) {
-        let Some(session) = self.sessions.get(&link) else {
+    /// A context has the state of a checkpoint, or that which it had; or a replay failed.
+    pub(super) fn restored(
+        &mut self,
+        link: LinkId,
+        number: u64,
+        state: State,
+        why: Option<String>,
+    ) {
+        let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
-        let doing = session.current.as_ref().map(|current| current.doing);
-        if doing == Some(Doing::Resume { id: number }) {
-            return self.continued(link);
-        }
-        let (Kind::Context(key), Some(Doing::Restore { id, checkpoint })) =
-            (session.kind.clone(), doing)
-        else {
+        let Kind::Context(key) = session.kind.clone() else {
             return;
         };
-        match checkpoint {
-            _ if id != number => {}
-            // The answer comes next.
-            None => drop(self.done(link)),
-            Some(checkpoint) => {
-                let rewound = Rewound::to(key.name, checkpoint);
-                self.answer_current(link, |hub, caller| hub.answer(caller, &rewound));
+        let context = key.name;
+        match session.current.as_ref().map(|current| current.doing) {
+            // The next answer says what became of the state.
+            Some(Doing::Wake { id }) if id == number => self.continued(link),
+            Some(Doing::Resume { id }) if id == number => {
+                let resumed = Resumed {
+                    context,
+                    state,
+                    why,
+                };
+                self.answer_current(link, |hub, caller| hub.answer(caller, &resumed));
             }
+            Some(Doing::Restore { id, checkpoint }) if id == number => match checkpoint {
+                None if state == State::Lost => {
+                    let why = why.unwrap_or_default();
+                    let failure = Failure::new(Code::Failed, why.clone());
+                    self.end_failed(link, &failure.with_state(state, why));
+                }
+                // The answer comes next.
+                None => {
+                    session.restored = why;
+                    self.done(link);
+                }
+                Some(checkpoint) => {
+                    let rewound = Rewound {
+                        context,
+                        checkpoint,
+                        state,
+                        why,
+                    };
+                    self.answer_current(link, |hub, caller| hub.answer(caller, &rewound));
+                }
+            },
+            _ => {}
         }
     }
 
@@ -493,7 +528,7 @@ impl Hub {
             Some(Doing::Restore {
                 checkpoint: None, ..
             }) => self.end_failed(link, &failure),
-            Some(Doing::Resume { .. }) => self.give_up_resuming(link, &failure),
+            Some(Doing::Wake { .. }) => self.give_up_resuming(link, &failure),
             _ => self.answer_current(link, |hub, caller| hub.fail(caller, failure)),
         }
     }
@@ -547,7 +582,7 @@ pub(super) fn unlike(what: &str, context: &str) -> Failure {
         "context {context} cannot be {what}: its interpreter's memory is laid out at random, and no template has this layout"
     );
     Failure::new(Code::Failed, message).hint(
-        "create the context with --branches (\"branches\": true), or use a pool of --warm python:N with --preload",
+        "create the context with --branches (\"branches\": true), or use a pool of --warm python:N with --preload; in every language, --replay (\"replay\": true) executes again what was executed",
     )
 }
 

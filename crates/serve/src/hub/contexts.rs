@@ -45,6 +45,8 @@ pub(super) struct Context {
     pub(super) idle_limit: Duration,
     /// Whether it was created to be forked.
     pub(super) branches: bool,
+    /// Whether what it executes is executed again in its forks.
+    pub(super) replays: bool,
     /// What contexts that branch from it are opened with, where its language can.
     pub(super) branching: Option<Box<RawValue>>,
     created: Instant,
@@ -65,6 +67,7 @@ pub(super) struct Creation {
     pub(super) keep: bool,
     pub(super) suspend_after: Option<Duration>,
     pub(super) branches: bool,
+    pub(super) replays: bool,
     pub(super) branching: Option<Box<RawValue>>,
     /// What it begins with; its name is then chosen when it begins.
     pub(super) from: Option<Origin>,
@@ -73,7 +76,7 @@ pub(super) struct Creation {
 impl Hub {
     /// `context.create`
     pub(super) fn create(&mut self, caller: &Caller, params: ContextCreate) -> Result<(), Failure> {
-        let request = Request::read(params.request)?;
+        let mut request = Request::read(params.request)?;
         let parsed = &request.parsed;
         let given = [
             ("code", parsed.code.is_some()),
@@ -86,10 +89,24 @@ impl Hub {
             let message = format!("request: `{field}` belongs to an execution, not to a context");
             return Err(Failure::new(Code::BadParams, message).hint("give it to context.run"));
         }
-        let branching = match request.branching() {
+        if params.replay && parsed.language.is_none() {
+            let message = "replay: a context without a language executes nothing";
+            return Err(Failure::new(Code::BadParams, message).hint("name a language"));
+        }
+        if params.branches && params.replay {
+            let message = "branches, replay: a context has one of both";
+            let hint = "branches copies memory, and replay executes everything again";
+            return Err(Failure::new(Code::BadParams, message).hint(hint));
+        }
+        let branching = match request.forkable() {
             Err(failure) if params.branches => return Err(failure),
-            branching => branching.ok(),
+            Err(_) if !params.replay => None,
+            _ => Some(request.without_files()?),
         };
+        if let (true, Some(raw)) = (params.replay, &branching) {
+            // They are part of what is executed again.
+            request.raw.clone_from(raw);
+        }
         check_label(params.label.as_deref())?;
         let most = self.settings.idle;
         let idle = match params.idle {
@@ -111,6 +128,7 @@ impl Hub {
             keep: params.keep,
             suspend_after: params.suspend_after.and_then(|Bound(span)| span),
             branches: params.branches,
+            replays: params.replay,
             branching,
             from: None,
         };
@@ -157,6 +175,7 @@ impl Hub {
             owner,
             keep: creation.keep,
             branches: creation.branches,
+            replays: creation.replays,
             branching: creation.branching.clone(),
             label: creation.label.clone(),
             idle_limit: creation.idle,
@@ -178,8 +197,8 @@ impl Hub {
             return;
         };
         if let Some(branch) = caller.branch {
-            let name = context.name.clone();
-            return self.branch_over(branch, Branch::restored(name));
+            let begun = Branch::restored(context.name.clone(), session.restored.clone());
+            return self.branch_over(branch, begun);
         }
         let created = Created {
             context: context.name.clone(),

@@ -76,6 +76,10 @@ struct Process {
 
 impl Processes {
     /// Whether a client listens to one.
+    pub(super) fn are_running(&self) -> bool {
+        !self.running.is_empty() || !self.waiting.is_empty()
+    }
+
     pub(super) fn are_listened_to(&self) -> bool {
         let mut running = self.running.values();
         running.any(|process| !process.listeners.is_empty())

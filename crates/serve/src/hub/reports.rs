@@ -105,7 +105,7 @@ impl Hub {
                 layout,
                 left_out,
             } => self.checkpointed(link, id, Complete::new(bytes, layout), left_out),
-            Report::Restored { id } => self.restored(link, id),
+            Report::Restored { id, state, why } => self.restored(link, id, state, why),
             Report::Compared { id, files } => self.compared(link, id, files),
             Report::WatchEnded { id, why } => {
                 if let Some((client, call)) = session.watches.remove(&id) {
@@ -228,12 +228,14 @@ impl Hub {
             (Doing::Suspend { id: own }, "checkpoint") if id == Some(own) => {
                 self.not_checkpointed(link, own, Failure::of(error));
             }
-            (Doing::Restore { id: own, .. } | Doing::Resume { id: own }, "restore")
+            (Doing::Restore { id: own, .. } | Doing::Wake { id: own }, "restore")
                 if id == Some(own) =>
             {
                 self.not_restored(link, Failure::of(error));
             }
-            (Doing::Compare { id: own, .. }, "compare") if id == Some(own) => {
+            (Doing::Compare { id: own, .. }, "compare") | (Doing::Resume { id: own }, "resume")
+                if id == Some(own) =>
+            {
                 self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
             }
             (Doing::Restart, "restart") | (Doing::Describe, "describe") => {

@@ -88,18 +88,28 @@ impl Request {
         own == PartialLimits::default() && fits_network
     }
 
-    /// What contexts that branch from one of this request are opened with: files come
-    /// with the checkpoint.
+    /// Whether the memory of contexts of its language can be carried to others.
     ///
     /// # Errors
-    /// Contexts of its language cannot be forked.
-    pub(super) fn branching(&self) -> Result<Box<RawValue>, Failure> {
+    /// It cannot; names the way out.
+    pub(super) fn forkable(&self) -> Result<(), Failure> {
         let language = self.parsed.language.as_deref().map(own_name);
         if language != Some("python") {
             let shown = language.unwrap_or_default();
             let message = format!("branches: contexts of {shown} cannot be forked");
-            return Err(Failure::new(Code::BadParams, message).hint("only those of python can"));
+            return Err(Failure::new(Code::BadParams, message).hint(
+                "only those of python can; with --replay (\"replay\": true) instead, forks execute again what was executed",
+            ));
         }
+        Ok(())
+    }
+
+    /// What contexts that branch from one of this request are opened with: files come
+    /// with the checkpoint.
+    ///
+    /// # Errors
+    /// It is not an object of JSON.
+    pub(super) fn without_files(&self) -> Result<Box<RawValue>, Failure> {
         let unreadable = |error| {
             let words = crate::protocol::words(&error);
             Failure::new(Code::BadParams, format!("request: {words}"))

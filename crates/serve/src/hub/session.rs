@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use cell::server::{Execute, FileOrder, Open, Order};
+use cell::server::{Execute, FileOrder, Layout, Open, Order};
 
 use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
@@ -21,6 +21,8 @@ const OPENING: Duration = Duration::from_secs(120);
 const ERRAND: Duration = Duration::from_secs(60);
 /// How long it may take to carry state and workspace to or from the disk.
 const CARRYING: Duration = Duration::from_secs(180);
+/// How long it may take to execute again what was executed, which it limits itself.
+const REPLAYING: Duration = Duration::from_secs(900);
 /// How long it may take to end a cell.
 pub(super) const ENDING: Duration = Duration::from_secs(15);
 
@@ -53,6 +55,8 @@ pub(super) struct Session {
     pub(super) phase: Phase,
     /// The state that it goes on from when it has something to do.
     pub(super) suspension: Option<Suspension>,
+    /// Why its state is that of a checkpoint, from which it began.
+    pub(super) restored: Option<String>,
     /// Its checkpoints; `None` until they are complete.
     pub(super) checkpoints: BTreeMap<u64, Option<Complete>>,
     pub(super) processes: Processes,
@@ -116,10 +120,8 @@ pub(super) enum Work {
     /// An order to start a process, which waits for the cell only.
     Process(String),
     Carry(Carry),
-    /// Nothing: the answer to `context.resume`.
-    Resume {
-        was_suspended: bool,
-    },
+    /// Notes what is executed from now on.
+    Remember,
     /// Drops the checkpoint with this number.
     Forget(u64),
 }
@@ -165,6 +167,10 @@ pub(super) enum Doing {
         id: u64,
     },
     /// Goes on from it.
+    Wake {
+        id: u64,
+    },
+    /// Finds out what the state is, and makes a lost one again if it can.
     Resume {
         id: u64,
     },
@@ -190,6 +196,7 @@ impl Session {
             template: None,
             phase: Phase::Active,
             suspension: None,
+            restored: None,
             checkpoints: BTreeMap::new(),
             processes: Processes::default(),
             watches: BTreeMap::new(),
@@ -330,7 +337,10 @@ impl Hub {
                     continue;
                 }
                 Work::Carry(carry) => match self.carrying(link, carry) {
-                    Ok((order, doing)) => (order, doing, Some(CARRYING)),
+                    Ok((order, doing)) => {
+                        let patience = patience_for(&order);
+                        (order, doing, Some(patience))
+                    }
                     Err(failure) => {
                         if let Some(caller) = caller {
                             self.fail(&caller, failure);
@@ -338,10 +348,9 @@ impl Hub {
                         continue;
                     }
                 },
-                Work::Resume { was_suspended } => {
-                    if let Some(caller) = caller {
-                        self.resumed(link, &caller, was_suspended);
-                    }
+                Work::Remember => {
+                    let order = json_of(&Order::Remember);
+                    self.actions.push_back(Action::Order(link, order));
                     continue;
                 }
                 Work::Forget(checkpoint) => {
@@ -496,5 +505,16 @@ impl Hub {
             self.answer(&caller, &Deleted { deleted });
         }
         self.settle();
+    }
+}
+
+fn patience_for(order: &Order) -> Duration {
+    match order {
+        Order::Restore {
+            layout: Layout::Replay,
+            ..
+        }
+        | Order::Resume { .. } => REPLAYING,
+        _ => CARRYING,
     }
 }

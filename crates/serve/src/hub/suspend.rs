@@ -13,7 +13,7 @@ use super::branches::{Carry, Complete, Origin, unlike};
 use super::client::{Caller, json_of};
 use super::session::{Doing, Job, Kind, Phase, Session, Work};
 use super::{Action, Hub, LinkId};
-use crate::protocol::{Code, ContextName, Failure, Notice, Resumed, State, Suspended};
+use crate::protocol::{Code, ContextName, Failure, Notice, Suspended};
 
 /// Why a context's state is that of an earlier moment.
 pub(super) const CONTINUED: &str =
@@ -50,29 +50,7 @@ impl Hub {
 
     /// `context.resume`
     pub(super) fn resume(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
-        self.assign(caller, &params.context, |session| {
-            let was_suspended = session.phase != Phase::Active;
-            Work::Resume { was_suspended }
-        })
-    }
-
-    /// The answer to `context.resume`, when the state is there.
-    pub(super) fn resumed(&mut self, link: LinkId, caller: &Caller, was_suspended: bool) {
-        let session = self.sessions.get(&link);
-        let Some(Kind::Context(key)) = session.map(|session| session.kind.clone()) else {
-            return;
-        };
-        let context = key.name;
-        let (state, why) = match was_suspended {
-            true => (State::Restored, Some(CONTINUED.to_owned())),
-            false => (State::Kept, None),
-        };
-        let resumed = Resumed {
-            context,
-            state,
-            why,
-        };
-        self.answer(caller, &resumed);
+        self.assign(caller, &params.context, |_| Work::Carry(Carry::Resume))
     }
 
     /// Whether the state of a context can be put into another cell.
@@ -82,7 +60,7 @@ impl Hub {
                 Kind::Context(name) => self.contexts.get(name),
                 Kind::Run | Kind::Warm(_) => None,
             };
-            session.forked || name.is_some_and(|context| context.branches)
+            session.forked || name.is_some_and(|context| context.branches || context.replays)
         })
     }
 
@@ -249,7 +227,7 @@ impl Hub {
             return;
         };
         let template = session.template.filter(|_| layout == Layout::Template);
-        let begin = Work::Carry(Carry::Resume(Origin {
+        let begin = Work::Carry(Carry::Wake(Origin {
             directory,
             layout,
             template,
@@ -259,7 +237,10 @@ impl Hub {
             work: begin,
         });
         session.phase = Phase::Active;
-        let waiting = template.and_then(|_| self.take_forked(request, template));
+        let waiting = match layout {
+            Layout::Replay => self.take_warm(request, true).map(|(link, _)| link),
+            _ => template.and_then(|_| self.take_forked(request, template)),
+        };
         match waiting {
             Some(other) => self.move_to(link, other),
             None => self.open_again(link, layout, request),

@@ -84,7 +84,7 @@ methods! {
     ContextRestart(ContextName) = "context.restart",
     /// Ends a context's processes; its state is kept on the disk until it is used.
     ContextSuspend(ContextName) = "context.suspend",
-    /// Gives a suspended context a cell, before it has something to do.
+    /// Gives a context the state that it had when it was suspended, or before it was lost.
     ContextResume(ContextName) = "context.resume",
     /// Lists a context's variables and what it uses.
     ContextDescribe(ContextName) = "context.describe",

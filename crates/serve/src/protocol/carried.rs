@@ -9,9 +9,6 @@ use serde_json::value::RawValue;
 
 use super::answer::{Failure, State};
 
-/// Why a state is that of an earlier moment.
-const SHARED: &str = "the state is that of a checkpoint; all that go on from it share its seeds of hashes and of random numbers";
-
 /// The result of `context.checkpoint`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpointed {
@@ -32,22 +29,10 @@ pub struct Rewound {
     pub context: String,
     /// The checkpoint that it goes on from.
     pub checkpoint: u64,
-    /// What became of the context's state.
+    /// What became of the context's state: `lost` where a replay failed.
     pub state: State,
     /// Why.
-    pub why: String,
-}
-
-impl Rewound {
-    /// The state of a context is that of its checkpoint.
-    pub(crate) fn to(context: String, checkpoint: u64) -> Self {
-        Self {
-            context,
-            checkpoint,
-            state: State::Restored,
-            why: SHARED.to_owned(),
-        }
-    }
+    pub why: Option<String>,
 }
 
 /// The result of `context.suspend`.
@@ -64,7 +49,7 @@ pub struct Suspended {
 pub struct Resumed {
     /// The context, whose interpreter waits.
     pub context: String,
-    /// What became of its state: `kept` if it was not suspended.
+    /// What the next execution finds: `kept` unless it was suspended or lost since the last one.
     pub state: State,
     /// Why, unless it was kept.
     pub why: Option<String>,
@@ -109,11 +94,11 @@ pub struct Branch {
 
 impl Branch {
     /// A context that goes on from a checkpoint.
-    pub(crate) fn restored(context: String) -> Self {
+    pub(crate) fn restored(context: String, why: Option<String>) -> Self {
         Self {
             context: Some(context),
             state: Some(State::Restored),
-            why: Some(SHARED.to_owned()),
+            why,
             error: None,
         }
     }

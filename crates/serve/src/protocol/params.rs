@@ -57,13 +57,18 @@ pub struct ContextCreate {
     #[serde(default)]
     pub keep: bool,
     /// How long it may have nothing to do before it is suspended. Only where it can be
-    /// forked. A state that cannot be carried stays where it is.
+    /// forked, or with `replay`. A state that cannot be carried stays where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_after: Option<Span>,
     /// Whether `context.fork` can make others of it. Where no template can be forked for
     /// it, its interpreter's memory is laid out without randomisation. Only for `python`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub branches: bool,
+    /// Whether its checkpoints hold what was executed instead of memory: to go back, to be
+    /// forked and to go on after a suspension, a new interpreter executes it again. For all
+    /// languages; not with `branches`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replay: bool,
 }
 
 /// What `context.run` takes.
@@ -103,7 +108,8 @@ pub struct ContextName {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextFork {
-    /// The context: one whose `start` was `forked`, or that was created with `branches`.
+    /// The context: one whose `start` was `forked`, or that was created with `branches` or
+    /// `replay`.
     pub context: String,
     /// How many contexts go on from its state, 1 to 32.
     pub n: usize,

@@ -32,6 +32,32 @@ const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 /// Ranges that the kernel takes in one call.
 const SPANS_AT_ONCE: usize = 1024;
 
+/// Stops a child that does nothing, as a supervisor stops its cell's program.
+///
+/// # Errors
+/// Those of [`Tracee::stop`].
+pub fn try_on_child() -> Result<(), Errno> {
+    // SAFETY: the child makes system calls without memory of their own, until it is killed.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(Errno::last()),
+        0 => loop {
+            // SAFETY: no pointers.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::pause();
+            }
+        },
+        pid => Pid::from_raw(pid),
+    };
+    let stopped = Tracee::stop(child).map(drop);
+    // SAFETY: no pointers but the absent status; the child is this process's own.
+    unsafe {
+        libc::kill(child.as_raw(), libc::SIGKILL);
+        libc::waitpid(child.as_raw(), std::ptr::null_mut(), libc::__WALL);
+    }
+    stopped
+}
+
 /// A process that this thread traces, and that is stopped. Only the thread that stopped
 /// it may use it. Dropping it lets the process go on where it was.
 #[derive(Debug)]

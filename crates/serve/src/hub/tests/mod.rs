@@ -4,6 +4,7 @@ mod branches;
 mod calls;
 mod model;
 mod processes;
+mod replay;
 mod suspend;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,12 @@ pub(super) struct World {
     pub(super) templates: BTreeMap<LinkId, u64>,
     /// How the memory of each interpreter is laid out.
     pub(super) layouts: BTreeMap<LinkId, Layout>,
+    /// Supervisors that note what is executed.
+    pub(super) remembering: BTreeSet<LinkId>,
+    /// What became of the state of each interpreter, unless it was kept.
+    pub(super) states: BTreeMap<LinkId, State>,
+    /// Whether replays do not end as the first time.
+    pub(super) differs: bool,
     /// Orders, by name, that supervisors cannot carry out.
     pub(super) refused: BTreeSet<&'static str>,
     /// Orders, by name, whose reports do not come.
@@ -69,6 +76,9 @@ impl World {
             template: 1,
             templates: BTreeMap::new(),
             layouts: BTreeMap::new(),
+            remembering: BTreeSet::new(),
+            states: BTreeMap::new(),
+            differs: false,
             refused: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             is_over: false,
@@ -212,6 +222,13 @@ impl World {
         }
     }
 
+    /// The report about the state of an interpreter.
+    fn restored(&self, link: LinkId, id: u64) -> Report {
+        let state = self.states.get(&link).copied().unwrap_or(State::Kept);
+        let why = (state != State::Kept).then(|| "test".to_owned());
+        Report::Restored { id, state, why }
+    }
+
     fn obey(&mut self, link: LinkId, order: Order) {
         let (name, report) = match order {
             Order::Open(open) => {
@@ -236,6 +253,7 @@ impl World {
             }
             Order::Execute(execute) => {
                 assert!(self.running.insert(link, execute.execution).is_none());
+                self.states.remove(&link);
                 ("execute", None)
             }
             Order::Interrupt { execution, .. } => {
@@ -280,10 +298,14 @@ impl World {
                 if !self.refused.contains("checkpoint") {
                     assert!(self.stored.insert(to));
                 }
+                let layout = match self.remembering.contains(&link) {
+                    true => Layout::Replay,
+                    false => self.layouts[&link],
+                };
                 let report = Report::Checkpointed {
                     id,
                     bytes: 100,
-                    layout: self.layouts[&link],
+                    layout,
                     left_out,
                 };
                 ("checkpoint", Some(report))
@@ -291,10 +313,23 @@ impl World {
             Order::Restore {
                 id, from, layout, ..
             } => {
-                assert_eq!(layout, self.layouts[&link]);
+                match layout {
+                    Layout::Replay => drop(self.remembering.insert(link)),
+                    _ => assert_eq!(layout, self.layouts[&link]),
+                }
                 assert!(self.stored.contains(&from), "{from:?}");
-                ("restore", Some(Report::Restored { id }))
+                let state = match self.differs {
+                    true => State::Lost,
+                    false => State::Restored,
+                };
+                self.states.insert(link, state);
+                ("restore", Some(self.restored(link, id)))
             }
+            Order::Remember => {
+                self.remembering.insert(link);
+                ("remember", None)
+            }
+            Order::Resume { id } => ("resume", Some(self.restored(link, id))),
             Order::Compare { id, with } => {
                 assert!(self.stored.contains(&with), "{with:?}");
                 let files = to_raw_value(&json!([])).unwrap();
@@ -307,7 +342,7 @@ impl World {
                 order: name.to_owned(),
                 // Those about checkpoints have numbers of their own.
                 id: report.and_then(|report| match report {
-                    Report::Checkpointed { id, .. } | Report::Restored { id } => Some(id),
+                    Report::Checkpointed { id, .. } | Report::Restored { id, .. } => Some(id),
                     _ => None,
                 }),
                 error: SetupError::new(Step::Supervise, "there are threads").hint("end them"),

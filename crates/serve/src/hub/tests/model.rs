@@ -11,7 +11,7 @@ use super::*;
 enum Step {
     Connect,
     Run(u8),
-    Create(u8, u8, bool),
+    Create(u8, u8, bool, bool),
     RunIn(u8, u8),
     Interrupt(u8, u8),
     Restart(u8, u8),
@@ -24,6 +24,8 @@ enum Step {
     Delete(u8, u8),
     Cancel(u8, u8),
     Finish(u8, bool),
+    /// Whether replays fail from now on.
+    Differ(bool),
     Kill(u8),
     Vanish(u8),
     Wait(u16),
@@ -34,7 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => Just(Step::Connect),
         6 => byte().prop_map(Step::Run),
-        5 => (byte(), byte(), any::<bool>()).prop_map(|(a, b, c)| Step::Create(a, b, c)),
+        5 => (byte(), byte(), any::<bool>(), any::<bool>())
+            .prop_map(|(a, b, c, d)| Step::Create(a, b, c, d)),
         8 => (byte(), byte()).prop_map(|(a, b)| Step::RunIn(a, b)),
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Interrupt(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Restart(a, b)),
@@ -47,6 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Delete(a, b)),
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Cancel(a, b)),
         8 => (byte(), any::<bool>()).prop_map(|(a, b)| Step::Finish(a, b)),
+        1 => any::<bool>().prop_map(Step::Differ),
         2 => byte().prop_map(Step::Kill),
         1 => byte().prop_map(Step::Vanish),
         2 => any::<u16>().prop_map(Step::Wait),
@@ -94,10 +98,11 @@ impl Model {
                 let request = json!({"language": "python", "code": "1"});
                 self.call(client, "run", json!({"request": request}));
             }
-            Step::Create(client, context, keep) => {
+            Step::Create(client, context, keep, replay) => {
                 let request = json!({"language": "python"});
                 let params = json!({
-                    "request": request, "context": name(context), "keep": keep, "branches": true,
+                    "request": request, "context": name(context), "keep": keep,
+                    "branches": !replay, "replay": replay,
                 });
                 self.call(client, "context.create", params);
             }
@@ -155,6 +160,7 @@ impl Model {
                     self.world.finish(link, state);
                 }
             }
+            Step::Differ(differs) => self.world.differs = differs,
             Step::Kill(which) => {
                 let alive: Vec<_> = self.world.alive.iter().copied().collect();
                 if let Some(link) = choose(&alive, which) {

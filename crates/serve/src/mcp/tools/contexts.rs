@@ -25,7 +25,8 @@ pub(super) struct Create {
     /// A name for people, of at most 128 bytes.
     #[serde(default)]
     label: Option<String>,
-    /// Whether fork_context can copy it; only for python.
+    /// Whether fork_context can copy it. For languages other than python, a copy executes
+    /// again what the context has executed.
     #[serde(default)]
     forkable: bool,
 }
@@ -129,7 +130,9 @@ pub(super) fn create(create: Create) -> Result<Begun, String> {
         params["label"] = label.into();
     }
     if create.forkable {
-        params["branches"] = true.into();
+        let is_python = cell::drivers::find(language).is_some_and(|driver| driver.name == "python");
+        let way = if is_python { "branches" } else { "replay" };
+        params[way] = true.into();
     }
     Ok(begun("context.create", params, |result, _| {
         let made: Made = serde_json::from_str(result)?;

@@ -1,0 +1,435 @@
+//! State that is made again by executing what was executed, where none can be carried.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Server, cellblock, descendants, until};
+
+/// How a language counts a variable `x` up and keeps it in a file, and shows both.
+struct Language {
+    name: &'static str,
+    begin: &'static str,
+    count: &'static str,
+    look: &'static str,
+    raise: &'static str,
+    /// Ends the interpreter.
+    end: &'static str,
+}
+
+const LANGUAGES: &[Language] = &[
+    Language {
+        name: "python",
+        begin: "x = int(open('f').read())",
+        count: "x += 1; _ = open('f', 'w').write(str(x))",
+        look: "print(x, open('f').read())",
+        raise: "x += 10; raise ValueError(x)",
+        end: "import os; os._exit(7)",
+    },
+    Language {
+        name: "javascript",
+        begin: "const fs = require('fs'); let x = Number(fs.readFileSync('f', 'utf8'))",
+        count: "x += 1; fs.writeFileSync('f', String(x))",
+        look: "console.log(x, fs.readFileSync('f', 'utf8'))",
+        raise: "x += 10; throw new RangeError(String(x))",
+        end: "process.exit(7)",
+    },
+    Language {
+        name: "typescript",
+        begin: "const fs = require('fs'); let x: number = Number(fs.readFileSync('f', 'utf8'))",
+        count: "x += 1; fs.writeFileSync('f', String(x))",
+        look: "console.log(x, fs.readFileSync('f', 'utf8'))",
+        raise: "x += 10; throw new RangeError(String(x))",
+        end: "process.exit(7)",
+    },
+    Language {
+        name: "r",
+        begin: "x <- as.integer(readLines('f', warn = FALSE))",
+        count: "x <- x + 1L; cat(x, file = 'f')",
+        look: "cat(x, readLines('f', warn = FALSE)); cat('\\n')",
+        raise: "x <- x + 10L; stop('x')",
+        end: "quit(status = 7)",
+    },
+    Language {
+        name: "java",
+        begin: "import java.nio.file.*; int x = Integer.parseInt(Files.readString(Path.of(\"f\")));",
+        count: "x += 1; Files.writeString(Path.of(\"f\"), \"\" + x);",
+        look: "System.out.println(x + \" \" + Files.readString(Path.of(\"f\")));",
+        raise: "x += 10; throw new IllegalStateException(\"x\");",
+        end: "System.exit(7);",
+    },
+    Language {
+        name: "bash",
+        begin: "x=$(cat f)",
+        count: "x=$((x + 1)); printf %s $x > f",
+        look: "echo $x $(cat f)",
+        raise: "x=$((x + 10)); (exit 3)",
+        end: "exit 7",
+    },
+];
+
+/// A context whose file `f` has the number 1; `None` where the host lacks the language.
+fn create(client: &mut Client, language: &str, name: &str) -> Option<Value> {
+    let files = json!([{"path": "f", "text": "1"}]);
+    let request = json!({"language": language, "files": files});
+    let params = json!({"request": request, "context": name, "replay": true});
+    let made = client.call("context.create", params);
+    if made.get("error").is_none() {
+        return Some(made["result"].clone());
+    }
+    let why = made["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("find the interpreter"), "{made}");
+    skip(language, why);
+    None
+}
+
+fn skip(language: &str, why: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    eprintln!("skip: {name} in {language}: {why}");
+}
+
+fn stdout(executed: &Value) -> &str {
+    executed["record"]["stdout"].as_str().unwrap_or_default()
+}
+
+/// What a look shows, and what it says of the state.
+fn look<'v>(
+    language: &Language,
+    client: &mut Client,
+    name: &str,
+    seen: &'v mut Value,
+) -> (&'v str, &'v str) {
+    *seen = client.run_in(name, language.look);
+    (stdout(seen), seen["state"].as_str().unwrap())
+}
+
+fn replays(language: &Language) {
+    // Node's and Java's own reservations need so much without a memory cgroup.
+    let server = Server::start_untraced(&["--memory", "2G"]);
+    let mut client = server.connect();
+    let Some(_) = create(&mut client, language.name, "a") else {
+        return;
+    };
+    let seen = &mut Value::Null;
+    for code in [language.begin, language.count, language.raise] {
+        let executed = client.run_in("a", code);
+        let why = executed["record"]["error"]["message"].as_str();
+        if let Some(why) = why.filter(|why| why.contains("22.13 and later")) {
+            return skip(language.name, why);
+        }
+    }
+    assert_eq!(look(language, &mut client, "a", seen), ("12 2\n", "kept"));
+    let made = client.ask("context.checkpoint", json!({"context": "a"}));
+    client.run_in("a", language.count);
+    client.ask(
+        "file.write",
+        json!({"context": "a", "path": "new", "content": "x"}),
+    );
+    let diff = client.ask(
+        "context.diff",
+        json!({"context": "a", "with": made["checkpoint"]}),
+    );
+    assert_eq!(diff["files"].as_array().unwrap().len(), 2, "{diff}");
+
+    // Its branches go on from there, and stay apart.
+    let forked = client.ask("context.fork", json!({"context": "a", "n": 2}));
+    let branches = forked["branches"].as_array().unwrap();
+    for branch in branches {
+        assert_eq!(branch["state"], "restored", "{branch}");
+        let why = branch["why"].as_str().unwrap();
+        assert!(why.contains("executed 5 executions again"), "{why}");
+        let name = branch["context"].as_str().unwrap();
+        assert_eq!(
+            look(language, &mut client, name, seen),
+            ("13 13\n", "restored")
+        );
+        client.run_in(name, language.count);
+        assert_eq!(look(language, &mut client, name, seen), ("14 14\n", "kept"));
+        client.ask("file.read", json!({"context": name, "path": "new"}));
+        client.ask("context.delete", json!({"context": name}));
+    }
+    assert_eq!(look(language, &mut client, "a", seen), ("13 13\n", "kept"));
+
+    let back = client.ask("context.rewind", json!({"context": "a"}));
+    assert_eq!(back["state"], "restored", "{back}");
+    assert_eq!(
+        look(language, &mut client, "a", seen),
+        ("12 2\n", "restored")
+    );
+    let gone = client.call("file.read", json!({"context": "a", "path": "new"}));
+    assert_eq!(gone["error"]["code"], "not_found", "{gone}");
+
+    client.ask("context.suspend", json!({"context": "a"}));
+    until("the end of its cell", || {
+        client.status()["cells"]["used"] == 0
+    });
+    assert_eq!(
+        look(language, &mut client, "a", seen),
+        ("12 2\n", "restored")
+    );
+    client.run_in("a", language.count);
+
+    // What was lost is made again, if that is wanted before anything else is executed. What
+    // the workspace had then stays.
+    client.ask(
+        "file.write",
+        json!({"context": "a", "path": "kept", "content": "x"}),
+    );
+    let ended = client.run_in("a", language.end);
+    assert_eq!(ended["state"], "lost", "{ended}");
+    assert!(
+        ended["why"].as_str().unwrap().contains("context.resume"),
+        "{ended}"
+    );
+    let resumed = client.ask("context.resume", json!({"context": "a"}));
+    assert_eq!(resumed["state"], "restored", "{resumed}");
+    assert_eq!(
+        look(language, &mut client, "a", seen),
+        ("13 13\n", "restored")
+    );
+    client.ask("file.read", json!({"context": "a", "path": "kept"}));
+    let resumed = client.ask("context.resume", json!({"context": "a"}));
+    assert_eq!(resumed["state"], "kept", "{resumed}");
+    let restarted = client.ask("context.restart", json!({"context": "a"}));
+    assert_eq!(restarted["state"], "lost");
+    client.ask("context.resume", json!({"context": "a"}));
+    assert_eq!(
+        look(language, &mut client, "a", seen),
+        ("13 13\n", "restored")
+    );
+
+    // What begins after a loss begins with the workspace of then.
+    client.run_in("a", language.end);
+    client.run_in("a", language.begin);
+    client.run_in("a", language.count);
+    let forked = client.ask("context.fork", json!({"context": "a", "n": 1}));
+    let name = forked["branches"][0]["context"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    until("the checkpoint's removal", || server.checkpoints() == 1);
+    assert_eq!(
+        look(language, &mut client, &name, seen),
+        ("14 14\n", "restored")
+    );
+    client.run_in(&name, language.end);
+    client.ask("context.resume", json!({"context": name}));
+    assert_eq!(
+        look(language, &mut client, &name, seen),
+        ("14 14\n", "restored")
+    );
+    for name in ["a", &name] {
+        client.ask("context.delete", json!({"context": name}));
+    }
+    until("the end of all", || {
+        server.checkpoints() == 0 && descendants(server.child.id()).len() <= 1
+    });
+}
+
+fn in_language(name: &str) {
+    let language = LANGUAGES.iter().find(|language| language.name == name);
+    replays(language.unwrap());
+}
+
+#[test]
+fn state_is_made_again_in_python() {
+    in_language("python");
+}
+
+#[test]
+fn state_is_made_again_in_javascript() {
+    in_language("javascript");
+}
+
+#[test]
+fn state_is_made_again_in_typescript() {
+    in_language("typescript");
+}
+
+#[test]
+fn state_is_made_again_in_r() {
+    in_language("r");
+}
+
+#[test]
+fn state_is_made_again_in_java() {
+    in_language("java");
+}
+
+#[test]
+fn state_is_made_again_in_bash() {
+    in_language("bash");
+}
+
+#[test]
+fn where_nothing_can_be_traced_the_refusal_names_replay() {
+    let create = |client: &mut Client| {
+        let params = json!({"request": {"language": "python"}, "context": "a", "branches": true});
+        client.ask("context.create", params);
+        client.run_in("a", "x = 1");
+        client.call("context.fork", json!({"context": "a", "n": 1}))
+    };
+    let server = Server::start_untraced(&[]);
+    let mut client = server.connect();
+    let refused = create(&mut client);
+    let error = &refused["error"];
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("does not allow the process to be traced"),
+        "{refused}"
+    );
+    assert!(
+        error["hint"].as_str().unwrap().contains("--replay"),
+        "{refused}"
+    );
+    // The context goes on.
+    assert_eq!(stdout(&client.run_in("a", "print(x)")), "1\n");
+    // It is the filter that refuses: without it, the same is done where the host allows it.
+    let free = Server::start(&[]);
+    let made = create(&mut free.connect());
+    if let Some(why) = made["error"]["message"].as_str() {
+        return eprintln!("skip: control of where_nothing_can_be_traced: {why}");
+    }
+    assert_eq!(made["result"]["branches"][0]["state"], "restored", "{made}");
+}
+
+#[test]
+fn a_replay_that_ends_otherwise_is_lost_and_names_the_execution() {
+    let server = Server::start_untraced(&[]);
+    let mut client = server.connect();
+    create(&mut client, "python", "a").expect("python");
+    // Each cell has another one.
+    let id = "open('/proc/sys/kernel/random/boot_id').read().strip()";
+    let first = client.run_in("a", &format!("x = 1; print({id})"));
+    let endless = json!({"context": "a", "code": "while True: pass", "wall": "200ms"});
+    let interrupted = client.ask("context.run", endless);
+    assert_eq!(interrupted["state"], "kept", "{interrupted}");
+    client.ask("context.checkpoint", json!({"context": "a"}));
+    // Another output is said, and no more than that.
+    let back = client.ask("context.rewind", json!({"context": "a"}));
+    let why = back["why"].as_str().unwrap();
+    assert_eq!(back["state"], "restored", "{back}");
+    assert!(why.contains("the output of 1 differs"), "{why}");
+    assert!(why.contains("1 that were interrupted"), "{why}");
+    let own = client.run_in("a", &format!("print({id})"));
+    assert_ne!(stdout(&own), stdout(&first));
+
+    let only_here = format!(
+        "assert {id} == '{}'; open('g', 'w').write('g')",
+        stdout(&own).trim()
+    );
+    client.run_in("a", &only_here);
+    client.ask("context.checkpoint", json!({"context": "a"}));
+    let lost = client.ask("context.rewind", json!({"context": "a"}));
+    assert_eq!(lost["state"], "lost", "{lost}");
+    let why = lost["why"].as_str().unwrap();
+    assert!(
+        why.contains("execution 4 ended with `error` (AssertionError)"),
+        "{why}"
+    );
+    let described = client.ask("context.describe", json!({"context": "a"}));
+    assert_eq!(described["state"], "lost", "{described}");
+    // The workspace is that of the checkpoint all the same.
+    let next = client.run_in("a", "print(globals().get('x'), open('g').read())");
+    assert_eq!(
+        (stdout(&next), &next["state"]),
+        ("None g\n", &json!("lost")),
+        "{next}"
+    );
+    // A branch that has not the state does not stay.
+    client.run_in("a", &format!("y = 1; print({id})"));
+    let own = client.run_in("a", &format!("print({id})"));
+    client.run_in("a", &format!("assert {id} == '{}'", stdout(&own).trim()));
+    let forked = client.ask("context.fork", json!({"context": "a", "n": 1}));
+    let error = &forked["branches"][0]["error"];
+    assert_eq!(error["state"], "lost", "{forked}");
+    assert_eq!(stdout(&client.run_in("a", "print(y)")), "1\n");
+    // A suspended context goes on without its state.
+    client.ask("context.suspend", json!({"context": "a"}));
+    let next = client.run_in("a", "print(globals().get('y'), open('g').read())");
+    assert_eq!(
+        (stdout(&next), &next["state"]),
+        ("None g\n", &json!("lost")),
+        "{next}"
+    );
+    assert!(
+        next["why"].as_str().unwrap().contains("suspended"),
+        "{next}"
+    );
+}
+
+#[test]
+fn what_was_executed_is_bounded_and_its_end_ends_a_replay() {
+    let server = Server::start_untraced(&[]);
+    let mut client = server.connect();
+    create(&mut client, "python", "a").expect("python");
+    client.run_in("a", "import time; x = 1; time.sleep(2)");
+    client.ask("context.checkpoint", json!({"context": "a"}));
+    let content = "x".repeat(12 << 20);
+    for _ in 0..3 {
+        client.ask(
+            "file.write",
+            json!({"context": "a", "path": "big", "content": content}),
+        );
+    }
+    let refused = client.call("context.checkpoint", json!({"context": "a"}));
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("33554432 bytes"), "{refused}");
+    let back = client.ask("context.rewind", json!({"context": "a"}));
+    assert_eq!(back["state"], "restored", "{back}");
+    client.ask("context.checkpoint", json!({"context": "a"}));
+    // A context that is deleted meanwhile is gone at once.
+    client.send(1, "context.rewind", json!({"context": "a"}));
+    let mut other = server.connect();
+    until("the replay's begin", || {
+        other.status()["cells"]["used"] == 1
+    });
+    client.ask("context.delete", json!({"context": "a"}));
+    until("the end of all", || {
+        server.checkpoints() == 0 && descendants(server.child.id()).len() <= 1
+    });
+}
+
+#[test]
+fn a_shell_goes_back_and_forks_without_tracing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(directory.path(), mode).unwrap();
+    let context = |words: &[&str]| {
+        let mut command = cellblock();
+        command.arg("context").args(words);
+        command.env("XDG_RUNTIME_DIR", directory.path());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let id = context(&[
+        "create",
+        "--lang",
+        "bash",
+        "--rootfs",
+        "host",
+        "--replay",
+        "--suspend-after",
+        "1h",
+    ]);
+    let value = |id: &str| {
+        let executed: Value =
+            serde_json::from_str(&context(&["run", id, "--json", "-c", "echo $x"])).unwrap();
+        executed["record"]["stdout"].as_str().unwrap().to_owned()
+    };
+    context(&["run", &id, "-c", "x=1"]);
+    context(&["checkpoint", &id]);
+    context(&["run", &id, "-c", "x=2"]);
+    let branch = context(&["fork", &id]);
+    assert_eq!(value(&branch), "2\n");
+    assert!(context(&["rewind", &id]).contains("has the state of checkpoint"));
+    assert_eq!(value(&id), "1\n");
+    context(&["suspend", &id]);
+    assert!(context(&["resume", &id]).contains("suspended"));
+    assert_eq!(value(&id), "1\n");
+    for id in [&branch, &id] {
+        context(&["delete", id]);
+    }
+}
