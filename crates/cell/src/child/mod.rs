@@ -139,6 +139,19 @@ pub(crate) struct Filter {
     pub notify: bool,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Steps that init leaves out, by name: for tests of what sees that something is missing.
+    pub(crate) static LEFT_OUT: std::cell::RefCell<Vec<&'static str>> =
+        const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Whether init leaves a step out.
+#[cfg(test)]
+fn is_left_out(step: &'static str) -> bool {
+    LEFT_OUT.with_borrow(|left_out| left_out.contains(&step))
+}
+
 /// The life of a cell's init. It closes no descriptor on the way out: they go
 /// with the process.
 pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
@@ -235,6 +248,10 @@ fn set_up<'a>(
         Step::Seccomp => program::try_filter(cell, report).map(|()| None),
         _ => {
             let signals = init::block_signals()?;
+            if cell.holds {
+                // The supervisor sees all else for itself before it sends a program.
+                landlock::prove(plan)?;
+            }
             let (begin, stdin) = match cell.holds {
                 true => match hold::wait(cell, &scratch, report)? {
                     None => return Ok(None),

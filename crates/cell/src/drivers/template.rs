@@ -10,6 +10,8 @@ pub struct Call {
     pub number: i64,
     /// Its arguments.
     pub arguments: Vec<Argument>,
+    /// The error number that it must fail with, if it must.
+    pub refused: Option<i32>,
 }
 
 /// An argument of a [`Call`].
@@ -60,7 +62,8 @@ impl CopyRequest {
         }
         let mut buffers = 0;
         for call in &self.calls {
-            let mut line = call.number.to_string();
+            let refused = call.refused.map(|errno| format!("{errno}!"));
+            let mut line = format!("{}{}", refused.unwrap_or_default(), call.number);
             for argument in &call.arguments {
                 let (kind, number) = match argument {
                     Argument::Number(number) => ('n', *number),
@@ -89,6 +92,7 @@ mod tests {
         let call = |arguments| Call {
             number: 7,
             arguments,
+            refused: None,
         };
         let request = CopyRequest {
             calls: vec![
@@ -97,13 +101,17 @@ mod tests {
                     Argument::Bytes(b"/".to_vec()),
                     Argument::Filter(b"12345678".to_vec()),
                 ]),
+                Call {
+                    refused: Some(13),
+                    ..call(vec![Argument::Number(2)])
+                },
             ],
             entered: 1,
             environment: vec![b"A=1".to_vec()],
         };
         let message = request.encode();
         let text = String::from_utf8_lossy(&message);
-        for part in ["7 n-1 d2", "7 b0 f1", "A=1", "12345678"] {
+        for part in ["7 n-1 d2", "7 b0 f1", "13!7 n2", "A=1", "12345678"] {
             assert!(text.contains(part), "{part} in {text:?}");
         }
     }

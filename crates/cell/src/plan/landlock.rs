@@ -1,9 +1,11 @@
 //! Landlock rules (landlock(7)) from the mounts that a cell has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use serde::Serialize;
 
+use super::Plan;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
 use crate::spec::{Layer, Spec, TcpRule, WORKSPACE};
@@ -23,6 +25,41 @@ pub(crate) struct LandlockPlan {
     pub tcp: Option<TcpRule>,
     /// Whether abstract Unix sockets and signals stop at the cell (ABI 6).
     pub scoped: bool,
+}
+
+/// Something that a domain denies although the rest of the cell allows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied {
+    /// Absolute path inside.
+    pub(crate) path: &'static str,
+    /// How it cannot be opened.
+    pub(crate) flags: OFlag,
+}
+
+impl LandlockPlan {
+    /// What shows that these rules are in force in a cell of this plan, if something does.
+    pub(crate) fn denied(&self, plan: &Plan) -> Option<Denied> {
+        const ZERO: &str = "/dev/zero";
+        let is_root = |rule: &LandlockRule| rule.path.parent().is_none();
+        if !self.rules.iter().any(is_root) {
+            let (path, flags) = ("/", OFlag::O_RDONLY);
+            return Some(Denied { path, flags });
+        }
+        // Everyone may write to it as far as its mode and its mount are concerned.
+        let allows = |rule: &LandlockRule| {
+            let is_read = matches!(
+                rule.access,
+                Access::Read | Access::ReadExecute | Access::DevicesRead
+            );
+            !is_read && Path::new(ZERO).starts_with(&rule.path)
+        };
+        let has_zero = plan
+            .mounts
+            .iter()
+            .any(|mount| mount.target == Path::new(ZERO));
+        let (path, flags) = (ZERO, OFlag::O_WRONLY);
+        (has_zero && !self.rules.iter().any(allows)).then_some(Denied { path, flags })
+    }
 }
 
 /// What may be done beneath a path.

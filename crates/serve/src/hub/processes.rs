@@ -75,11 +75,12 @@ struct Process {
 }
 
 impl Processes {
-    /// Whether a client listens to one.
+    /// Whether there is one, or will be.
     pub(super) fn are_running(&self) -> bool {
         !self.running.is_empty() || !self.waiting.is_empty()
     }
 
+    /// Whether a client listens to one.
     pub(super) fn are_listened_to(&self) -> bool {
         let mut running = self.running.values();
         running.any(|process| !process.listeners.is_empty())

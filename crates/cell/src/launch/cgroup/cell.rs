@@ -194,16 +194,16 @@ impl CellCgroup {
         &self.unenforced
     }
 
-    /// Looks whether `init` is in it, and whether its limits still are what was set. That
+    /// Looks whether a process is in it, and whether its limits still are what was set. That
     /// on CPUs begins later, and is read back then ([`Self::throttle`]).
     ///
     /// # Errors
     /// The first thing that is not so.
-    pub fn verify(&self, init: Pid) -> Result<()> {
+    pub fn verify(&self, process: Pid) -> Result<()> {
         const PROCESSES: &str = "cgroup.procs";
-        let pid = init.to_string();
+        let pid = process.to_string();
         if !self.dir.read(PROCESSES)?.lines().any(|line| line == pid) {
-            let message = format!("the cell's init, {pid}, is not there");
+            let message = format!("process {pid} of the cell is not there");
             let path = self.dir.path().join(PROCESSES);
             return Err(SetupError::new(Step::Cgroup, message).on(path.display()));
         }

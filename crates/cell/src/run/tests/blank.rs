@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use crate::child::Content;
+use crate::child::{Content, LEFT_OUT};
 use crate::launch::Launch;
 use crate::launch::tests::alone;
 use crate::plan::{Fallback, MountKind, Namespace, Plan, Seal};
@@ -192,6 +192,53 @@ fn a_cell_with_a_capability_is_told_from_a_whole_one() {
             ..launch(&whole)
         };
         is_refused(start, &whole, "CapInh")
+    });
+}
+
+/// The exit status of a script in a blank cell of `made` that leaves a step out and that
+/// nothing looks at.
+fn unseen(made: &Plan, left_out: &[&'static str]) -> Done<Option<i32>> {
+    LEFT_OUT.set(left_out.to_vec());
+    let blank = Blank::start(launch(made), Cancel::default());
+    LEFT_OUT.take();
+    let mut blank = blank?;
+    if !blank.settle()? {
+        // With the reason.
+        blank.wait()?;
+    }
+    let mut cell = blank.begin(program(made))?;
+    cell.execute(Request {
+        is_last: true,
+        ..Request::default()
+    })?;
+    Ok(cell.end()?.status)
+}
+
+#[test]
+fn a_cell_without_no_new_privs_is_told_from_a_whole_one() {
+    alone(|| {
+        // Landlock and filters require it, so they are no part of these cells.
+        let mut whole = plan("grep -q 'NoNewPrivs:.0' /proc/self/status")?;
+        (whole.landlock, whole.seccomp) = (None, None);
+        let left_out = "no-new-privs";
+        assert_eq!(unseen(&whole, &[])?.map(libc_exit), Some(1));
+        assert_eq!(unseen(&whole, &[left_out])?, Some(0));
+        LEFT_OUT.set(vec![left_out]);
+        let refused = is_refused(launch(&whole), &whole, "NoNewPrivs");
+        LEFT_OUT.take();
+        refused
+    });
+}
+
+#[test]
+fn a_cell_without_landlock_is_never_ready() {
+    alone(|| {
+        let whole = plan(": > /dev/zero")?;
+        assert_ne!(unseen(&whole, &[])?, Some(0));
+        assert_eq!(unseen(&whole, &["landlock", "proof"])?, Some(0));
+        let refused = unseen(&whole, &["landlock"]).err().ok_or("not refused")?;
+        assert!(refused.to_string().contains("landlock"), "{refused}");
+        Ok(())
     });
 }
 

@@ -196,23 +196,100 @@ fn copies_run_code_and_keep_state_apart() {
     });
 }
 
-/// A copy's init has no id that may enter every directory of root's.
 /// A copy that leaves these steps out, and is whole otherwise, is refused with a word about
-/// what it lacks.
+/// what it lacks; and handed over if nothing looks at it.
 fn is_refused(
     bench: &Bench,
     template: &Template,
     left_out: &[(Step, Option<usize>)],
     what: &str,
 ) -> Tested {
+    LEFT_OUT.set([left_out, &[UNSEEN]].concat());
+    // It ends before the next one, whose cgroup has the same name.
+    let unseen = bench.copy(template).map(drop);
     LEFT_OUT.set(left_out.to_vec());
     let refused = bench.copy(template).err().map(|error| error.to_string());
     LEFT_OUT.take();
+    unseen.map_err(|error| format!("{left_out:?}: {error}"))?;
     let refused = refused.ok_or_else(|| format!("{left_out:?}: not refused"))?;
     assert!(refused.contains(what), "{left_out:?}: {refused}");
     // It is the step that is missed, and no other copy.
     drop(bench.copy(template)?);
     Ok(())
+}
+
+/// The look at a copy.
+const UNSEEN: (Step, Option<usize>) = (Step::Supervise, None);
+
+#[test]
+fn a_copy_without_landlock_is_refused() {
+    const ZERO: &str = "open('/dev/zero', 'wb'); print('open')";
+    if !is_possible("a_copy_without_landlock_is_refused") {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let cell = template(bench.plan.for_template(&[]))?;
+        let of = cell.template();
+        assert!(run(&mut bench.copy(of)?, 1, ZERO)?.contains("PermissionError"));
+        // Neither applied nor tried: nothing else sees that it is missing.
+        LEFT_OUT.set(vec![(Step::Landlock, None)]);
+        let unseen = bench.copy(of);
+        // Not applied, but tried.
+        LEFT_OUT.set(vec![(Step::Landlock, Some(0))]);
+        let refused = bench.copy(of).err().map(|error| error.to_string());
+        LEFT_OUT.take();
+        assert_eq!(run(&mut unseen?, 1, ZERO)?, "open\n");
+        let refused = refused.ok_or("not refused")?;
+        assert!(refused.contains("landlock"), "{refused}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_copy_without_no_new_privs_is_refused() {
+    const STATUS: &str =
+        "print(open('/proc/self/status').read().partition('NoNewPrivs:\\t')[2][:1])";
+    if !is_possible("a_copy_without_no_new_privs_is_refused") {
+        return;
+    }
+    alone(|| {
+        // Landlock and filters require it, so they are no part of these cells.
+        let mut bench = Bench::new()?;
+        let mut plan = (*bench.plan).clone();
+        (plan.landlock, plan.seccomp) = (None, None);
+        (bench.plan, bench.filter) = (Rc::new(plan), None);
+        // A copy has the template's own.
+        crate::child::LEFT_OUT.set(vec!["no-new-privs"]);
+        let cell = template(bench.plan.for_template(&[]));
+        crate::child::LEFT_OUT.take();
+        let cell = cell?;
+        let of = cell.template();
+        LEFT_OUT.set(vec![(Step::NoNewPrivs, None), UNSEEN]);
+        let unseen = bench.copy(of);
+        LEFT_OUT.take();
+        assert_eq!(run(&mut unseen?, 1, STATUS)?, "0\n");
+        is_refused(&bench, of, &[(Step::NoNewPrivs, None)], "NoNewPrivs")
+    });
+}
+
+#[test]
+fn a_copy_with_other_limits_or_in_another_cgroup_is_refused() {
+    const NAME: &str = "a_copy_with_other_limits_or_in_another_cgroup_is_refused";
+    if !is_possible(NAME) {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let cell = template(bench.plan.for_template(&[]))?;
+        let of = cell.template();
+        is_refused(&bench, of, &[(Step::Rlimits, None)], "RLIMIT_")?;
+        if bench.launch()?.cgroup.is_none() {
+            eprintln!("skip: the cgroup of {NAME}: cells have none on this host");
+            return Ok(());
+        }
+        is_refused(&bench, of, &[(Step::Cgroup, None)], "cgroup")
+    });
 }
 
 #[test]
@@ -224,7 +301,6 @@ fn a_copy_that_lacks_a_layer_is_refused() {
         let bench = Bench::new()?;
         let cell = template(bench.plan.for_template(&[]))?;
         let of = cell.template();
-        // no_new_privs is the template's own already, and cannot be given up.
         is_refused(&bench, of, &[(Step::Capabilities, None)], "Cap")?;
         is_refused(&bench, of, &[(Step::Seccomp, None)], "Seccomp")?;
         // Its user namespace first: without it, it has no right to the others.
@@ -247,6 +323,7 @@ fn a_copy_that_lacks_a_layer_is_refused() {
     });
 }
 
+/// A copy's init has no id that may enter every directory of root's.
 #[test]
 fn a_copy_has_what_is_bound_from_a_directory_of_the_callers_own() {
     if !is_possible("a_copy_has_what_is_bound_from_a_directory_of_the_callers_own") {

@@ -9,6 +9,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use libc::c_long;
+use nix::fcntl::OFlag;
 
 use crate::child::Filter;
 use crate::drivers::template::{Argument, Call, CopyRequest};
@@ -36,6 +37,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
+    /// Those of a copy of this plan.
     pub(super) fn new(plan: &Plan, filter: Option<&Filter>, places: &Places) -> Self {
         let mut list = Self {
             calls: Vec::new(),
@@ -44,7 +46,7 @@ impl Calls {
         };
         list.enter(plan, places);
         list.entered = list.calls.len();
-        list.confine(filter, places);
+        list.confine(plan, filter, places);
         list
     }
 
@@ -53,6 +55,7 @@ impl Calls {
         self.calls.push(Call {
             number,
             arguments: arguments.to_vec(),
+            refused: None,
         });
     }
 
@@ -85,7 +88,7 @@ impl Calls {
         self.add(Step::Chdir, libc::SYS_chdir, [Bytes(directory)]);
     }
 
-    fn confine(&mut self, filter: Option<&Filter>, places: &Places) {
+    fn confine(&mut self, plan: &Plan, filter: Option<&Filter>, places: &Places) {
         let securebits = i64::from(LOCKED_SECUREBITS);
         self.prctl(Step::Capabilities, libc::PR_SET_SECUREBITS, securebits, 0);
         for capability in 0..=last_capability() {
@@ -102,6 +105,7 @@ impl Calls {
         if let Some(place) = places.ruleset {
             let rules = [Descriptor(place), Number(0)];
             self.add(Step::Landlock, libc::SYS_landlock_restrict_self, rules);
+            self.prove_landlock(plan);
         }
         if let Some(filter) = filter {
             let listen = if filter.notify {
@@ -116,6 +120,25 @@ impl Calls {
                 libc::SYS_seccomp,
                 [mode, Number(listen), program],
             );
+        }
+    }
+
+    /// What the rules deny is tried: that they are in force is seen nowhere from outside.
+    fn prove_landlock(&mut self, plan: &Plan) {
+        let Some(denied) = plan.landlock.as_ref().and_then(|rules| rules.denied(plan)) else {
+            return;
+        };
+        let path = [denied.path.as_bytes(), &[0]].concat();
+        let flags = (denied.flags | OFlag::O_CLOEXEC).bits().into();
+        let arguments = [
+            Number(libc::AT_FDCWD.into()),
+            Bytes(path),
+            Number(flags),
+            Number(0),
+        ];
+        self.add(Step::Landlock, libc::SYS_openat, arguments);
+        if let Some(call) = self.calls.last_mut() {
+            call.refused = Some(libc::EACCES);
         }
     }
 
@@ -135,6 +158,7 @@ impl Calls {
                 self.calls[place] = Call {
                     number: libc::SYS_getpid,
                     arguments: Vec::new(),
+                    refused: None,
                 };
             }
         }

@@ -1,8 +1,9 @@
 //! What a copy has, as seen from outside, compared with what its cell is to have.
 //!
 //! A copy confines itself. Before it gets a byte of a caller's, the supervisor therefore
-//! looks at everything that the kernel shows of it. Landlock is not among that: its rules
-//! cannot be seen from outside, and the copy's word is taken for them.
+//! looks at everything that the kernel shows of it. Landlock is not among that: no file of
+//! proc(5) shows a domain. So the copy is made to try what its rules deny ([`super::calls`]),
+//! and its word is taken for the answer.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -13,6 +14,7 @@ use nix::sys::stat::fstat;
 use nix::unistd::Pid;
 
 use crate::child::Filter;
+use crate::launch::cgroup::CellCgroup;
 use crate::plan::{Fallback, Namespace, Plan, Rlimit};
 use record::error::{Result, SetupError, Step};
 use sys::other::{limits_of, set_limits_of};
@@ -30,6 +32,8 @@ pub(super) struct Expected<'e> {
     pub(super) own: &'e [OwnedFd],
     /// The directories of the plan's own scratch places.
     pub(super) scratch: &'e [OwnedFd],
+    /// The cell's cgroup, if it has one.
+    pub(super) cgroup: Option<&'e CellCgroup>,
 }
 
 fn differs(what: &str, found: impl std::fmt::Display) -> SetupError {
@@ -81,6 +85,9 @@ impl Expected<'_> {
             if theirs != inits {
                 return Err(differs(name, theirs.trim()));
             }
+        }
+        if let Some(cgroup) = self.cgroup {
+            cgroup.verify(copy)?;
         }
         for (resource, limit) in limits(self.plan, self.fallback)? {
             let failed = |e| SetupError::os(Step::Rlimits, "prlimit", e);

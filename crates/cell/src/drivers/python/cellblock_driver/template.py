@@ -28,6 +28,7 @@ import _socket
 from . import protocol, rehearsal
 
 CLONE_NEWPID = 0x20000000
+EOPNOTSUPP = 95
 FREE = 16  # descriptors below this number are a copy's own
 STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
@@ -51,7 +52,8 @@ class Program(ctypes.Structure):
 class Calls:
     """System calls that a request asks for, as lines of text: the call's number, then
     its arguments. A letter before each says what it is: a number, the number of a
-    descriptor in the request, of a buffer, or of a buffer that is a filter."""
+    descriptor in the request, of a buffer, or of a buffer that is a filter. A call that
+    must fail has the error number before its own, with an exclamation mark."""
 
     def __init__(self, fields, descriptors):
         self.lines = fields.get("call", [])
@@ -66,9 +68,13 @@ class Calls:
         result = 0
         for index in range(first, last):
             number, *words = self.lines[index].split()
+            refused, _mark, number = number.rpartition(b"!")
             arguments = [ctypes.c_long(int(number)), *map(self.argument, words)]
             result = self.syscall(*arguments)
-            if result == -1:
+            if refused:
+                if result != -1 or ctypes.get_errno() != int(refused):
+                    raise Failure(index, EOPNOTSUPP)  # it should have been refused
+            elif result == -1:
                 raise Failure(index, ctypes.get_errno())
         return result
 
