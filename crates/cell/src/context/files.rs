@@ -144,6 +144,19 @@ impl Context<'_> {
         }
         Ok(answer)
     }
+
+    /// Gives something another name ([`Workspace::rename`]). No execution lists it as one of
+    /// its own.
+    ///
+    /// # Errors
+    /// Those of [`Self::in_workspace`] and [`Workspace::rename`].
+    pub(crate) fn rename_file(&mut self, from: &Path, to: &Path) -> Result<FileAnswer> {
+        let answer = self.in_workspace(|files| files.rename(from, to))?;
+        if let Some(live) = &mut self.live {
+            live.note_renamed(from, to);
+        }
+        Ok(answer)
+    }
 }
 
 fn no_workspace() -> SetupError {

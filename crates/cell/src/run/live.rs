@@ -391,6 +391,11 @@ impl<'a> Live<'a> {
         baseline::take_out(&mut self.baseline, path);
     }
 
+    /// Notes that the caller has given something in the workspace another name.
+    pub(crate) fn note_renamed(&mut self, from: &Path, to: &Path) {
+        baseline::rename(&mut self.baseline, from, to);
+    }
+
     /// Lists the variables, as the execution of this number; `None` where the interpreter
     /// does not. It may take as long as an interrupt with its grace: then the cell is
     /// over.

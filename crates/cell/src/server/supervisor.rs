@@ -377,7 +377,7 @@ impl<'s> Supervisor<'s> {
             FileOrder::MakeDirectory { path } => {
                 context.in_workspace(|files| files.make_directory(path))?
             }
-            FileOrder::Move { from, to } => context.in_workspace(|files| files.rename(from, to))?,
+            FileOrder::Move { from, to } => context.rename_file(from, to)?,
             FileOrder::Read {
                 path,
                 offset,

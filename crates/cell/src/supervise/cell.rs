@@ -385,10 +385,18 @@ impl<'a> Cell<'a> {
     /// # Errors
     /// Init does not answer.
     pub fn freeze(&mut self) -> Result<Frozen<'_, 'a>> {
+        self.freeze_within(FREEZE_DEADLINE)
+    }
+
+    /// The same where more time is worth it.
+    ///
+    /// # Errors
+    /// Init does not answer in this time.
+    pub(super) fn freeze_within(&mut self, most: Duration) -> Result<Frozen<'_, 'a>> {
         let failed =
             || SetupError::new(Step::Supervise, "the cell's processes could not be stopped");
         self.is_frozen = false;
-        let deadline = Instant::now() + FREEZE_DEADLINE;
+        let deadline = Instant::now() + most;
         if self.phase != Phase::Running || !self.order(Command::Freeze) {
             return Err(failed());
         }

@@ -58,6 +58,9 @@ pub(super) const SETUP_DEADLINE: Duration = Duration::from_secs(30);
 const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
 /// How soon a program that has closed the driver's channel is to end.
 const EXIT_DEADLINE: Duration = Duration::from_secs(2);
+/// How long init may take to send the signal of an interrupt: on a host with too much to do,
+/// the state is worth it. The front end ends a cell that takes longer.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of output from which on the supervisor's own memory counts.
 const HEAVY: u64 = 256 << 10;
 
@@ -325,7 +328,7 @@ impl Watch<'_, '_> {
     fn settle_interrupt(&mut self) -> Result<()> {
         if self.cell.was_interrupted {
             self.cell.phase = Phase::Running;
-            self.cell.freeze()?;
+            self.cell.freeze_within(SETTLE_DEADLINE)?;
         }
         Ok(())
     }

@@ -47,13 +47,41 @@ pub(crate) fn put(baseline: &mut Baseline, path: &Path, content: &[u8]) {
 
 /// Removes a path and what is below it.
 pub(crate) fn take_out(baseline: &mut Baseline, path: &Path) {
-    baseline.retain(|name, _| !Path::new(OsStr::from_bytes(name.as_bytes())).starts_with(path));
+    baseline.retain(|name, _| !path_of(name).starts_with(path));
+}
+
+/// Gives a path and what is below it another name, in place of what had that one.
+pub(crate) fn rename(baseline: &mut Baseline, from: &Path, to: &Path) {
+    let (from, to) = (plain(from), plain(to));
+    if from == to {
+        return;
+    }
+    take_out(baseline, &to);
+    let names = baseline.keys();
+    let moved: Vec<_> = names
+        .filter(|name| path_of(name).starts_with(&from))
+        .cloned()
+        .collect();
+    for name in moved {
+        if let (Some(original), Ok(below)) =
+            (baseline.remove(&name), path_of(&name).strip_prefix(&from))
+        {
+            baseline.insert(name_of(&to.join(below)), original);
+        }
+    }
+}
+
+fn path_of(name: &RawText) -> &Path {
+    Path::new(OsStr::from_bytes(name.as_bytes()))
+}
+
+fn plain(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 /// A path as the walk of a workspace has it.
 fn name_of(path: &Path) -> RawText {
-    let plain: PathBuf = path.components().collect();
-    plain.as_os_str().as_bytes().to_vec().into()
+    plain(path).as_os_str().as_bytes().to_vec().into()
 }
 
 /// What is made of `stage`.
@@ -67,4 +95,27 @@ pub(super) fn of(stage: &Stage) -> Baseline {
         (path.clone().into(), original)
     });
     entries.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_takes_its_files_along() {
+        let mut baseline = Baseline::new();
+        for path in ["a/x", "a/b/y", "ab", "new/old", "other"] {
+            put(&mut baseline, Path::new(path), path.as_bytes());
+        }
+        rename(&mut baseline, Path::new("a/"), Path::new("new"));
+        let names: Vec<_> = baseline.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["ab", "new/b/y", "new/x", "other"]);
+        let moved = Original::File(Digest::of_bytes(b"a/x"));
+        assert_eq!(
+            baseline.get(&RawText::from("new/x".to_owned())),
+            Some(&moved)
+        );
+        rename(&mut baseline, Path::new("other"), Path::new("other/"));
+        assert!(baseline.contains_key(&RawText::from("other".to_owned())));
+    }
 }
