@@ -417,3 +417,144 @@ fn programs_outlive_the_client_that_started_them() {
         assert!(matches!(status, 400 | 404), "{body}: {status}");
     }
 }
+
+#[test]
+fn a_link_is_for_one_file() {
+    let (server, _directory) = guarded();
+    let http = server.http();
+    let sandbox = create(&with_key(&http, ONE));
+    let access = token(&sandbox, "envdAccessToken");
+    let code = at(
+        &http,
+        &sandbox,
+        49999,
+        &[&format!("x-access-token: {access}")],
+    );
+    let program = format!(
+        "import base64, hashlib, urllib.parse\nopen('a', 'w').write('text')\n\
+         digest = hashlib.sha256(b'a:read::{access}').digest()\n\
+         urllib.parse.quote(base64.b64encode(digest).rstrip(b'='), safe='')"
+    );
+    let ran = lines(&code.post("/execute", &json!({"code": program})));
+    let signature = ran[0]["text"].as_str().unwrap().trim_matches('\'');
+    let query = format!("path=a&signature=v1_{signature}");
+    let link = format!("/files?{query}");
+    // Whoever has it may read that file, from any page.
+    for http in [
+        http.with("sec-fetch-site: cross-site"),
+        at(&http, &sandbox, 49983, &[]),
+    ] {
+        let answer = http.get(&link);
+        assert_eq!((answer.status, answer.text()), (200, "text".to_owned()));
+    }
+    // It gives no right to anything else.
+    let envd = at(&http, &sandbox, 49983, &["content-type: application/json"]);
+    assert_eq!(envd.get(&format!("/envs?{query}")).status, 401);
+    assert_eq!(envd.get(&link.replace("path=a", "path=b")).status, 401);
+    let list = format!("/filesystem.Filesystem/ListDir?{query}");
+    assert_eq!(envd.post(&list, &json!({"path": ""})).status, 401);
+    assert_eq!(envd.request("POST", &link, b"x").status, 401);
+}
+
+#[test]
+fn contents_are_any_bytes() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let envd = at(&http, &sandbox, 49983, &[]);
+    let id = sandbox["sandboxID"].as_str().unwrap();
+    // A NUL is six bytes as JSON.
+    let zeros = vec![0; 4 << 20];
+    let put = format!("/v1/contexts/{id}-1/files/put");
+    assert_eq!(http.request("PUT", &put, &zeros).status, 200);
+    assert_eq!(
+        envd.request("POST", "/files?path=posted", &zeros).status,
+        200
+    );
+    for path in ["put", "posted"] {
+        let read = envd.get(&format!("/files?path={path}"));
+        assert!(read.status == 200 && read.body == zeros, "{path}");
+    }
+    let boundless = envd.with("content-type: multipart/form-data; boundary=x");
+    assert_eq!(boundless.request("POST", "/files", &zeros).status, 400);
+}
+
+#[test]
+fn variables_are_those_of_one_execution() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let code = at(&http, &sandbox, 49999, &[]);
+    let own = json!({
+        "code": "import os, time\nprint('begun', flush=True)\ntime.sleep(1)\nos.environ['A']",
+        "env_vars": {"A": "own"},
+    });
+    let mut socket = code.send("POST", "/execute", own.to_string().as_bytes());
+    skip_head(&mut socket);
+    chunk(&mut socket).unwrap();
+    let body = json!({"code": "import os\nos.environ.get('A', 'none')"});
+    let others = lines(&code.post("/execute", &body));
+    assert_eq!(others[0]["text"], "none", "{others:?}");
+    // A client that goes leaves no variable.
+    drop(socket);
+    let mut socket = code.send("POST", "/execute", own.to_string().as_bytes());
+    skip_head(&mut socket);
+    chunk(&mut socket).unwrap();
+    drop(socket);
+    let after = lines(&code.post("/execute", &body));
+    assert_eq!(after[0]["text"], "none", "{after:?}");
+}
+
+#[test]
+fn what_is_refused_takes_no_room() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let code = at(&http, &sandbox, 49999, &[]);
+    let contexts = || code.get("/contexts").json().as_array().unwrap().len();
+    let before = contexts();
+    for number in 0..40 {
+        let body = json!({"code": "1", "language": format!("none{number}")});
+        assert_eq!(code.post("/execute", &body).status, 400);
+    }
+    let long = json!({"cwd": "d".repeat(5000)});
+    assert_eq!(code.post("/contexts", &long).status, 400);
+    assert_ne!(code.post("/contexts", &json!({"cwd": "/none"})).status, 200);
+    assert_eq!(contexts(), before);
+    let json = at(&http, &sandbox, 49983, &["content-type: application/json"]);
+    let watch = || {
+        let path = "/filesystem.Filesystem/CreateWatcher";
+        json.post(path, &json!({"path": ""})).status
+    };
+    let made = (0..100).take_while(|_| watch() == 200).count();
+    assert_eq!((made, watch()), (16, 400));
+    let half = "x".repeat(40 << 10);
+    let body = json!({"templateID": "base", "metadata": {"a": half}, "envVars": {"B": half}});
+    let answer = http.post("/v2/sandboxes", &body);
+    assert_eq!(answer.status, 400, "{answer:?}");
+}
+
+#[test]
+fn a_paused_sandbox_has_no_clock() {
+    let server = Server::start_http(&["--e2b-pause"]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let path = format!("/sandboxes/{}", sandbox["sandboxID"].as_str().unwrap());
+    let code = at(&http, &sandbox, 49999, &[]);
+    code.post("/execute", &json!({"code": "x = 5"}));
+    let timeout = json!({"timeout": 4});
+    assert_eq!(http.post(&format!("{path}/timeout"), &timeout).status, 204);
+    let paused = http.request("POST", &format!("{path}/pause"), b"{}");
+    assert_eq!(paused.status, 204, "{paused:?}");
+    let state = || http.get(&path).json()["state"].clone();
+    // The time at which it would have ended.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert_eq!(state(), "paused");
+    assert_eq!(code.get("/health").status, 502);
+    assert_eq!(state(), "paused");
+    let connect = format!("/v2{path}/connect");
+    assert_eq!(http.request("POST", &connect, b"{}").status, 201);
+    assert_eq!(state(), "running");
+    let ran = lines(&code.post("/execute", &json!({"code": "x"})));
+    assert_eq!(ran[0]["text"], "5", "{ran:?}");
+}

@@ -12,7 +12,7 @@ use serve::protocol::{Code, Failure};
 /// The most bytes of a body: a request of the protocol has 16 MiB.
 pub(crate) const MOST: usize = 16 << 20;
 /// The most time that a body may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All of a body.
 ///

@@ -123,10 +123,35 @@ pub(crate) async fn answer(
     Ok(answer::of(StatusCode::OK, "application/octet-stream", body))
 }
 
-/// A body as the content of a file.
+/// A body as the content of a file: text, unless base64 is shorter as JSON. A control character
+/// takes six bytes as text.
 pub(crate) fn content(body: &[u8]) -> Value {
+    let escaped = |byte: &u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+        0..b' ' => 5,
+        _ => 0,
+    };
+    let more: usize = body.iter().map(escaped).sum();
     match std::str::from_utf8(body) {
-        Ok(text) => text.into(),
-        Err(_) => json!({"base64": STANDARD.encode(body)}),
+        Ok(text) if more <= body.len() / 3 => text.into(),
+        _ => json!({"base64": STANDARD.encode(body)}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_grow_by_a_third_at_most() {
+        let zeros = vec![0; 4 << 20];
+        let quotes = vec![b'"'; 1000];
+        let lines = "a line\n".repeat(1000).into_bytes();
+        for body in [&zeros, &quotes, &lines, &vec![0xff; 1000]] {
+            let length = content(body).to_string().len();
+            assert!(length <= body.len() / 3 * 4 + 32, "{length}");
+        }
+        assert!(content(&lines).is_string());
+        assert_eq!(content(b"").to_string(), r#""""#);
     }
 }

@@ -5,23 +5,21 @@
 //! of the first.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::HOST;
-use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use serve::Party;
-use sha2::{Digest as _, Sha256};
+use serve::protocol::Code;
 
-use super::sandboxes::{Creation, DEBUG_SANDBOX, Sandbox};
-use super::{Port, code, envd, wire};
+use super::links::Link;
+use super::sandboxes::{Creation, DEBUG_SANDBOX, Sandbox, is_id};
+use super::{Port, code, control, envd, wire};
 use crate::answer::Answer;
 use crate::front::{Guarded, is_same};
 
@@ -67,23 +65,26 @@ pub(crate) async fn dispatch(
     mut request: Request<Body>,
     next: Next,
 ) -> Answer {
-    let Some(target) = Target::of(&request) else {
+    let link = Link::of(&request);
+    let Some(target) = Target::of(&request, link.is_some()) else {
         return next.run(request).await;
     };
-    if let Err(refused) = ports.guarded.check_site(request.headers()) {
+    // A link may be on any page: it gives the right to one file, whoever follows it.
+    let checked = match &link {
+        None => ports.guarded.check_site(request.headers()),
+        Some(_) => ports.guarded.check_host(request.headers()),
+    };
+    if let Err(refused) = checked {
         return refused;
     }
-    let sandbox = match find(&ports.guarded, &target, &request) {
+    let found = match link {
+        None => find(&ports.guarded, &target, &request),
+        Some(link) => linked(&ports.guarded, &target, link.as_ref().ok()),
+    };
+    let sandbox = match found {
         Ok(sandbox) => sandbox,
         Err(refused) => return refused,
     };
-    if sandbox.is_paused() {
-        let is_question = request.uri().path() == HEALTH;
-        if is_question || !sandbox.creation.resumes_by_itself {
-            return wire::no_sandbox(&sandbox.id);
-        }
-        super::control::resumed(&ports.guarded, &sandbox);
-    }
     let service = match target.port {
         Some(Port::Code) => &ports.code,
         Some(Port::Envd) => &ports.envd,
@@ -92,6 +93,18 @@ pub(crate) async fn dispatch(
             return wire::error(StatusCode::BAD_GATEWAY, message);
         }
     };
+    if sandbox.is_paused() {
+        let is_question = request.uri().path() == HEALTH;
+        if is_question || !sandbox.creation.resumes_by_itself {
+            return wire::no_sandbox(&sandbox.id);
+        }
+        if let Err(failure) = control::wake(&ports.guarded, &sandbox).await {
+            return match failure.code {
+                Code::NotFound => wire::no_sandbox(&sandbox.id),
+                _ => wire::failed(&failure),
+            };
+        }
+    }
     request.extensions_mut().insert(sandbox.party);
     request.extensions_mut().insert(sandbox);
     match service.call(request).await {
@@ -101,7 +114,7 @@ pub(crate) async fn dispatch(
 }
 
 impl Target {
-    fn of(request: &Request<Body>) -> Option<Self> {
+    fn of(request: &Request<Body>, is_link: bool) -> Option<Self> {
         let field = |name: &str| request.headers().get(name)?.to_str().ok();
         if let Some(id) = field("e2b-sandbox-id") {
             return Some(Self {
@@ -116,14 +129,14 @@ impl Target {
             && !port.is_empty()
             && port.bytes().all(|byte| byte.is_ascii_digit())
             && host.len() > label.len()
+            && is_id(&id.to_ascii_lowercase())
         {
             return Some(Self {
-                sandbox: Some(id.to_owned()),
+                sandbox: Some(id.to_ascii_lowercase()),
                 port: Port::of(port),
             });
         }
-        let is_signed = request.uri().path() == "/files" && query(request, "signature").is_some();
-        is_signed.then_some(Self {
+        is_link.then_some(Self {
             sandbox: None,
             port: Some(Port::Envd),
         })
@@ -136,13 +149,8 @@ fn find(
     target: &Target,
     request: &Request<Body>,
 ) -> Result<Arc<Sandbox>, Answer> {
-    let sandboxes = guarded.sandboxes();
-    let Some(id) = &target.sandbox else {
-        let signed = sandboxes.first(|sandbox| is_signed(sandbox, request));
-        return signed
-            .ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, "the signature is not valid"));
-    };
-    let found = match sandboxes.find(id) {
+    let id = target.sandbox.as_deref().unwrap_or_default();
+    let found = match guarded.sandboxes().find(id) {
         None if id == DEBUG_SANDBOX && guarded.is_open() => debug_sandbox(guarded),
         found => found,
     };
@@ -176,45 +184,19 @@ fn may_use(
         return is_same(token, sandbox.traffic_token.as_bytes());
     }
     // Whether a sandbox exists can be asked by all who know its id.
-    request.uri().path() == HEALTH
-        || guarded.party(request.headers()) == Some(sandbox.party)
-        || (port == Some(Port::Envd) && is_signed(sandbox, request))
+    request.uri().path() == HEALTH || guarded.party(request.headers()) == Some(sandbox.party)
 }
 
-/// Whether a request is one by a link that the owner of a sandbox made.
-fn is_signed(sandbox: &Sandbox, request: &Request<Body>) -> bool {
-    let Some(given) = query(request, "signature") else {
-        return false;
-    };
-    let operation = match *request.method() {
-        Method::GET => "read",
-        Method::POST => "write",
-        _ => return false,
-    };
-    let expiration = query(request, "signature_expiration");
-    let until = expiration.as_deref().map(str::parse::<u64>);
-    let is_late = match until {
-        None => false,
-        Some(Err(_)) => true,
-        Some(Ok(until)) => {
-            UNIX_EPOCH.checked_add(Duration::from_secs(until)) < Some(SystemTime::now())
+/// The sandbox whose owner made a link. Nothing else of the request counts.
+fn linked(guarded: &Guarded, target: &Target, link: Option<&Link>) -> Result<Arc<Sandbox>, Answer> {
+    let signed = link.and_then(|link| {
+        let is_own = |sandbox: &Sandbox| link.is_signed_with(&sandbox.access_token);
+        match &target.sandbox {
+            Some(id) => guarded.sandboxes().find(id).filter(|own| is_own(own)),
+            None => guarded.sandboxes().first(is_own),
         }
-    };
-    let path = query(request, "path").unwrap_or_default();
-    let user = query(request, "username").unwrap_or_default();
-    let mut text = format!("{path}:{operation}:{user}:{}", sandbox.access_token);
-    if let Some(expiration) = expiration {
-        text = format!("{text}:{expiration}");
-    }
-    let own = format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text)));
-    is_same(own.as_bytes(), given.as_bytes()) && !is_late
-}
-
-/// A parameter of the query.
-fn query(request: &Request<Body>, name: &str) -> Option<String> {
-    let pairs: Query<Vec<(String, String)>> = Query::try_from_uri(request.uri()).ok()?;
-    let mut pairs = pairs.0.into_iter();
-    pairs.find_map(|(key, value)| (key == name).then_some(value))
+    });
+    signed.ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, "the signature is not valid"))
 }
 
 /// The one sandbox of a server that needs no token: it exists when it is asked for.
@@ -251,6 +233,8 @@ impl std::fmt::Debug for Ports {
 mod tests {
     use super::*;
 
+    const ID: &str = "0123456789abcdef0123";
+
     fn request(uri: &str, fields: &[(&str, &str)]) -> Request<Body> {
         let mut request = Request::builder().uri(uri);
         for (name, value) in fields {
@@ -260,30 +244,36 @@ mod tests {
     }
 
     fn target(uri: &str, fields: &[(&str, &str)]) -> Option<(Option<String>, Option<Port>)> {
-        Target::of(&request(uri, fields)).map(|target| (target.sandbox, target.port))
+        let request = request(uri, fields);
+        let is_link = Link::of(&request).is_some();
+        Target::of(&request, is_link).map(|target| (target.sandbox, target.port))
     }
 
     #[test]
     fn sandboxes_are_named_by_fields_hosts_and_signatures() {
-        let id = Some("abc".to_owned());
+        let id = Some(ID.to_owned());
         let by_field = |port| {
             target(
                 "/health",
-                &[("e2b-sandbox-id", "abc"), ("e2b-sandbox-port", port)],
+                &[("e2b-sandbox-id", ID), ("e2b-sandbox-port", port)],
             )
         };
         assert_eq!(by_field("49999"), Some((id.clone(), Some(Port::Code))));
         assert_eq!(by_field("49983"), Some((id.clone(), Some(Port::Envd))));
         assert_eq!(by_field("3000"), Some((id.clone(), None)));
-        let by_host = |host| target("/health", &[("host", host)]);
+        let by_host = |host: &str| target("/health", &[("host", host)]);
         let found = Some((id, Some(Port::Code)));
-        assert_eq!(by_host("49999-abc.box.example"), found);
+        assert_eq!(by_host(&format!("49999-{ID}.box.example")), found);
+        assert_eq!(by_host(&format!("49999-{}.box", ID.to_uppercase())), found);
         for host in [
             "localhost",
             "127.0.0.1:80",
             "a-b.example",
-            "49999-abc",
-            "-abc.example",
+            "49999-0123456789abcdef0123",
+            "-0123456789abcdef0123.example",
+            // Any other service of the host may have such a name.
+            "8080-name.example",
+            "8080-0123456789abcdef012.example",
         ] {
             assert_eq!(by_host(host), None, "{host}");
         }
@@ -291,50 +281,5 @@ mod tests {
         assert_eq!(target("/files?path=a&signature=v1_x", &[]), signed);
         assert_eq!(target("/files?path=a", &[]), None);
         assert_eq!(target("/execute?signature=v1_x", &[]), None);
-    }
-
-    #[test]
-    fn a_signature_is_for_one_path_one_direction_and_a_time() {
-        let creation = Creation {
-            key: None,
-            template: "base".to_owned(),
-            language: "python".to_owned(),
-            metadata: Default::default(),
-            envs: Default::default(),
-            network: None,
-            given_network: serde_json::Value::Null,
-            internet: None,
-            branches: false,
-            pauses_at_end: false,
-            resumes_by_itself: false,
-        };
-        let life = Duration::from_secs(60);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        let _entered = runtime.enter();
-        let sandbox = Sandbox::new(None, Party::Door(0), creation, life).unwrap();
-        let sign = |path: &str, rest: &str| {
-            let text = format!("{path}:read::{}{rest}", sandbox.access_token);
-            let text = STANDARD_NO_PAD.encode(Sha256::digest(text));
-            text.replace('+', "%2B").replace('/', "%2F")
-        };
-        let is_valid = |uri: &str| is_signed(&sandbox, &request(uri, &[]));
-        let plain = sign("a", "");
-        assert!(is_valid(&format!("/files?path=a&signature=v1_{plain}")));
-        assert!(!is_valid(&format!("/files?path=b&signature=v1_{plain}")));
-        assert!(!is_valid(&format!("/files?path=a&signature=v2_{plain}")));
-        assert!(!is_valid("/files?path=a&signature="));
-        let mut upload = request(&format!("/files?path=a&signature=v1_{plain}"), &[]);
-        *upload.method_mut() = Method::POST;
-        assert!(!is_signed(&sandbox, &upload));
-        for (until, valid) in [("99999999999", true), ("1", false), ("x", false)] {
-            let signature = sign("a", &format!(":{until}"));
-            let uri =
-                format!("/files?path=a&signature=v1_{signature}&signature_expiration={until}");
-            assert_eq!(is_valid(&uri), valid, "{until}");
-        }
-        let other = format!("/files?path=a&signature=v1_{plain}&signature_expiration=99999999999");
-        assert!(!is_valid(&other));
     }
 }

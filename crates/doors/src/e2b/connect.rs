@@ -101,7 +101,8 @@ impl From<Failure> for Error {
                 return Self::new(Code::Unavailable, "The sandbox was not found");
             }
             (Own::Failed, Some("EEXIST" | "ENOTEMPTY")) => Code::AlreadyExists,
-            (Own::Failed, Some("ENOSPC" | "EDQUOT")) => Code::ResourceExhausted,
+            // `resource_exhausted` says that there are too many requests.
+            (Own::Failed, Some("ENOSPC" | "EDQUOT")) => Code::FailedPrecondition,
             (Own::Failed, Some(_)) | (Own::BadParams | Own::BadRequest | Own::TooLong, _) => {
                 Code::InvalidArgument
             }
@@ -184,9 +185,17 @@ impl Messages {
     /// The only one.
     ///
     /// # Errors
-    /// See [`Messages::next`]; there is none.
-    pub(super) async fn only<T: DeserializeOwned>(mut self) -> Result<T, Error> {
-        let message = self.next().await?;
+    /// See [`Messages::next`]; there is none, or it takes too long.
+    pub(super) async fn only<T: DeserializeOwned>(self) -> Result<T, Error> {
+        self.only_within(crate::body::PATIENCE).await
+    }
+
+    async fn only_within<T: DeserializeOwned>(mut self, most: Duration) -> Result<T, Error> {
+        let message = tokio::time::timeout(most, self.next()).await;
+        let message = message.unwrap_or_else(|_| {
+            let message = "the message took too long";
+            Err(Error::new(Code::InvalidArgument, message))
+        })?;
         message.ok_or_else(|| Error::new(Code::InvalidArgument, "the stream has no message"))
     }
 }
@@ -230,7 +239,7 @@ impl Envelopes {
         let length = u32::from_be_bytes(length) as usize;
         if length > LONGEST {
             let message = format!("a message has {length} bytes, but wants at most {LONGEST}");
-            return Err(Error::new(Code::ResourceExhausted, message));
+            return Err(Error::new(Code::InvalidArgument, message));
         }
         let Some(message) = rest.get(..length).map(<[u8]>::to_vec) else {
             return Ok(None);
@@ -386,6 +395,31 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_message_is_not_waited_for_for_ever() {
+        let headers = HeaderMap::from_iter([(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/connect+json"),
+        )]);
+        let never = futures_util::stream::pending::<Result<Bytes, std::convert::Infallible>>();
+        let messages = Messages::new(&headers, Body::from_stream(never)).unwrap();
+        let within = messages.only_within::<Value>(Duration::from_millis(1));
+        let error = within.await.unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn only_a_busy_server_is_asked_again() {
+        use serve::protocol::Code as Own;
+        let full = Failure {
+            errno: Some("ENOSPC".to_owned()),
+            ..Failure::new(Own::Failed, "no space left")
+        };
+        assert_eq!(Error::from(full).code, Code::FailedPrecondition);
+        let busy = Error::from(Failure::new(Own::Busy, "the server is busy"));
+        assert_eq!(busy.code.status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+
     #[test]
     fn what_is_no_message_is_refused() {
         let of = |bytes: &[u8]| {
@@ -397,7 +431,7 @@ mod tests {
         assert_eq!(code(&[1, 0, 0, 0, 0]), Code::Unimplemented);
         assert_eq!(code(&[4, 0, 0, 0, 0]), Code::InvalidArgument);
         // A length is believed only as far as there may be so many bytes.
-        assert_eq!(code(&[0, 255, 255, 255, 255]), Code::ResourceExhausted);
+        assert_eq!(code(&[0, 255, 255, 255, 255]), Code::InvalidArgument);
         let (found, end) = of(&[0, 0, 0, 0, 2, b'{']).unwrap();
         assert!(found.is_empty() && end.is_err());
         // Nothing counts after the end.

@@ -15,9 +15,12 @@ mod code;
 mod connect;
 mod control;
 mod envd;
+mod links;
 mod sandboxes;
 mod settings;
 mod wire;
+
+use serve::protocol::{Code, Failure};
 
 pub(crate) use access::{Ports, dispatch};
 pub(crate) use control::router;
@@ -31,6 +34,17 @@ const ENVD_VERSION: &str = "0.6.1";
 const HOME: &str = "/home/user";
 /// Where the workspace is.
 const WORKSPACE: &str = "/workspace";
+
+/// Does what is not to be left half done: it goes on when its client goes.
+///
+/// # Errors
+/// Those of the work; the server is ending.
+async fn whole<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| Err(Failure::new(Code::ShuttingDown, error.to_string())))
+}
 
 /// A port of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

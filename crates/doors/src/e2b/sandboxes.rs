@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use serve::Party;
-use serve::protocol::{Code, Created, Failure};
+use serve::protocol::{Code, ContextList, Created, Failure};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -24,6 +24,9 @@ use crate::runs::Ran;
 const MOST_CONTEXTS: usize = 32;
 /// The label of the contexts of sandboxes.
 const LABEL: &str = "e2b";
+
+/// The random bytes of a sandbox's id.
+const ID_BYTES: usize = 10;
 
 /// The id that the SDKs use with `E2B_DEBUG`, where no sandbox is created.
 pub(super) const DEBUG_SANDBOX: &str = "debug_sandbox_id";
@@ -76,8 +79,6 @@ struct Inside {
     is_paused: bool,
     is_gone: bool,
     contexts: Vec<CodeContext>,
-    /// The number of the context that was added last.
-    last: u32,
     /// What ends it in time.
     clock: Option<AbortHandle>,
 }
@@ -92,6 +93,8 @@ pub(super) struct CodeContext {
     pub(super) is_default: bool,
     /// Executions that no client asked for.
     pub(super) hidden: u64,
+    /// Held by the execution that goes on, with what is executed before and after it.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl CodeContext {
@@ -103,6 +106,7 @@ impl CodeContext {
             cwd: HOME.to_owned(),
             is_default: true,
             hidden: 0,
+            turn: Arc::default(),
         }
     }
 }
@@ -158,7 +162,7 @@ impl Sandbox {
     ) -> Result<Self, Failure> {
         let id = match id {
             Some(id) => id,
-            None => secret(10)?,
+            None => secret(ID_BYTES)?,
         };
         let main = format!("{id}-1");
         Self::with(id, main, party, creation, life)
@@ -173,7 +177,7 @@ impl Sandbox {
             key: None,
             ..from.creation.clone()
         };
-        Self::with(secret(10)?, main, from.party, creation, life)
+        Self::with(secret(ID_BYTES)?, main, from.party, creation, life)
     }
 
     fn with(
@@ -196,7 +200,6 @@ impl Sandbox {
                 is_paused: false,
                 is_gone: false,
                 contexts: vec![own],
-                last: 1,
                 clock: None,
             }),
             id,
@@ -247,8 +250,8 @@ impl Sandbox {
         self.inside().is_paused = is_paused;
     }
 
-    pub(super) fn set_clock(&self, clock: AbortHandle) {
-        if let Some(before) = self.inside().clock.replace(clock) {
+    pub(super) fn set_clock(&self, clock: Option<AbortHandle>) {
+        if let Some(before) = std::mem::replace(&mut self.inside().clock, clock) {
             before.abort();
         }
     }
@@ -271,13 +274,13 @@ impl Sandbox {
         cwd: &str,
         is_default: bool,
     ) -> Result<CodeContext, Failure> {
+        // Whoever knows a sandbox's id does not know which contexts the hub has for it.
+        let id = format!("{}-{}", self.id, secret(8)?);
         let mut inside = self.inside();
         if inside.contexts.len() >= MOST_CONTEXTS {
             let message = format!("a sandbox has at most {MOST_CONTEXTS} contexts");
             return Err(Failure::new(Code::Failed, message));
         }
-        inside.last += 1;
-        let id = format!("{}-{}", self.id, inside.last);
         let context = CodeContext {
             cwd: cwd.to_owned(),
             is_default,
@@ -285,6 +288,24 @@ impl Sandbox {
         };
         inside.contexts.push(context.clone());
         Ok(context)
+    }
+
+    /// Forgets contexts that the hub has no more, where there is no room for another one.
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub(super) async fn make_room(&self, client: &mut Client) -> Result<(), Failure> {
+        if self.inside().contexts.len() < MOST_CONTEXTS {
+            return Ok(());
+        }
+        let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
+        let is_there = |own: &CodeContext| listed.contexts.iter().any(|it| it.context == own.id);
+        // The usual ones get their cell when they are used.
+        let mut inside = self.inside();
+        inside
+            .contexts
+            .retain(|own| own.is_default || is_there(own));
+        Ok(())
     }
 
     pub(super) fn remove_context(&self, id: &str) {
@@ -316,8 +337,8 @@ impl Sandbox {
             "branches": creation.branches && context.language == "python",
         });
         let created = client.ask_for("context.create", &params).await?;
-        // It may have ended meanwhile, when this context did not exist yet.
-        if self.inside().is_gone {
+        // It may have ended meanwhile, or forgotten this context, which did not exist yet.
+        if self.inside().is_gone || self.context(|own| own.id == context.id).is_none() {
             delete(client, &context.id).await?;
             return Err(gone(&self.id));
         }
@@ -383,12 +404,13 @@ impl Sandbox {
     /// Ends the cells of all its contexts.
     ///
     /// # Errors
-    /// The server is ending.
+    /// The first of those of `context.delete`; the other contexts are deleted.
     pub(super) async fn end(&self, client: &mut Client) -> Result<(), Failure> {
+        let mut ended = Ok(());
         for context in self.contexts() {
-            delete(client, &context.id).await?;
+            ended = ended.and(delete(client, &context.id).await);
         }
-        Ok(())
+        ended
     }
 
     /// Has the hub keep its cells for as long as it keeps any.
@@ -421,6 +443,12 @@ pub(super) async fn delete(client: &mut Client, context: &str) -> Result<(), Fai
         Err(failure) if failure.code != Code::NotFound => Err(failure),
         _ => Ok(()),
     }
+}
+
+/// Whether this has the form of a sandbox's id.
+pub(super) fn is_id(text: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == 2 * ID_BYTES && text.bytes().all(is_digit)
 }
 
 /// So many random bytes, as hexadecimal digits.

@@ -220,11 +220,16 @@ impl Guarded {
     /// # Errors
     /// The answer that refuses this one.
     pub(crate) fn check_site(&self, headers: &HeaderMap) -> std::result::Result<(), Answer> {
-        let access = &self.0.access;
-        let checked = access
-            .check_host(headers)
-            .and_then(|()| check_origin(headers));
-        checked.map_err(refused)
+        self.check_host(headers)?;
+        check_origin(headers).map_err(refused)
+    }
+
+    /// Refuses requests under a name that is not this server's.
+    ///
+    /// # Errors
+    /// The answer that refuses this one.
+    pub(crate) fn check_host(&self, headers: &HeaderMap) -> std::result::Result<(), Answer> {
+        self.0.access.check_host(headers).map_err(refused)
     }
 
     /// The most that a request may ask for.

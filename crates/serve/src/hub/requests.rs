@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use cell::drivers;
 use cell::server::FileOrder;
 use cell::spec::network::PartialNetwork;
 use cell::spec::quantity::Bound;
@@ -167,7 +166,7 @@ pub(super) fn plain_key(language: &str) -> String {
 
 /// A language's own name, which may be called by an alias.
 fn own_name(language: &str) -> &str {
-    drivers::find(language).map_or(language, |driver| driver.name)
+    crate::language(language).unwrap_or(language)
 }
 
 /// A duration in whole milliseconds, at least one.

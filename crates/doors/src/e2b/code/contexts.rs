@@ -13,9 +13,12 @@ use serve::protocol::{Code, Failure};
 use super::{failed, language};
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::e2b::HOME;
-use crate::e2b::sandboxes::{CodeContext, Sandbox, delete};
+use crate::e2b::sandboxes::{CodeContext, Sandbox, delete, is_there_already};
+use crate::e2b::{HOME, whole};
 use crate::front::Guarded;
+
+/// The most bytes of a directory's path, as for the kernel (PATH_MAX).
+const LONGEST_PATH: usize = 4096;
 
 /// The context as clients see it.
 fn shown(context: &CodeContext) -> Value {
@@ -53,21 +56,41 @@ pub(super) async fn create(
 ) -> Answer {
     let created = async {
         let new: New = body::json(body).await?;
-        let language = language(new.language.as_deref().unwrap_or_default());
+        let language = language(new.language.as_deref().unwrap_or_default())?;
         let cwd = new.cwd.unwrap_or_else(|| HOME.to_owned());
-        let context = sandbox.add_context(&language, &cwd, false)?;
-        let mut client = guarded.client(sandbox.party)?;
-        let opened = sandbox.open(&mut client, &context).await;
-        if let Err(failure) = opened {
-            sandbox.remove_context(&context.id);
-            delete(&mut client, &context.id).await?;
-            return Err(failure);
+        if cwd.len() > LONGEST_PATH {
+            let message = format!("cwd: wants at most {LONGEST_PATH} bytes");
+            return Err(Failure::new(Code::BadParams, message));
         }
-        Ok(context)
+        whole(async move { add(&guarded, &sandbox, language, &cwd, false).await }).await
     };
     match created.await {
         Ok(context) => answer::json(StatusCode::OK, &shown(&context)),
         Err(failure) => failed(&failure),
+    }
+}
+
+/// Notes a context and makes its cell; one without a cell is not kept.
+///
+/// # Errors
+/// There are too many; see [`Sandbox::open`].
+pub(super) async fn add(
+    guarded: &Guarded,
+    sandbox: &Sandbox,
+    language: &str,
+    cwd: &str,
+    is_default: bool,
+) -> Result<CodeContext, Failure> {
+    let mut client = guarded.client(sandbox.party)?;
+    sandbox.make_room(&mut client).await?;
+    let context = sandbox.add_context(language, cwd, is_default)?;
+    match sandbox.open(&mut client, &context).await {
+        Err(failure) if !is_there_already(&failure) => {
+            sandbox.remove_context(&context.id);
+            delete(&mut client, &context.id).await?;
+            Err(failure)
+        }
+        _ => Ok(context),
     }
 }
 

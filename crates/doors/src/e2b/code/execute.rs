@@ -20,7 +20,7 @@ use crate::answer::{self, Answer};
 use crate::body;
 use crate::client::{Client, Said};
 use crate::e2b::sandboxes::{CodeContext, Sandbox, is_there_already};
-use crate::e2b::{HOME, wire};
+use crate::e2b::{HOME, whole, wire};
 use crate::front::Guarded;
 
 /// After how long without a line a keepalive comes.
@@ -53,7 +53,7 @@ pub(super) async fn execute(
 ) -> Answer {
     let begun = async {
         let asked: Execution = body::json(body).await?;
-        let context = chosen(&sandbox, &asked)?;
+        let context = chosen(&guarded, &sandbox, &asked).await?;
         Stream::begin(&guarded, sandbox.clone(), context, asked).await
     };
     match begun.await {
@@ -64,7 +64,11 @@ pub(super) async fn execute(
 }
 
 /// The context that the code is for.
-fn chosen(sandbox: &Sandbox, asked: &Execution) -> Result<CodeContext, Failure> {
+async fn chosen(
+    guarded: &Guarded,
+    sandbox: &Arc<Sandbox>,
+    asked: &Execution,
+) -> Result<CodeContext, Failure> {
     match (&asked.context_id, &asked.language) {
         (Some(_), Some(_)) => {
             let message = "Only one of context_id or language can be provided";
@@ -72,12 +76,14 @@ fn chosen(sandbox: &Sandbox, asked: &Execution) -> Result<CodeContext, Failure> 
         }
         (Some(id), None) => contexts::find(sandbox, id),
         (None, name) => {
-            let language = language(name.as_deref().unwrap_or_default());
+            let language = language(name.as_deref().unwrap_or_default())?;
             let usual = |context: &CodeContext| context.is_default && context.language == language;
-            match sandbox.context(usual) {
-                Some(context) => Ok(context),
-                None => sandbox.add_context(&language, HOME, true),
+            if let Some(context) = sandbox.context(usual) {
+                return Ok(context);
             }
+            let (guarded, sandbox) = (guarded.clone(), Arc::clone(sandbox));
+            whole(async move { contexts::add(&guarded, &sandbox, language, HOME, true).await })
+                .await
         }
     }
 }
@@ -88,6 +94,8 @@ struct Stream {
     sandbox: Arc<Sandbox>,
     context: CodeContext,
     first: Option<Said>,
+    /// Nobody else's code is executed between what sets variables and what resets them.
+    _turn: Turn,
     /// What gives variables their usual values back.
     reset: Option<Reset>,
 }
@@ -100,6 +108,7 @@ impl Stream {
         context: CodeContext,
         asked: Execution,
     ) -> Result<Self, Failure> {
+        let turn = Arc::new(Arc::clone(&context.turn).lock_owned().await);
         let mut client = guarded.client(sandbox.party)?;
         let variables = asked.env_vars.filter(|variables| !variables.is_empty());
         let reset = match &variables {
@@ -108,6 +117,13 @@ impl Stream {
                 let set = snippets::set(&context.language, variables)?;
                 let usual = &sandbox.creation.envs;
                 let code = snippets::reset(&context.language, variables, usual)?;
+                let reset = Reset {
+                    guarded: guarded.clone(),
+                    sandbox: sandbox.clone(),
+                    context: context.clone(),
+                    turn: Arc::clone(&turn),
+                    code,
+                };
                 let is_set = match sandbox.prepare(&mut client, &context, &set).await {
                     Err(failure) if failure.code == Code::NotFound => {
                         open(&sandbox, &mut client, &context).await?;
@@ -119,12 +135,7 @@ impl Stream {
                     let message = "env_vars: the interpreter does not set its variables";
                     return Err(Failure::new(Code::Failed, message));
                 }
-                Some(Reset {
-                    guarded: guarded.clone(),
-                    sandbox: sandbox.clone(),
-                    context: context.clone(),
-                    code,
-                })
+                Some(reset)
             }
         };
         let params = json!({
@@ -147,6 +158,7 @@ impl Stream {
             sandbox,
             context,
             first: Some(first),
+            _turn: turn,
             reset,
         })
     }
@@ -211,11 +223,15 @@ impl Stream {
     }
 }
 
+/// Held while a context executes one client's code.
+type Turn = Arc<tokio::sync::OwnedMutexGuard<()>>;
+
 /// Variables that have the values of one execution.
 struct Reset {
     guarded: Guarded,
     sandbox: Arc<Sandbox>,
     context: CodeContext,
+    turn: Turn,
     code: String,
 }
 
@@ -228,16 +244,18 @@ impl Reset {
 }
 
 impl Drop for Reset {
-    /// The client has gone: the interpreter has the variables as long as it is interrupted.
+    /// The client has gone: its code is interrupted, and then the variables are reset.
     fn drop(&mut self) {
         let code = std::mem::take(&mut self.code);
         if code.is_empty() {
             return;
         }
         let (sandbox, context) = (Arc::clone(&self.sandbox), self.context.clone());
+        let turn = Arc::clone(&self.turn);
         if let Ok(mut client) = self.guarded.client(sandbox.party) {
             tokio::spawn(async move {
                 let _ = sandbox.prepare(&mut client, &context, &code).await;
+                drop(turn);
             });
         }
     }

@@ -38,12 +38,14 @@ fn failed(failure: &Failure) -> Answer {
     answer
 }
 
-/// A language by the name that E2B has for it.
-fn language(name: &str) -> String {
-    match name.to_ascii_lowercase().as_str() {
-        "js" => "javascript".to_owned(),
-        "ts" => "typescript".to_owned(),
-        "" => "python".to_owned(),
-        other => other.to_owned(),
-    }
+/// A language's own name.
+///
+/// # Errors
+/// There is no such language.
+fn language(name: &str) -> Result<&'static str, Failure> {
+    let name = if name.is_empty() { "python" } else { name };
+    serve::language(name).ok_or_else(|| {
+        let shown: String = name.chars().take(64).collect();
+        Failure::new(Code::BadParams, format!("language: {shown:?} is unknown"))
+    })
 }

@@ -18,13 +18,15 @@ use super::{access, life};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::e2b::sandboxes::{Creation, Sandbox};
-use crate::e2b::wire;
+use crate::e2b::{whole, wire};
 use crate::front::Guarded;
 
 /// The time until a sandbox ends whose client says nothing.
 pub(super) const USUAL_LIFE: Duration = Duration::from_secs(300);
 /// The most bytes of what a client says about a sandbox.
-const MOST_METADATA: usize = 64 << 10;
+const MOST_SAID: usize = 64 << 10;
+/// The most bytes of what names a request.
+const LONGEST_KEY: usize = 256;
 
 /// What is asked for. Fields that change nothing here are not looked at.
 #[derive(Debug, Deserialize)]
@@ -68,6 +70,10 @@ pub(super) async fn create(
         let new: New = body::json(body).await?;
         // A client that did not get its answer asks again.
         let key = headers.get("idempotency-key").map(HeaderValue::as_bytes);
+        if key.is_some_and(|key| key.len() > LONGEST_KEY) {
+            let message = format!("Idempotency-Key: wants at most {LONGEST_KEY} bytes");
+            return Err(Failure::new(Code::BadParams, message));
+        }
         let before = guarded.sandboxes().of(party).into_iter();
         let is_same = |sandbox: &Arc<Sandbox>| sandbox.creation.key.as_deref() == key;
         if let Some(made) = before.filter(|_| key.is_some()).find(is_same) {
@@ -77,8 +83,11 @@ pub(super) async fn create(
         let mut creation = creation(&guarded, new)?;
         creation.key = key.map(<[u8]>::to_vec);
         let sandbox = Arc::new(Sandbox::new(None, party, creation, life)?);
-        start(&guarded, &sandbox).await?;
-        Ok(sandbox)
+        whole(async move {
+            start(&guarded, &sandbox).await?;
+            Ok(sandbox)
+        })
+        .await
     };
     match made.await {
         Ok(sandbox) => answer::json(StatusCode::CREATED, &access(&sandbox)),
@@ -126,27 +135,34 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
         return Err(Failure::new(Code::NotFound, message).hint(hint));
     };
     let metadata = new.metadata.unwrap_or_default();
-    let length: usize = metadata
-        .iter()
-        .map(|(key, text)| key.len() + text.len())
-        .sum();
-    if length > MOST_METADATA {
-        let message = format!("metadata: wants at most {MOST_METADATA} bytes");
+    let envs = new.envs.unwrap_or_default();
+    let network = Network::read(new.network.as_ref())?;
+    let given_network = network.shown();
+    let length =
+        new.template.len() + length(&metadata) + length(&envs) + given_network.to_string().len();
+    if length > MOST_SAID {
+        let message = format!(
+            "templateID, metadata, envVars and network: want at most {MOST_SAID} bytes together"
+        );
         return Err(Failure::new(Code::BadParams, message));
     }
-    let network = Network::read(new.network.as_ref())?;
     let pauses_at_end = new.pauses == Some(true);
     Ok(Creation {
         language: language.to_owned(),
         key: None,
         template: new.template,
         metadata,
-        envs: new.envs.unwrap_or_default(),
+        envs,
         network: network::request(new.allow_internet_access, &network)?,
-        given_network: new.network.unwrap_or_default(),
+        given_network,
         internet: new.allow_internet_access,
         branches: settings.pause || pauses_at_end,
         pauses_at_end,
         resumes_by_itself: new.resumes.is_some_and(|resumes| resumes.enabled),
     })
+}
+
+fn length(pairs: &BTreeMap<String, String>) -> usize {
+    let lengths = pairs.iter().map(|(key, text)| key.len() + text.len());
+    lengths.sum()
 }

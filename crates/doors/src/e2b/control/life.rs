@@ -12,18 +12,28 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use serve::Party;
 use serve::protocol::{Branch, Code, ContextInfo, ContextList, Failure, Forked};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::create::USUAL_LIFE;
 use super::{access, find};
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::client::Client;
-use crate::e2b::sandboxes::Sandbox;
-use crate::e2b::wire;
+use crate::e2b::sandboxes::{Sandbox, delete};
+use crate::e2b::{whole, wire};
 use crate::front::Guarded;
 
 /// The most sandboxes that go on from one at once.
 const MOST_FORKS: usize = 20;
+
+/// How long a sandbox that is to be paused waits for a server that is busy.
+const MOST_PATIENCE: Duration = Duration::from_secs(600);
+/// The time between two attempts, unless the server says how long to wait.
+const BREATH: Duration = Duration::from_secs(1);
+/// How often the cells of a sandbox are ended where that fails.
+const MOST_ATTEMPTS: usize = 60;
+/// How long a client waits for the end of its sandbox's cells.
+const PROMPTLY: Duration = Duration::from_secs(10);
 
 /// The time until a sandbox ends: what a client asks for, at most what the server allows.
 pub(super) fn within(guarded: &Guarded, seconds: Option<u64>) -> Duration {
@@ -42,22 +52,46 @@ pub(super) fn wind(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
                 break;
             }
         }
-        let Ok(mut client) = guarded.client(own.party) else {
+        if own.is_paused() || (own.creation.pauses_at_end && try_pause(&guarded, &own).await) {
             return;
-        };
-        let is_paused = own.creation.pauses_at_end && suspend(&mut client, &own).await.is_ok();
-        if !is_paused {
-            // A task that removes its sandbox ends itself at the next wait.
-            tokio::spawn(async move { end(&guarded, &own).await });
         }
+        end(&guarded, &own);
     });
-    sandbox.set_clock(clock.abort_handle());
+    sandbox.set_clock(Some(clock.abort_handle()));
 }
 
-async fn end(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
+/// Pauses a sandbox; says whether that is possible. A server that is busy is asked again: the
+/// state would be lost.
+async fn try_pause(guarded: &Guarded, sandbox: &Sandbox) -> bool {
+    let until = Instant::now() + MOST_PATIENCE;
+    loop {
+        let Err(failure) = suspend(guarded, sandbox).await else {
+            return true;
+        };
+        let wait = failure.retry_after_ms.map(Duration::from_millis);
+        let wait = wait.unwrap_or_default().max(BREATH);
+        if failure.code != Code::Busy || Instant::now() + wait > until {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Takes a sandbox off the list at once. The task ends when its cells do; what it cannot end
+/// is left to the hub, which keeps no context for ever that has nothing to do.
+fn end(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
     guarded.sandboxes().remove(sandbox);
-    let mut client = guarded.client(sandbox.party)?;
-    sandbox.end(&mut client).await
+    let (guarded, own) = (guarded.clone(), Arc::clone(sandbox));
+    tokio::spawn(async move {
+        for _ in 0..MOST_ATTEMPTS {
+            if let Ok(mut client) = guarded.client(own.party)
+                && own.end(&mut client).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+    })
 }
 
 /// A sandbox that the hub still has.
@@ -86,7 +120,7 @@ pub(super) async fn forget_ended(guarded: &Guarded, party: Party) -> Result<(), 
     for sandbox in before {
         let is_main = |context: &ContextInfo| context.context == sandbox.main;
         if !listed.contexts.iter().any(is_main) {
-            end(guarded, &sandbox).await?;
+            end(guarded, &sandbox);
         }
     }
     Ok(())
@@ -99,7 +133,9 @@ pub(super) async fn kill(
 ) -> Answer {
     let killed = async {
         let sandbox = existing(&guarded, party, &id).await?;
-        end(&guarded, &sandbox).await
+        // Later ends are not waited for.
+        let _ = tokio::time::timeout(PROMPTLY, end(&guarded, &sandbox)).await;
+        Ok(())
     };
     match killed.await {
         Ok(()) => wire::empty(),
@@ -180,7 +216,7 @@ pub(super) async fn refresh(
 }
 
 async fn longer(guarded: &Guarded, sandbox: &Sandbox, life: Duration) -> Result<(), Failure> {
-    match tokio::time::Instant::now() + life > sandbox.ends() {
+    match Instant::now() + life > sandbox.ends() {
         true => prolong(guarded, sandbox, life).await,
         false => Ok(()),
     }
@@ -224,15 +260,17 @@ async fn resume(guarded: &Guarded, sandbox: &Arc<Sandbox>, life: Duration) -> Re
     Ok(())
 }
 
-/// A paused sandbox is used: the hub has it go on, and from now on it ends again in time.
-pub(in crate::e2b) fn resumed(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
-    sandbox.set_paused(false);
-    sandbox.end_after(within(guarded, None));
-    wind(guarded, sandbox);
+/// A paused sandbox is used: it goes on, and from now on it ends again in time.
+///
+/// # Errors
+/// Its state is lost, or the server has no room for it.
+pub(in crate::e2b) async fn wake(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
+    resume(guarded, sandbox, within(guarded, None)).await
 }
 
 /// Suspends the cells of a sandbox.
-async fn suspend(client: &mut Client, sandbox: &Sandbox) -> Result<(), Failure> {
+async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
+    let mut client = guarded.client(sandbox.party)?;
     let main = &sandbox.main;
     client
         .ask("context.suspend", &json!({"context": main}))
@@ -240,10 +278,22 @@ async fn suspend(client: &mut Client, sandbox: &Sandbox) -> Result<(), Failure> 
     sandbox.set_paused(true);
     for context in sandbox.contexts() {
         if context.id != *main {
-            crate::e2b::sandboxes::delete(client, &context.id).await?;
+            // The state is safe: a cell that stays has no part in it.
+            let _ = delete(&mut client, &context.id).await;
         }
     }
     Ok(())
+}
+
+/// Pauses a sandbox, whose clock must not end it meanwhile.
+async fn pause_now(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
+    check_state(sandbox)?;
+    sandbox.set_clock(None);
+    let suspended = suspend(guarded, sandbox).await;
+    if suspended.is_err() {
+        wind(guarded, sandbox);
+    }
+    suspended.map_err(carried)
 }
 
 pub(super) async fn pause(
@@ -262,9 +312,7 @@ pub(super) async fn pause(
             let message = "a sandbox is paused with its memory";
             return Err(Failure::new(Code::BadParams, message));
         }
-        check_state(&sandbox)?;
-        let mut client = guarded.client(party)?;
-        suspend(&mut client, &sandbox).await.map_err(carried)?;
+        whole(async move { pause_now(&guarded, &sandbox).await }).await?;
         Ok(None)
     };
     match paused.await {
@@ -322,23 +370,31 @@ pub(super) async fn fork(
         }
         let sandbox = existing(&guarded, party, &id).await?;
         check_state(&sandbox)?;
-        let mut client = guarded.client(party)?;
-        let params = json!({"context": sandbox.main, "n": count});
-        let forked: Forked = client
-            .ask_for("context.fork", &params)
-            .await
-            .map_err(carried)?;
         let life = within(&guarded, asked.timeout);
-        let mut all = Vec::new();
-        for branch in forked.branches {
-            all.push(adopt(&guarded, &sandbox, branch, life)?);
-        }
-        Ok(all)
+        whole(async move { fork_now(&guarded, &sandbox, count, life).await }).await
     };
     match forked.await {
         Ok(all) => answer::json(StatusCode::CREATED, &all),
         Err(failure) => wire::failed(&failure),
     }
+}
+
+async fn fork_now(
+    guarded: &Guarded,
+    sandbox: &Sandbox,
+    count: usize,
+    life: Duration,
+) -> Result<Vec<Value>, Failure> {
+    let mut client = guarded.client(sandbox.party)?;
+    let params = json!({"context": sandbox.main, "n": count});
+    let forked: Forked = client
+        .ask_for("context.fork", &params)
+        .await
+        .map_err(carried)?;
+    let branches = forked.branches.into_iter();
+    branches
+        .map(|branch| adopt(guarded, sandbox, branch, life))
+        .collect()
 }
 
 /// Makes a sandbox of a context that goes on from another one's state.

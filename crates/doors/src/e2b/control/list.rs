@@ -1,10 +1,11 @@
 //! Lists of sandboxes, in pages, and what they use.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
+use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serve::Party;
@@ -19,6 +20,10 @@ use crate::front::Guarded;
 
 /// The most sandboxes of a page, and how many it has without a limit.
 const MOST: usize = 100;
+/// How long a measurement may wait, since it comes after the code that is executed.
+const PROMPTLY: Duration = Duration::from_secs(1);
+/// How many sandboxes are measured at once.
+const AT_ONCE: usize = 8;
 /// The field with what asks for the next page.
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 
@@ -173,7 +178,8 @@ fn utc(text: &str) -> String {
     bare.map_or_else(|| text.to_owned(), |bare| format!("{bare}Z"))
 }
 
-/// What a sandbox uses now; nothing is measured in between.
+/// What a sandbox uses now; nothing is measured in between. `None` for one that is paused, or
+/// executes code.
 async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, Failure> {
     #[derive(Deserialize)]
     struct Described {
@@ -188,7 +194,11 @@ async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, 
     }
     let mut client = guarded.client(sandbox.party)?;
     let params = json!({"context": sandbox.main});
-    let described: Described = client.ask_for("context.describe", &params).await?;
+    let described = client.ask_for("context.describe", &params);
+    let Ok(described) = tokio::time::timeout(PROMPTLY, described).await else {
+        return Ok(None);
+    };
+    let described: Described = described?;
     let now = SystemTime::now();
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
     let Size { cpus, memory, disk } = guarded.e2b().size;
@@ -227,15 +237,20 @@ pub(super) async fn metrics(
 ) -> Answer {
     let ids = query.iter().filter(|(name, _)| name == "sandbox_ids");
     let ids: Vec<&str> = ids.flat_map(|(_, ids)| ids.split(',')).take(MOST).collect();
+    let found = ids.into_iter();
+    let found = found.filter_map(|id| super::find(&guarded, party, id).ok());
+    let found: Vec<_> = found.collect();
     let mut all = Map::new();
-    for id in ids {
-        let Ok(sandbox) = super::find(&guarded, party, id) else {
-            continue;
-        };
-        match measure(&guarded, &sandbox).await {
-            Ok(Some(measured)) => drop(all.insert(id.to_owned(), measured)),
-            Ok(None) => {}
-            Err(failure) => return wire::failed(&failure),
+    for some in found.chunks(AT_ONCE) {
+        let measured = some.iter().cloned().map(|sandbox| {
+            let guarded = guarded.clone();
+            async move { (sandbox.id.clone(), measure(&guarded, &sandbox).await) }
+        });
+        for (id, measured) in join_all(measured).await {
+            // One sandbox that cannot be measured now does not hide the others.
+            if let Ok(Some(measured)) = measured {
+                all.insert(id, measured);
+            }
         }
     }
     answer::json(StatusCode::OK, &json!({"sandboxes": all}))

@@ -20,7 +20,7 @@ use super::settings::Size;
 use super::{ENVD_VERSION, wire};
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
-pub(super) use life::resumed;
+pub(super) use life::wake;
 
 /// What clients are told about the server that has a sandbox.
 const CLIENT: &str = "cellblock";

@@ -6,7 +6,7 @@
 use axum::Extension;
 use axum::extract::{Path, State};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
@@ -57,6 +57,18 @@ impl Network {
             None => Ok(network),
         }
     }
+
+    /// What clients are shown of it: the fields that were looked at.
+    pub(super) fn shown(&self) -> Value {
+        let lists = [("allowOut", &self.allow_out), ("denyOut", &self.deny_out)];
+        let given = lists.into_iter();
+        let given = given.filter_map(|(name, list)| Some((name, json!(list.as_ref()?))));
+        let fields: Map<_, _> = given.map(|(name, list)| (name.to_owned(), list)).collect();
+        match fields.is_empty() {
+            true => Value::Null,
+            false => Value::Object(fields),
+        }
+    }
 }
 
 /// The network of a sandbox's requests; `None` for the server's.
@@ -104,6 +116,14 @@ mod tests {
     fn of(internet: Option<bool>, network: &Value) -> Result<Option<Value>, String> {
         let network = Network::read(Some(network)).map_err(|failure| failure.message)?;
         request(internet, &network).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn nothing_else_is_kept() {
+        let given = json!({"denyOut": ["0.0.0.0/0"], "x": "y".repeat(100), "rules": {}});
+        let network = Network::read(Some(&given)).unwrap();
+        assert_eq!(network.shown(), json!({"denyOut": ["0.0.0.0/0"]}));
+        assert_eq!(Network::default().shown(), Value::Null);
     }
 
     #[test]

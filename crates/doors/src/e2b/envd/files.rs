@@ -1,18 +1,17 @@
 //! Contents of files, by HTTP as they are.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
-use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
+use super::form::{Blocks, Chunks, Form, bad, boundary};
 use super::{path, tell};
 use crate::answer::{self, Answer};
 use crate::client::Client;
@@ -25,8 +24,6 @@ use crate::front::Guarded;
 const PART: usize = 4 << 20;
 /// The most files of a form.
 const MOST_FILES: usize = 256;
-/// How long a client may send nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Named {
@@ -70,11 +67,11 @@ pub(super) async fn upload(
         let kind = headers
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
-        if let Ok(boundary) = multer::parse_boundary(kind.unwrap_or_default()) {
-            return upload.form(body, boundary, named).await;
+        if let Some(boundary) = boundary(kind.unwrap_or_default()) {
+            return upload.form(Form::of(body, boundary), named).await;
         }
         let to = named.ok_or_else(|| bad("the query has no path"))?;
-        Ok(vec![upload.write(&to, body.into_data_stream()).await?])
+        Ok(vec![upload.write(&to, Blocks::of(body)).await?])
     };
     match written.await {
         Ok(files) => answer::json(StatusCode::OK, &files),
@@ -89,18 +86,11 @@ struct Upload {
 
 impl Upload {
     /// Writes the files of a form. A single one is named by the query, several by their parts.
-    async fn form(
-        &mut self,
-        body: Body,
-        boundary: String,
-        named: Option<String>,
-    ) -> Result<Vec<Value>, Failure> {
-        let mut parts = multer::Multipart::new(body.into_data_stream(), boundary);
+    async fn form(&mut self, mut form: Form, named: Option<String>) -> Result<Vec<Value>, Failure> {
         let mut files = Vec::new();
-        loop {
-            let part = patient(parts.next_field()).await?.map_err(unreadable)?;
-            let Some(part) = part else { break };
+        while let Some(mut part) = form.next().await? {
             if part.name() != Some("file") {
+                while part.next().await?.is_some() {}
                 continue;
             }
             if files.len() >= MOST_FILES {
@@ -118,17 +108,12 @@ impl Upload {
     }
 
     /// Writes a file part by part, so that only the workspace bounds its size.
-    async fn write<E: std::fmt::Display>(
-        &mut self,
-        to: &str,
-        chunks: impl Stream<Item = Result<Bytes, E>>,
-    ) -> Result<Value, Failure> {
+    async fn write(&mut self, to: &str, mut chunks: impl Chunks) -> Result<Value, Failure> {
         let at = path::inside(to).map_err(refused)?;
-        let mut chunks = std::pin::pin!(chunks);
         let (mut part, mut is_begun, mut is_over) = (Vec::new(), false, false);
         while !is_over {
-            match patient(chunks.next()).await? {
-                Some(chunk) => part.extend_from_slice(&chunk.map_err(unreadable)?),
+            match chunks.next().await? {
+                Some(chunk) => part.extend_from_slice(&chunk),
                 None => is_over = true,
             }
             let is_due = part.len() >= PART || (is_over && !(is_begun && part.is_empty()));
@@ -144,12 +129,6 @@ impl Upload {
     }
 }
 
-/// Waits for a client as long as it may send nothing.
-async fn patient<T>(next: impl Future<Output = T>) -> Result<T, Failure> {
-    let next = tokio::time::timeout(PATIENCE, next).await;
-    next.map_err(|_| bad(&format!("nothing came for {}s", PATIENCE.as_secs())))
-}
-
 /// Refuses what would be lost silently.
 fn check(headers: &HeaderMap) -> Result<(), Failure> {
     if headers.contains_key(CONTENT_ENCODING) {
@@ -160,14 +139,6 @@ fn check(headers: &HeaderMap) -> Result<(), Failure> {
         true => Err(bad("files have no metadata here")),
         false => Ok(()),
     }
-}
-
-fn bad(message: &str) -> Failure {
-    Failure::new(Code::BadRequest, message)
-}
-
-fn unreadable(error: impl std::fmt::Display) -> Failure {
-    bad(&format!("the body cannot be read: {error}"))
 }
 
 fn refused(error: connect::Error) -> Failure {

@@ -189,7 +189,7 @@ pub(super) async fn list(
         let Answer { entries } = ask(client, sandbox, "file.list", params).await?;
         if entries.is_cut {
             let message = format!("there are more than {} entries", entries.entries.len());
-            return Err(Error::new(Code::ResourceExhausted, message));
+            return Err(Error::new(Code::FailedPrecondition, message));
         }
         let all: Vec<Value> = entries.entries.iter().map(Entry::info).collect();
         Ok(json!({"entries": all}))

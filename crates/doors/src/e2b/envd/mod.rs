@@ -3,6 +3,7 @@
 mod entry;
 mod files;
 mod filesystem;
+mod form;
 mod path;
 mod process;
 mod watch;

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use serve::protocol::{Failure, Watching};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::filesystem::{Call, directory, read};
 use super::{ask, path};
@@ -26,8 +27,12 @@ use crate::front::Guarded;
 
 /// The most events that wait for their client; then the hub waits, and says what is missing.
 const MOST_EVENTS: usize = 10_000;
-/// The most watchers of a sandbox.
-const MOST_WATCHERS: usize = 64;
+/// The most bytes of them.
+const MOST_BYTES: usize = 1 << 20;
+/// The most watchers of a sandbox: each is a client of the hub, with two descriptors.
+const MOST_WATCHERS: usize = 16;
+/// After how long without a question a watcher ends.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 /// After how long without a change a keepalive comes.
 const QUIET: Duration = Duration::from_secs(30);
 /// How long a watcher waits before it looks again whether there is room.
@@ -44,11 +49,45 @@ struct Watcher {
     task: AbortHandle,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
     events: Vec<Value>,
+    /// The bytes of their names.
+    bytes: usize,
+    /// When they were asked for.
+    asked: Instant,
     /// Why there are no more.
     end: Option<String>,
+}
+
+impl Found {
+    fn new() -> Self {
+        Self {
+            events: Vec::new(),
+            bytes: 0,
+            asked: Instant::now(),
+            end: None,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.events.len() >= MOST_EVENTS || self.bytes >= MOST_BYTES
+    }
+
+    fn add(&mut self, events: Vec<Value>) {
+        let names = events.iter().filter_map(|event| event["name"].as_str());
+        self.bytes += names.map(str::len).sum::<usize>();
+        self.events.extend(events);
+    }
+
+    fn take(&mut self) -> Vec<Value> {
+        (self.asked, self.bytes) = (Instant::now(), 0);
+        std::mem::take(&mut self.events)
+    }
+
+    fn end(&mut self, why: String) {
+        self.end = Some(why);
+    }
 }
 
 impl Drop for Watcher {
@@ -233,10 +272,13 @@ impl Watchers {
     fn add(&self, id: &str, watch: Watch) -> Result<(), Error> {
         let mut all = self.all();
         if all.len() >= MOST_WATCHERS {
-            let message = format!("a sandbox has at most {MOST_WATCHERS} watchers");
-            return Err(Error::new(Code::ResourceExhausted, message));
+            all.retain(|_, watcher| locked(&watcher.found).end.is_none());
         }
-        let found = Arc::new(Mutex::new(Found::default()));
+        if all.len() >= MOST_WATCHERS {
+            let message = format!("a sandbox has at most {MOST_WATCHERS} watchers");
+            return Err(Error::new(Code::FailedPrecondition, message));
+        }
+        let found = Arc::new(Mutex::new(Found::new()));
         let task = tokio::spawn(collect(watch, Arc::clone(&found)));
         let task = task.abort_handle();
         all.insert(id.to_owned(), Watcher { found, task });
@@ -250,7 +292,7 @@ impl Watchers {
         let mut found = locked(&watcher.found);
         match &found.end {
             Some(why) if found.events.is_empty() => Err(Error::new(Code::Unavailable, why.clone())),
-            _ => Ok(std::mem::take(&mut found.events)),
+            _ => Ok(found.take()),
         }
     }
 }
@@ -259,18 +301,57 @@ fn locked(found: &Mutex<Found>) -> std::sync::MutexGuard<'_, Found> {
     found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Collects changes as long as there is room for them.
+/// Collects changes as long as there is room for them, and somebody asks for them.
 async fn collect(mut watch: Watch, found: Arc<Mutex<Found>>) {
+    tokio::select! {
+        () = forgotten(&found) => {
+            let mut found = locked(&found);
+            found.take();
+            let seconds = FORGOTTEN.as_secs();
+            found.end(format!("nobody asked for the watcher's events for {seconds}s"));
+        }
+        () = gather(&mut watch, &found) => {}
+    }
+}
+
+/// Ready when nobody has asked for too long.
+async fn forgotten(found: &Mutex<Found>) {
+    loop {
+        let until = locked(found).asked + FORGOTTEN;
+        if until <= Instant::now() {
+            return;
+        }
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+/// Ready when there are no more changes.
+async fn gather(watch: &mut Watch, found: &Mutex<Found>) {
     loop {
         match watch.next().await {
-            Ok(events) => locked(&found).events.extend(events),
-            Err(failure) => {
-                locked(&found).end = Some(failure.message);
-                return;
-            }
+            Ok(events) => locked(found).add(events),
+            Err(failure) => return locked(found).end(failure.message),
         }
-        while locked(&found).events.len() >= MOST_EVENTS {
+        while locked(found).is_full() {
             tokio::time::sleep(BREATH).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_wait_are_bounded_in_bytes() {
+        let mut found = Found::new();
+        let long = || json!({"name": "n".repeat(1 << 10), "type": "EVENT_TYPE_WRITE"});
+        for _ in 0..1024 {
+            assert!(!found.is_full());
+            found.add(vec![long()]);
+        }
+        assert!(found.is_full());
+        assert_eq!(found.take().len(), 1024);
+        assert!(!found.is_full());
     }
 }

@@ -1,0 +1,295 @@
+//! Bodies of uploads, block by block: as they are, or as a form (multipart/form-data, RFC 7578).
+//!
+//! A form is read without being kept: multer's buffer gets a block only when it has nothing
+//! left to give, and what comes before a part's content has a bound.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use futures_util::Stream;
+use http_body_util::BodyExt as _;
+use serve::protocol::{Code, Failure};
+
+use crate::body::PATIENCE;
+
+/// The bytes of a block: multer searches its buffer anew with each.
+const BLOCK: usize = 16 << 10;
+/// The most bytes in which neither a part begins nor some of its content comes.
+const MOST_HEAD: usize = 64 << 10;
+
+/// What is read piece by piece.
+pub(super) trait Chunks {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The client has gone, or has sent nothing for too long; what it sent is no form.
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure>;
+}
+
+/// A body in blocks of one size. The last one is shorter.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    body: Body,
+    bytes: VecDeque<u8>,
+    is_over: bool,
+}
+
+impl Blocks {
+    pub(super) fn of(body: Body) -> Self {
+        Self {
+            body,
+            bytes: VecDeque::new(),
+            is_over: false,
+        }
+    }
+}
+
+impl Chunks for Blocks {
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        while self.bytes.len() < BLOCK && !self.is_over {
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            let frame = frame.map_err(|_| {
+                let seconds = PATIENCE.as_secs();
+                bad(&format!("nothing came for {seconds}s"))
+            })?;
+            match frame {
+                // Trailers are not looked at.
+                Some(frame) => {
+                    let data = frame.map_err(unreadable)?.into_data();
+                    self.bytes.extend(data.unwrap_or_default());
+                }
+                None => self.is_over = true,
+            }
+        }
+        let length = self.bytes.len().min(BLOCK);
+        let block: Vec<u8> = self.bytes.drain(..length).collect();
+        Ok((length > 0).then(|| block.into()))
+    }
+}
+
+/// What is between the parts of a form; `None` if this media type is not a form's.
+pub(super) fn boundary(media_type: &str) -> Option<String> {
+    multer::parse_boundary(media_type).ok()
+}
+
+/// A form whose parts are read one after the other.
+#[derive(Debug)]
+pub(super) struct Form {
+    blocks: Blocks,
+    parts: multer::Multipart<'static>,
+    given: Given,
+    /// The bytes since a part began, or some of its content came.
+    head: usize,
+}
+
+impl Form {
+    pub(super) fn of(body: Body, boundary: String) -> Self {
+        let given = Given::default();
+        Self {
+            blocks: Blocks::of(body),
+            parts: multer::Multipart::new(given.clone(), boundary),
+            given,
+            head: 0,
+        }
+    }
+
+    /// The next part, when the one before has been read.
+    ///
+    /// # Errors
+    /// See [`Chunks::next`].
+    pub(super) async fn next(&mut self) -> Result<Option<Part<'_>>, Failure> {
+        let field = loop {
+            let parts = &mut self.parts;
+            let ready = once(|context| parts.poll_next_field(context)).await;
+            match ready {
+                Poll::Ready(field) => break field.map_err(unreadable)?,
+                Poll::Pending => self.give().await?,
+            }
+        };
+        self.head = 0;
+        Ok(field.map(|field| Part { form: self, field }))
+    }
+
+    /// Gives multer one more block.
+    async fn give(&mut self) -> Result<(), Failure> {
+        if self.given.inside().is_over {
+            return Err(bad("the form has no end"));
+        }
+        let block = self.blocks.next().await?;
+        self.head += block.as_ref().map_or(0, Bytes::len);
+        if self.head > MOST_HEAD {
+            let message = format!("the form has no part in {MOST_HEAD} bytes");
+            return Err(bad(&message));
+        }
+        let mut given = self.given.inside();
+        match block {
+            Some(block) => given.block = Some(block),
+            None => given.is_over = true,
+        }
+        Ok(())
+    }
+}
+
+/// A part of a form.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    form: &'a mut Form,
+    field: multer::Field<'static>,
+}
+
+impl Part<'_> {
+    /// What it is called in the form.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.field.name()
+    }
+
+    /// The name of its file.
+    pub(super) fn file_name(&self) -> Option<&str> {
+        self.field.file_name()
+    }
+}
+
+impl Chunks for Part<'_> {
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let mut field = Pin::new(&mut self.field);
+            match once(|context| field.as_mut().poll_next(context)).await {
+                Poll::Ready(chunk) => {
+                    self.form.head = 0;
+                    return chunk.transpose().map_err(unreadable);
+                }
+                Poll::Pending => self.form.give().await?,
+            }
+        }
+    }
+}
+
+/// What multer reads: the block that it is given, and no more until it is given the next.
+#[derive(Clone, Debug, Default)]
+struct Given(Arc<Mutex<Next>>);
+
+#[derive(Debug, Default)]
+struct Next {
+    block: Option<Bytes>,
+    is_over: bool,
+}
+
+impl Given {
+    fn inside(&self) -> MutexGuard<'_, Next> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stream for Given {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    /// Wakes nobody: whoever polls gives the next block.
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut next = self.inside();
+        match next.block.take() {
+            Some(block) => Poll::Ready(Some(Ok(block))),
+            None if next.is_over => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// The outcome of one poll.
+async fn once<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    std::future::poll_fn(|context| Poll::Ready(poll(context))).await
+}
+
+pub(super) fn bad(message: &str) -> Failure {
+    Failure::new(Code::BadRequest, message)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> Failure {
+    bad(&format!("the body cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const KIND: &str = "multipart/form-data; boundary=B";
+
+    /// A form of these chunks, and how many of them were taken.
+    fn form(chunks: Vec<Vec<u8>>) -> (Form, Arc<AtomicUsize>) {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = chunks.into_iter().map({
+            let taken = Arc::clone(&taken);
+            move |chunk| {
+                taken.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, std::convert::Infallible>(Bytes::from(chunk))
+            }
+        });
+        let body = Body::from_stream(futures_util::stream::iter(counted));
+        (Form::of(body, boundary(KIND).unwrap()), taken)
+    }
+
+    fn part(name: &str, content: &[u8]) -> Vec<u8> {
+        let head = format!(
+            "--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n"
+        );
+        [head.as_bytes(), content, b"\r\n"].concat()
+    }
+
+    async fn all(mut form: Form) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        let mut found = Vec::new();
+        while let Some(mut part) = form.next().await? {
+            let name = part.file_name().unwrap_or_default().to_owned();
+            let mut content = Vec::new();
+            while let Some(chunk) = part.next().await? {
+                content.extend_from_slice(&chunk);
+            }
+            found.push((name, content));
+        }
+        Ok(found)
+    }
+
+    #[tokio::test]
+    async fn parts_survive_any_cut() {
+        let long = b"\r\n--A-\r".repeat(10_000);
+        let whole = [part("a", b"1"), part("b", &long), b"--B--\r\n".to_vec()].concat();
+        for cut in [1, 7, BLOCK - 1, BLOCK + 1, whole.len()] {
+            let (form, _) = form(whole.chunks(cut).map(<[u8]>::to_vec).collect());
+            let found = all(form).await.unwrap();
+            let wanted = [
+                ("a".to_owned(), b"1".to_vec()),
+                ("b".to_owned(), long.clone()),
+            ];
+            assert_eq!(found, wanted, "{cut}");
+        }
+        let (form, _) = form(vec![part("a", b"1")]);
+        assert!(all(form).await.is_err(), "the form has no end");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_form_is_not_kept() {
+        let chunk = vec![b'x'; BLOCK];
+        let endless = || vec![chunk.clone(); 1000];
+        let head = b"--B\r\nContent-Disposition: form-data; name=\"".to_vec();
+        let heads = [vec![head], endless()].concat();
+        for chunks in [endless(), heads] {
+            let (form, taken) = form(chunks);
+            let failure = all(form).await.unwrap_err();
+            assert!(failure.message.contains("no part"), "{failure}");
+            assert!(taken.load(Ordering::Relaxed) < 10);
+        }
+    }
+
+    #[tokio::test]
+    async fn little_is_read_before_it_is_needed() {
+        let content = vec![0; 100 * BLOCK];
+        let whole = [part("a", &content), b"--B--".to_vec()].concat();
+        let (mut form, taken) = form(whole.chunks(BLOCK).map(<[u8]>::to_vec).collect());
+        let mut part = form.next().await.unwrap().unwrap();
+        part.next().await.unwrap();
+        assert!(taken.load(Ordering::Relaxed) < 4);
+    }
+}
