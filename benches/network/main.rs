@@ -1,4 +1,5 @@
-//! What allowed hosts cost a cell, beside a direct connection, pasta and a proxy.
+//! What allowed hosts cost a cell, beside a direct connection, pasta, a proxy, and a relay
+//! that looks at nothing.
 //!
 //! ```text
 //! cargo bench --bench network --target x86_64-unknown-linux-musl
@@ -19,6 +20,7 @@ mod internet;
 mod memory;
 mod outside;
 mod peers;
+mod relay;
 #[path = "../common/results.rs"]
 mod results;
 #[path = "../common/shuffle.rs"]

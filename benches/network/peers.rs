@@ -8,6 +8,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::Result;
 use crate::outside::{FOR_PASTA, Outside, SERVER};
+use crate::relay;
 
 /// What the client asks for.
 #[derive(Clone, Copy)]
@@ -61,6 +62,11 @@ impl Peer {
             named("cell, --net host", outside.cell("host")),
             named("cell, --net allow", outside.cell("allow=bench.example")),
         ];
+        relay::start();
+        all.push(Self {
+            host: relay::ADDRESS,
+            ..named("bare relay", Vec::new())
+        });
         for peer in [Self::tinyproxy(outside), Self::pasta(outside)] {
             match peer.and_then(|peer| peer.fetch(Request::Apart(1)).map(|_| peer)) {
                 Ok(peer) => all.push(peer),
