@@ -116,6 +116,35 @@ pub(crate) fn clear(directory: &OwnedFd, owner: (u32, u32)) -> nix::Result<()> {
     })
 }
 
+/// What something is, apart from the content of files.
+enum Shape {
+    /// And its permission bits.
+    Directory(u32),
+    /// And its text.
+    Link(Vec<u8>),
+    File,
+    Other,
+}
+
+impl Shape {
+    fn of(what: What) -> Self {
+        match what {
+            What::Directory(mode) => Self::Directory(mode),
+            What::Link(text) => Self::Link(text),
+            What::File(..) => Self::File,
+            What::Skipped(_) => Self::Other,
+        }
+    }
+
+    /// Whether something of this shape can stay where the other is wanted.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Link(one), Self::Link(other)) => one == other,
+            (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
+        }
+    }
+}
+
 /// Makes the content of `to` that of `from`. A file that is the same stays as it is, because
 /// the program may have it open.
 ///
@@ -135,16 +164,15 @@ pub(crate) fn renew(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)
         ..*caps
     };
     // First, since reading a directory can change its mode.
-    let wanted: BTreeMap<RawText, Option<u32>> = walk(from)?
-        .map(|Found { path, what }| match what {
-            What::Directory(mode) => (path, Some(mode)),
-            _ => (path, None),
-        })
+    let wanted: BTreeMap<RawText, Shape> = walk(from)?
+        .map(|Found { path, what }| (path, Shape::of(what)))
         .collect();
     let changed = changes(own, &content(from, caps)?, all)?;
     let changed: BTreeSet<RawText> = changed.into_iter().map(|file| file.path).collect();
-    for Found { path, .. } in walk(own)? {
-        if changed.contains(&path) || !wanted.contains_key(&path) {
+    for Found { path, what } in walk(own)? {
+        let own = Shape::of(what);
+        let is_wanted = wanted.get(&path).is_some_and(|shape| shape.is_like(&own));
+        if changed.contains(&path) || !is_wanted {
             let erased = place(to, &path)
                 .and_then(|(parent, name)| as_owner(owner, || erase(parent.as_fd(), &name)));
             match erased {
@@ -161,8 +189,9 @@ pub(crate) fn renew(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)
                 if Beneath::new(to).directory(path.as_path()).is_err() {
                     as_owner(owner, || make_directory(to, path.as_path()))
                         .map_err(|e| failed("mkdirat", e, &path))?;
-                    let mode = wanted.get(&path).copied().flatten();
-                    modes.extend(mode.map(|mode| (path, mode)));
+                    if let Some(Shape::Directory(mode)) = wanted.get(&path) {
+                        modes.push((path, *mode));
+                    }
                 }
             }
             What::Link(text) => {
@@ -248,7 +277,7 @@ fn copy_file(
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use nix::unistd::mkfifo;
 
@@ -346,6 +375,21 @@ mod tests {
         fs::set_permissions(at("from/new"), fs::Permissions::from_mode(0o555)).unwrap();
         fs::create_dir_all(at("to/gone/deep")).unwrap();
         fs::write(at("to/gone/deep/file"), "gone").unwrap();
+        let link = |text: &str, path: &str| symlink(text, at(path)).unwrap();
+        link("text", "from/a/same-link");
+        link("text", "to/a/same-link");
+        link("text", "from/a/other-link");
+        link("other text", "to/a/other-link");
+        link("a", "from/a/link-of-directory");
+        fs::create_dir_all(at("to/a/link-of-directory/deep")).unwrap();
+        fs::create_dir_all(at("from/a/directory-of-link/deep")).unwrap();
+        link("/", "to/a/directory-of-link");
+        link("a", "from/a/link-of-file");
+        fs::write(at("to/a/link-of-file"), "").unwrap();
+        fs::write(at("from/a/file-of-directory"), "file").unwrap();
+        fs::create_dir(at("to/a/file-of-directory")).unwrap();
+        let inode = |path| fs::symlink_metadata(at(path)).unwrap().ino();
+        let of_link = inode("to/a/same-link");
 
         let mut same = File::open(at("to/a/same")).unwrap();
         let (from, to) = (open(&at("from")), open(&at("to")));
@@ -361,6 +405,14 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["a", "link-of-from", "new"]);
+        let text = |top: &str, path: &str| fs::read_link(at(top).join("a").join(path)).unwrap();
+        for path in ["other-link", "link-of-directory", "link-of-file"] {
+            assert_eq!(text("to", path), text("from", path));
+        }
+        assert!(at("to/a/directory-of-link/deep").is_dir());
+        assert!(!at("to/a/directory-of-link").is_symlink());
+        assert_eq!(read("to/a/file-of-directory"), "file");
+        assert_eq!(inode("to/a/same-link"), of_link);
         assert_eq!(
             fs::metadata(at("to/new")).unwrap().permissions().mode() & 0o777,
             0o555
