@@ -326,6 +326,28 @@ fn output_that_is_not_taken_stops_its_process_and_nothing_else() {
 }
 
 #[test]
+fn a_terminal_is_read_to_its_end_by_those_who_read_slowly() {
+    alone(|| {
+        let (_spawner, mut cell) = Processes::python()?;
+        // More than the window, of which the terminal holds the rest at the end.
+        let script = "head -c 266500 /dev/zero | tr '\\0' x; echo over";
+        let terminal = json!({"terminal": {"rows": 1, "columns": 1}});
+        cell.start(1, &["sh", "-c", script], terminal)?;
+        cell.sh(
+            2,
+            "while pgrep -x head || pgrep -x tr; do sleep 0.05; done; sleep 0.5",
+        )?;
+        cell.end(2)?;
+        cell.order(json!({"taken": {"process": 1, "bytes": 10_000_000}}))?;
+        let (written, end) = cell.end(1)?;
+        assert_eq!(end["exit_code"], 0);
+        assert_eq!(written.len(), 266_500 + "over\r\n".len());
+        assert!(written.ends_with("xover\r\n"));
+        Ok(())
+    });
+}
+
+#[test]
 fn input_that_is_not_read_waits_and_ends_with_its_process() {
     alone(|| {
         let (_spawner, mut cell) = Processes::python()?;

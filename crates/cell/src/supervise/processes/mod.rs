@@ -183,10 +183,8 @@ impl Processes {
     /// When there is something to do though no descriptor says so.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let starting = self.starting.iter().map(|starting| starting.deadline);
-        let each = self.running.values().flat_map(|process| {
-            let ends = process.output.iter().filter_map(Output::until);
-            ends.chain(process.deadline)
-        });
+        let each = self.running.values();
+        let each = each.filter_map(|process| process.deadline);
         starting.chain(each).chain(self.pace.resumes_at()).min()
     }
 
@@ -249,9 +247,8 @@ impl Processes {
                 Err(error) => ProcessNews::Failed(order, error),
             });
         }
-        let now = Instant::now();
         let is_over = |process: &Process| {
-            process.status.is_some() && process.output.iter().all(|output| output.is_over(now))
+            process.status.is_some() && process.output.iter().all(Output::is_over)
         };
         let over: Vec<u32> = (self.running.iter())
             .filter(|(_, process)| is_over(process))

@@ -1,18 +1,17 @@
 //! What a process writes.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::read;
 
 use super::ProcessStream;
 
 /// The most that is read at once.
 const TURN: usize = 64 << 10;
-/// How long a terminal may take to show what was written before its process ended: the
-/// kernel hands it over in its own time.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Bytes, more than a terminal can hold: some 20 KiB, of which FIONREAD counts the first four.
+const TERMINAL_HOLDS: usize = 64 << 10;
 
 /// A stream of a process, which its children can have as well.
 #[derive(Debug)]
@@ -20,10 +19,8 @@ pub(super) struct Output {
     pub(super) stream: ProcessStream,
     /// `None` once nothing more is read.
     fd: Option<OwnedFd>,
-    /// Bytes that were in the pipe when the process had ended.
+    /// Once the process has ended, the most bytes of it that can still come.
     left: Option<usize>,
-    /// Until when a terminal is read after that.
-    until: Option<Instant>,
 }
 
 impl Output {
@@ -32,7 +29,6 @@ impl Output {
             stream,
             fd: Some(fd),
             left: None,
-            until: None,
         }
     }
 
@@ -45,14 +41,11 @@ impl Output {
         self.fd().filter(|_| self.left != Some(0))
     }
 
-    /// When it is over though nothing more has come.
-    pub(super) fn until(&self) -> Option<Instant> {
-        self.until.filter(|_| self.fd.is_some())
-    }
-
     /// Whether all has been read.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.waits_for().is_none() || self.until.is_some_and(|until| until <= now)
+    pub(super) fn is_over(&self) -> bool {
+        let ends_when_empty = self.left.is_some() && self.stream == ProcessStream::Terminal;
+        self.waits_for()
+            .is_none_or(|fd| ends_when_empty && is_empty(fd))
     }
 
     /// Reads at most once; returns the number of bytes.
@@ -77,10 +70,11 @@ impl Output {
         }
     }
 
-    /// Its process has ended. What others write from now on is not read.
+    /// Its process has ended. What others write to a pipe from now on is not read, and to a
+    /// terminal no more than that can hold.
     pub(super) fn writer_has_ended(&mut self) {
         match self.stream {
-            ProcessStream::Terminal => self.until = Some(Instant::now() + LAST_WORDS),
+            ProcessStream::Terminal => self.left = Some(TERMINAL_HOLDS),
             ProcessStream::Stdout | ProcessStream::Stderr => {
                 let left = self.fd().map(|fd| sys::process::readable(fd).unwrap_or(0));
                 self.left = Some(left.unwrap_or(0));
@@ -89,9 +83,20 @@ impl Output {
     }
 }
 
+/// Whether a terminal's master has nothing to read. For poll(2), the kernel first passes on
+/// what was written to the other side (n_tty_poll).
+fn is_empty(master: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(master, PollFlags::POLLIN)];
+    // Without an answer, it may have something.
+    let polled = poll(&mut fds, PollTimeout::ZERO).is_ok();
+    let [master] = fds;
+    polled && !(master.revents()).is_some_and(|seen| seen.contains(PollFlags::POLLIN))
+}
+
 #[cfg(test)]
 mod tests {
-    use nix::fcntl::OFlag;
+    use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+    use nix::sys::stat::Mode;
     use nix::unistd::{pipe2, write};
 
     use super::*;
@@ -104,11 +109,55 @@ mod tests {
         output.writer_has_ended();
         write(&to, b"after").unwrap();
         let mut heard: Vec<u8> = Vec::new();
-        assert!(!output.is_over(Instant::now()));
+        assert!(!output.is_over());
         assert_eq!(output.read(|bytes| heard.extend(bytes)), 6);
-        assert!(output.is_over(Instant::now()));
+        assert!(output.is_over());
         assert!(output.waits_for().is_none());
         assert_eq!(heard, b"before");
+    }
+
+    /// A terminal, and its other side, neither of which waits.
+    fn terminal() -> (Output, OwnedFd) {
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let master = open("/dev/ptmx", flags, Mode::empty()).unwrap();
+        let line = sys::terminal::open_peer(master.as_fd()).unwrap();
+        fcntl(&line, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        (Output::new(ProcessStream::Terminal, master), line)
+    }
+
+    /// Writes what there is room for; returns the number of bytes.
+    fn fill(line: &OwnedFd) -> usize {
+        std::iter::from_fn(|| write(line, &[b'x'; 100]).ok()).sum()
+    }
+
+    #[test]
+    fn a_terminal_is_read_to_its_end_however_late() {
+        let (mut output, line) = terminal();
+        let written = fill(&line);
+        assert!(written > 4096 && written < TERMINAL_HOLDS, "{written}");
+        assert!(!output.is_over());
+        output.writer_has_ended();
+        let mut heard = 0;
+        while !output.is_over() {
+            heard += output.read(|_| ());
+        }
+        assert_eq!(heard, written);
+        // A child of its process has it still.
+        assert!(output.fd().is_some());
+        drop(line);
+        assert_eq!(output.read(|_| panic!()), 0);
+        assert!(output.fd().is_none() && output.is_over());
+    }
+
+    #[test]
+    fn a_terminal_is_over_though_a_child_goes_on_to_write() {
+        let (mut output, line) = terminal();
+        output.writer_has_ended();
+        let mut heard = 0;
+        while fill(&line) > 0 && !output.is_over() {
+            heard += output.read(|_| ());
+        }
+        assert_eq!(heard, TERMINAL_HOLDS);
     }
 
     #[test]
@@ -116,9 +165,9 @@ mod tests {
         let (from, to) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
         let mut output = Output::new(ProcessStream::Stderr, from);
         assert_eq!(output.read(|_| panic!()), 0);
-        assert!(!output.is_over(Instant::now()));
+        assert!(!output.is_over());
         drop(to);
         assert_eq!(output.read(|_| panic!()), 0);
-        assert!(output.is_over(Instant::now()));
+        assert!(output.is_over());
     }
 }
