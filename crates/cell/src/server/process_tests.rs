@@ -348,6 +348,23 @@ fn a_terminal_is_read_to_its_end_by_those_who_read_slowly() {
 }
 
 #[test]
+fn orders_that_wait_when_the_supervisor_ends_are_answered() {
+    alone(|| {
+        let (_spawner, mut cell) = Processes::python()?;
+        cell.sh(1, "true")?;
+        cell.end(1)?;
+        let start = json!({"start": {"process": 2, "argv": ["true"]}});
+        let order = json!({"process": {"id": 99, "what": start}});
+        // Both are there when the first would be carried out.
+        cell.front.send(format!("{order}\n\"end\"\n").as_bytes())?;
+        let refused = cell.answer(99)?;
+        assert!(refused.is_err_and(|why| why.contains("the cell has ended")));
+        cell.find(|report| report.get("ended").is_some())?;
+        Ok(())
+    });
+}
+
+#[test]
 fn input_that_is_not_read_waits_and_ends_with_its_process() {
     alone(|| {
         let (_spawner, mut cell) = Processes::python()?;

@@ -209,8 +209,7 @@ impl Processes {
             given.partition(|(_, (own, _))| is_here(own));
         self.given = given;
         for id in gone.into_keys() {
-            let error = SetupError::new(Step::Supervise, CELL_ENDED);
-            reports.push(failed(id, error));
+            reports.push(failed(id, cell_ended()));
         }
         let running = std::mem::take(&mut self.running).into_iter();
         let (running, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -298,6 +297,11 @@ fn ended(process: u32, status: i32, why: Option<String>) -> Report {
         signal: signal.map(name),
         why,
     }
+}
+
+/// Why an order about a process is refused whose cell is gone.
+pub(super) fn cell_ended() -> SetupError {
+    SetupError::new(Step::Supervise, CELL_ENDED)
 }
 
 fn failed(id: u64, error: SetupError) -> Report {

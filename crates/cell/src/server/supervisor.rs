@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::mailbox::{Closed, Mailbox, Task};
+use super::processes::cell_ended;
 use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
 use crate::context::{Answer, Checkpoint, Context, Execution, HistoryStep};
 use crate::run::{Ahead, Events, Stock};
@@ -74,6 +75,7 @@ impl<'s> Supervisor<'s> {
             context.end();
         }
         self.mailbox.check_processes(None);
+        self.mailbox.refuse_process_orders(false, &cell_ended());
         self.mailbox.report(&Report::Ended { why });
         let until = Instant::now() + PATIENCE;
         while let Some(fd) = self.mailbox.writes() {
@@ -131,8 +133,7 @@ impl<'s> Supervisor<'s> {
         context.rest(&self.mailbox, until)?;
         if had_cell && context.cell().is_none() {
             // A cell that cannot begin is not tried for ever.
-            let ended = SetupError::new(Step::Supervise, "the cell has ended");
-            self.mailbox.refuse_process_orders(false, &ended);
+            self.mailbox.refuse_process_orders(false, &cell_ended());
         }
         Ok(())
     }
