@@ -34,6 +34,8 @@ use sys::terminal::Size;
 
 mod input;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use input::Input;
 use output::Output;
@@ -45,6 +47,8 @@ const WINDOW: u64 = 256 << 10;
 /// How long init may take to start one: code in the cell can stop a process before it is
 /// executed, for which init waits.
 const START_DEADLINE: Duration = Duration::from_secs(10);
+/// How long after init had no room for the order to kill a process it is sent again.
+const KILL_AGAIN: Duration = Duration::from_millis(20);
 /// Filters whose processes may still run: a child of a process that has ended has its filter.
 const MOST_LISTENERS: usize = 256;
 
@@ -190,6 +194,9 @@ impl Processes {
 
     /// Reads once from each of these streams, within one turn.
     pub(super) fn read(&mut self, ready: &[(u32, usize)], control: &dyn Control) {
+        // The answer to the order that started a process comes before its output. Init's
+        // messages are also taken where no `Control` is there to get it.
+        self.answer(control);
         if ready.is_empty() {
             return;
         }
@@ -239,14 +246,19 @@ impl Processes {
         }
     }
 
-    /// Gives `control` what it is to hear.
-    pub(super) fn report(&mut self, control: &dyn Control) {
+    /// Gives `control` the answers to its orders.
+    fn answer(&mut self, control: &dyn Control) {
         for (order, answer) in self.answers.drain(..) {
             control.process_news(match answer {
                 Ok(pid) => ProcessNews::Done(order, pid),
                 Err(error) => ProcessNews::Failed(order, error),
             });
         }
+    }
+
+    /// Gives `control` what it is to hear.
+    pub(super) fn report(&mut self, control: &dyn Control) {
+        self.answer(control);
         let is_over = |process: &Process| {
             process.status.is_some() && process.output.iter().all(Output::is_over)
         };
@@ -258,6 +270,22 @@ impl Processes {
             if let Some(process) = self.running.remove(&number) {
                 let status = process.status.unwrap_or(libc::SIGKILL);
                 control.process_news(ProcessNews::Ended(number, status, process.why));
+            }
+        }
+    }
+
+    /// Ends processes whose wall time is over by `kill`, which returns whether init has the
+    /// order.
+    fn end_late(&mut self, now: Instant, kill: impl Fn(u32) -> bool) {
+        for (number, process) in &mut self.running {
+            if process.deadline.is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            if kill(*number) {
+                process.deadline = None;
+                process.why = Some(format!("its wall time of {:?} was over", process.wall));
+            } else {
+                process.deadline = Some(now + KILL_AGAIN);
             }
         }
     }
@@ -459,20 +487,12 @@ impl Cell<'_> {
 
     /// Ends processes whose wall time is over; false when init does not start one.
     pub(super) fn check_processes(&mut self, now: Instant) -> bool {
-        let mut late = Vec::new();
-        for (number, process) in &mut self.processes.running {
-            if process
-                .deadline
-                .take_if(|deadline| *deadline <= now)
-                .is_some()
-            {
-                process.why = Some(format!("its wall time of {:?} was over", process.wall));
-                late.push(*number);
-            }
-        }
-        for number in late {
-            self.order(Command::SignalProcess(number, Signal::SIGKILL));
-        }
+        let report = self.running.report.as_fd();
+        let kill = |number| {
+            let order = Command::SignalProcess(number, Signal::SIGKILL);
+            order.send(report).is_ok()
+        };
+        self.processes.end_late(now, kill);
         let starting = self.processes.starting.as_ref();
         starting.is_none_or(|starting| starting.deadline > now)
     }
