@@ -61,6 +61,7 @@ pub(super) fn about(usual: &Spec) -> Result<About> {
     let interpreters = found.filter_map(Result::transpose).collect::<Result<_>>()?;
     Ok(About {
         interpreters,
+        wall: usual.limits.wall,
         limits: limits_of(usual),
         network: network_of(&usual.network),
     })

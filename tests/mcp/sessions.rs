@@ -153,6 +153,90 @@ fn what_a_client_cancels_ends_and_is_not_answered() {
 }
 
 #[test]
+fn a_command_runs_beside_code_and_works_on_the_same_files() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({}));
+    let code = "import os, time\nopen('a', 'w').write('b')\n\
+        while not os.path.exists('go'): time.sleep(0.01)\nos.path.getsize('go')";
+    let arguments = json!({"code": code, "context_id": context});
+    let busy = client.send(
+        "tools/call",
+        json!({"name": "run_code", "arguments": arguments}),
+    );
+    let command = |client: &mut Client, command: &str, timeout: f64| {
+        let arguments = json!({"command": command, "context_id": context, "timeout": timeout});
+        client.tool("run_command", arguments)["structuredContent"].take()
+    };
+    let wait = "until [ -s a ]; do sleep 0.01; done; pwd; cat a; echo no >&2; exit 3";
+    let run = command(&mut client, wait, 60.0);
+    for (field, value) in [
+        ("outcome", json!("exit")),
+        ("exit_code", json!(3)),
+        ("stdout", json!("/workspace\nb")),
+        ("stderr", json!("no\n")),
+        ("context_id", json!(context)),
+    ] {
+        assert_eq!(run[field], value, "{field}: {run}");
+    }
+    let run = command(
+        &mut client,
+        "seq 100000; printf 12345 > next; mv next go",
+        60.0,
+    );
+    assert_eq!(run["truncated"], json!(["stdout"]));
+    let stdout = run["stdout"].as_str().unwrap();
+    assert!(stdout.starts_with("1\n2\n") && stdout.ends_with("\n100000\n"));
+    let code = client.answer(busy)["result"]["structuredContent"].take();
+    assert_eq!(
+        (&code["value"], &code["state"]),
+        (&json!("5"), &json!("kept")),
+        "{code}"
+    );
+    let run = command(&mut client, "echo begun; sleep 1000", 0.5);
+    assert_eq!(
+        (&run["outcome"], &run["exit_code"], &run["stdout"]),
+        (&json!("timeout"), &json!(137), &json!("begun\n")),
+        "{run}"
+    );
+}
+
+#[test]
+fn the_limit_of_real_time_is_that_of_commands_too() {
+    let mut client = Client::start(&["--wall", "1s"]);
+    let context = client.create(json!({}));
+    for timeout in [json!(null), json!(1000)] {
+        let arguments = json!({"command": "sleep 1000", "context_id": context, "timeout": timeout});
+        let run = client.tool("run_command", arguments)["structuredContent"].take();
+        assert_eq!(run["outcome"], "timeout", "{run}");
+    }
+}
+
+#[test]
+fn a_command_that_is_cancelled_ends() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({}));
+    let arguments = json!({"command": "echo $$ > begun; sleep 1000", "context_id": context});
+    let call =
+        json!({"name": "run_command", "arguments": arguments, "_meta": {"progressToken": 1}});
+    let id = client.send("tools/call", call);
+    let look = |client: &mut Client, command: &str| {
+        let arguments = json!({"command": command, "context_id": context});
+        client.data("run_command", arguments)["stdout"].clone()
+    };
+    let begun = look(
+        &mut client,
+        "until [ -s begun ]; do sleep 0.01; done; test -d /proc/$(cat begun) && echo runs",
+    );
+    assert_eq!(begun, "runs\n");
+    client.notify("notifications/cancelled", json!({"requestId": id}));
+    look(
+        &mut client,
+        "while [ -d /proc/$(cat begun) ]; do sleep 0.01; done",
+    );
+    assert!(client.is_silent());
+}
+
+#[test]
 fn progress_is_reported_to_those_who_ask() {
     let mut client = Client::start(&[]);
     let code =

@@ -249,7 +249,7 @@ impl Hub {
         }
         again.into_iter().for_each(|link| self.line_up_again(link));
         self.end_watches_of(id);
-        self.stop_listening(id);
+        self.leave_processes(id);
         if client.owner {
             self.drain(Duration::ZERO);
         }

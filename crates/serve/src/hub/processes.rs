@@ -70,6 +70,8 @@ struct Process {
     began: Instant,
     /// Calls whose clients get its output.
     listeners: Vec<(ClientId, CallId)>,
+    /// The client with which it ends.
+    attached_to: Option<ClientId>,
     /// Bytes of output that the supervisor does not know to be taken.
     owed: u64,
 }
@@ -172,6 +174,7 @@ impl Hub {
                 true => vec![(caller.client, caller.id.clone())],
                 false => Vec::new(),
             },
+            attached_to: params.attached.then_some(caller.client),
             owed: 0,
         };
         self.order_process(link, caller, order, 0, Some((number, process)))
@@ -401,7 +404,7 @@ impl Hub {
         };
         self.answer(&waiting.caller, &started);
         if !self.clients.contains_key(&waiting.caller.client) {
-            self.stop_listening(waiting.caller.client);
+            self.leave_processes(waiting.caller.client);
         }
     }
 
@@ -490,11 +493,20 @@ impl Hub {
         }
     }
 
-    /// A client listens no more.
-    pub(super) fn stop_listening(&mut self, client: ClientId) {
+    /// A client is gone: it listens no more, and what is attached to it ends.
+    pub(super) fn leave_processes(&mut self, client: ClientId) {
         let mut left = Vec::new();
         for (link, session) in &mut self.sessions {
-            for process in session.processes.running.values_mut() {
+            for (number, process) in &mut session.processes.running {
+                if process.attached_to == Some(client) {
+                    let what = ProcessOrder::Signal {
+                        process: *number,
+                        signal: Signal::SIGKILL as i32,
+                    };
+                    // No call waits for its answer.
+                    let order = json_of(&Order::Process { id: 0, what });
+                    self.actions.push_back(Action::Order(*link, order));
+                }
                 let before = process.listeners.len();
                 process.listeners.retain(|(own, _)| *own != client);
                 if process.listeners.len() < before {

@@ -8,15 +8,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::command::Command;
 use super::instructions::About;
 use super::memory::Memory;
-use super::output::ToolResult;
+use super::output::{ToolResult, of_command};
 use super::pending::{OUTPUT_EVERY, PROGRESS_EVERY, Pending, Progress, What};
 use super::resource::{self, contents, no_resource};
 use super::revision::{Caching, Revision, STATELESS, agreed};
 use super::rpc::{self, Fault, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Message};
-use super::tools::{self, Answer, Begun};
-use crate::protocol::{CallId, Code, Created, Deleted, Failure, Forked};
+use super::tools::{self, Answer, Finish};
+use crate::protocol::{CallId, Code, Failure, ProcessEvent, ProcessStarted};
 
 /// Bytes of output that a report of progress shows.
 const OUTPUT: usize = 200;
@@ -67,6 +68,9 @@ struct Happened {
     event: String,
     #[serde(default)]
     text: Option<String>,
+    /// Of a process.
+    #[serde(default)]
+    stream: Option<String>,
 }
 
 impl Door {
@@ -164,7 +168,10 @@ impl Door {
             return;
         };
         let answer = match (reply.result, reply.error) {
-            (Some(result), _) => self.finish(&pending, result.get()),
+            (Some(result), _) => match self.finish(id, pending, result.get()) {
+                Some((pending, answer)) => return self.settle(&pending, answer),
+                None => return,
+            },
             (None, failure) => pending.failed(&failure.unwrap_or_else(lost)),
         };
         self.settle(&pending, answer);
@@ -301,7 +308,7 @@ impl Door {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return Err(Fault::new(INVALID_PARAMS, "arguments: wants an object")),
         };
-        let begun = match tool.begin(arguments, self.memory.lock().languages()) {
+        let begun = match tool.begin(arguments, self.about.wall) {
             Ok(begun) if self.pending.len() < MOST_PENDING => begun,
             Ok(_) => {
                 return Ok(Some(
@@ -322,22 +329,31 @@ impl Door {
             last: now,
             value: 0.0,
         });
-        let mut call = begun.params.clone();
+        let mut call = begun.params;
         if progress.is_some() && matches!(begun.method, "run" | "context.run") {
             call["events"] = true.into();
         }
         if self.keeps_contexts && begun.method == "context.create" {
             call["keep"] = true.into();
         }
-        let method = begun.method;
+        let what = match begun.finish {
+            Finish::Result(finish) => What::Tool {
+                context: begun.context,
+                finish,
+            },
+            Finish::Process => {
+                let context = call["context"].as_str().unwrap_or_default();
+                What::Command(Command::new(context, now))
+            }
+        };
         let pending = Pending {
             request: id.clone(),
             revision,
-            what: What::Tool(begun),
+            what,
             is_cancelled: false,
             progress,
         };
-        self.call(method, &call, Some(pending));
+        self.call(begun.method, &call, Some(pending));
         Ok(None)
     }
 
@@ -351,7 +367,7 @@ impl Door {
             .get("uri")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if let Some(item) = self.memory.lock().kept.find(uri) {
+        if let Some(item) = self.memory.lock().find(uri) {
             return Ok(Some(contents(uri, &item.media_type, &item.bytes)));
         }
         let Some((context, path)) = resource::context_file(uri) else {
@@ -381,7 +397,7 @@ impl Door {
     }
 
     /// Ends what a client does not want any more. A context keeps its variables where its
-    /// interpreter can be interrupted.
+    /// interpreter can be interrupted. A command that is about to begin ends then.
     fn cancel(&mut self, mut params: Map<String, Value>) {
         let request = params.remove("requestId").and_then(rpc::read_id);
         let found = self
@@ -391,7 +407,12 @@ impl Door {
         let Some(call) = found.map(|(call, _)| *call) else {
             return;
         };
-        let context = self.pending.get(&call).and_then(Pending::context);
+        let pending = self.pending.get(&call);
+        let context = pending.and_then(Pending::context);
+        let kill = match pending.map(|pending| &pending.what) {
+            Some(What::Command(command)) => command.kill(),
+            _ => None,
+        };
         let is_first = |context: &str| {
             let mut of_context = self
                 .pending
@@ -399,8 +420,9 @@ impl Door {
                 .filter(|(_, one)| one.context() == Some(context));
             of_context.next().is_some_and(|(first, _)| *first == call)
         };
-        let (method, params) = match context {
-            Some(context) if is_first(context) => {
+        let (method, params) = match (context, kill) {
+            (_, Some(kill)) => ("process.signal", kill),
+            (Some(context), _) if is_first(context) => {
                 ("context.interrupt", json!({"context": context}))
             }
             _ => ("cancel", json!({"call": call})),
@@ -411,98 +433,98 @@ impl Door {
         }
     }
 
-    /// Shows output of a call as its progress.
+    /// Takes an event of a call: a part of a command's answer, or progress to show.
     fn happened(&mut self, call: i64, event: &RawValue, now: Instant) {
-        let Some(pending) = self.pending.get_mut(&call).filter(|one| !one.is_cancelled) else {
+        let Some(pending) = self.pending.get_mut(&call) else {
             return;
         };
-        let Some(progress) = &mut pending.progress else {
+        if let What::Command(command) = &mut pending.what
+            && let Ok(event) = serde_json::from_str::<ProcessEvent>(event.get())
+            && let Some(end) = command.take(event, now)
+        {
+            let context = command.context().to_owned();
+            let Some(pending) = self.pending.remove(&call) else {
+                return;
+            };
+            let answer = match end {
+                Ok(record) => {
+                    let kept = &mut self.memory.lock();
+                    Ok(of_command(&record, Some(&context), kept).into_value())
+                }
+                Err(failure) => pending.failed(&failure),
+            };
+            return self.settle(&pending, answer);
+        }
+        let Some(progress) = pending.progress.as_mut().filter(|_| !pending.is_cancelled) else {
             return;
         };
         let Ok(Happened {
             event,
             text: Some(text),
+            stream,
         }) = serde_json::from_str(event.get())
         else {
             return;
         };
         let last_line = text.trim_end().rsplit('\n').next().unwrap_or_default();
-        if event == "stdout" && !last_line.is_empty() && progress.last + OUTPUT_EVERY <= now {
+        let is_output = event == "stdout" || stream.as_deref() == Some("stdout");
+        if is_output && !last_line.is_empty() && progress.last + OUTPUT_EVERY <= now {
             let shown: String = last_line.chars().take(OUTPUT).collect();
             let line = progress.report(now, &shown);
             self.lines.push_back(Line::Client(line));
         }
     }
 
-    /// The answer that a result of the server makes.
-    fn finish(&self, pending: &Pending, result: &str) -> Result<Value, Fault> {
-        let unreadable = |error: serde_json::Error| {
-            Fault::new(
-                INTERNAL_ERROR,
-                format!("the server's answer cannot be read: {error}"),
-            )
+    /// The answer that a result of the server makes, unless the call goes on.
+    fn finish(
+        &mut self,
+        call: i64,
+        mut pending: Pending,
+        result: &str,
+    ) -> Option<(Pending, Result<Value, Fault>)> {
+        let answer = match &mut pending.what {
+            What::Tool { finish, .. } => finish(result, &mut self.memory.lock())
+                .map(ToolResult::into_value)
+                .map_err(unreadable),
+            What::Command(command) => match serde_json::from_str::<ProcessStarted>(result) {
+                Ok(started) => {
+                    command.started(&started);
+                    if let Some(kill) = command.kill().filter(|_| pending.is_cancelled) {
+                        self.call("process.signal", &kill, None);
+                    }
+                    self.pending.insert(call, pending);
+                    return None;
+                }
+                Err(error) => Err(unreadable(error)),
+            },
+            What::Resource { uri } => file_contents(uri, result),
         };
-        match &pending.what {
-            What::Tool(begun) => {
-                self.note_contexts(begun, result);
-                let result =
-                    (begun.finish)(result, &mut self.memory.lock().kept).map_err(unreadable)?;
-                Ok(result.into_value())
-            }
-            What::Resource { uri } => {
-                let Answer::Content(part) = serde_json::from_str(result).map_err(unreadable)?
-                else {
-                    return Err(Fault::new(
-                        INTERNAL_ERROR,
-                        "the server's answer is not a file",
-                    ));
-                };
-                if part.size > LARGEST_RESOURCE {
-                    let why = format!("it has {} bytes: read_file reads parts of it", part.size);
-                    return Err(Fault::new(INVALID_PARAMS, why));
-                }
-                let bytes = part.content.as_bytes();
-                let media_type = record::picture::media_type(bytes);
-                let media_type = media_type.unwrap_or("application/octet-stream");
-                Ok(contents(uri, media_type, bytes))
-            }
-        }
+        Some((pending, answer))
     }
+}
 
-    /// Remembers the languages of contexts.
-    fn note_contexts(&self, begun: &Begun, result: &str) {
-        let mut known = self.memory.lock();
-        match begun.method {
-            "context.create" => {
-                if let Ok(Created {
-                    context,
-                    language: Some(language),
-                    ..
-                }) = serde_json::from_str(result)
-                {
-                    known.add(context, language);
-                }
-            }
-            "context.fork" => {
-                let parent = begun.params["context"].as_str().unwrap_or_default();
-                let language = known.languages().get(parent).cloned();
-                let forked = serde_json::from_str::<Forked>(result).ok();
-                if let (Some(language), Some(forked)) = (language, forked) {
-                    let made = forked
-                        .branches
-                        .into_iter()
-                        .filter_map(|branch| branch.context);
-                    made.for_each(|context| known.add(context, language.clone()));
-                }
-            }
-            "context.delete" => {
-                if let Ok(Deleted { deleted }) = serde_json::from_str(result) {
-                    known.forget(&deleted);
-                }
-            }
-            _ => {}
-        }
+fn file_contents(uri: &str, result: &str) -> Result<Value, Fault> {
+    let Answer::Content(part) = serde_json::from_str(result).map_err(unreadable)? else {
+        return Err(Fault::new(
+            INTERNAL_ERROR,
+            "the server's answer is not a file",
+        ));
+    };
+    if part.size > LARGEST_RESOURCE {
+        let why = format!("it has {} bytes: read_file reads parts of it", part.size);
+        return Err(Fault::new(INVALID_PARAMS, why));
     }
+    let bytes = part.content.as_bytes();
+    let media_type = record::picture::media_type(bytes);
+    let media_type = media_type.unwrap_or("application/octet-stream");
+    Ok(contents(uri, media_type, bytes))
+}
+
+fn unreadable(error: serde_json::Error) -> Fault {
+    Fault::new(
+        INTERNAL_ERROR,
+        format!("the server's answer cannot be read: {error}"),
+    )
 }
 
 fn lost() -> Failure {

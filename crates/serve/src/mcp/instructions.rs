@@ -1,6 +1,7 @@
 //! What a model should know before it uses the tools.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// More packages are only counted.
 const MOST_PACKAGES: usize = 120;
@@ -10,6 +11,8 @@ const MOST_PACKAGES: usize = 120;
 pub struct About {
     /// Languages whose interpreter cells have.
     pub interpreters: Vec<Interpreter>,
+    /// The most real time of a command in a context; `None` where nothing limits it.
+    pub wall: Option<Duration>,
     /// The limits of one cell, as text such as `memory 1 GiB`.
     pub limits: Vec<String>,
     /// The network of a cell, in one sentence.
@@ -105,6 +108,7 @@ mod tests {
         };
         let about = About {
             interpreters: vec![python, bash],
+            wall: None,
             limits: vec!["memory 1 GiB".into(), "real time 30 s".into()],
             network: "none.".into(),
         };

@@ -15,6 +15,7 @@
 //! clients try the one and then the other. In either, a context is an argument of the tool
 //! (`context_id`) and never the connection's own: several conversations share a connection.
 
+mod command;
 mod door;
 mod instructions;
 mod kept;

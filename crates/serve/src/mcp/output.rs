@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use cell::server::State;
 use record::format::brief::{Brief, Room};
 use record::picture::Picture;
+use record::stream::Text;
 use record::words::{ends, readable};
 use record::{Category, Change, CodeError, FileChange, Outcome, Record};
 use schemars::JsonSchema;
@@ -131,7 +132,7 @@ pub(super) struct InContext {
     pub(super) why: Option<String>,
 }
 
-/// What `run_code` and `run_command` answer.
+/// What `run_code` answers.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RunOutput<'a> {
     /// How it ended, in one word: ok, error (the code raised), exit (another status than 0),
@@ -175,6 +176,35 @@ pub(super) struct RunOutput<'a> {
     state: Option<State>,
     /// Why, unless they were kept.
     why: Option<&'a str>,
+}
+
+/// What `run_command` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CommandOutput<'a> {
+    /// How it ended, in one word, as for run_code: ok, exit (another status than 0), signal,
+    /// timeout and others.
+    outcome: Outcome,
+    /// The exit status; 128 and the signal's number, if a signal ended it.
+    exit_code: i32,
+    /// Whether it failed in any way.
+    is_error: bool,
+    /// What to do about a failure, in one sentence.
+    context: Option<&'a str>,
+    /// Standard output; without its middle if it is long.
+    stdout: String,
+    /// Standard error, in the same form.
+    stderr: String,
+    /// Files that were created, modified or deleted in the working directory; null with
+    /// context_id, where other code can change files at the same time.
+    files: Option<Vec<File>>,
+    /// What the sandbox refused; null with context_id.
+    denied: Option<Vec<Refused<'a>>>,
+    /// Seconds of real time.
+    execution_time: f64,
+    /// The names of what is not complete here.
+    truncated: Vec<&'a str>,
+    /// The context, if it ran in one.
+    context_id: Option<&'a str>,
 }
 
 /// A value or a display.
@@ -230,6 +260,33 @@ struct Refused<'a> {
 /// The answer to an execution. What is too large for it, and what would be gone with the
 /// cell, is kept to be read by its URI.
 pub(super) fn of_record(record: &Record, place: Option<&InContext>, kept: &mut Kept) -> ToolResult {
+    answer(record, place, kept, |files| output(record, files, place))
+}
+
+/// The answer to a command, in a context or in a cell of its own.
+pub(super) fn of_command(record: &Record, context: Option<&str>, kept: &mut Kept) -> ToolResult {
+    answer(record, None, kept, |files| CommandOutput {
+        outcome: record.outcome,
+        exit_code: record.exit_code,
+        is_error: record.is_error,
+        context: record.context.as_deref(),
+        stdout: stream(record.stdout.as_ref()),
+        stderr: stream(record.stderr.as_ref()),
+        files: context.is_none().then_some(files),
+        denied: context.is_none().then(|| refused(record)),
+        execution_time: record.execution_time,
+        truncated: record.truncated.keys().map(String::as_str).collect(),
+        context_id: context,
+    })
+}
+
+/// The answer whose data `data_of` makes of the files that changed.
+fn answer<T: Serialize>(
+    record: &Record,
+    place: Option<&InContext>,
+    kept: &mut Kept,
+    data_of: impl FnOnce(Vec<File>) -> T,
+) -> ToolResult {
     let Brief {
         text: brief,
         pictures,
@@ -268,7 +325,7 @@ pub(super) fn of_record(record: &Record, place: Option<&InContext>, kept: &mut K
     content.append(&mut links);
     ToolResult {
         content,
-        structured: serde_json::to_value(output(record, files, place)).ok(),
+        structured: serde_json::to_value(data_of(files)).ok(),
         is_error: record.is_error,
         meta: None,
     }
@@ -356,12 +413,6 @@ fn output<'a>(record: &'a Record, files: Vec<File>, place: Option<&'a InContext>
     }
     let main = results.iter().rfind(|shown| shown.is_main_result);
     let value = main.and_then(|shown| shown.text.clone());
-    let stream = |text: &Option<_>| {
-        text.as_ref()
-            .map_or_else(String::new, |text: &record::stream::Text| {
-                shortened(&text.to_string(), STREAM)
-            })
-    };
     RunOutput {
         outcome: record.outcome,
         exit_code: record.exit_code,
@@ -369,23 +420,13 @@ fn output<'a>(record: &'a Record, files: Vec<File>, place: Option<&'a InContext>
         error_category: record.error_category,
         is_retryable: record.is_retryable,
         context: record.context.as_deref(),
-        stdout: stream(&record.stdout),
-        stderr: stream(&record.stderr),
+        stdout: stream(record.stdout.as_ref()),
+        stderr: stream(record.stderr.as_ref()),
         value,
         results,
         error: record.error.as_ref().map(raised),
         files,
-        denied: record
-            .denied
-            .iter()
-            .take(ENTRIES)
-            .map(|denied| Refused {
-                kind: &denied.kind,
-                name: &denied.name,
-                count: denied.count,
-                reason: denied.reason.as_deref(),
-            })
-            .collect(),
+        denied: refused(record),
         execution_time: record.execution_time,
         memory_peak_bytes: record.usage.memory_peak_bytes,
         truncated: record.truncated.keys().map(String::as_str).collect(),
@@ -394,6 +435,20 @@ fn output<'a>(record: &'a Record, files: Vec<File>, place: Option<&'a InContext>
         state: place.map(|place| place.state),
         why: place.and_then(|place| place.why.as_deref()),
     }
+}
+
+fn stream(text: Option<&Text>) -> String {
+    text.map_or_else(String::new, |text| shortened(&text.to_string(), STREAM))
+}
+
+fn refused(record: &Record) -> Vec<Refused<'_>> {
+    let refused = record.denied.iter().take(ENTRIES).map(|denied| Refused {
+        kind: &denied.kind,
+        name: &denied.name,
+        count: denied.count,
+        reason: denied.reason.as_deref(),
+    });
+    refused.collect()
 }
 
 fn raised(error: &CodeError) -> Raised<'_> {

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::command::Command;
 use super::output::ToolResult;
 use super::resource::no_resource;
 use super::revision::Revision;
 use super::rpc::{self, Fault};
-use super::tools::Begun;
+use super::tools::OfResult;
 use crate::protocol::{CallId, Failure};
 
 /// How often a client hears that a call goes on, if it asked for that.
@@ -29,8 +30,15 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 pub(super) enum What {
-    Tool(Begun),
-    Resource { uri: String },
+    Tool {
+        /// The context that is busy with it.
+        context: Option<String>,
+        finish: OfResult,
+    },
+    Command(Command),
+    Resource {
+        uri: String,
+    },
 }
 
 /// Reports of progress for one request.
@@ -47,8 +55,8 @@ impl Pending {
     /// The context that is busy with it.
     pub(super) fn context(&self) -> Option<&str> {
         match &self.what {
-            What::Tool(begun) => begun.context.as_deref(),
-            What::Resource { .. } => None,
+            What::Tool { context, .. } => context.as_deref(),
+            What::Command(_) | What::Resource { .. } => None,
         }
     }
 
@@ -56,7 +64,7 @@ impl Pending {
     pub(super) fn failed(&self, failure: &Failure) -> Result<Value, Fault> {
         match &self.what {
             What::Resource { uri } => Err(no_resource(self.revision, uri, &failure.message)),
-            What::Tool(_) => {
+            What::Tool { .. } | What::Command(_) => {
                 let mut message = failure.to_string();
                 if let Some(wait) = failure.retry_after_ms {
                     message.push_str(&format!("; try again after {} s", wait.div_ceil(1000)));

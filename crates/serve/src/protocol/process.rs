@@ -46,6 +46,10 @@ pub struct ProcessStart {
     /// Whether this client gets its output and its end, as events of this call.
     #[serde(default)]
     pub events: bool,
+    /// Whether SIGKILL ends its process group when the connection of this client ends, though
+    /// its context may stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
 }
 
 /// What methods take that need a process and nothing else.

@@ -15,6 +15,7 @@ impl Play {
         };
         let about = About {
             interpreters: vec![python],
+            wall: Some(std::time::Duration::from_secs(30)),
             ..About::default()
         };
         Self {
@@ -168,27 +169,79 @@ fn wrong_arguments_are_told_to_the_model() {
 }
 
 #[test]
-fn commands_go_the_way_of_their_context() {
+fn a_command_in_a_context_is_a_process_whose_end_is_the_answer() {
     let mut play = Play::new();
-    play.create(1, "a");
-    play.tool(
-        2,
-        "run_command",
-        json!({"command": "ls", "context_id": "a"}),
-    );
+    let arguments = json!({"command": "ls", "context_id": "a", "timeout": 60});
+    play.tool(1, "run_command", arguments);
     let call = play.for_server();
+    let params = json!({
+        "context": "a", "argv": ["bash", "-c", "ls"], "events": true, "attached": true, "wall": 30.0,
+    });
     assert_eq!(
-        call["params"],
-        json!({"context": "a", "code": "%%bash\nls"})
+        (&call["method"], &call["params"]),
+        (&json!("process.start"), &params)
     );
-    play.tool(3, "run_command", json!({"command": "ls"}));
+    let id = &call["id"];
+    play.say(json!({"id": id, "result": {"context": "a", "process": 3, "pid": 9}}));
+    let output = |stream: &str, text: &str| {
+        json!({"id": id, "event": {"event": "process_output",
+        "process": 3, "stream": stream, "text": text}})
+    };
+    play.say(output("stdout", "a\n"));
+    play.say(output("stderr", "b\n"));
+    play.silent();
+    play.say(
+        json!({"id": id, "event": {"event": "process_ended", "process": 3,
+        "exit_code": 2, "signal": null, "why": null}}),
+    );
+    let answer = play.for_client();
+    let data = &answer["result"]["structuredContent"];
+    for (field, value) in [
+        ("outcome", json!("exit")),
+        ("exit_code", json!(2)),
+        ("stdout", json!("a\n")),
+        ("stderr", json!("b\n")),
+        ("truncated", json!([])),
+        ("files", json!(null)),
+        ("context_id", json!("a")),
+    ] {
+        assert_eq!(data[field], value, "{field}: {answer}");
+    }
+    play.tool(2, "run_command", json!({"command": "ls"}));
     assert_eq!(play.for_server()["params"]["request"]["language"], "bash");
-    play.tool(
-        4,
-        "run_command",
-        json!({"command": "ls", "context_id": "b"}),
-    );
-    assert_eq!(play.for_client()["result"]["isError"], true);
+}
+
+#[test]
+fn a_command_that_is_cancelled_is_killed_whether_it_has_begun_or_not() {
+    let mut play = Play::new();
+    let begun = |play: &mut Play, id: &Value| {
+        play.say(json!({"id": id, "result": {"context": "a", "process": 3, "pid": 9}}));
+    };
+    for (request, is_early) in [(1, true), (2, false)] {
+        let arguments = json!({"command": "sleep 9", "context_id": "a"});
+        play.tool(request, "run_command", arguments);
+        let call = play.for_server();
+        if !is_early {
+            begun(&mut play, &call["id"]);
+        }
+        play.notify("notifications/cancelled", json!({"requestId": request}));
+        if is_early {
+            assert_eq!(play.for_server()["method"], "cancel");
+            begun(&mut play, &call["id"]);
+        }
+        let kill = play.for_server();
+        assert_eq!(kill["method"], "process.signal");
+        assert_eq!(
+            kill["params"],
+            json!({"context": "a", "process": 3, "signal": "SIGKILL"})
+        );
+        play.say(
+            json!({"id": call["id"], "event": {"event": "process_ended", "process": 3,
+            "exit_code": null, "signal": "SIGKILL", "why": null}}),
+        );
+        play.silent();
+        assert!(play.door.is_idle());
+    }
 }
 
 #[test]

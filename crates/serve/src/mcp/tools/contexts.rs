@@ -5,8 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Begun;
-use crate::mcp::kept::Kept;
+use super::{Begun, Finish, OfResult};
 use crate::mcp::output::ToolResult;
 use crate::protocol::{self, ContextInfo, ContextList, Created as Made, Deleted, Failure};
 
@@ -187,16 +186,12 @@ pub(super) fn close(name: Name) -> Result<Begun, String> {
     }))
 }
 
-fn begun(
-    method: &'static str,
-    params: Value,
-    finish: fn(&str, &mut Kept) -> Result<ToolResult, serde_json::Error>,
-) -> Begun {
+fn begun(method: &'static str, params: Value, finish: OfResult) -> Begun {
     Begun {
         method,
         params,
         context: None,
-        finish,
+        finish: Finish::Result(finish),
     }
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Begun;
+use super::{Begun, Finish};
 use crate::mcp::kept::Kept;
 use crate::mcp::output::{ToolResult, image};
 
@@ -184,7 +184,7 @@ fn begun(method: &'static str, params: serde_json::Value) -> Begun {
         method,
         params,
         context: None,
-        finish,
+        finish: Finish::Result(finish),
     }
 }
 

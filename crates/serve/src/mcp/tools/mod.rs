@@ -5,7 +5,7 @@ mod contexts;
 mod files;
 mod run;
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -19,9 +19,6 @@ use crate::protocol::words;
 
 pub(super) use files::Answer;
 
-/// The languages of the contexts that the client has created.
-pub(super) type Languages = BTreeMap<String, String>;
-
 /// A tool.
 pub(super) struct Tool {
     /// As the model calls it.
@@ -33,8 +30,8 @@ pub(super) struct Tool {
     hints: Hints,
     input: fn() -> Value,
     output: fn() -> Value,
-    /// The call that the arguments ask for.
-    begin: fn(Value, &Languages) -> Result<Begun, String>,
+    /// The call that the arguments ask for, on a server with this limit of real time.
+    begin: fn(Value, Option<Duration>) -> Result<Begun, String>,
 }
 
 /// What clients may assume of a tool.
@@ -47,6 +44,18 @@ struct Hints {
     idempotent: bool,
 }
 
+/// Makes a tool's answer of a call's result.
+pub(super) type OfResult = fn(&str, &mut Kept) -> Result<ToolResult, serde_json::Error>;
+
+/// What makes a tool's answer.
+#[derive(Debug)]
+pub(super) enum Finish {
+    /// The call's result.
+    Result(OfResult),
+    /// The end of the process that the call starts.
+    Process,
+}
+
 /// A call of the server that a tool makes.
 #[derive(Debug)]
 pub(super) struct Begun {
@@ -56,8 +65,7 @@ pub(super) struct Begun {
     pub(super) params: Value,
     /// The context that is busy with it until it is answered.
     pub(super) context: Option<String>,
-    /// Makes the tool's answer of the call's result.
-    pub(super) finish: fn(&str, &mut Kept) -> Result<ToolResult, serde_json::Error>,
+    pub(super) finish: Finish,
 }
 
 const NEW: Hints = Hints {
@@ -93,12 +101,13 @@ pub(super) static TABLE: [Tool; 10] = [
         name: "run_command",
         title: "Run a shell command",
         description: "Run a command with bash in a sandbox and return its output and exit code. \
-            With context_id it runs beside the interpreter of that context and sees its files; \
-            that needs a context of python or bash.",
+            With context_id it runs beside the interpreter of that context, also while code runs \
+            there, and works on the same files; variables and cd do not last, but programs that it \
+            leaves in the background do.",
         hints: NEW,
         input: input::<run::Command>,
-        output: output::<super::output::RunOutput<'_>>,
-        begin: |arguments, languages| run::command(read(arguments)?, languages),
+        output: output::<super::output::CommandOutput<'_>>,
+        begin: |arguments, most| run::command(read(arguments)?, most),
     },
     Tool {
         name: "create_context",
@@ -187,9 +196,9 @@ impl Tool {
     pub(super) fn begin(
         &self,
         arguments: Map<String, Value>,
-        languages: &Languages,
+        most: Option<Duration>,
     ) -> Result<Begun, String> {
-        (self.begin)(Value::Object(arguments), languages)
+        (self.begin)(Value::Object(arguments), most)
             .map_err(|error| format!("{}: {error}", self.name))
     }
 
@@ -291,7 +300,7 @@ mod tests {
         let why = |name: &str, arguments: Value| {
             find(name)
                 .unwrap()
-                .begin(arguments.as_object().unwrap().clone(), &Languages::new())
+                .begin(arguments.as_object().unwrap().clone(), None)
                 .unwrap_err()
         };
         assert!(why("run_code", json!({})).contains("missing field `code`"));

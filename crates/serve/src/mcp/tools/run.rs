@@ -1,13 +1,15 @@
 //! `run_code` and `run_command`.
 
+use std::time::Duration;
+
 use record::Record;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Begun, Languages};
+use super::{Begun, Finish, OfResult};
 use crate::mcp::kept::Kept;
-use crate::mcp::output::{InContext, ToolResult, of_record};
+use crate::mcp::output::{InContext, ToolResult, of_command, of_record};
 use crate::protocol::{Executed, Ran};
 
 /// What `run_code` takes.
@@ -69,7 +71,7 @@ pub(super) fn code(code: Code) -> Result<Begun, String> {
         let mut request = fresh(language, &code.code, wall);
         request.insert("files".into(), files.into());
         request.extend(code.stdin.map(|stdin| ("stdin".to_owned(), stdin.into())));
-        return Ok(run(request));
+        return Ok(run(request, ran));
     };
     if code.stdin.is_some() || !code.files.is_empty() {
         return Err("stdin and files are for runs without context_id; use write_file".to_owned());
@@ -80,23 +82,27 @@ pub(super) fn code(code: Code) -> Result<Begun, String> {
     Ok(in_context(context, &code.code, wall))
 }
 
-pub(super) fn command(command: Command, languages: &Languages) -> Result<Begun, String> {
+/// In a context, `most` is the most real time that the command gets.
+pub(super) fn command(command: Command, most: Option<Duration>) -> Result<Begun, String> {
     let wall = checked(command.timeout)?;
     let Some(context) = command.context_id else {
-        return Ok(run(fresh("bash", &command.command, wall)));
+        return Ok(run(fresh("bash", &command.command, wall), commanded));
     };
-    let code = match languages.get(&context).map(String::as_str) {
-        Some("bash") => command.command,
-        // As in a notebook: the cell has one interpreter, which executes the command.
-        Some("python") => format!("%%bash\n{}", command.command),
-        Some(other) => {
-            return Err(format!(
-                "context_id: is a context of {other}, but wants one of python or bash"
-            ));
-        }
-        None => return Err("context_id: is not a context of this client".to_owned()),
-    };
-    Ok(in_context(context, &code, wall))
+    let most = most.map(|most| most.as_secs_f64());
+    let wall = wall.map_or(most, |wall| Some(most.map_or(wall, |most| wall.min(most))));
+    let mut params = json!({
+        "context": context, "argv": ["bash", "-c", command.command], "events": true, "attached": true,
+    });
+    if let Some(wall) = wall {
+        params["wall"] = wall.into();
+    }
+    Ok(Begun {
+        method: "process.start",
+        params,
+        // It does not wait for the interpreter.
+        context: None,
+        finish: Finish::Process,
+    })
 }
 
 fn checked(timeout: Option<f64>) -> Result<Option<f64>, String> {
@@ -128,12 +134,12 @@ fn fresh(language: &str, code: &str, wall: Option<f64>) -> Map<String, Value> {
     request
 }
 
-fn run(request: Map<String, Value>) -> Begun {
+fn run(request: Map<String, Value>, finish: OfResult) -> Begun {
     Begun {
         method: "run",
         params: json!({"request": request}),
         context: None,
-        finish: ran,
+        finish: Finish::Result(finish),
     }
 }
 
@@ -146,7 +152,7 @@ fn in_context(context: String, code: &str, wall: Option<f64>) -> Begun {
         method: "context.run",
         params,
         context: Some(context),
-        finish: executed,
+        finish: Finish::Result(executed),
     }
 }
 
@@ -154,6 +160,12 @@ fn ran(result: &str, kept: &mut Kept) -> Result<ToolResult, serde_json::Error> {
     let ran: Ran = serde_json::from_str(result)?;
     let record: Record = serde_json::from_str(ran.record.get())?;
     Ok(of_record(&record, None, kept))
+}
+
+fn commanded(result: &str, kept: &mut Kept) -> Result<ToolResult, serde_json::Error> {
+    let ran: Ran = serde_json::from_str(result)?;
+    let record: Record = serde_json::from_str(ran.record.get())?;
+    Ok(of_command(&record, None, kept))
 }
 
 fn executed(result: &str, kept: &mut Kept) -> Result<ToolResult, serde_json::Error> {
