@@ -1,12 +1,15 @@
 //! `cellblock context`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::options::Options;
 use super::serve::declare_groups;
+use super::values::{Variable, variable};
 use cell::spec::quantity::Bound;
 
 /// Keep an interpreter between calls: variables, imports, open files and workspace
@@ -35,6 +38,14 @@ pub enum ContextAction {
     /// `record` is that of `cellblock run`. The exit status is the code's own, as for
     /// `cellblock run`.
     Run(RunIn),
+    /// Run a command in a context's cell, beside its interpreter
+    ///
+    /// It works on the same files, within the same limits, and does not wait for code that
+    /// the context executes. Standard input, output and error are the caller's, and so are
+    /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, which go to its process group. The exit status is
+    /// the command's own, or 128 and the number of the signal that ended it; 125 if it was not
+    /// started, or its cell ended. If cellblock is killed, so is the command.
+    Exec(ExecIn),
     /// Interrupt what a context executes: SIGINT, then the grace, then the
     /// interpreter's end
     Interrupt {
@@ -190,6 +201,32 @@ pub struct RunIn {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `cellblock context exec`
+#[derive(Args, Clone, Debug)]
+pub struct ExecIn {
+    /// The context's id
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Give it a terminal of the cell's own as its streams, which the terminal on standard
+    /// input shows: job control and Ctrl-C work inside, the size follows, and TERM is the
+    /// caller's
+    #[arg(long)]
+    pub tty: bool,
+    /// Working directory, an absolute path inside [default: the context's]
+    #[arg(long, value_name = "PATH")]
+    pub cwd: Option<PathBuf>,
+    /// Set an environment variable besides those of the context; a bare NAME passes the
+    /// caller's value (repeatable)
+    #[arg(
+        long, value_name = "NAME[=VALUE]",
+        value_parser = OsStringValueParser::new().try_map(variable)
+    )]
+    pub env: Vec<Variable>,
+    /// Program inside the cell, which is looked for in PATH, and its arguments
+    #[arg(value_names = ["PROG", "ARGS"], last = true, num_args = 1.., required = true)]
+    pub argv: Vec<OsString>,
 }
 
 impl Args for Create {

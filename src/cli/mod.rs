@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
-pub use context::{Context, ContextAction, Create, OF_CREATE, Of, RunIn};
+pub use context::{Context, ContextAction, Create, ExecIn, OF_CREATE, Of, RunIn};
 pub use format::Show;
 pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;

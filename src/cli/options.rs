@@ -17,7 +17,6 @@ use cell::spec::partial::{
     PartialOverlay, PartialPlace, PlaceKind,
 };
 use cell::spec::tcp::{PartialTcp, TcpPorts};
-use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
 /// The options that `run`, `exec` and `plan` have in common.
@@ -221,15 +220,7 @@ impl Options {
             ..command
         };
         for variable in &self.environment.env {
-            let value = variable.value.clone();
-            let value = value.or_else(|| environment(&variable.name));
-            let value = value.ok_or_else(|| {
-                let name = &variable.name;
-                SetupError::new(Step::Spec, "is not in the caller's environment")
-                    .on(format!("--env {name}"))
-                    .hint(format!("export it, or give a value: --env {name}=…"))
-            })?;
-            let value = RawText::from(value);
+            let value = variable.value(&environment)?;
             partial.env.insert(variable.name.clone(), value);
         }
         Ok(partial)

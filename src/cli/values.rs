@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use cell::spec::{Bytes, Device, PassedFd};
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
@@ -122,6 +124,23 @@ pub struct Variable {
     pub name: String,
     /// The value; without it, the caller's own is passed.
     pub value: Option<OsString>,
+}
+
+impl Variable {
+    /// Its value, which may be the caller's; `environment` looks that up.
+    ///
+    /// # Errors
+    /// The caller has no variable of this name.
+    pub fn value(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<RawText> {
+        let value = self.value.clone().or_else(|| environment(&self.name));
+        let value = value.ok_or_else(|| {
+            let name = &self.name;
+            SetupError::new(Step::Spec, "is not in the caller's environment")
+                .on(format!("--env {name}"))
+                .hint(format!("export it, or give a value: --env {name}=…"))
+        })?;
+        Ok(value.into())
+    }
 }
 
 /// What stands before the first `=`, and what stands behind it.

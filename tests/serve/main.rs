@@ -8,6 +8,7 @@ mod dispositions;
 mod doors;
 mod e2b;
 mod example;
+mod exec;
 mod forked;
 mod harness;
 mod http;

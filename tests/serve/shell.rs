@@ -1,15 +1,15 @@
 //! `cellblock context`, by shells that know nothing of each other.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
 use crate::harness::{cellblock, until};
 
-struct Shell(tempfile::TempDir);
+pub(crate) struct Shell(tempfile::TempDir);
 
 impl Shell {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         // As a runtime directory has it; any other is not used.
@@ -18,13 +18,25 @@ impl Shell {
         Self(directory)
     }
 
-    fn context(&self, words: &[&str]) -> Output {
-        cellblock()
-            .arg("context")
-            .args(words)
-            .env("XDG_RUNTIME_DIR", self.0.path())
-            .output()
-            .unwrap()
+    pub(crate) fn context(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = cellblock();
+        self.aim(command.arg("context").args(words));
+        command
+    }
+
+    /// Has a command use this shell's contexts.
+    pub(crate) fn aim(&self, command: &mut Command) {
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+    }
+
+    /// A context of Python.
+    pub(crate) fn create(&self) -> String {
+        let created = self.json(&["create", "--lang", "python", "--rootfs", "host", "--json"]);
+        created["context"].as_str().unwrap().to_owned()
     }
 
     fn json(&self, words: &[&str]) -> Value {

@@ -35,6 +35,8 @@ struct Line<'a> {
     result: Option<&'a RawValue>,
     #[serde(default)]
     error: Option<Failure>,
+    #[serde(borrow, default)]
+    event: Option<&'a RawValue>,
 }
 
 impl Client {
@@ -79,13 +81,9 @@ impl Client {
             let line = self.line()?;
             if line.is_empty() {
                 sent.map_err(|error| self.failed("write", &error))?;
-                let message = "the server ended the connection";
-                return Err(SetupError::new(Step::Ask, message).on(self.path.display()));
+                return Err(self.ended());
             }
-            let line: Line<'_> = serde_json::from_slice(&line).map_err(|error| {
-                SetupError::new(Step::Ask, format!("not a server's line: {error}"))
-                    .on(self.path.display())
-            })?;
+            let line = self.parse(&line)?;
             if line.id.is_some_and(|own| own != CallId::Number(id)) {
                 continue;
             }
@@ -112,6 +110,37 @@ impl Client {
             SetupError::new(Step::Ask, format!("not a result of {method}: {error}"))
                 .on(self.path.display())
         })
+    }
+
+    /// Waits for the next event of the last call that was made.
+    ///
+    /// # Errors
+    /// The connection ended, or the event is not a `T`.
+    pub fn event<T: for<'de> Deserialize<'de>>(&mut self) -> Result<T> {
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                return Err(self.ended());
+            }
+            let Line { id, event, .. } = self.parse(&line)?;
+            if let Some(event) = event.filter(|_| id == Some(CallId::Number(self.last))) {
+                return serde_json::from_str(event.get()).map_err(|error| {
+                    SetupError::new(Step::Ask, format!("not an event of the call: {error}"))
+                        .on(self.path.display())
+                });
+            }
+        }
+    }
+
+    fn parse<'l>(&self, line: &'l [u8]) -> Result<Line<'l>> {
+        serde_json::from_slice(line).map_err(|error| {
+            SetupError::new(Step::Ask, format!("not a server's line: {error}"))
+                .on(self.path.display())
+        })
+    }
+
+    fn ended(&self) -> SetupError {
+        SetupError::new(Step::Ask, "the server ended the connection").on(self.path.display())
     }
 
     fn line(&mut self) -> Result<Vec<u8>> {

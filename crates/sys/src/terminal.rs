@@ -56,6 +56,16 @@ impl Size {
         })
     }
 
+    /// Its lines.
+    pub const fn rows(&self) -> u16 {
+        self.0.ws_row
+    }
+
+    /// The characters of a line.
+    pub const fn columns(&self) -> u16 {
+        self.0.ws_col
+    }
+
     /// That of `terminal`.
     ///
     /// # Errors

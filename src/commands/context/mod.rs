@@ -1,6 +1,7 @@
 //! `cellblock context`: contexts for a shell, each with a server of its own.
 
 mod create;
+mod exec;
 mod place;
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub(super) fn run(
     words: &[OsString],
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<u8> {
-    let place = Place::find(environment)?;
+    let place = Place::find(&environment)?;
     match &context.action {
         ContextAction::Create(wanted) => {
             let created = create::create(&place, wanted, words)?;
@@ -51,6 +52,7 @@ pub(super) fn run(
             Ok(0)
         }
         ContextAction::Run(wanted) => execute(&place, wanted),
+        ContextAction::Exec(wanted) => exec::exec(&place, wanted, &environment),
         ContextAction::Interrupt { of, grace } => {
             let params = ContextInterrupt {
                 context: of.id.clone(),

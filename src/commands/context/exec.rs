@@ -1,0 +1,269 @@
+//! `cellblock context exec`: a program beside a context's interpreter, with the caller's
+//! streams.
+//!
+//! The server starts it and carries its streams. Input and signals have connections and
+//! threads of their own here: a call that gives input waits until the program has read it.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
+use std::os::fd::BorrowedFd;
+use std::str::FromStr as _;
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use nix::sys::signal::{SigSet, Signal};
+use record::bytes::RawText;
+use record::error::{Result, SetupError, Step};
+use record::terminal;
+use serve::client::Client;
+use serve::protocol::{
+    Done, ProcessEvent, ProcessInput, ProcessName, ProcessResize, ProcessSignal, ProcessStart,
+    ProcessStarted, TerminalSize,
+};
+use sys::process::standard_streams;
+use sys::terminal::{Settings, Size};
+
+use super::Place;
+use crate::cli::ExecIn;
+
+/// Read at once from standard input.
+const PIECE: usize = 64 << 10;
+/// The size of a terminal that does not know its own.
+const USUAL_SIZE: TerminalSize = TerminalSize {
+    rows: 24,
+    columns: 80,
+};
+
+/// Runs the command to its end; returns its exit status.
+///
+/// # Errors
+/// It cannot be started, or its end was not seen.
+pub(super) fn exec(
+    place: &Place,
+    wanted: &ExecIn,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<u8> {
+    let terminal = wanted.tty.then(Terminal::of_stdin).transpose()?;
+    let start = start(wanted, terminal.as_ref(), environment)?;
+    let mut client = place.connect(&wanted.id)?;
+    let (feeding, passing) = (place.connect(&wanted.id)?, place.connect(&wanted.id)?);
+    let ProcessStarted {
+        context, process, ..
+    } = client.ask("process.start", &start)?;
+    let name = move || ProcessName {
+        context: context.clone(),
+        process,
+    };
+    let signals = passed_on(wanted.tty);
+    signals
+        .thread_block()
+        .map_err(|errno| SetupError::os(Step::Supervise, "sigprocmask", errno))?;
+    // They end with this process.
+    let (is_terminal, (to_feed, to_pass)) = (wanted.tty, (name(), name()));
+    if let Some(terminal) = &terminal {
+        terminal.pass_every_byte()?;
+    }
+    thread::spawn(move || feed(feeding, &to_feed, is_terminal));
+    thread::spawn(move || pass_signals(passing, &to_pass, &signals, is_terminal));
+    loop {
+        match client.event()? {
+            ProcessEvent::ProcessOutput {
+                stream,
+                text,
+                base64,
+                ..
+            } => match stream.as_str() {
+                "stderr" => show(&mut io::stderr(), io::stderr().is_terminal(), text, base64),
+                "terminal" => show(&mut io::stdout(), false, text, base64),
+                _ => show(&mut io::stdout(), io::stdout().is_terminal(), text, base64),
+            }
+            .map_err(|error| SetupError::io(Step::Outputs, "write", &error).on(stream))?,
+            ProcessEvent::ProcessEnded {
+                exit_code,
+                signal,
+                why,
+                ..
+            } => {
+                return status(exit_code, signal.as_deref()).ok_or_else(|| {
+                    let why = why.unwrap_or_else(|| "its end was not seen".to_owned());
+                    SetupError::new(Step::Ask, format!("the command has ended: {why}"))
+                        .on(&wanted.id)
+                });
+            }
+        }
+    }
+}
+
+fn start(
+    wanted: &ExecIn,
+    terminal: Option<&Terminal>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<ProcessStart> {
+    let mut start = ProcessStart {
+        context: wanted.id.clone(),
+        argv: Some(wanted.argv.iter().map(|word| word.clone().into()).collect()),
+        cwd: wanted.cwd.clone(),
+        input: true,
+        terminal: terminal.map(Terminal::size),
+        events: true,
+        attached: true,
+        ..ProcessStart::default()
+    };
+    for variable in &wanted.env {
+        let value = variable.value(&environment)?;
+        start.env.insert(variable.name.clone(), value);
+    }
+    if wanted.tty
+        && let Some(kind) = environment("TERM")
+    {
+        let kind = RawText::from(kind);
+        start.env.entry("TERM".to_owned()).or_insert(kind);
+    }
+    Ok(start)
+}
+
+/// The signals that go to the command; with a terminal, also that which says that its size
+/// has changed.
+fn passed_on(tty: bool) -> SigSet {
+    let mut signals: SigSet = [
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTERM,
+    ]
+    .into_iter()
+    .collect();
+    if tty {
+        signals.add(Signal::SIGWINCH);
+    }
+    signals
+}
+
+/// Gives the command what standard input has. An error means that it reads no more.
+fn feed(mut client: Client, to: &ProcessName, is_terminal: bool) {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let data = match io::stdin().lock().read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => buffer[..count].to_vec(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        let input = ProcessInput {
+            context: to.context.clone(),
+            process: to.process,
+            data: data.into(),
+        };
+        if client.ask::<Done>("process.input", &input).is_err() {
+            return;
+        }
+    }
+    // A terminal that is gone sends SIGHUP.
+    if !is_terminal {
+        let _ = client.ask::<Done>("process.close_input", to);
+    }
+}
+
+/// Passes signals on, and the terminal's size. An error means that the command has ended.
+fn pass_signals(mut client: Client, to: &ProcessName, signals: &SigSet, is_terminal: bool) {
+    let resize = || ProcessResize {
+        context: to.context.clone(),
+        process: to.process,
+        terminal: size_of(stdin()),
+    };
+    // It may have changed since the command's terminal was made.
+    if is_terminal {
+        let _ = client.ask::<Done>("process.resize", &resize());
+    }
+    while let Ok(signal) = signals.wait() {
+        let _ = match signal {
+            Signal::SIGWINCH => client.ask::<Done>("process.resize", &resize()),
+            signal => {
+                let signal = ProcessSignal {
+                    context: to.context.clone(),
+                    process: to.process,
+                    signal: signal.as_str().to_owned(),
+                };
+                client.ask::<Done>("process.signal", &signal)
+            }
+        };
+    }
+}
+
+/// Writes output as it is; for a terminal that the command does not have as its own,
+/// with control characters escaped.
+fn show(
+    to: &mut impl Write,
+    is_terminal: bool,
+    text: String,
+    base64: Option<String>,
+) -> io::Result<()> {
+    let bytes = match base64 {
+        _ if is_terminal => terminal::lines(&text).into_bytes(),
+        Some(base64) => BASE64
+            .decode(base64)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?,
+        None => text.into_bytes(),
+    };
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+/// The exit status, or 128 and the number of the signal; `None` where neither was seen.
+fn status(exit_code: Option<i32>, signal: Option<&str>) -> Option<u8> {
+    let signalled = || Some(128 + Signal::from_str(signal?).ok()? as i32);
+    u8::try_from(exit_code.or_else(signalled)?).ok()
+}
+
+fn stdin() -> BorrowedFd<'static> {
+    let [stdin, ..] = standard_streams();
+    stdin
+}
+
+fn size_of(terminal: BorrowedFd<'_>) -> TerminalSize {
+    match Size::of(terminal).map(|size| (size.rows(), size.columns())) {
+        Ok((rows @ 1.., columns @ 1..)) => TerminalSize { rows, columns },
+        _ => USUAL_SIZE,
+    }
+}
+
+/// The caller's terminal, which has its settings again in the end.
+struct Terminal {
+    before: Settings,
+}
+
+impl Terminal {
+    /// # Errors
+    /// Standard input is not a terminal.
+    fn of_stdin() -> Result<Self> {
+        let before = Settings::of(stdin()).map_err(|_| {
+            SetupError::new(Step::Inputs, "standard input is not a terminal")
+                .on("--tty")
+                .hint("start cellblock from a terminal, or leave --tty out: streams are passed through without it")
+        })?;
+        Ok(Self { before })
+    }
+
+    fn size(&self) -> TerminalSize {
+        size_of(stdin())
+    }
+
+    /// Keys reach the command's own terminal, which makes lines and signals of them.
+    ///
+    /// # Errors
+    /// The error of tcsetattr(3).
+    fn pass_every_byte(&self) -> Result<()> {
+        self.before
+            .raw()
+            .apply(stdin())
+            .map_err(|errno| SetupError::os(Step::Stdio, "tcsetattr", errno).on("standard input"))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A terminal that is gone needs none.
+        let _ = self.before.apply(stdin());
+    }
+}
