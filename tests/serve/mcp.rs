@@ -227,6 +227,22 @@ fn mcp_cancels_within_a_session_and_by_the_end_of_a_stream() {
     let run = session.tool("run_code", &json!({"code": "x", "context_id": context}));
     assert_eq!(run["value"], "1", "{run}");
 
+    // One that waits is dropped, and the one that executes goes on.
+    let mut first = session.endless(5, context);
+    let mut second = session.endless(6, context);
+    let of_second = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": {"requestId": 6}});
+    assert_eq!(session.post(&of_second).status, 202);
+    while let Some(part) = chunk(&mut second) {
+        assert!(!String::from_utf8_lossy(&part).contains("\"result\""));
+    }
+    let part = chunk(&mut first).expect("the one that executes was interrupted");
+    assert!(String::from_utf8_lossy(&part).contains("progress"));
+    assert_eq!(session.post(&cancel).status, 202);
+    while chunk(&mut first).is_some() {}
+    let run = session.tool("run_code", &json!({"code": "x", "context_id": context}));
+    assert_eq!(run["value"], "1", "{run}");
+
     drop(session.endless(6, context));
     let run = session.tool("run_code", &json!({"code": "x", "context_id": context}));
     assert_eq!(

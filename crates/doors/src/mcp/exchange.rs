@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
 use serve::Party;
 use serve::mcp::{Door, Line};
 use serve::protocol::Failure;
@@ -99,8 +98,12 @@ impl Exchange {
                     Ok(line) => self.door.take_from_server(&line, Instant::now()),
                     Err(failure) => self.door.fail(&failure),
                 },
-                notification = cancelled(&mut self.going_on) => {
-                    self.door.take_from_client(&notification, Instant::now());
+                () = cancelled(&mut self.going_on) => {
+                    // Other exchanges have calls in the same context, which this door does not
+                    // know. The hub knows whether the call executes or waits: it interrupts the
+                    // one and drops the other when its client goes.
+                    self.client = None;
+                    return Ok(None);
                 }
                 () = tokio::time::sleep_until(until.into()) => {
                     self.door.tick(Instant::now());
@@ -113,13 +116,13 @@ impl Exchange {
     }
 }
 
-/// The notification that cancels the request. It comes once, or never.
-async fn cancelled(going_on: &mut Option<GoingOn>) -> Bytes {
+/// The request was cancelled, which happens once or never.
+async fn cancelled(going_on: &mut Option<GoingOn>) {
     if let Some(one) = going_on
-        && let Ok(notification) = (&mut one.cancelled).await
+        && (&mut one.cancelled).await.is_ok()
     {
         *going_on = None;
-        return notification;
+        return;
     }
     *going_on = None;
     std::future::pending().await

@@ -87,7 +87,7 @@ async fn message(
         },
     };
     if let (Some(session), Some(request)) = (&session, envelope.cancelled()) {
-        shared.sessions.cancel(session, &request, &body);
+        shared.sessions.cancel(session, &request);
         return accepted();
     }
     let door = Door::of_many(shared.about.clone(), shared.sessions.memory(party));

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use axum::body::Bytes;
 use serve::Party;
 use serve::mcp::Memory;
 use tokio::sync::oneshot;
@@ -31,7 +30,7 @@ struct OfParty {
 struct Session {
     used: Instant,
     /// By the id of the request.
-    requests: HashMap<String, oneshot::Sender<Bytes>>,
+    requests: HashMap<String, oneshot::Sender<()>>,
 }
 
 /// A session's name, and whose it is.
@@ -47,8 +46,8 @@ pub(super) struct GoingOn {
     sessions: Sessions,
     session: SessionName,
     request: String,
-    /// Gets the notification that cancels it.
-    pub(super) cancelled: oneshot::Receiver<Bytes>,
+    /// Gets the news that it was cancelled.
+    pub(super) cancelled: oneshot::Receiver<()>,
 }
 
 impl Sessions {
@@ -111,12 +110,12 @@ impl Sessions {
         }
     }
 
-    /// Passes the notification that cancels a request on to it.
-    pub(super) fn cancel(&self, session: &SessionName, request: &str, notification: &Bytes) {
+    /// Tells a request that it was cancelled.
+    pub(super) fn cancel(&self, session: &SessionName, request: &str) {
         let sender = self.with(session, |session| session.requests.remove(request));
         if let Some(sender) = sender.flatten() {
             // It may have ended meanwhile.
-            let _ = sender.send(notification.clone());
+            let _ = sender.send(());
         }
     }
 
@@ -174,13 +173,13 @@ mod tests {
         };
         let (one, other) = (open(), open());
         let mut going_on = sessions.begin(&one, "1");
-        sessions.cancel(&other, "1", &Bytes::from_static(b"other"));
-        sessions.cancel(&one, "2", &Bytes::from_static(b"2"));
+        sessions.cancel(&other, "1");
+        sessions.cancel(&one, "2");
         assert!(going_on.cancelled.try_recv().is_err());
         // One of the same id is refused by the door, and takes nothing away.
         drop(sessions.begin(&one, "1"));
-        sessions.cancel(&one, "1", &Bytes::from_static(b"1"));
-        assert_eq!(going_on.cancelled.try_recv().unwrap(), "1");
+        sessions.cancel(&one, "1");
+        assert_eq!(going_on.cancelled.try_recv(), Ok(()));
     }
 
     #[test]

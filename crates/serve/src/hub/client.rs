@@ -224,7 +224,9 @@ impl Hub {
         let own: Vec<ContextKey> = self
             .contexts
             .iter()
-            .filter(|(_, context)| context.owner == id && !context.keep)
+            .filter(|(_, context)| context.owner == id)
+            // No client knows of one whose creation was not answered.
+            .filter(|(_, context)| !context.keep || self.is_made_for(context.link, id))
             .map(|(key, _)| key.clone())
             .collect();
         for key in own {
@@ -254,6 +256,16 @@ impl Hub {
             self.drain(Duration::ZERO);
         }
         self.settle();
+    }
+
+    /// Whether the call of a client that creates a context was not answered.
+    fn is_made_for(&self, link: LinkId, client: ClientId) -> bool {
+        let session = self.sessions.get(&link);
+        let mut waiting = session.into_iter().flat_map(|session| &session.waiting);
+        waiting.any(|job| {
+            let is_own = (job.caller.as_ref()).is_some_and(|caller| caller.client == client);
+            is_own && matches!(job.work, Work::Greet)
+        })
     }
 
     /// `cancel`

@@ -564,3 +564,20 @@ fn parties_have_names_and_turns_of_their_own() {
     world.call(9, 3, "context.delete", json!({"context": "same"}));
     assert_eq!(world.code(9, 3), "ok");
 }
+
+#[test]
+fn a_context_whose_creation_was_not_answered_goes_with_its_client() {
+    let mut world = World::with(4, 10);
+    world.connect(1);
+    world.connect(2);
+    world.unanswered.insert("open");
+    let create = |name| json!({"request": {"language": "python"}, "context": name, "keep": true});
+    world.call(1, 1, "context.create", create("a"));
+    assert_eq!((world.code(1, 1), world.alive.len()), ("none", 1));
+    world.leave(1);
+    assert!(world.alive.is_empty());
+    world.unanswered.clear();
+    world.call(2, 1, "context.create", create("a"));
+    world.leave(2);
+    assert_eq!(world.alive.len(), 1);
+}
