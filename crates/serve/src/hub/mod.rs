@@ -90,6 +90,8 @@ pub struct Hub {
     contexts: BTreeMap<ContextKey, Context>,
     /// Forks that have not been answered, by the number of their checkpoint.
     forks: BTreeMap<u64, Fork>,
+    /// Processes with events that are held, the one whose turn is next first.
+    held: VecDeque<(LinkId, u32)>,
     /// The number of the last checkpoint, or of the last order about one.
     checkpoints: u64,
     pools: Vec<Pool>,
@@ -119,6 +121,7 @@ impl Hub {
             sessions: BTreeMap::new(),
             contexts: BTreeMap::new(),
             forks: BTreeMap::new(),
+            held: VecDeque::new(),
             checkpoints: 0,
             pools,
             templates: Vec::new(),

@@ -1,12 +1,9 @@
 //! Processes in contexts' cells, beside their interpreters.
 //!
 //! Calls about them do not wait for executions. A process belongs to its context; clients
-//! only listen to it. Its output is taken as long as every client that listens has room for
-//! more: a supervisor does not read on from a process of which a window was not taken, so
-//! that a client that does not read keeps one process waiting, and not its context. Where
-//! no client listens, output is dropped.
+//! only listen to it, and its output goes to them by `output.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::{Duration, Instant};
@@ -15,6 +12,8 @@ use cell::server::{Order, ProcessOrder, ProcessStart as StartOrder};
 use nix::sys::signal::Signal;
 use record::bytes::RawText;
 use record::error::SetupError;
+
+mod output;
 
 use super::client::{Caller, json_of};
 use super::contexts::check_label;
@@ -26,17 +25,20 @@ use crate::protocol::{
     ProcessName, ProcessResize, ProcessSignal, ProcessStart, ProcessStarted,
 };
 
-/// The most calls about processes of one context that are not answered.
+/// The most calls about processes of one context that are not answered: so many that start
+/// one or give it input, which can wait for long, and as many others.
 const MOST_ORDERS: usize = 64;
 /// Bytes of the longest input.
 const LONGEST_INPUT: usize = 1 << 20;
 /// Bytes of input to one context that processes have not taken.
 const MOST_INPUT: usize = 4 << 20;
-/// The most calls that listen to one process.
+/// Bytes of arguments and variables of the largest process: what execve(2) takes with the
+/// usual limit of the stack.
+const LARGEST_START: usize = 2 << 20;
+/// The same for all processes of a context, as the server keeps them.
+const MOST_STARTED: usize = 8 << 20;
+/// The most clients that listen to one process.
 const MOST_LISTENERS: usize = 16;
-/// Bytes of output after which a supervisor is told that they were taken: a part of what
-/// it lets be on its way.
-const TAKEN: u64 = 64 << 10;
 
 /// The processes of a session.
 #[derive(Debug, Default)]
@@ -55,6 +57,8 @@ struct Waiting {
     caller: Caller,
     /// Bytes of input in it.
     bytes: usize,
+    /// Whether it can wait for the process.
+    is_slow: bool,
     /// What it starts.
     starts: Option<(u32, Process)>,
 }
@@ -68,18 +72,45 @@ struct Process {
     tag: Option<String>,
     has_terminal: bool,
     began: Instant,
-    /// Calls whose clients get its output.
+    /// Bytes of arguments and variables.
+    bytes: usize,
+    /// Calls whose clients get its output, one of each client.
     listeners: Vec<(ClientId, CallId)>,
     /// The client with which it ends.
     attached_to: Option<ClientId>,
+    /// Events that no client has got yet, each with its bytes of output.
+    held: VecDeque<(u64, ProcessEvent)>,
     /// Bytes of output that the supervisor does not know to be taken.
     owed: u64,
+}
+
+impl Process {
+    /// Whether its end is the last event that is held.
+    fn has_ended(&self) -> bool {
+        matches!(
+            self.held.back(),
+            Some((_, ProcessEvent::ProcessEnded { .. }))
+        )
+    }
 }
 
 impl Processes {
     /// Whether there is one, or will be.
     pub(super) fn are_running(&self) -> bool {
-        !self.running.is_empty() || !self.waiting.is_empty()
+        self.alive().next().is_some() || !self.waiting.is_empty()
+    }
+
+    /// Those that have not ended.
+    fn alive(&self) -> impl Iterator<Item = (&u32, &Process)> {
+        (self.running.iter()).filter(|(_, process)| !process.has_ended())
+    }
+
+    /// Bytes of arguments and variables of all.
+    fn started(&self) -> usize {
+        let starts = self.waiting.values().filter_map(|one| one.starts.as_ref());
+        let starts = starts.map(|(_, process)| process);
+        let all = self.running.values().chain(starts);
+        all.map(|process| process.bytes).sum()
     }
 
     /// Whether a client listens to one.
@@ -97,14 +128,6 @@ impl Processes {
     /// Drops the order of a call.
     pub(super) fn forget(&mut self, caller: &Caller) {
         self.waiting.retain(|_, waiting| waiting.caller != *caller);
-    }
-
-    /// The processes are gone; returns who listened to each.
-    pub(super) fn take_listeners(&mut self) -> Vec<(u32, Vec<(ClientId, CallId)>)> {
-        let running = std::mem::take(&mut self.running).into_iter();
-        running
-            .map(|(number, process)| (number, process.listeners))
-            .collect()
     }
 }
 
@@ -145,12 +168,21 @@ impl Hub {
             let message = "terminal: wants at least 1 row and 1 column";
             return Err(Failure::new(Code::BadParams, message));
         }
+        let bytes = size_of_start(&argv, &params.env)?;
         self.refuse_while_draining()?;
         let link = self.find_used(caller, &params.context)?;
         let now = self.now;
         let Some(session) = self.sessions.get_mut(&link) else {
             return Err(Failure::new(Code::Lost, "the context's cell is gone"));
         };
+        if session.processes.started() + bytes > MOST_STARTED {
+            let message = format!(
+                "arguments and variables of this context's processes have more than \
+                 {MOST_STARTED} bytes"
+            );
+            let failure = Failure::new(Code::Busy, message).hint("end some of them");
+            return Err(failure.retry_after(Duration::from_secs(1)));
+        }
         session.processes.last += 1;
         let number = session.processes.last;
         let order = ProcessOrder::Start(StartOrder {
@@ -170,11 +202,13 @@ impl Hub {
             tag: params.tag,
             has_terminal: params.terminal.is_some(),
             began: now,
+            bytes,
             listeners: match params.events {
                 true => vec![(caller.client, caller.id.clone())],
                 false => Vec::new(),
             },
             attached_to: params.attached.then_some(caller.client),
+            held: VecDeque::new(),
             owed: 0,
         };
         self.order_process(link, caller, order, 0, Some((number, process)))
@@ -251,7 +285,8 @@ impl Hub {
         )
     }
 
-    /// `process.connect`: output is events of this call from now on.
+    /// `process.connect`: output is events of this call from now on, and of no other call of
+    /// its client.
     pub(super) fn connect_to_process(
         &mut self,
         caller: &Caller,
@@ -266,8 +301,10 @@ impl Hub {
         let Some(process) = process else {
             return Err(no_process(params.process));
         };
+        // Once for each client: what is sent to one that does not read is kept.
+        process.listeners.retain(|(own, _)| *own != caller.client);
         if process.listeners.len() >= MOST_LISTENERS {
-            let message = format!("{MOST_LISTENERS} calls listen to this process already");
+            let message = format!("{MOST_LISTENERS} clients listen to this process already");
             return Err(Failure::new(Code::Busy, message).retry_after(Duration::from_secs(1)));
         }
         process.listeners.push((caller.client, caller.id.clone()));
@@ -288,10 +325,8 @@ impl Hub {
     ) -> Result<(), Failure> {
         let link = self.find(caller, &params.context)?.link;
         let now = self.now;
-        let running = self
-            .sessions
-            .get(&link)
-            .map(|session| &session.processes.running);
+        let session = self.sessions.get(&link);
+        let running = session.map(|session| session.processes.alive());
         let info = |(number, process): (&u32, &Process)| {
             let age = now.saturating_duration_since(process.began).as_millis();
             ProcessInfo {
@@ -326,12 +361,11 @@ impl Hub {
         process: u64,
     ) -> Result<(LinkId, u32), Failure> {
         let link = self.find_used(caller, context)?;
-        let running = self
-            .sessions
-            .get(&link)
-            .map(|session| &session.processes.running);
         let number = u32::try_from(process).ok();
-        let found = number.filter(|number| running.is_some_and(|all| all.contains_key(number)));
+        let found = number.filter(|number| {
+            self.process(link, *number)
+                .is_some_and(|process| !process.has_ended())
+        });
         Ok((link, found.ok_or_else(|| no_process(process))?))
     }
 
@@ -350,7 +384,11 @@ impl Hub {
         let processes = &mut session.processes;
         let waiting = processes.waiting.values().map(|waiting| waiting.bytes);
         let is_too_much = waiting.sum::<usize>() + bytes > MOST_INPUT;
-        if processes.waiting.len() >= MOST_ORDERS || is_too_much {
+        // Input that a process does not read must not keep it from being killed.
+        let is_slow = matches!(what, ProcessOrder::Start(_) | ProcessOrder::Input { .. });
+        let alike = processes.waiting.values();
+        let alike = alike.filter(|waiting| waiting.is_slow == is_slow).count();
+        if alike >= MOST_ORDERS || is_too_much {
             let message = "too many calls about processes of this context are not answered";
             let failure = Failure::new(Code::Busy, message);
             return Err(failure.retry_after(Duration::from_millis(100)));
@@ -364,6 +402,7 @@ impl Hub {
             Waiting {
                 caller: caller.clone(),
                 bytes,
+                is_slow,
                 starts,
             },
         );
@@ -418,140 +457,6 @@ impl Hub {
             self.fail(&waiting.caller, Failure::of(error));
         }
     }
-
-    /// A process wrote `bytes` bytes.
-    pub(super) fn process_output(
-        &mut self,
-        link: LinkId,
-        number: u32,
-        bytes: u64,
-        event: &ProcessEvent,
-    ) {
-        let Some(process) = self.process(link, number) else {
-            return;
-        };
-        process.owed = process.owed.saturating_add(bytes);
-        let listeners = process.listeners.clone();
-        let is_empty = matches!(event, ProcessEvent::ProcessOutput { text, .. } if text.is_empty());
-        if !listeners.is_empty() && !is_empty {
-            let event = json_of(event);
-            for (client, call) in &listeners {
-                self.tell(*client, Some(call), &event);
-            }
-        }
-        self.take_output(link, number);
-    }
-
-    /// A process has ended.
-    pub(super) fn process_ended(&mut self, link: LinkId, number: u32, event: &ProcessEvent) {
-        let session = self.sessions.get_mut(&link);
-        let process = session.and_then(|session| session.processes.running.remove(&number));
-        for (client, call) in process.into_iter().flat_map(|process| process.listeners) {
-            self.tell(client, Some(&call), &json_of(event));
-        }
-        self.touch_session(link);
-    }
-
-    fn process(&mut self, link: LinkId, number: u32) -> Option<&mut Process> {
-        let session = self.sessions.get_mut(&link)?;
-        session.processes.running.get_mut(&number)
-    }
-
-    /// Has a supervisor read on from a process, if all that listen have room.
-    fn take_output(&mut self, link: LinkId, number: u32) {
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        let Some(process) = session.processes.running.get_mut(&number) else {
-            return;
-        };
-        let clients = &self.clients;
-        let is_full = |(client, _): &(ClientId, CallId)| {
-            clients.get(client).is_some_and(|client| client.is_full)
-        };
-        if process.owed < TAKEN || process.listeners.iter().any(is_full) {
-            return;
-        }
-        let what = ProcessOrder::Taken {
-            process: number,
-            bytes: std::mem::take(&mut process.owed),
-        };
-        // It has no answer, and so needs no number of its own.
-        let order = json_of(&Order::Process { id: 0, what });
-        self.actions.push_back(Action::Order(link, order));
-    }
-
-    /// Whether a client has too much to read before it gets more output of processes.
-    pub fn note_full(&mut self, client: ClientId, is_full: bool) {
-        let state = self.clients.get_mut(&client);
-        let Some(state) = state.filter(|state| state.is_full != is_full) else {
-            return;
-        };
-        state.is_full = is_full;
-        if !is_full {
-            self.take_output_for(|(own, _)| *own == client);
-        }
-    }
-
-    /// A client is gone: it listens no more, and what is attached to it ends.
-    pub(super) fn leave_processes(&mut self, client: ClientId) {
-        let mut left = Vec::new();
-        for (link, session) in &mut self.sessions {
-            for (number, process) in &mut session.processes.running {
-                if process.attached_to == Some(client) {
-                    let what = ProcessOrder::Signal {
-                        process: *number,
-                        signal: Signal::SIGKILL as i32,
-                    };
-                    // No call waits for its answer.
-                    let order = json_of(&Order::Process { id: 0, what });
-                    self.actions.push_back(Action::Order(*link, order));
-                }
-                let before = process.listeners.len();
-                process.listeners.retain(|(own, _)| *own != client);
-                if process.listeners.len() < before {
-                    left.push(*link);
-                }
-            }
-        }
-        for link in &left {
-            self.touch_session(*link);
-        }
-        if !left.is_empty() {
-            self.take_output_for(|_| true);
-        }
-    }
-
-    /// Has supervisors read on from processes to which one of these listens, or no client.
-    fn take_output_for(&mut self, is_meant: impl Fn(&(ClientId, CallId)) -> bool) {
-        let mut found = Vec::new();
-        for (link, session) in &self.sessions {
-            for (number, process) in &session.processes.running {
-                let listeners = &process.listeners;
-                if listeners.is_empty() || listeners.iter().any(&is_meant) {
-                    found.push((*link, *number));
-                }
-            }
-        }
-        for (link, number) in found {
-            self.take_output(link, number);
-        }
-    }
-
-    /// The processes of a session that is gone have ended.
-    pub(super) fn end_processes(&mut self, mut processes: Processes, why: &str) {
-        for (number, listeners) in processes.take_listeners() {
-            let event = json_of(&ProcessEvent::ProcessEnded {
-                process: u64::from(number),
-                exit_code: None,
-                signal: None,
-                why: Some(why.to_owned()),
-            });
-            for (client, call) in listeners {
-                self.tell(client, Some(&call), &event);
-            }
-        }
-    }
 }
 
 fn argv_of(argv: Option<Vec<RawText>>, command: Option<RawText>) -> Result<Vec<RawText>, Failure> {
@@ -570,6 +475,23 @@ fn argv_of(argv: Option<Vec<RawText>>, command: Option<RawText>) -> Result<Vec<R
             "argv: has a byte 0, and no argument can",
         )),
         false => Ok(argv),
+    }
+}
+
+/// Bytes of what a process is started with, as execve(2) counts them.
+fn size_of_start(argv: &[RawText], env: &BTreeMap<String, RawText>) -> Result<usize, Failure> {
+    let each = size_of::<usize>() + 1;
+    let of_argv = argv.iter().map(|text| text.as_bytes().len() + each);
+    let of_env = env.iter();
+    let of_env = of_env.map(|(name, value)| name.len() + 1 + value.as_bytes().len() + each);
+    let bytes = of_argv.chain(of_env).sum();
+    match bytes > LARGEST_START {
+        false => Ok(bytes),
+        true => {
+            let message =
+                format!("argv and env: have {bytes} bytes, but want at most {LARGEST_START}");
+            Err(Failure::new(Code::BadParams, message).hint("put them in a file (file.write)"))
+        }
     }
 }
 

@@ -82,7 +82,7 @@ impl Hub {
                     text,
                     base64,
                 };
-                self.process_output(link, process, bytes, &event);
+                self.process_event(link, process, bytes, event);
             }
             Report::ProcessEnded {
                 process,
@@ -96,7 +96,7 @@ impl Hub {
                     signal,
                     why,
                 };
-                self.process_ended(link, process, &event);
+                self.process_event(link, process, 0, event);
             }
             Report::File { id, answer } => self.file_report(link, id, &answer),
             Report::Checkpointed {

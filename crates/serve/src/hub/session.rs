@@ -402,9 +402,13 @@ impl Hub {
         }
         // The answer to a creation stays: without a client it has no effect.
         let is_other = |job: &Job| job.caller.as_ref() != Some(caller);
+        let before = session.waiting.len();
         session
             .waiting
             .retain(|job| is_other(job) || matches!(job.work, Work::Greet));
+        if session.waiting.len() < before {
+            session.processes.forget(caller);
+        }
     }
 
     /// Ends a cell whose work is done or has nobody to be done for.

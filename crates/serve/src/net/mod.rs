@@ -322,8 +322,11 @@ impl Server<'_> {
         for id in gone {
             self.lose(id, now);
         }
-        // Supervisors read on for clients that have room again.
         self.act(now);
+        // Clients that have room again get output that was held for them.
+        while self.hub.pass_on() {
+            self.act(now);
+        }
         for link in self.links.values_mut() {
             link.flush(now);
         }

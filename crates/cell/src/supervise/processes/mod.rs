@@ -5,7 +5,8 @@
 //! from [`Control`], which gets the answers and the output. As with a program's streams,
 //! nothing here waits, and nothing grows:
 //!
-//! - A process whose output was not taken is not read from ([`WINDOW`]), and waits in the end.
+//! - A process of which its share of [`WINDOW`] was not taken is not read from, and waits in
+//!   the end.
 //! - All processes of a cell together have one pace, like one stream of the program's.
 //! - After a process has ended, what it wrote is read, and not what its children go on to
 //!   write ([`output`]).
@@ -42,7 +43,9 @@ use output::Output;
 
 /// The most that run at once in a cell.
 const MOST: usize = 32;
-/// Bytes of a process's output that may be on their way to those who read it.
+/// Bytes of the output of a cell's processes that may be on their way to those who read it;
+/// each process has the same share. The front end is to take parts of the smallest, that of one
+/// of [`MOST`].
 const WINDOW: u64 = 256 << 10;
 /// How long init may take to start one: code in the cell can stop a process before it is
 /// executed, for which init waits.
@@ -154,8 +157,8 @@ struct Starting {
 }
 
 impl Process {
-    fn has_room(&self) -> bool {
-        self.on_way < WINDOW
+    fn has_room(&self, share: u64) -> bool {
+        self.on_way < share
     }
 }
 
@@ -168,10 +171,11 @@ impl Processes {
     /// What is to be read: a process's number, which of its streams, and its descriptor.
     pub(super) fn readable(&self) -> impl Iterator<Item = (u32, usize, BorrowedFd<'_>)> {
         let rests = self.pace.resumes_at().is_some();
+        let share = WINDOW / self.running.len().max(1) as u64;
         let read = self
             .running
             .iter()
-            .filter(move |(_, process)| process.has_room() && !rests);
+            .filter(move |(_, process)| process.has_room(share) && !rests);
         read.flat_map(|(number, process)| {
             let open = process.output.iter().enumerate();
             open.filter_map(|(index, output)| Some((*number, index, output.waits_for()?)))

@@ -194,6 +194,15 @@ impl World {
     }
 
     pub(super) fn act(&mut self) {
+        loop {
+            self.act_once();
+            if !self.hub.pass_on() {
+                return;
+            }
+        }
+    }
+
+    fn act_once(&mut self) {
         while let Some(action) = self.hub.next_action() {
             match action {
                 Action::Say(client, line) => {

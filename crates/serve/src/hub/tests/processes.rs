@@ -141,9 +141,12 @@ fn a_client_that_does_not_read_holds_up_its_process_alone() {
     assert_eq!(world.taken(), 64 << 10);
     world.output(2, 70 << 10);
     assert_eq!(world.taken(), (64 + 70) << 10);
+    // It is held for the others as well, once.
+    assert_eq!((world.events(1, 2).len(), world.events(2, 1).len()), (1, 1));
     world.hub.note_full(2, false);
     world.act();
     assert_eq!(world.taken(), (64 + 70 + 200) << 10);
+    assert_eq!((world.events(1, 2).len(), world.events(2, 1).len()), (3, 3));
     world.hub.note_full(2, true);
     world.output(1, 100 << 10);
     // Without the client, the others have room.
@@ -153,6 +156,67 @@ fn a_client_that_does_not_read_holds_up_its_process_alone() {
     world.create(2, 9, "unused");
     world.output(9, 1 << 20);
     assert_eq!(world.taken(), (64 + 70 + 300) << 10);
+}
+
+#[test]
+fn an_end_comes_behind_the_output_that_is_held() {
+    let mut world = world();
+    world.start(1, 2, "a");
+    world.start(2, 1, "a");
+    world.hub.note_full(1, true);
+    world.output(1, 5);
+    world.output(1, 5);
+    world.end(1);
+    world.output(1, 5);
+    world.end(2);
+    assert_eq!((world.events(1, 2).len(), world.events(2, 1).len()), (0, 1));
+    let signal = json!({"context": "a", "process": 1, "signal": "SIGKILL"});
+    world.call(2, 2, "process.signal", signal);
+    assert_eq!(world.code(2, 2), "not_found");
+    world.call(2, 3, "process.list", json!({"context": "a"}));
+    let list = &world.answer(2, 3).unwrap()["result"]["processes"];
+    assert_eq!(list, &json!([]));
+    world.hub.note_full(1, false);
+    world.act();
+    let names: Vec<&Value> = world
+        .events(1, 2)
+        .iter()
+        .map(|event| &event["event"])
+        .collect();
+    assert_eq!(names, ["process_output", "process_output", "process_ended"]);
+}
+
+#[test]
+fn a_cell_that_is_gone_gives_a_full_client_ends_only() {
+    let mut world = world();
+    world.start(1, 2, "a");
+    let process = json!({"context": "a", "process": 1});
+    world.call(2, 1, "process.connect", process);
+    world.hub.note_full(1, true);
+    world.output(1, 5);
+    world.kill(1);
+    let counts = (world.events(1, 2).len(), world.events(2, 1).len());
+    assert_eq!(counts, (1, 2));
+    assert_eq!(world.events(1, 2)[0]["event"], "process_ended");
+    assert_eq!(world.events(2, 1)[1]["event"], "process_ended");
+}
+
+#[test]
+fn a_client_listens_to_a_process_with_one_call() {
+    let mut world = world();
+    world.start(1, 2, "a");
+    for id in 10..40 {
+        let process = json!({"context": "a", "process": 1});
+        world.call(1, id, "process.connect", process);
+        assert_eq!(world.code(1, id), "ok");
+    }
+    world.output(1, 5);
+    let said = &world.said[&1];
+    let events: Vec<&Value> = said
+        .iter()
+        .filter(|line| line.get("event").is_some())
+        .collect();
+    assert_eq!((events.len(), &events[0]["id"]), (1, &json!(39)));
 }
 
 #[test]
@@ -221,6 +285,53 @@ fn calls_that_are_not_answered_have_a_bound() {
         world.start(1, id, "a");
     }
     assert_eq!((world.code(1, 30), world.code(1, 94)), ("none", "busy"));
+}
+
+#[test]
+fn a_process_that_does_not_read_its_input_can_be_killed() {
+    let mut world = world();
+    world.start(1, 2, "a");
+    world.unanswered.insert("process");
+    let input = json!({"context": "a", "process": 1, "data": "x"});
+    for id in 10..75 {
+        world.call(1, id, "process.input", input.clone());
+    }
+    assert_eq!((world.code(1, 73), world.code(1, 74)), ("none", "busy"));
+    let signal = json!({"context": "a", "process": 1, "signal": "SIGKILL"});
+    for id in 100..165 {
+        world.call(1, id, "process.signal", signal.clone());
+    }
+    assert_eq!((world.code(1, 163), world.code(1, 164)), ("none", "busy"));
+    let is_signal = |order: &&(u64, ProcessOrder)| matches!(order.1, ProcessOrder::Signal { .. });
+    assert_eq!(world.processes.iter().filter(is_signal).count(), 64);
+}
+
+#[test]
+fn what_processes_are_started_with_has_a_bound() {
+    let mut world = world();
+    let start = |bytes: usize| json!({"context": "a", "argv": ["x", "y".repeat(bytes)]});
+    world.call(1, 2, "process.start", start(2 << 20));
+    let error = &world.answer(1, 2).unwrap()["error"];
+    assert_eq!(error["code"], "bad_params");
+    assert!(
+        error["message"].as_str().unwrap().contains("2097152"),
+        "{error}"
+    );
+    let env = json!({"context": "a", "command": "x", "env": {"A": "y".repeat(2 << 20)}});
+    world.call(1, 3, "process.start", env);
+    assert_eq!(world.code(1, 3), "bad_params");
+    // Those that run and those that were ordered count.
+    for id in 10..13 {
+        world.call(1, id, "process.start", start(2_000_000));
+    }
+    world.unanswered.insert("process");
+    world.call(1, 13, "process.start", start(2_000_000));
+    world.call(1, 14, "process.start", start(2_000_000));
+    let codes = [12, 13, 14].map(|id| world.code(1, id));
+    assert_eq!(codes, ["ok", "none", "busy"]);
+    world.end(1);
+    world.call(1, 15, "process.start", start(2_000_000));
+    assert_eq!(world.code(1, 15), "none");
 }
 
 #[test]
@@ -360,4 +471,20 @@ fn a_start_that_was_cancelled_before_its_cell_is_forgotten() {
     world.call(1, 3, "cancel", json!({"call": 2}));
     assert_eq!((world.code(1, 2), world.code(1, 3)), ("cancelled", "ok"));
     assert!(world.processes.is_empty());
+}
+
+#[test]
+fn starts_of_a_client_that_left_before_the_cell_was_made_are_forgotten() {
+    let mut world = World::with(4, 10);
+    world.connect(1);
+    world.connect(2);
+    world.unanswered.insert("open");
+    world.create(1, 1, "a");
+    for id in 1..=65 {
+        world.start(2, id, "a");
+    }
+    assert_eq!((world.code(2, 64), world.code(2, 65)), ("none", "busy"));
+    world.leave(2);
+    world.start(1, 2, "a");
+    assert_eq!(world.code(1, 2), "none");
 }
