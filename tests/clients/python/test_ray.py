@@ -70,6 +70,45 @@ class Clusters(unittest.TestCase):
         self.assertLessEqual(len(taken), 4)
         self.assertEqual(len(list(mapped)), 19)
 
+    def test_codes_that_nobody_waits_for_leave_their_room(self):
+        cluster = self.start(1, max_cells=2, queue_wait="100ms")
+        endless = "while True: pass"
+        # An error of one, a caller that goes away, and a failure of the iterator.
+        for _ in range(3):
+            with self.assertRaises(cellblock.BadParams):
+                list(cluster.map([endless, endless], limits={"no such": 1}))
+        mapped = cluster.map(["1", endless, endless])
+        next(mapped)
+        mapped.close()
+
+        def codes():
+            yield "1"
+            yield endless
+            raise KeyError("no more")
+
+        with self.assertRaises(KeyError):
+            list(cluster.map(codes()))
+        self.assertEqual([run.value for run in cluster.map(["1", "2", "3"])], list("123"))
+
+    def test_a_context_is_deleted_once(self):
+        cluster = self.start(1, max_cells=2)
+        with cluster.context() as context:
+            context.delete()
+            context.delete()
+            with self.assertRaises(cellblock.NotFound):
+                context.run("1")
+        self.assertEqual([member.busy for member in cluster._members.values()], [0])
+        self.assertEqual(cluster.run("1").value, "1")
+
+    def test_contexts_are_not_created_on_a_lost_node(self):
+        cluster = self.start(2, max_cells=2)
+        [lost] = self.workers
+        self.local.remove_node(lost)
+        with cluster.context() as one, cluster.context() as two:
+            self.assertEqual([one.run("1").value, two.run("2").value], ["1", "2"])
+            self.assertNotIn(lost.node_id, (one.node, two.node))
+        self.assertEqual(len(cluster.nodes), 1)
+
     def test_two_nodes_share_the_work_and_contexts_stay(self):
         cluster = self.start(2, max_cells=4)
         self.assertEqual(len(cluster.nodes), 2)

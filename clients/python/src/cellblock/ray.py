@@ -32,7 +32,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .aio import Context, Server
 from .blocking import BlockingSandbox, BlockingServer
-from .errors import CellblockError, Lost, from_failure
+from .errors import CellblockError, Lost, NotFound, from_failure
 from .link import Json
 from .results import Execution, Run
 
@@ -67,7 +67,7 @@ class _Node:
         return await self._answer(self._execute(id, code, options))
 
     async def delete(self, id: str) -> Json:
-        return await self._answer(self._contexts.pop(id).delete())
+        return await self._answer(self._delete(id))
 
     async def close(self) -> None:
         await self._server.close()
@@ -86,8 +86,15 @@ class _Node:
         return {"context": context.id}
 
     async def _execute(self, id: str, code: Any, options: Mapping[str, Any]) -> Json:
+        if id not in self._contexts:
+            raise NotFound(f"there is no context {id} on this node")
         run = await self._contexts[id].run(code, **options)
         return {"record": run.record, "execution": run.number, "state": run.state, "why": run.why}
+
+    async def _delete(self, id: str) -> None:
+        context = self._contexts.pop(id, None)
+        if context is not None:
+            await context.delete()
 
     async def _answer(self, call: Any) -> Json:
         try:
@@ -168,33 +175,44 @@ class Cluster:
         under_way: dict[Any, tuple[_Member, int, Any]] = {}
         done: dict[int, Union[Run, CellblockError]] = {}
         is_over = False
-        for number in itertools.count():
-            while number not in done:
-                # What is done but not yet taken counts, so that slow codes hold up the others.
-                while not is_over and len(waiting) + len(under_way) + len(done) < self._room():
-                    try:
-                        waiting.append(next(source))
-                    except StopIteration:
-                        is_over = True
-                if is_over and not waiting and not under_way and not done:
-                    return
-                self._send(waiting, under_way, language, options)
-                self._take(waiting, under_way, done, at_most_once)
-            outcome = done.pop(number)
-            if isinstance(outcome, CellblockError) and not return_exceptions:
-                raise outcome
-            yield outcome
+        try:
+            for number in itertools.count():
+                while number not in done:
+                    # What is done but not yet taken counts, so that slow codes hold up the others.
+                    while not is_over and len(waiting) + len(under_way) + len(done) < self._room():
+                        try:
+                            waiting.append(next(source))
+                        except StopIteration:
+                            is_over = True
+                    if is_over and not waiting and not under_way and not done:
+                        return
+                    self._send(waiting, under_way, language, options)
+                    self._take(waiting, under_way, done, at_most_once)
+                outcome = done.pop(number)
+                if isinstance(outcome, CellblockError) and not return_exceptions:
+                    raise outcome
+                yield outcome
+        finally:
+            # An error, or a caller that takes no more runs: what goes on ends.
+            for member, _, _ in under_way.values():
+                member.busy -= 1
+            for answer in under_way:
+                ray.cancel(answer)
 
     def context(self, language: str = "python", **options: Any) -> ClusterContext:
         """Creates a context on the node that has most room. It stays there."""
-        # Where none has room, the one with the shortest queue.
-        members = sorted(self._members.values(), key=lambda member: member.busy / member.room)
-        if not members:
-            raise NodeLost("no node is left")
-        member = members[0]
-        context = _result(_get(member.actor.create.remote(language, options)))["context"]
-        member.busy += 1
-        return ClusterContext(self, member, context)
+        while self._members:
+            # Where none has room, the one with the shortest queue.
+            member = min(self._members.values(), key=lambda member: member.busy / member.room)
+            try:
+                context = _result(_get(member.actor.create.remote(language, options)))["context"]
+            except NodeLost:
+                # What it may have created has gone with it.
+                self._forget(member)
+                continue
+            member.busy += 1
+            return ClusterContext(self, member, context)
+        raise NodeLost("no node is left")
 
     def close(self) -> None:
         """Ends the servers."""
@@ -280,6 +298,7 @@ class ClusterContext:
 
     def __init__(self, cluster: Cluster, member: _Member, id: str) -> None:
         self._cluster, self._member = cluster, member
+        self._is_deleted = False
         #: Its name on its node.
         self.id = id
 
@@ -293,7 +312,10 @@ class ClusterContext:
         return Execution(self._ask(self._member.actor.execute.remote(self.id, code, options)))
 
     def delete(self) -> None:
-        """Ends it."""
+        """Ends it, if it was not ended before."""
+        if self._is_deleted:
+            return
+        self._is_deleted = True
         self._member.busy -= 1
         self._ask(self._member.actor.delete.remote(self.id))
 
