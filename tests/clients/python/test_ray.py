@@ -73,13 +73,11 @@ class Clusters(unittest.TestCase):
     def test_codes_that_nobody_waits_for_leave_their_room(self):
         cluster = self.start(1, max_cells=2, queue_wait="100ms")
         endless = "while True: pass"
-        # An error of one, a caller that goes away, and a failure of the iterator.
-        for _ in range(3):
-            with self.assertRaises(cellblock.BadParams):
-                list(cluster.map([endless, endless], limits={"no such": 1}))
-        mapped = cluster.map(["1", endless, endless])
-        next(mapped)
-        mapped.close()
+        # A caller that goes away, as often as there is room, and an iterator that fails.
+        for _ in range(2):
+            mapped = cluster.map(["1", endless])
+            next(mapped)
+            mapped.close()
 
         def codes():
             yield "1"

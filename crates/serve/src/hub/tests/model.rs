@@ -24,6 +24,13 @@ enum Step {
     Delete(u8, u8),
     Cancel(u8, u8),
     Finish(u8, bool),
+    Start(u8, u8, bool),
+    /// Connects to a process, gives it input or a signal.
+    Process(u8, u8, u8, u8),
+    Output(u8, u8, u16),
+    End(u8, u8),
+    /// Whether a client has no room.
+    Full(u8, bool),
     /// Whether replays fail from now on.
     Differ(bool),
     Kill(u8),
@@ -50,6 +57,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Delete(a, b)),
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Cancel(a, b)),
         8 => (byte(), any::<bool>()).prop_map(|(a, b)| Step::Finish(a, b)),
+        4 => (byte(), byte(), any::<bool>()).prop_map(|(a, b, c)| Step::Start(a, b, c)),
+        4 => (byte(), byte(), byte(), 1..5_u8).prop_map(|(a, b, c, d)| Step::Process(a, b, c, d)),
+        8 => (byte(), byte(), any::<u16>()).prop_map(|(a, b, c)| Step::Output(a, b, c)),
+        2 => (byte(), byte()).prop_map(|(a, b)| Step::End(a, b)),
+        3 => (byte(), any::<bool>()).prop_map(|(a, b)| Step::Full(a, b)),
         1 => any::<bool>().prop_map(Step::Differ),
         2 => byte().prop_map(Step::Kill),
         1 => byte().prop_map(Step::Vanish),
@@ -66,6 +78,8 @@ struct Model {
     next_id: u64,
     /// Ids of each client's calls, and the method.
     calls: BTreeMap<ClientId, Vec<(u64, &'static str)>>,
+    /// How often each process wrote, and how many bytes, as long as it has not ended.
+    processes: BTreeMap<(LinkId, u32), (u64, u64)>,
 }
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -160,6 +174,60 @@ impl Model {
                     self.world.finish(link, state);
                 }
             }
+            Step::Start(client, context, events) => {
+                let params = json!({"context": name(context), "command": "x", "events": events});
+                self.call(client, "process.start", params);
+            }
+            Step::Process(client, context, which, process) => {
+                let methods = ["process.connect", "process.input", "process.signal"];
+                let method = methods[usize::from(which) % methods.len()];
+                let mut params = json!({"context": name(context), "process": process});
+                match method {
+                    "process.input" => params["data"] = json!("x"),
+                    "process.signal" => params["signal"] = json!("SIGTERM"),
+                    _ => {}
+                }
+                self.call(client, method, params);
+            }
+            Step::Output(which, stream, bytes) => {
+                let Some((link, process)) = self.process(which) else {
+                    return;
+                };
+                let Some((writes, sum)) = self.processes.get_mut(&(link, process)) else {
+                    return;
+                };
+                *writes += 1;
+                *sum += u64::from(bytes);
+                let report = Report::ProcessOutput {
+                    process,
+                    stream: ["stdout", "stderr"][usize::from(stream) % 2].to_owned(),
+                    text: writes.to_string(),
+                    base64: None,
+                    bytes: bytes.into(),
+                };
+                self.world.hub.report(link, report);
+                self.world.act();
+            }
+            Step::End(which, status) => {
+                let Some((link, process)) = self.process(which) else {
+                    return;
+                };
+                self.processes.remove(&(link, process));
+                let report = Report::ProcessEnded {
+                    process,
+                    exit_code: Some(status.into()),
+                    signal: None,
+                    why: None,
+                };
+                self.world.hub.report(link, report);
+                self.world.act();
+            }
+            Step::Full(client, is_full) => {
+                if let Some(client) = choose(&self.clients, client) {
+                    self.world.hub.note_full(client, is_full);
+                    self.world.act();
+                }
+            }
             Step::Differ(differs) => self.world.differs = differs,
             Step::Kill(which) => {
                 let alive: Vec<_> = self.world.alive.iter().copied().collect();
@@ -177,13 +245,64 @@ impl Model {
         }
     }
 
+    /// One of the processes that run.
+    fn process(&mut self, which: u8) -> Option<(LinkId, u32)> {
+        let running: Vec<_> = self.processes.keys().copied().collect();
+        choose(&running, which)
+    }
+
+    /// Notes the processes that were started, and those that have ended with their cells.
+    fn note_processes(&mut self) {
+        for (link, order) in &self.world.processes {
+            match order {
+                ProcessOrder::Start(start) => {
+                    let known = self.processes.insert((*link, start.process), (0, 0));
+                    assert!(known.is_none(), "two processes have one number");
+                }
+                ProcessOrder::Taken { process, bytes } => {
+                    if let Some((_, sum)) = self.processes.get_mut(&(*link, *process)) {
+                        *sum = sum
+                            .checked_sub(*bytes)
+                            .expect("more was taken than written");
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.world.processes.clear();
+        let alive = &self.world.alive;
+        self.processes.retain(|(link, _), _| alive.contains(link));
+    }
+
+    /// What a process writes comes whole and in order to each call that listens, until its end.
+    fn check_events(events: &[&Value]) {
+        let mut last: Option<u64> = None;
+        for (index, event) in events.iter().enumerate() {
+            match event["event"].as_str() {
+                Some("process_output") => {
+                    let number = event["text"].as_str().unwrap().parse().unwrap();
+                    assert!(last.is_none_or(|last| last + 1 == number), "{events:?}");
+                    last = Some(number);
+                }
+                Some("process_ended") => assert_eq!(index + 1, events.len(), "{events:?}"),
+                _ => {}
+            }
+        }
+    }
+
     fn check(&mut self) {
+        self.note_processes();
         assert!(self.world.alive.len() <= CELLS, "too many cells");
         let mut unanswered = 0;
         for (client, calls) in &self.calls {
             let lines = self.world.said.get(client).map_or(&[][..], Vec::as_slice);
             for (id, method) in calls {
-                let answers = lines.iter().filter(|line| line["id"] == *id).count();
+                let own = lines.iter().filter(|line| line["id"] == *id);
+                let (events, own): (Vec<_>, Vec<_>) =
+                    own.partition(|line| line.get("event").is_some());
+                let events: Vec<_> = events.iter().map(|line| &line["event"]).collect();
+                Self::check_events(&events);
+                let answers = own.len();
                 assert!(answers <= 1, "{method} {id} was answered {answers} times");
                 if answers == 0 && self.clients.contains(client) {
                     assert!(
@@ -199,6 +318,7 @@ impl Model {
                                 | "context.rewind"
                                 | "context.suspend"
                                 | "context.resume"
+                                | "process.start"
                         ),
                         "{method} {id} has no answer"
                     );
@@ -247,11 +367,20 @@ proptest! {
             next_client: 0,
             next_id: 0,
             calls: BTreeMap::new(),
+            processes: BTreeMap::new(),
         };
         for step in steps {
             model.step(step);
             model.check();
         }
+        // With room, all is taken but less than what a supervisor is told of at once.
+        for client in model.clients.clone() {
+            model.world.hub.note_full(client, false);
+        }
+        model.world.act();
+        model.note_processes();
+        let left = model.processes.values().map(|(_, bytes)| *bytes).max();
+        prop_assert!(left.unwrap_or_default() < 8 << 10, "{left:?}");
         // In the end nothing is left.
         for client in std::mem::take(&mut model.clients) {
             model.world.leave(client);
