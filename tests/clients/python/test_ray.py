@@ -78,6 +78,7 @@ class Clusters(unittest.TestCase):
             mapped = cluster.map(["1", endless])
             next(mapped)
             mapped.close()
+            self.assertEqual([member.busy for member in cluster._members.values()], [0])
 
         def codes():
             yield "1"
