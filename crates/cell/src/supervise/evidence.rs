@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::routes::Counts;
+use super::counters::Counts;
 use crate::drivers::Driver;
 use crate::spec::{Bytes, Limits};
 use record::error::SetupError;

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 
 use super::Observer;
-use super::routes::{Counters, Counts};
+use super::counters::{Counters, Counts};
 use super::turn::{Pace, Turn};
 use crate::child::report::{Role, SocketRole};
 use crate::launch::{BrokerProcess, Signed, wait_for};

@@ -5,8 +5,8 @@ use super::super::evidence::{Exhausted, Measured, Place};
 use super::*;
 use crate::spec::Bytes;
 use crate::spec::{OnOutput, TmpfsLimit};
+use crate::supervise::counters::Counts;
 use crate::supervise::evidence::Reach;
-use crate::supervise::routes::Counts;
 use broker::report::Reason;
 use record::{Denied, RefusedHost};
 
