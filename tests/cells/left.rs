@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use record::Outcome;
 
@@ -86,8 +86,18 @@ fn mounts() -> Check<usize> {
 
 /// The supervisor's pid, which ends the name of a cell's cgroup.
 pub(crate) fn supervisor_of(cgroup: &Path) -> Option<u32> {
+    Some(maker_of(cgroup)?.1)
+}
+
+/// When a cell's cgroup was made, and the pid of its supervisor, by its name.
+fn maker_of(cgroup: &Path) -> Option<(SystemTime, u32)> {
     let name = cgroup.file_name()?.to_str()?.strip_prefix("cellblock-")?;
-    u32::from_str_radix(name.rsplit('-').next()?, 16).ok()
+    let (time, pid) = name.split_once('-')?;
+    let since_1970 = Duration::from_nanos(u64::from_str_radix(time, 16).ok()?);
+    Some((
+        SystemTime::UNIX_EPOCH + since_1970,
+        u32::from_str_radix(pid, 16).ok()?,
+    ))
 }
 
 /// Cgroups, in every hierarchy, of cells that this harness started.
@@ -99,8 +109,8 @@ fn cgroups() -> Vec<PathBuf> {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            match supervisor_of(&entry.path()) {
-                Some(pid) if was_started_here(pid) => found.push(entry.path()),
+            match maker_of(&entry.path()) {
+                Some((time, pid)) if was_started_here(pid, time) => found.push(entry.path()),
                 Some(_) => {}
                 None => todo.push(entry.path()),
             }

@@ -1,13 +1,13 @@
 //! Runs a command with a deadline and keeps its output.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -62,12 +62,26 @@ pub(crate) fn finish(command: &mut Command, deadline: Duration) -> Check<Finishe
 }
 
 thread_local! {
-    static STARTED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
+    /// When the last process with each pid was started here, and when it had ended.
+    static STARTED: RefCell<BTreeMap<u32, (SystemTime, Option<SystemTime>)>> =
+        const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Whether this harness has started a process with this pid.
-pub(crate) fn was_started_here(pid: u32) -> bool {
-    STARTED.with_borrow(|pids| pids.contains(&pid))
+/// Whether the process that had this pid at this time was started here. Pids are used again,
+/// also by what runs beside this harness.
+pub(crate) fn was_started_here(pid: u32, at: SystemTime) -> bool {
+    STARTED.with_borrow(|started| {
+        (started.get(&pid))
+            .is_some_and(|(begun, ended)| *begun <= at && ended.is_none_or(|ended| at <= ended))
+    })
+}
+
+fn note_end(pid: u32) {
+    STARTED.with_borrow_mut(|started| {
+        if let Some((_, ended)) = started.get_mut(&pid) {
+            ended.get_or_insert_with(SystemTime::now);
+        }
+    });
 }
 
 /// A running command whose output is collected.
@@ -83,13 +97,13 @@ pub(crate) struct Watch {
 impl Watch {
     /// Starts `command` with its output captured.
     pub(crate) fn start(command: &mut Command) -> Check<Self> {
-        let started = Instant::now();
+        let (started, begun) = (Instant::now(), SystemTime::now());
         let child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| fail(format!("cannot start {command:?}: {error}")))?;
-        STARTED.with_borrow_mut(|pids| pids.insert(child.id()));
+        STARTED.with_borrow_mut(|started| started.insert(child.id(), (begun, None)));
         for pipe in [
             child.stdout.as_ref().map(AsFd::as_fd),
             child.stderr.as_ref().map(AsFd::as_fd),
@@ -127,6 +141,7 @@ impl Watch {
             self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
             self.cpu_time = self.cpu_time.max(cpu_time(self.pid()).unwrap_or_default());
             if let Some(status) = self.child.try_wait()? {
+                note_end(self.pid());
                 return Ok(Some(status));
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -146,6 +161,7 @@ impl Watch {
         while Instant::now() < end {
             self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
             if let Some(status) = self.child.try_wait()? {
+                note_end(self.pid());
                 return Ok(Some(status));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -158,6 +174,7 @@ impl Watch {
         let Some(status) = self.pump(deadline)? else {
             self.child.kill()?;
             self.child.wait()?;
+            note_end(self.pid());
             return Err(fail(format!("no end within {deadline:?}")));
         };
         let elapsed = self.started.elapsed();
