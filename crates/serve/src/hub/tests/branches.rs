@@ -1,5 +1,4 @@
 use super::*;
-use crate::Warm;
 
 fn forkable(world: &mut World, client: ClientId, id: u64, name: &str) {
     let request = json!({"language": "python", "files": [{"path": "f", "text": "x"}]});
@@ -176,14 +175,7 @@ fn a_client_that_goes_leaves_no_branch_and_no_checkpoint() {
 
 #[test]
 fn contexts_of_a_template_are_forked_from_the_same_one() {
-    let mut world = World::new(Settings {
-        warm: vec![Warm {
-            language: Some("python".to_owned()),
-            count: 1,
-            forked: true,
-        }],
-        ..Settings::default()
-    });
+    let mut world = World::with_pool(1, true, Settings::default());
     world.connect(1);
     world.create(1, 0, "a");
     let created = &world.answer(1, 0).unwrap()["result"];

@@ -1,8 +1,6 @@
 use super::*;
 use cell::server::TemplateInUse;
 
-use crate::Warm;
-
 #[test]
 fn a_run_is_answered_with_its_record_and_its_cell_ends() {
     let mut world = World::with(2, 8);
@@ -310,14 +308,7 @@ fn deleting_is_answered_when_all_is_gone() {
 
 #[test]
 fn a_pool_serves_what_matches_and_is_refilled() {
-    let mut world = World::new(Settings {
-        warm: vec![Warm {
-            language: Some("python".to_owned()),
-            count: 2,
-            forked: false,
-        }],
-        ..Settings::default()
-    });
+    let mut world = World::with_pool(2, false, Settings::default());
     world.pass(Duration::ZERO);
     world.connect(1);
     assert_eq!(world.alive.len(), 2);
@@ -372,14 +363,7 @@ fn a_pool_serves_what_matches_and_is_refilled() {
 
 #[test]
 fn a_cell_that_waits_and_ends_is_replaced_after_a_while() {
-    let mut world = World::new(Settings {
-        warm: vec![Warm {
-            language: Some("python".to_owned()),
-            count: 1,
-            forked: false,
-        }],
-        ..Settings::default()
-    });
+    let mut world = World::with_pool(1, false, Settings::default());
     let link = *world.alive.first().unwrap();
     world.kill(link);
     assert!(world.alive.is_empty());
@@ -474,16 +458,15 @@ fn a_watch_of_a_context_that_another_client_deletes_ends_with_news() {
 
 #[test]
 fn templates_count_for_what_waits() {
-    let mut world = World::new(Settings {
-        warm: vec![Warm {
-            language: Some("python".to_owned()),
-            count: 4,
-            forked: true,
-        }],
-        cell_memory: Some(100),
-        warm_memory: Some(450),
-        ..Settings::default()
-    });
+    let mut world = World::with_pool(
+        4,
+        true,
+        Settings {
+            cell_memory: Some(100),
+            warm_memory: Some(450),
+            ..Settings::default()
+        },
+    );
     let template = |generation, memory| TemplateInUse {
         generation,
         since: world.now,

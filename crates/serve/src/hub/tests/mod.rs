@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::contexts::ContextKey;
 use super::{Action, ClientId, Hub, LinkId, Party};
-use crate::Settings;
+use crate::{Settings, Warm};
 
 /// A hub, its clients' lines, and what its supervisors were ordered to do.
 pub(super) struct World {
@@ -93,6 +93,19 @@ impl World {
             max_cells,
             max_queue,
             ..Settings::default()
+        })
+    }
+
+    /// With a pool of this many interpreters of Python.
+    pub(super) fn with_pool(count: usize, forked: bool, settings: Settings) -> Self {
+        let language = Some("python".to_owned());
+        Self::new(Settings {
+            warm: vec![Warm {
+                language,
+                count,
+                forked,
+            }],
+            ..settings
         })
     }
 

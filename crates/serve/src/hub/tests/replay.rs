@@ -1,5 +1,4 @@
 use super::*;
-use crate::Warm;
 
 fn create(world: &mut World, id: u64, name: &str, language: &str) {
     let files = json!([{"path": "f", "text": "1"}]);
@@ -113,14 +112,7 @@ fn a_replay_takes_longer_than_other_orders_but_not_for_ever() {
 
 #[test]
 fn waiting_interpreters_serve_replays() {
-    let mut world = World::new(Settings {
-        warm: vec![Warm {
-            language: Some("python".to_owned()),
-            count: 1,
-            forked: false,
-        }],
-        ..Settings::default()
-    });
+    let mut world = World::with_pool(1, false, Settings::default());
     world.connect(1);
     create(&mut world, 0, "a", "python");
     assert_eq!(result(&world, 0)["start"], "ready");

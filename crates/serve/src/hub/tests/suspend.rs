@@ -1,5 +1,4 @@
 use super::*;
-use crate::Warm;
 
 fn suspendable(world: &mut World, client: ClientId, id: u64, name: &str, after: Value) {
     let request = json!({"language": "python"});
@@ -176,14 +175,7 @@ fn a_context_that_fits_no_other_cell_is_not_suspended() {
 
 #[test]
 fn a_suspended_context_goes_on_in_a_cell_that_waits() {
-    let mut world = World::new(Settings {
-        warm: vec![Warm {
-            language: Some("python".to_owned()),
-            count: 1,
-            forked: true,
-        }],
-        ..Settings::default()
-    });
+    let mut world = World::with_pool(1, true, Settings::default());
     world.connect(1);
     world.create(1, 0, "a");
     let first = world.link("a");
