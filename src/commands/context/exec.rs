@@ -10,10 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::str::FromStr as _;
 use std::thread;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::sys::signal::{SigSet, Signal};
-use record::bytes::RawText;
+use record::bytes::{RawText, decode_base64};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 use serve::client::Client;
@@ -201,9 +199,9 @@ fn show(
 ) -> io::Result<()> {
     let bytes = match base64 {
         _ if is_terminal => terminal::lines(&text).into_bytes(),
-        Some(base64) => BASE64
-            .decode(base64)
-            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?,
+        Some(base64) => {
+            decode_base64(&base64).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?
+        }
         None => text.into_bytes(),
     };
     to.write_all(&bytes)?;

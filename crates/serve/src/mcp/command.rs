@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr as _;
 use std::time::Instant;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::sys::signal::Signal;
+use record::bytes::decode_base64;
 use record::stream::{Kept, Text};
 use record::{Outcome, Record, Truncation};
 use serde_json::{Value, json};
@@ -74,7 +73,7 @@ impl Command {
                 base64,
                 ..
             } => {
-                let bytes = base64.and_then(|base64| BASE64.decode(base64).ok());
+                let bytes = base64.and_then(|base64| decode_base64(&base64).ok());
                 let bytes = bytes.unwrap_or_else(|| text.into_bytes());
                 match stream.as_str() {
                     "stderr" => self.stderr.push(&bytes),

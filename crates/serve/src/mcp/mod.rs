@@ -28,8 +28,7 @@ mod rpc;
 mod stdio;
 mod tools;
 
-pub use door::Door;
-pub use door::Line;
+pub use door::{Door, Line};
 pub use instructions::{About, Interpreter};
 pub use memory::Memory;
 pub use revision::{STATELESS, WITH_HANDSHAKE as REVISIONS};

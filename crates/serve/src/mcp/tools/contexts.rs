@@ -129,8 +129,10 @@ pub(super) fn create(create: Create) -> Result<Begun, String> {
         params["label"] = label.into();
     }
     if create.forkable {
-        let is_python = cell::drivers::find(language).is_some_and(|driver| driver.name == "python");
-        let way = if is_python { "branches" } else { "replay" };
+        let way = match crate::language(language) {
+            Some("python") => "branches",
+            _ => "replay",
+        };
         params[way] = true.into();
     }
     Ok(begun("context.create", params, |result, _| {
