@@ -107,7 +107,7 @@ impl Hub {
             // They are part of what is executed again.
             request.raw.clone_from(raw);
         }
-        check_label(params.label.as_deref())?;
+        check_label("label", params.label.as_deref())?;
         let most = self.settings.idle;
         let idle = match params.idle {
             None => most,
@@ -326,7 +326,7 @@ impl Hub {
 
     /// `context.label`
     pub(super) fn label(&mut self, caller: &Caller, params: ContextLabel) -> Result<(), Failure> {
-        check_label(params.label.as_deref())?;
+        check_label("label", params.label.as_deref())?;
         let now = self.now;
         let context = self.find(caller, &params.context)?;
         context.label = params.label;
@@ -459,28 +459,24 @@ impl Hub {
         self.tell(client, None, &json_of(&notice));
     }
 
-    /// The context of a session was used now.
+    /// The context of a session has nothing more to do for now.
     pub(super) fn touch_session(&mut self, link: LinkId) {
         let session = self.sessions.get(&link);
-        if let Some(Kind::Context(name)) = session.map(|session| session.kind.clone()) {
-            self.touch(&name);
-        }
-    }
-
-    /// A context has nothing more to do for now.
-    pub(super) fn touch(&mut self, key: &ContextKey) {
-        let now = self.now;
+        let Some(Kind::Context(key)) = session.map(|session| &session.kind) else {
+            return;
+        };
         if let Some(context) = self.contexts.get_mut(key) {
-            context.used = now;
-            context.suspend_at = context.suspend_after.map(|after| now + after);
+            context.used = self.now;
+            context.suspend_at = context.suspend_after.map(|after| self.now + after);
         }
     }
 }
 
-pub(super) fn check_label(label: Option<&str>) -> Result<(), Failure> {
+/// Refuses a label in this parameter that is too long.
+pub(super) fn check_label(parameter: &str, label: Option<&str>) -> Result<(), Failure> {
     match label.is_some_and(|label| label.len() > LONGEST_LABEL) {
         true => {
-            let message = format!("label: wants at most {LONGEST_LABEL} bytes");
+            let message = format!("{parameter}: wants at most {LONGEST_LABEL} bytes");
             Err(Failure::new(Code::BadParams, message))
         }
         false => Ok(()),

@@ -8,21 +8,20 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
-use cell::server::{Order, ProcessOrder, ProcessStart as StartOrder};
+use cell::server::{Order, ProcessOrder};
 use nix::sys::signal::Signal;
 use record::bytes::RawText;
 use record::error::SetupError;
 
 mod output;
+mod start;
 
 use super::client::{Caller, json_of};
-use super::contexts::check_label;
-use super::requests::millis;
 use super::session::{Doing, Phase, Session, Work};
 use super::{Action, ClientId, Hub, LinkId};
 use crate::protocol::{
     CallId, Code, ContextName, Done, Failure, ProcessEvent, ProcessInfo, ProcessInput, ProcessList,
-    ProcessName, ProcessResize, ProcessSignal, ProcessStart, ProcessStarted,
+    ProcessName, ProcessResize, ProcessSignal, ProcessStarted,
 };
 
 /// The most calls about processes of one context that are not answered: so many that start
@@ -32,11 +31,6 @@ const MOST_ORDERS: usize = 64;
 const LONGEST_INPUT: usize = 1 << 20;
 /// Bytes of input to one context that processes have not taken.
 const MOST_INPUT: usize = 4 << 20;
-/// Bytes of arguments and variables of the largest process: what execve(2) takes with the
-/// usual limit of the stack.
-const LARGEST_START: usize = 2 << 20;
-/// The same for all processes of a context, as the server keeps them.
-const MOST_STARTED: usize = 8 << 20;
 /// The most clients that listen to one process.
 const MOST_LISTENERS: usize = 16;
 
@@ -149,71 +143,6 @@ impl Session {
 }
 
 impl Hub {
-    /// `process.start`
-    pub(super) fn start_process(
-        &mut self,
-        caller: &Caller,
-        params: ProcessStart,
-    ) -> Result<(), Failure> {
-        check_label(params.tag.as_deref()).map_err(|failure| Failure {
-            message: failure.message.replace("label:", "tag:"),
-            ..failure
-        })?;
-        let argv = argv_of(params.argv, params.command)?;
-        check_environment(&params.env)?;
-        if params.cwd.as_ref().is_some_and(|cwd| !cwd.is_absolute()) {
-            return Err(Failure::new(Code::BadParams, "cwd: wants an absolute path"));
-        }
-        if (params.terminal).is_some_and(|size| size.rows == 0 || size.columns == 0) {
-            let message = "terminal: wants at least 1 row and 1 column";
-            return Err(Failure::new(Code::BadParams, message));
-        }
-        let bytes = size_of_start(&argv, &params.env)?;
-        self.refuse_while_draining()?;
-        let link = self.find_used(caller, &params.context)?;
-        let now = self.now;
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return Err(Failure::new(Code::Lost, "the context's cell is gone"));
-        };
-        if session.processes.started() + bytes > MOST_STARTED {
-            let message = format!(
-                "arguments and variables of this context's processes have more than \
-                 {MOST_STARTED} bytes"
-            );
-            let failure = Failure::new(Code::Busy, message).hint("end some of them");
-            return Err(failure.retry_after(Duration::from_secs(1)));
-        }
-        session.processes.last += 1;
-        let number = session.processes.last;
-        let order = ProcessOrder::Start(StartOrder {
-            process: number,
-            argv: argv.clone(),
-            env: params.env.clone(),
-            cwd: params.cwd.clone(),
-            input: params.input,
-            terminal: params.terminal,
-            wall_ms: params.wall.and_then(millis),
-        });
-        let process = Process {
-            pid: 0,
-            argv,
-            env: params.env,
-            cwd: params.cwd,
-            tag: params.tag,
-            has_terminal: params.terminal.is_some(),
-            began: now,
-            bytes,
-            listeners: match params.events {
-                true => vec![(caller.client, caller.id.clone())],
-                false => Vec::new(),
-            },
-            attached_to: params.attached.then_some(caller.client),
-            held: VecDeque::new(),
-            owed: 0,
-        };
-        self.order_process(link, caller, order, 0, Some((number, process)))
-    }
-
     /// `process.input`
     pub(super) fn give_input(
         &mut self,
@@ -293,12 +222,7 @@ impl Hub {
         params: &ProcessName,
     ) -> Result<(), Failure> {
         let (link, number) = self.find_process(caller, &params.context, params.process)?;
-        let processes = self
-            .sessions
-            .get_mut(&link)
-            .map(|session| &mut session.processes);
-        let process = processes.and_then(|processes| processes.running.get_mut(&number));
-        let Some(process) = process else {
+        let Some(process) = self.process(link, number) else {
             return Err(no_process(params.process));
         };
         // Once for each client: what is sent to one that does not read is kept.
@@ -432,10 +356,7 @@ impl Hub {
         let pid = pid.unwrap_or_default();
         let process = Process { pid, ..process };
         session.processes.running.insert(number, process);
-        let context = match &session.kind {
-            super::session::Kind::Context(key) => key.name.clone(),
-            _ => String::new(),
-        };
+        let context = session.kind.context().unwrap_or_default().to_owned();
         let started = ProcessStarted {
             context,
             process: u64::from(number),
@@ -455,57 +376,6 @@ impl Hub {
             .and_then(|(session, id)| session.processes.waiting.remove(&id));
         if let Some(waiting) = waiting {
             self.fail(&waiting.caller, Failure::of(error));
-        }
-    }
-}
-
-fn argv_of(argv: Option<Vec<RawText>>, command: Option<RawText>) -> Result<Vec<RawText>, Failure> {
-    let has_zero = |text: &RawText| text.as_bytes().contains(&0);
-    let argv = match (argv, command) {
-        (Some(argv), None) if !argv.is_empty() => argv,
-        (None, Some(command)) => vec!["sh".into(), "-c".into(), command],
-        _ => {
-            let message = "wants exactly one of `argv`, with a program, and `command`";
-            return Err(Failure::new(Code::BadParams, message));
-        }
-    };
-    match argv.iter().any(has_zero) {
-        true => Err(Failure::new(
-            Code::BadParams,
-            "argv: has a byte 0, and no argument can",
-        )),
-        false => Ok(argv),
-    }
-}
-
-/// Bytes of what a process is started with, as execve(2) counts them.
-fn size_of_start(argv: &[RawText], env: &BTreeMap<String, RawText>) -> Result<usize, Failure> {
-    let each = size_of::<usize>() + 1;
-    let of_argv = argv.iter().map(|text| text.as_bytes().len() + each);
-    let of_env = env.iter();
-    let of_env = of_env.map(|(name, value)| name.len() + 1 + value.as_bytes().len() + each);
-    let bytes = of_argv.chain(of_env).sum();
-    match bytes > LARGEST_START {
-        false => Ok(bytes),
-        true => {
-            let message =
-                format!("argv and env: have {bytes} bytes, but want at most {LARGEST_START}");
-            Err(Failure::new(Code::BadParams, message).hint("put them in a file (file.write)"))
-        }
-    }
-}
-
-fn check_environment(env: &BTreeMap<String, RawText>) -> Result<(), Failure> {
-    let is_odd = |(name, value): &(&String, &RawText)| {
-        name.is_empty() || name.contains(['=', '\0']) || value.as_bytes().contains(&0)
-    };
-    match env.iter().find(is_odd) {
-        None => Ok(()),
-        Some((name, _)) => {
-            let shown: String = name.chars().take(64).collect();
-            let message =
-                format!("env: {shown:?} is not a variable: it is empty, or has = or a byte 0");
-            Err(Failure::new(Code::BadParams, message))
         }
     }
 }

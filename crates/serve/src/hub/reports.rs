@@ -113,10 +113,9 @@ impl Hub {
                 }
             }
             Report::Restarted { .. } if doing == Some(Doing::Restart) => {
-                let Kind::Context(key) = session.kind.clone() else {
+                let Some(context) = session.kind.context().map(str::to_owned) else {
                     return;
                 };
-                let context = key.name;
                 let (state, why) = RESTARTED;
                 let why = Some(why.to_owned());
                 let restarted = Restarted {
@@ -140,10 +139,8 @@ impl Hub {
             session.deadline = None;
         }
         // A suspension that failed does not count as use of the context.
-        if let Kind::Context(name) = session.kind.clone()
-            && !suspends
-        {
-            self.touch(&name);
+        if !suspends {
+            self.touch_session(link);
         }
         self.pump(link);
         current

@@ -96,6 +96,16 @@ pub(super) enum Kind {
     Context(ContextKey),
 }
 
+impl Kind {
+    /// The name of the context, if it is one.
+    pub(super) fn context(&self) -> Option<&str> {
+        match self {
+            Self::Context(key) => Some(&key.name),
+            Self::Warm(_) | Self::Run => None,
+        }
+    }
+}
+
 /// A piece of work.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -439,13 +449,13 @@ impl Hub {
         };
         let callers = session.take_callers();
         let in_context = matches!(session.kind, Kind::Context(_));
-        if let Kind::Context(name) = &session.kind
+        if let Kind::Context(key) = &session.kind
             && self
                 .contexts
-                .get(name)
+                .get(key)
                 .is_some_and(|context| context.link == link)
         {
-            self.contexts.remove(name);
+            self.contexts.remove(key);
         }
         self.end_session(link);
         for caller in callers {
@@ -478,13 +488,13 @@ impl Hub {
         {
             self.warm_failed(index, &why);
         }
-        if let Kind::Context(name) = &session.kind
-            && let Some(context) = self.contexts.get(name)
+        if let Kind::Context(key) = &session.kind
+            && let Some(context) = self.contexts.get(key)
             && context.link == link
         {
             let owner = context.owner;
-            self.contexts.remove(name);
-            self.tell_end(owner, &name.name, &why);
+            self.contexts.remove(key);
+            self.tell_end(owner, &key.name, &why);
         }
         let in_context = matches!(session.kind, Kind::Context(_));
         for caller in callers {

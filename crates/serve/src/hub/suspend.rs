@@ -56,11 +56,11 @@ impl Hub {
     /// Whether the state of a context can be put into another cell.
     pub(super) fn has_like(&self, link: LinkId) -> bool {
         self.sessions.get(&link).is_some_and(|session| {
-            let name = match &session.kind {
-                Kind::Context(name) => self.contexts.get(name),
+            let context = match &session.kind {
+                Kind::Context(key) => self.contexts.get(key),
                 Kind::Run | Kind::Warm(_) => None,
             };
-            session.forked || name.is_some_and(|context| context.branches || context.replays)
+            session.forked || context.is_some_and(|context| context.branches || context.replays)
         })
     }
 
@@ -75,10 +75,7 @@ impl Hub {
         session.suspension = Some(suspension);
         session.checkpoints.retain(|_, held| held.is_some());
         let watches = std::mem::take(&mut session.watches);
-        let context = match &session.kind {
-            Kind::Context(key) => key.name.clone(),
-            Kind::Run | Kind::Warm(_) => String::new(),
-        };
+        let context = session.kind.context().unwrap_or_default().to_owned();
         self.leave(link);
         for (client, call) in watches.into_values() {
             let why = "the context was suspended".to_owned();
@@ -165,12 +162,12 @@ impl Hub {
             session.waiting.clear();
             return;
         };
-        let Kind::Context(name) = session.kind.clone() else {
+        let Kind::Context(key) = session.kind.clone() else {
             return;
         };
         let memory = session.memory;
         session.phase = Phase::Waiting;
-        let raw = (self.contexts.get(&name)).and_then(|context| context.branching.clone());
+        let raw = (self.contexts.get(&key)).and_then(|context| context.branching.clone());
         let request = raw.map(super::requests::Request::read);
         match request {
             Some(Ok(request)) => {
@@ -285,8 +282,8 @@ impl Hub {
             template: waiting.template,
             ..session
         };
-        if let Kind::Context(name) = &session.kind
-            && let Some(context) = self.contexts.get_mut(name)
+        if let Kind::Context(key) = &session.kind
+            && let Some(context) = self.contexts.get_mut(key)
         {
             context.link = other;
         }
