@@ -11,6 +11,7 @@ pub mod beneath;
 pub mod cgroup;
 pub mod clone;
 pub mod destination;
+pub mod environment;
 pub mod inherited;
 pub mod landlock;
 mod lock;

@@ -156,7 +156,7 @@ fn is_left_out(step: &'static str) -> bool {
 /// with the process.
 pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
     // SAFETY: init has one thread, and reads no variable.
-    unsafe { sys::process::wipe_environment() };
+    unsafe { sys::environment::wipe() };
     // The program's descriptors are put in place in a table that init shares,
     // so init's own must be out of the way.
     for fd in std::iter::once(&mut cell.report).chain(&mut cell.channel) {

@@ -65,7 +65,7 @@ impl BrokerProcess {
         let pid = fork_with(theirs, &kept, move |control| {
             // SAFETY: this process has one thread, and nothing here reads a variable
             // that it still holds.
-            unsafe { sys::process::wipe_environment() };
+            unsafe { sys::environment::wipe() };
             broker::serve(sockets, control, to, identity)
         })?;
         let pidfd = pidfd_open(pid).map_err(|errno| {

@@ -51,13 +51,13 @@ pub fn hide(network: &Network) -> Result<()> {
         let failed = |error: io::Error| {
             SetupError::io(Step::Egress, "write", &error).on(format!("the source env:{name}"))
         };
-        sys::process::with_variable(name, |value| match value {
+        sys::environment::with_variable(name, |value| match value {
             Some(value) => send_secret(&file, checked(value)?),
             None => Err(io::ErrorKind::NotFound.into()),
         })
         .map_err(failed)?;
         // SAFETY: this process has one thread, and no reference into the environment.
-        unsafe { sys::process::wipe_variable(name) };
+        unsafe { sys::environment::wipe_variable(name) };
         hidden().push((name.clone(), Box::leak(Box::new(file))));
     }
     Ok(())

@@ -86,7 +86,7 @@ pub(super) fn keep_secrets_out(spec: &Spec) -> Result<()> {
             SecretSource::Env(name) if spec.env.contains_key(name) => {
                 return fail("its variable is also given to the program: leave one out");
             }
-            SecretSource::Env(name) if !sys::process::has_variable(name) => {
+            SecretSource::Env(name) if !sys::environment::has_variable(name) => {
                 return fail("its variable is not set in the caller's environment");
             }
             SecretSource::File(path) if !path.is_file() => {
