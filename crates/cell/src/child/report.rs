@@ -56,6 +56,10 @@ use record::error::Step;
 use sys::process::{ChildUsage, ProcessCount};
 use sys::shared::Progress;
 
+mod role;
+
+pub(crate) use role::{Role, SocketRole};
+
 /// A message from init is this many numbers: a magic one, the kind, its fields.
 const WORDS: usize = 16;
 const SIZE: usize = WORDS * size_of::<i64>();
@@ -73,99 +77,6 @@ const EXITED: i64 = 10;
 const STAYING: i64 = 11;
 /// The most descriptors that one message carries.
 const MAX_FDS: usize = WORDS - 2;
-
-/// What a descriptor from init is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The filter's listener.
-    Listener,
-    /// The directory of one of the plan's own scratch places, by its index
-    /// ([`crate::plan::Plan::writable_tmpfs`]).
-    Scratch(usize),
-    /// The Landlock rules that a copy's program is to apply to itself.
-    Ruleset,
-    /// One of the cell's namespaces.
-    Namespace(Namespace),
-    /// The supervisor's side of the cell's terminal.
-    Terminal,
-    /// A socket of the broker's, its port, and whether it is one of IPv6.
-    Socket(SocketRole, u16, bool),
-}
-
-/// What a socket of the broker's is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SocketRole {
-    /// It listens at an allowed port.
-    Port,
-    /// DNS over TCP.
-    Dns,
-    /// DNS over UDP.
-    DnsDatagrams,
-    /// The HTTP proxy.
-    Proxy,
-    /// The SOCKS5 proxy.
-    Socks,
-}
-
-/// Namespaces by the numbers of their roles.
-const NAMESPACES: [Namespace; 7] = [
-    Namespace::User,
-    Namespace::Pid,
-    Namespace::Mount,
-    Namespace::Net,
-    Namespace::Ipc,
-    Namespace::Uts,
-    Namespace::Cgroup,
-];
-/// The number of the terminal, behind the namespaces'.
-const TERMINAL: i64 = 3 + NAMESPACES.len() as i64;
-/// The first number of a scratch place.
-const SCRATCH: i64 = 16;
-/// The first number of a socket. Its purpose, family and port follow in these bits.
-const SOCKET: i64 = 1 << 32;
-const SOCKET_ROLES: [SocketRole; 5] = [
-    SocketRole::Port,
-    SocketRole::Dns,
-    SocketRole::DnsDatagrams,
-    SocketRole::Proxy,
-    SocketRole::Socks,
-];
-const IPV6: i64 = 1 << 16;
-
-impl Role {
-    /// Its number in a message; 0 stands for no descriptor.
-    const fn number(self) -> i64 {
-        match self {
-            Self::Listener => 1,
-            Self::Ruleset => 2,
-            Self::Namespace(namespace) => 3 + namespace as i64,
-            Self::Terminal => TERMINAL,
-            Self::Scratch(index) => SCRATCH + index as i64,
-            Self::Socket(role, port, is_v6) => {
-                let family = if is_v6 { IPV6 } else { 0 };
-                SOCKET + ((role as i64) << 17) + family + port as i64
-            }
-        }
-    }
-
-    fn from_number(number: i64) -> Option<Self> {
-        match number {
-            1 => Some(Self::Listener),
-            2 => Some(Self::Ruleset),
-            TERMINAL => Some(Self::Terminal),
-            SOCKET.. => {
-                let role = usize::try_from((number - SOCKET) >> 17).ok()?;
-                let role = *SOCKET_ROLES.get(role)?;
-                Some(Self::Socket(role, number as u16, number & IPV6 != 0))
-            }
-            SCRATCH.. => usize::try_from(number - SCRATCH).ok().map(Self::Scratch),
-            number => {
-                let namespace = NAMESPACES.get(usize::try_from(number - 3).ok()?)?;
-                Some(Self::Namespace(*namespace))
-            }
-        }
-    }
-}
 
 /// A step that failed inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -444,9 +355,7 @@ impl<'a> Reporter<'a> {
     ) -> Result<(), Fail> {
         let listener = listener.map(|fd| (Role::Listener, fd));
         let terminal = terminal.map(|fd| (Role::Terminal, fd));
-        let (roles, fds): (Vec<i64>, Vec<RawFd>) = (listener.into_iter().chain(terminal))
-            .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
-            .unzip();
+        let (roles, fds) = numbers(listener.into_iter().chain(terminal));
         let fields = [i64::from(number), i64::from(pid.as_raw())];
         let fields: Vec<i64> = fields.into_iter().chain(roles).collect();
         self.send(SPAWNED, &fields, &fds)
@@ -504,9 +413,8 @@ impl<'a> Reporter<'a> {
         let mut rest = sockets.chunks(MAX_FDS - 1).peekable();
         while let Some(some) = rest.next() {
             let is_last = i64::from(rest.peek().is_none());
-            let roles = some.iter().map(|(role, _)| role.number());
+            let (roles, fds) = numbers(some.iter().map(|(role, fd)| (*role, fd)));
             let fields: Vec<i64> = std::iter::once(is_last).chain(roles).collect();
-            let fds: Vec<RawFd> = some.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
             self.send(SOCKETS, &fields, &fds).at(site, Call::Send)?;
         }
         Ok(())
@@ -529,9 +437,7 @@ impl<'a> Reporter<'a> {
     ) -> Result<(), Fail> {
         let site = self.enter(Step::Report);
         let scratch = (scratch.iter().enumerate()).map(|(index, fd)| (Role::Scratch(index), fd));
-        let (roles, fds): (Vec<i64>, Vec<RawFd>) = (scratch.chain(others))
-            .map(|(role, fd)| (role.number(), fd.as_raw_fd()))
-            .unzip();
+        let (roles, fds) = numbers(scratch.chain(others));
         self.send(kind, &roles, &fds).at(site, Call::Send)
     }
 
@@ -554,6 +460,12 @@ impl<'a> Reporter<'a> {
     fn send(&self, kind: i64, fields: &[i64], fds: &[RawFd]) -> Result<(), Errno> {
         send_with_fds(self.socket, &encode(kind, fields), fds, MsgFlags::empty())
     }
+}
+
+/// The numbers of descriptors' roles, and those of the descriptors.
+fn numbers<'f>(fds: impl Iterator<Item = (Role, &'f OwnedFd)>) -> (Vec<i64>, Vec<RawFd>) {
+    fds.map(|(role, fd)| (role.number(), fd.as_raw_fd()))
+        .unzip()
 }
 
 fn fields_of(failure: &Fail) -> [i64; 4] {
@@ -610,19 +522,6 @@ mod tests {
 
     #[test]
     fn each_descriptor_has_its_role() {
-        let every = NAMESPACES.map(Role::Namespace);
-        for role in every
-            .into_iter()
-            .chain([Role::Ruleset, Role::Terminal, Role::Scratch(0)])
-        {
-            assert_eq!(Role::from_number(role.number()), Some(role));
-        }
-        for role in SOCKET_ROLES {
-            for (port, is_v6) in [(1, false), (443, true), (65535, true)] {
-                let role = Role::Socket(role, port, is_v6);
-                assert_eq!(Role::from_number(role.number()), Some(role));
-            }
-        }
         let roles = [Role::Scratch(2), Role::Listener, Role::Scratch(0)];
         let bytes = encode(STARTED, &roles.map(Role::number));
         let Some(Message::Started { fds }) = Message::decode(&bytes, pipes(3)) else {
