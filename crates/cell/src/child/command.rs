@@ -85,9 +85,10 @@ impl Command {
     }
 }
 
-/// What a program is started with ([`super::parcel`]), and what becomes its streams.
+/// The order to start the program of a blank cell.
 #[derive(Debug)]
 pub(super) struct ProgramOrder {
+    /// What it is started with ([`super::parcel`]).
     pub(super) parcel: OwnedFd,
     /// Its standard input, unless that was in place before.
     pub(super) stdin: Option<OwnedFd>,
@@ -96,17 +97,18 @@ pub(super) struct ProgramOrder {
 /// The order to start a process beside the program.
 #[derive(Debug)]
 pub(super) struct ProcessOrder {
-    /// By which the supervisor names it.
+    /// The supervisor's number for it.
     pub(super) number: u32,
+    /// What it is started with.
     pub(super) parcel: OwnedFd,
-    pub(super) streams: ProcessStreams<OwnedFd>,
+    pub(super) streams: ProcessStreams,
 }
 
 /// What becomes the standard streams of a process.
 #[derive(Debug)]
-pub(crate) enum ProcessStreams<T> {
+pub(crate) enum ProcessStreams {
     /// These three.
-    Pipes([T; 3]),
+    Pipes([OwnedFd; 3]),
     /// A new terminal with this number of lines and of characters in each.
     Terminal([u16; 2]),
 }
@@ -161,7 +163,7 @@ pub(crate) fn send_process(
     socket: BorrowedFd<'_>,
     number: u32,
     parcel: BorrowedFd<'_>,
-    streams: &ProcessStreams<OwnedFd>,
+    streams: &ProcessStreams,
 ) -> Result<(), Errno> {
     let (size, streams) = match streams {
         ProcessStreams::Pipes(streams) => ([0; 2], &streams[..]),

@@ -9,6 +9,7 @@ use nix::sys::socket::MsgFlags;
 use super::Prepared;
 use super::command::{Command, ProgramOrder, Received};
 use super::fail::{At, Call, Fail, Site};
+use super::landlock;
 use super::parcel::Parcel;
 use super::program::Begin;
 use super::report::Reporter;
@@ -29,6 +30,8 @@ pub(super) fn wait(
     scratch: &[OwnedFd],
     report: &Reporter<'_>,
 ) -> Result<Option<Ordered>, Fail> {
+    // The supervisor sees all else for itself before it sends a program.
+    landlock::prove(cell.plan)?;
     let site = Site::new(Step::Report);
     // The supervisor looks at the cell's namespaces from outside, which an unprivileged
     // one may do only while init is dumpable. Nobody is inside who could look at init.

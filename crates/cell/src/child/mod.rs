@@ -39,6 +39,7 @@ pub(crate) use mounts::open_bind;
 pub(crate) use terminal::Look;
 
 use fail::Fail;
+use program::Streams;
 use record::error::Step;
 use report::Reporter;
 use terminal::Terminal;
@@ -246,47 +247,49 @@ fn set_up<'a>(
     match until {
         Step::Landlock => landlock::prove(plan).map(|()| None),
         Step::Seccomp => program::try_filter(cell, report).map(|()| None),
-        _ => {
-            let signals = init::block_signals()?;
-            if cell.holds {
-                // The supervisor sees all else for itself before it sends a program.
-                landlock::prove(plan)?;
-            }
-            let (begin, stdin) = match cell.holds {
-                true => match hold::wait(cell, &scratch, report)? {
-                    None => return Ok(None),
-                    Some(hold::Ordered::Stay) => {
-                        report.staying()?;
-                        return Ok(Some(init::Init::new(cell, signals, None)));
-                    }
-                    Some(hold::Ordered::Program(begin, stdin)) => {
-                        // The supervisor has them already.
-                        scratch.clear();
-                        (begin, stdin)
-                    }
-                },
-                false => (program::Begin::of(plan)?, None),
-            };
-            let [own, stdout, stderr] = cell.stdio.each_ref().map(Option::as_ref);
-            let streams = match &terminal {
-                Some(terminal) => [Some(&terminal.line); 3],
-                None => [stdin.as_ref().or(own), stdout, stderr],
-            };
-            let start = program::Start {
-                begin: &begin,
-                streams,
-                terminal: terminal.as_ref().map(|terminal| &terminal.line),
-                channel: &cell.channel,
-                passed: &cell.passed,
-                ruleset: None,
-            };
-            let started = program::start(cell, &start, report)?;
-            let above = copy::namespaces_for_copies(cell)?;
-            let master = terminal.as_ref().map(|terminal| &terminal.master);
-            report.started(&scratch, started.listener.as_ref(), master, &above)?;
-            let mut init = init::Init::new(cell, signals, Some(started.pid));
-            init.terminal = terminal.map(|terminal| terminal.line);
-            Ok(Some(init))
-        }
+        _ => begin(cell, scratch, terminal, report),
     }
+}
+
+/// Starts the program, unless the cell goes on without one, or ends instead.
+fn begin<'a>(
+    cell: &'a Prepared<'a>,
+    mut scratch: Vec<OwnedFd>,
+    terminal: Option<Terminal>,
+    report: &Reporter<'_>,
+) -> Result<Option<init::Init<'a>>, Fail> {
+    let signals = init::block_signals()?;
+    let (begin, stdin) = match cell.holds {
+        true => match hold::wait(cell, &scratch, report)? {
+            None => return Ok(None),
+            Some(hold::Ordered::Stay) => {
+                report.staying()?;
+                return Ok(Some(init::Init::new(cell, signals, None)));
+            }
+            Some(hold::Ordered::Program(begin, stdin)) => {
+                // The supervisor has them already.
+                scratch.clear();
+                (begin, stdin)
+            }
+        },
+        false => (program::Begin::of(cell.plan)?, None),
+    };
+    let [own, stdout, stderr] = cell.stdio.each_ref().map(Option::as_ref);
+    let start = program::Start {
+        begin: &begin,
+        streams: match &terminal {
+            Some(terminal) => Streams::Terminal(&terminal.line),
+            None => Streams::Given([stdin.as_ref().or(own), stdout, stderr]),
+        },
+        channel: &cell.channel,
+        passed: &cell.passed,
+        ruleset: None,
+    };
+    let started = program::start(cell, &start, report)?;
+    let above = copy::namespaces_for_copies(cell)?;
+    let master = terminal.as_ref().map(|terminal| &terminal.master);
+    report.started(&scratch, started.listener.as_ref(), master, &above)?;
+    let mut init = init::Init::new(cell, signals, Some(started.pid));
+    init.terminal = terminal.map(|terminal| terminal.line);
+    Ok(Some(init))
 }

@@ -15,7 +15,7 @@ use super::Prepared;
 use super::command::{ProcessOrder, ProcessStreams};
 use super::fail::{At, Call, Fail, Site};
 use super::parcel::Parcel;
-use super::program::{self, RESERVED, Start};
+use super::program::{self, RESERVED, Start, Streams};
 use super::report::Reporter;
 use super::terminal::{Look, Terminal};
 use record::error::Step;
@@ -64,6 +64,7 @@ impl Processes {
         }
     }
 
+    /// Descriptors that init keeps for them.
     pub(super) fn terminals(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let terminals = self
             .0
@@ -86,33 +87,30 @@ fn start(
     } = order;
     let parcel = Parcel::unpack(parcel).at(Site::new(Step::Report), Call::Recv)?;
     let begin = parcel.deliver(report)?;
-    let (mut master, mut line, mut pipes) = (None, None, None);
-    match streams {
-        ProcessStreams::Pipes(streams) => pipes = Some(above(streams)?),
+    let (pipes, terminal) = match streams {
+        ProcessStreams::Pipes(streams) => (above(streams)?.map(Some), None),
         ProcessStreams::Terminal([rows, columns]) => {
             let look = Look {
                 settings: None,
                 size: Size::new(rows, columns),
             };
-            let terminal = Terminal::open(&look, report)?;
-            (master, line) = (Some(terminal.master), Some(terminal.line));
+            ([None, None, None], Some(Terminal::open(&look, report)?))
         }
-    }
-    let streams = match &pipes {
-        Some(pipes) => pipes.each_ref().map(Some),
-        None => [line.as_ref(); 3],
     };
     let start = Start {
         begin: &begin,
-        streams,
-        terminal: line.as_ref(),
+        streams: match &terminal {
+            Some(terminal) => Streams::Terminal(&terminal.line),
+            None => Streams::Given(pipes.each_ref().map(Option::as_ref)),
+        },
         channel: &[],
         passed: &[],
         ruleset,
     };
     let started = program::start(cell, &start, report)?;
     let pid = started.pid;
-    let reported = report.spawned(number, pid, started.listener.as_ref(), master.as_ref());
+    let master = terminal.as_ref().map(|terminal| &terminal.master);
+    let reported = report.spawned(number, pid, started.listener.as_ref(), master);
     if reported.is_err() {
         // Nobody would watch it.
         let _ = kill(Pid::from_raw(-pid.as_raw()), Signal::SIGKILL);
@@ -120,7 +118,7 @@ fn start(
     reported.map(|()| Process {
         number,
         pid,
-        terminal: line,
+        terminal: terminal.map(|terminal| terminal.line),
     })
 }
 

@@ -28,15 +28,19 @@ pub(super) struct Started {
     pub(super) listener: Option<OwnedFd>,
 }
 
-/// Standard streams; `None` leaves the caller's.
-pub(super) type Streams<'a> = [Option<&'a OwnedFd>; 3];
+/// What becomes the standard streams of a program.
+#[derive(Clone, Copy)]
+pub(super) enum Streams<'a> {
+    /// These; `None` leaves the caller's.
+    Given([Option<&'a OwnedFd>; 3]),
+    /// The line of its controlling terminal, for all three.
+    Terminal(&'a OwnedFd),
+}
 
 /// What one program of a cell is started with.
 pub(super) struct Start<'a> {
     pub(super) begin: &'a Begin,
     pub(super) streams: Streams<'a>,
-    /// Its controlling terminal.
-    pub(super) terminal: Option<&'a OwnedFd>,
     /// Its end of the driver's channel.
     pub(super) channel: &'a [OwnedFd],
     /// Descriptors of the caller's, each with its number.
@@ -81,8 +85,8 @@ fn become_program(
     // terminal, and signals from that terminal go to the supervisor alone.
     let site = Site::new(Step::Stdio);
     nix::unistd::setsid().at(site, Call::Setsid)?;
-    if let Some(terminal) = start.terminal {
-        sys::terminal::control(terminal.as_fd()).at(site, Call::Ioctl)?;
+    if let Streams::Terminal(line) = start.streams {
+        sys::terminal::control(line.as_fd()).at(site, Call::Ioctl)?;
     }
     arrange_descriptors(start)?;
     report.enter(Step::Chdir);
@@ -120,7 +124,11 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
 fn arrange_descriptors(start: &Start<'_>) -> Result<(), Fail> {
     let site = Site::new(Step::Stdio);
     let mut last = 2;
-    for (number, fd) in (0..).zip(start.streams) {
+    let streams = match start.streams {
+        Streams::Given(streams) => streams,
+        Streams::Terminal(line) => [Some(line); 3],
+    };
+    for (number, fd) in (0..).zip(streams) {
         if let Some(fd) = fd {
             sys::process::place(fd, number).at(site, Call::Dup)?;
         }
