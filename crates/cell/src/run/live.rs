@@ -179,13 +179,8 @@ impl<'a> Live<'a> {
                         start_in_blank(launch, &inputs, denials, cancel, info)
                     }
                     From::Nothing | From::Ahead(_) if !frame.plan.program.exists() => {
-                        start_in_blank(
-                            frame.launch(Vec::new(), stages),
-                            &inputs,
-                            denials,
-                            cancel,
-                            None,
-                        )
+                        let launch = frame.launch(Vec::new(), stages);
+                        start_in_blank(launch, &inputs, denials, cancel, None)
                     }
                     From::Nothing | From::Ahead(_) => {
                         Cell::start(frame.launch(inputs, stages), denials, cancel)

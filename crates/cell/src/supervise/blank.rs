@@ -104,8 +104,8 @@ impl<'a> Blank<'a> {
             && !crate::launch::wait_for(self.cell.running.report.as_fd(), now)
     }
 
-    /// Starts its program, or has it go on without one. Returns at once; what fails inside shows at the end, also
-    /// what failed before.
+    /// Starts its program, or has it go on without one. Returns at once; what fails inside
+    /// shows at the end, also what failed before.
     ///
     /// # Errors
     /// When the plan is another than that of the cell, or what goes in cannot be read.

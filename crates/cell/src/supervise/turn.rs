@@ -1,10 +1,10 @@
 //! How much of the supervisor's time the sources in a cell may take.
 //!
 //! Every source of events (a stream, the driver's frames, processes beside the program,
-//! denied calls, the broker's reports) is read within a [`Turn`], so that however much one of them has, the others, signals and
-//! limits come next. A source that goes on for ever is slowed down by its [`Pace`]:
-//! the time that the supervisor spends is not charged to the cell, so a program
-//! that floods pays by waiting.
+//! denied calls, the broker's reports) is read within a [`Turn`], so that however much one of
+//! them has, the others, signals and limits come next. A source that goes on for ever is
+//! slowed down by its [`Pace`]: the time that the supervisor spends is not charged to the
+//! cell, so a program that floods pays by waiting.
 
 use std::time::{Duration, Instant};
 
