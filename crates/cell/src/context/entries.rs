@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::Serialize;
 
-use super::files::{FileAnswer, Workspace, checked, failed, not_allowed};
+use super::files::{FileAnswer, Workspace, checked, failed, name_of, not_allowed};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::tree::{self, erase, kind_of};
@@ -84,9 +84,7 @@ impl Workspace<'_> {
             let stat = fstat(self.dir).map_err(|e| failed("fstat", e, path))?;
             return Ok(Entry::of(Vec::new(), &stat, None));
         }
-        let name = checked(path)?
-            .file_name()
-            .ok_or_else(|| not_allowed(path))?;
+        let name = name_of(path)?;
         let parent = self.parent(path)?;
         let stat = fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|e| failed("stat", e, path))?;
@@ -102,12 +100,11 @@ impl Workspace<'_> {
     ///
     /// # Errors
     /// There is something of this name, or the workspace is full.
-    pub(crate) fn make_directory(&self, path: &Path) -> Result<FileAnswer> {
-        let name = match path.as_os_str().is_empty() {
-            true => return Err(failed("mkdir", Errno::EEXIST, path)),
-            false => checked(path)?.file_name(),
-        };
-        let name = name.ok_or_else(|| not_allowed(path))?;
+    pub(super) fn make_directory(&self, path: &Path) -> Result<FileAnswer> {
+        if path.as_os_str().is_empty() {
+            return Err(failed("mkdir", Errno::EEXIST, path));
+        }
+        let name = name_of(path)?;
         self.as_owner(|| {
             let parent = self.make_parent(path)?;
             mkdirat(&parent, name, Mode::from_bits_truncate(0o755))
@@ -121,11 +118,8 @@ impl Workspace<'_> {
     ///
     /// # Errors
     /// It is missing, or cannot have that name.
-    pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<FileAnswer> {
-        let name = |path| -> Result<&OsStr> {
-            checked(path)?.file_name().ok_or_else(|| not_allowed(path))
-        };
-        let (old, new) = (name(from)?, name(to)?);
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<FileAnswer> {
+        let (old, new) = (name_of(from)?, name_of(to)?);
         let source = self.parent(from)?;
         fstatat(&source, old, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(|e| failed("stat", e, from))?;
         self.as_owner(|| {
@@ -180,9 +174,7 @@ impl Workspace<'_> {
     /// # Errors
     /// It is missing, or in use as a mount point.
     pub(super) fn remove(&self, path: &Path) -> Result<FileAnswer> {
-        let name = checked(path)?
-            .file_name()
-            .ok_or_else(|| not_allowed(path))?;
+        let name = name_of(path)?;
         let fail = |call: &str, errno| failed(call, errno, path);
         let parent = self.parent(path)?;
         let flags = AtFlags::AT_SYMLINK_NOFOLLOW;

@@ -4,21 +4,23 @@
 //! stopped meanwhile; no link is followed, no other mount entered, only regular files are
 //! read, and answers are bounded.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::renameat;
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Context;
 use super::entries::Entry;
+use super::history::Step;
 use crate::workspace::copy::as_owner;
 use record::bytes::RawText;
-use record::error::{Result, SetupError, Step};
+use record::error::{Result, SetupError, Step as Stage};
 use sys::beneath::Beneath;
 use sys::tree::kind_of;
 
@@ -75,6 +77,25 @@ pub(crate) enum FileAnswer {
     },
 }
 
+/// What a client changes in a workspace.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WorkspaceEdit {
+    /// Writes a file, or adds content at its end.
+    Write {
+        path: PathBuf,
+        content: RawText,
+        executable: bool,
+        append: bool,
+    },
+    /// Makes a directory.
+    MakeDirectory { path: PathBuf },
+    /// Gives something another name.
+    Move { from: PathBuf, to: PathBuf },
+    /// Removes a file or directory.
+    Remove { path: PathBuf },
+}
+
 /// The workspace of a cell whose processes are stopped, or which has ended.
 pub(crate) struct Workspace<'w> {
     pub(super) dir: &'w OwnedFd,
@@ -111,78 +132,65 @@ impl Context<'_> {
         let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
         act(&Workspace { dir, owner })
     }
-}
 
-impl Context<'_> {
-    /// Writes a file ([`Workspace::write`]). No execution lists it as one of its own, unless
-    /// content was added at its end.
+    /// Changes the workspace for the client, and notes that for a replay.
     ///
     /// # Errors
-    /// Those of [`Self::in_workspace`] and [`Workspace::write`].
-    pub(crate) fn write_file(
-        &mut self,
-        path: &Path,
-        content: &RawText,
-        executable: bool,
-        append: bool,
-    ) -> Result<FileAnswer> {
-        let answer = self.in_workspace(|files| files.write(path, content, executable, append))?;
-        if let Some(live) = self.live.as_mut().filter(|_| !append) {
-            live.note_written(path, content.as_bytes());
+    /// Those of [`Self::in_workspace`], and of the change.
+    pub(crate) fn edit(&mut self, edit: WorkspaceEdit) -> Result<FileAnswer> {
+        let answer = self.apply(&edit)?;
+        // Without a cell, it is part of what the next one begins with.
+        if let (Some(log), Some(_)) = (&mut self.log, &self.live) {
+            log.add(Step::Edit(edit));
         }
         Ok(answer)
     }
 
-    /// Removes a file or a directory ([`Workspace::remove`]). No execution lists it as deleted.
-    ///
-    /// # Errors
-    /// Those of [`Self::in_workspace`] and [`Workspace::remove`].
-    pub(crate) fn remove_file(&mut self, path: &Path) -> Result<FileAnswer> {
-        let answer = self.in_workspace(|files| files.remove(path))?;
+    /// Changes the workspace. No execution lists that as its own change, except where content
+    /// was added to a file.
+    pub(super) fn apply(&mut self, edit: &WorkspaceEdit) -> Result<FileAnswer> {
+        let answer = self.in_workspace(|files| match edit {
+            WorkspaceEdit::Write {
+                path,
+                content,
+                executable,
+                append,
+            } => match append {
+                true => files.append(path, content),
+                false => files.write(path, content, *executable),
+            },
+            WorkspaceEdit::MakeDirectory { path } => files.make_directory(path),
+            WorkspaceEdit::Move { from, to } => files.rename(from, to),
+            WorkspaceEdit::Remove { path } => files.remove(path),
+        })?;
         if let Some(live) = &mut self.live {
-            live.note_removed(path);
-        }
-        Ok(answer)
-    }
-
-    /// Gives something another name ([`Workspace::rename`]). No execution lists it as one of
-    /// its own.
-    ///
-    /// # Errors
-    /// Those of [`Self::in_workspace`] and [`Workspace::rename`].
-    pub(crate) fn rename_file(&mut self, from: &Path, to: &Path) -> Result<FileAnswer> {
-        let answer = self.in_workspace(|files| files.rename(from, to))?;
-        if let Some(live) = &mut self.live {
-            live.note_renamed(from, to);
+            match edit {
+                WorkspaceEdit::Write { append: true, .. } | WorkspaceEdit::MakeDirectory { .. } => {
+                }
+                WorkspaceEdit::Write { path, content, .. } => {
+                    live.note_written(path, content.as_bytes());
+                }
+                WorkspaceEdit::Move { from, to } => live.note_renamed(from, to),
+                WorkspaceEdit::Remove { path } => live.note_removed(path),
+            }
         }
         Ok(answer)
     }
 }
 
 fn no_workspace() -> SetupError {
-    SetupError::new(Step::Outputs, "the cell has no workspace of its own")
+    SetupError::new(Stage::Outputs, "the cell has no workspace of its own")
         .hint("look at the directory that is bound there")
 }
 
 impl Workspace<'_> {
     /// Writes a file, and makes the directories above it. A file of its name is replaced
-    /// as a whole, or gets the content at its end.
+    /// as a whole.
     ///
     /// # Errors
     /// The path is not allowed, or the workspace is full.
-    fn write(
-        &self,
-        path: &Path,
-        content: &RawText,
-        executable: bool,
-        append: bool,
-    ) -> Result<FileAnswer> {
-        if append {
-            return self.append(path, content);
-        }
-        let name = checked(path)?
-            .file_name()
-            .ok_or_else(|| not_allowed(path))?;
+    fn write(&self, path: &Path, content: &RawText, executable: bool) -> Result<FileAnswer> {
+        let name = name_of(path)?;
         let bytes = content.as_bytes();
         self.as_owner(|| {
             let parent = self.make_parent(path)?;
@@ -194,7 +202,7 @@ impl Workspace<'_> {
                 .create(PENDING, usual)
                 .map_err(pending)?;
             let written = (file.write_all(bytes))
-                .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on(path.display()))
+                .map_err(|e| SetupError::io(Stage::Outputs, "write", &e).on(path.display()))
                 .and_then(|()| {
                     fchmod(&file, Mode::from_bits_truncate(mode))
                         .and_then(|()| renameat(&parent, PENDING, &parent, name))
@@ -217,7 +225,7 @@ impl Workspace<'_> {
         let stat = fstat(&file).map_err(|e| failed("fstat", e, path))?;
         refuse_others(&stat, path)?;
         file.write_all(content.as_bytes())
-            .map_err(|e| SetupError::io(Step::Outputs, "write", &e).on(path.display()))?;
+            .map_err(|e| SetupError::io(Stage::Outputs, "write", &e).on(path.display()))?;
         let stat = fstat(&file).map_err(|e| failed("fstat", e, path))?;
         Ok(FileAnswer::Written {
             size: stat.st_size.cast_unsigned(),
@@ -237,7 +245,7 @@ impl Workspace<'_> {
         let stat = fstat(&file).map_err(|e| failed("fstat", e, path))?;
         refuse_others(&stat, path)?;
         let mut content = Vec::new();
-        let io = |e: std::io::Error| SetupError::io(Step::Outputs, "read", &e).on(path.display());
+        let io = |e: std::io::Error| SetupError::io(Stage::Outputs, "read", &e).on(path.display());
         file.seek(SeekFrom::Start(offset)).map_err(io)?;
         file.take(limit.min(MOST_BYTES))
             .read_to_end(&mut content)
@@ -280,25 +288,30 @@ impl Workspace<'_> {
 }
 
 pub(super) fn failed(call: &str, errno: Errno, path: &Path) -> SetupError {
-    SetupError::os(Step::Outputs, call, errno).on(path.display())
+    SetupError::os(Stage::Outputs, call, errno).on(path.display())
 }
 
 fn refuse_others(stat: &FileStat, path: &Path) -> Result<()> {
     match kind_of(stat) == SFlag::S_IFREG {
         true => Ok(()),
-        false => Err(SetupError::new(Step::Outputs, "not a regular file").on(path.display())),
+        false => Err(SetupError::new(Stage::Outputs, "not a regular file").on(path.display())),
     }
 }
 
 pub(super) fn not_allowed(path: &Path) -> SetupError {
     SetupError::new(
-        Step::Spec,
+        Stage::Spec,
         "a path is relative to the workspace, without `..`",
     )
     .on(path.display())
 }
 
 /// The path, if it leads downwards from the workspace.
+/// The name of what a path leads to.
+pub(super) fn name_of(path: &Path) -> Result<&OsStr> {
+    checked(path)?.file_name().ok_or_else(|| not_allowed(path))
+}
+
 pub(super) fn checked(path: &Path) -> Result<&Path> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     match path.components().all(is_plain) && !path.as_os_str().is_empty() {

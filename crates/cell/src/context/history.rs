@@ -5,13 +5,13 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Execution;
+use super::files::WorkspaceEdit;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step as Stage};
 use record::{Outcome, Record};
@@ -29,27 +29,16 @@ const STEP_BYTES: usize = 256;
 /// One thing that happened in a context.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Step {
+pub(super) enum Step {
     /// Code was executed.
     Execute(Executed),
-    /// A file was written from outside.
-    Write {
-        path: PathBuf,
-        content: RawText,
-        executable: bool,
-        append: bool,
-    },
-    /// A directory was made from outside.
-    MakeDirectory { path: PathBuf },
-    /// Something got another name from outside.
-    Move { from: PathBuf, to: PathBuf },
-    /// A file or directory was removed from outside.
-    Remove { path: PathBuf },
+    /// The client changed the workspace.
+    Edit(WorkspaceEdit),
 }
 
 /// An execution that ended by itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Executed {
+pub(super) struct Executed {
     pub(super) number: u64,
     pub(super) code: RawText,
     pub(super) name: String,
@@ -148,9 +137,15 @@ impl Step {
                 let args = executed.args.iter().map(|arg| arg.as_bytes().len());
                 executed.code.as_bytes().len() + executed.name.len() + args.sum::<usize>()
             }
-            Self::Write { path, content, .. } => path.as_os_str().len() + content.as_bytes().len(),
-            Self::MakeDirectory { path } | Self::Remove { path } => path.as_os_str().len(),
-            Self::Move { from, to } => from.as_os_str().len() + to.as_os_str().len(),
+            Self::Edit(edit) => match edit {
+                WorkspaceEdit::Write { path, content, .. } => {
+                    path.as_os_str().len() + content.as_bytes().len()
+                }
+                WorkspaceEdit::MakeDirectory { path } | WorkspaceEdit::Remove { path } => {
+                    path.as_os_str().len()
+                }
+                WorkspaceEdit::Move { from, to } => from.as_os_str().len() + to.as_os_str().len(),
+            },
         };
         (own + STEP_BYTES) as u64
     }
@@ -306,6 +301,19 @@ mod tests {
         }
     }
 
+    fn removal() -> Step {
+        Step::Edit(WorkspaceEdit::Remove { path: "f".into() })
+    }
+
+    fn file(bytes: usize) -> Step {
+        Step::Edit(WorkspaceEdit::Write {
+            path: "f".into(),
+            content: vec![b'x'; bytes].into(),
+            executable: false,
+            append: false,
+        })
+    }
+
     fn why(history: &History) -> String {
         history.check().unwrap_err().message
     }
@@ -317,7 +325,7 @@ mod tests {
         executed(&mut log, "b", &ended(Outcome::Error, 1.0));
         executed(&mut log, "c", &ended(Outcome::Timeout, 1.0));
         executed(&mut log, "d", &ended(Outcome::Setup, 0.0));
-        log.add(Step::Remove { path: "f".into() });
+        log.add(removal());
         let text = log.own.to_json().unwrap();
         let back = History::from_json(&text, None).unwrap();
         for history in [&log.own, &back] {
@@ -329,15 +337,9 @@ mod tests {
 
     #[test]
     fn a_history_without_bounds_is_given_up_and_named() {
-        let file = |bytes: usize| Step::Write {
-            path: "f".into(),
-            content: vec![b'x'; bytes].into(),
-            executable: false,
-            append: false,
-        };
         let mut log = Log::default();
         for _ in 0..MOST_STEPS {
-            log.add(Step::Remove { path: "f".into() });
+            log.add(removal());
         }
         log.own.check().unwrap();
         executed(&mut log, "", &ended(Outcome::Ok, 0.0));
@@ -364,16 +366,11 @@ mod tests {
         log.end(None);
         assert!(log.own.is_empty());
         // Another loss before anything was executed changes nothing.
-        log.add(Step::Remove { path: "f".into() });
+        log.add(removal());
         log.end(None);
         assert_eq!(log.past.as_ref().map(History::executions), Some(1));
         // Both together are bounded.
-        log.add(Step::Write {
-            path: "f".into(),
-            content: vec![b'x'; MOST_BYTES as usize - 2 * STEP_BYTES].into(),
-            executable: false,
-            append: false,
-        });
+        log.add(file(MOST_BYTES as usize - 2 * STEP_BYTES));
         assert!(log.past.is_none() && log.own.check().is_ok());
         log.past = Some(History::default());
         executed(&mut log, "b", &ended(Outcome::Ok, 0.0));

@@ -48,9 +48,8 @@ mod watches;
 pub use carried::execute_carried;
 pub(crate) use carry::Checkpoint;
 pub use carry::Layout;
-pub(crate) use files::FileAnswer;
+pub(crate) use files::{FileAnswer, WorkspaceEdit};
 pub use history::MOST_BYTES as MOST_HISTORY;
-pub(crate) use history::Step as HistoryStep;
 pub(crate) use watches::{Turned, Watches};
 
 /// The time between an interrupt and the kill, unless the caller gives another.

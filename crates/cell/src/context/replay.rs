@@ -49,16 +49,6 @@ impl Context<'_> {
         self.log.get_or_insert_default();
     }
 
-    /// Notes what was done to the workspace from outside.
-    pub(crate) fn note_file(&mut self, step: impl FnOnce() -> Option<Step>) {
-        // Without a cell, it is part of what the next one begins with.
-        if let (Some(log), Some(_)) = (&mut self.log, &self.live)
-            && let Some(step) = step()
-        {
-            log.add(step);
-        }
-    }
-
     /// The state that the next execution finds, and why unless it is as it was. A lost one
     /// is made again, where what was executed is known.
     ///
@@ -208,26 +198,16 @@ impl Context<'_> {
         let until = Instant::now() + MOST_TIME;
         let mut differing = Vec::new();
         for step in &history.steps {
-            let done = match step {
+            match step {
                 Step::Execute(executed) => {
                     if self.execute_again(executed, until, control)? != executed.output {
                         differing.push(executed.number);
                     }
-                    continue;
                 }
-                Step::Write {
-                    path,
-                    content,
-                    executable,
-                    append,
-                } => self.write_file(path, content, *executable, *append),
-                Step::MakeDirectory { path } => {
-                    self.in_workspace(|files| files.make_directory(path))
+                Step::Edit(edit) => {
+                    self.apply(edit).map_err(|error| error.to_string())?;
                 }
-                Step::Move { from, to } => self.in_workspace(|files| files.rename(from, to)),
-                Step::Remove { path } => self.remove_file(path),
-            };
-            done.map_err(|error| error.to_string())?;
+            }
         }
         Ok(differing)
     }

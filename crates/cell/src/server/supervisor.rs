@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::mailbox::{Closed, Mailbox, Task};
 use super::processes::cell_ended;
 use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
-use crate::context::{Answer, Checkpoint, Context, Execution, HistoryStep};
+use crate::context::{Answer, Checkpoint, Context, Execution, WorkspaceEdit};
 use crate::run::{Ahead, Events, Stock};
 use crate::spec::Spec;
 use crate::supervise::{BlockedSignals, Cancel, Control};
@@ -367,31 +367,35 @@ impl<'s> Supervisor<'s> {
     fn file(&mut self, id: u64, what: FileOrder) -> Result<()> {
         let opened = self.opened.as_mut().ok_or_else(not_open)?;
         let context = &mut opened.context;
-        let answer = match &what {
+        let answer = match what {
             FileOrder::Write {
                 path,
                 content,
                 executable,
                 append,
-            } => context.write_file(path, content, *executable, *append)?,
-            FileOrder::Stat { path } => context.in_workspace(|files| files.stat(path))?,
+            } => context.edit(WorkspaceEdit::Write {
+                path,
+                content,
+                executable,
+                append,
+            })?,
+            FileOrder::Stat { path } => context.in_workspace(|files| files.stat(&path))?,
             FileOrder::MakeDirectory { path } => {
-                context.in_workspace(|files| files.make_directory(path))?
+                context.edit(WorkspaceEdit::MakeDirectory { path })?
             }
-            FileOrder::Move { from, to } => context.rename_file(from, to)?,
+            FileOrder::Move { from, to } => context.edit(WorkspaceEdit::Move { from, to })?,
             FileOrder::Read {
                 path,
                 offset,
                 limit,
-            } => context.in_workspace(|files| files.read(path, *offset, *limit))?,
+            } => context.in_workspace(|files| files.read(&path, offset, limit))?,
             FileOrder::List { path, depth } => {
-                context.in_workspace(|files| files.list(path, *depth))?
+                context.in_workspace(|files| files.list(&path, depth))?
             }
-            FileOrder::Remove { path } => context.remove_file(path)?,
-            FileOrder::Watch { path } => self.mailbox.watch(context, id, path)?,
-            FileOrder::Unwatch { watch } => self.mailbox.unwatch(*watch),
+            FileOrder::Remove { path } => context.edit(WorkspaceEdit::Remove { path })?,
+            FileOrder::Watch { path } => self.mailbox.watch(context, id, &path)?,
+            FileOrder::Unwatch { watch } => self.mailbox.unwatch(watch),
         };
-        context.note_file(|| change_of(what));
         let answer = raw(&answer)?;
         self.mailbox.report(&Report::File { id, answer });
         Ok(())
@@ -403,31 +407,6 @@ impl Opened<'_> {
     fn ends_at(&self) -> Option<Instant> {
         self.rests_since.checked_add(self.idle?)
     }
-}
-
-/// What an order changes in the workspace.
-fn change_of(order: FileOrder) -> Option<HistoryStep> {
-    Some(match order {
-        FileOrder::Write {
-            path,
-            content,
-            executable,
-            append,
-        } => HistoryStep::Write {
-            path,
-            content,
-            executable,
-            append,
-        },
-        FileOrder::MakeDirectory { path } => HistoryStep::MakeDirectory { path },
-        FileOrder::Move { from, to } => HistoryStep::Move { from, to },
-        FileOrder::Remove { path } => HistoryStep::Remove { path },
-        FileOrder::Stat { .. }
-        | FileOrder::Read { .. }
-        | FileOrder::List { .. }
-        | FileOrder::Watch { .. }
-        | FileOrder::Unwatch { .. } => return None,
-    })
 }
 
 fn not_open() -> SetupError {
