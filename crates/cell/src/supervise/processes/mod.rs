@@ -351,12 +351,11 @@ impl Processes {
         let program = &starting.program;
         let error = SetupError::os(failed.step, failed.syscall, failed.errno);
         let error = match failed.step {
-            Step::Exec => {
-                let tried = failed.item.and_then(|item| program.candidates.get(item));
-                error.on(tried
-                    .or(program.argv.first())
-                    .map_or_else(String::new, ToString::to_string))
-            }
+            // By the caller's own name for it, since a client is not shown paths.
+            Step::Exec => match program.argv.first() {
+                Some(name) => error.on(name),
+                None => error,
+            },
             Step::Chdir => error.on(program.cwd.display()),
             _ => error,
         };
