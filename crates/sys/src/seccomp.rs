@@ -57,7 +57,7 @@ impl<'l> Waiting<'l> {
     /// The next call that waits. Blocks until there is one.
     ///
     /// # Errors
-    /// ENOENT when the calling process died meanwhile.
+    /// ENOENT when the calling process has ended meanwhile.
     pub fn next(listener: BorrowedFd<'l>) -> Result<Self, Errno> {
         // SAFETY: seccomp_notif is plain data for which all zeroes is valid.
         let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };

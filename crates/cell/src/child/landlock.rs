@@ -69,7 +69,7 @@ fn enforce(ruleset: RulesetCreated, site: Site) -> Result<(), Fail> {
 }
 
 /// Shows that Landlock denies something that no rule allows, if the plan has that. No file of
-/// proc(5) shows a domain, so whoever is in one has to try.
+/// proc(5) shows a domain, so a process in one has to try.
 pub(super) fn prove(plan: &Plan) -> Result<(), Fail> {
     #[cfg(test)]
     if super::is_left_out("proof") {

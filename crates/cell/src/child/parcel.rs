@@ -48,7 +48,7 @@ pub(crate) fn pack(plan: &Plan, inputs: &[Option<OwnedFd>]) -> Result<File> {
     pack_with(&plan.program, &plan.files, inputs)
 }
 
-/// The same for a program that brings no files.
+/// A parcel of a program without input files.
 ///
 /// # Errors
 /// When there is no memory for it.

@@ -112,7 +112,7 @@ fn start(
     let master = terminal.as_ref().map(|terminal| &terminal.master);
     let reported = report.spawned(number, pid, started.listener.as_ref(), master);
     if reported.is_err() {
-        // Nobody would watch it.
+        // The supervisor would not watch it.
         let _ = kill(Pid::from_raw(-pid.as_raw()), Signal::SIGKILL);
     }
     reported.map(|()| Process {

@@ -283,7 +283,7 @@ fn write(
     with_workspace(live, layout, to, image.size(), most)
 }
 
-/// Adds the workspace to a checkpoint that has so many bytes, and may have `most`.
+/// Adds the workspace to a checkpoint that has `bytes` bytes, and may have `most`.
 pub(super) fn with_workspace(
     live: &mut Live<'_>,
     layout: Layout,
@@ -304,7 +304,7 @@ pub(super) fn with_workspace(
     })
 }
 
-/// Copies a tree to a new directory of a checkpoint that has so many bytes, and may have
+/// Copies a tree to a new directory of a checkpoint that has `bytes` bytes, and may have
 /// `most`.
 pub(super) fn keep(
     from: &OwnedFd,

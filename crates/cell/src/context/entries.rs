@@ -130,8 +130,8 @@ impl Workspace<'_> {
         Ok(FileAnswer::Moved { entry })
     }
 
-    /// Lists a directory, the workspace itself for an empty path, and so many levels of
-    /// directories below.
+    /// Lists a directory, the workspace itself for an empty path; `depth` levels of directories,
+    /// of which it is the first.
     ///
     /// # Errors
     /// It is missing, or no directory.

@@ -64,7 +64,7 @@ impl Base {
         let has_code = request.argv.is_some() || request.code.is_some();
         let has_processes_only = lasts && !has_code && request.language.is_none();
         if has_processes_only {
-            // A caller that says what runs leaves no choice of it.
+            // A placeholder, taken out below: a spec has a program or code.
             request.argv = Some(vec![RawText::from("none")]);
         }
         let mode = match request.argv {

@@ -8,7 +8,7 @@ use crate::launch::tests::alone;
 /// A front end that gets reports in whatever order they come.
 struct Processes {
     front: Front,
-    /// Reports that nobody has asked for yet.
+    /// Reports that the test has not asked for yet.
     seen: Vec<Value>,
     last: u64,
 }

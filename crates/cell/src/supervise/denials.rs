@@ -135,7 +135,7 @@ impl Answers {
         if let Some(system) = system {
             let filled = call.write(0, &system.info());
             // EFAULT is the kernel's own answer to an address that is wrong. After ENOENT the
-            // caller is gone, and nobody was denied anything.
+            // caller is gone, and no call was denied.
             if matches!(filled, Ok(()) | Err(Errno::EFAULT | Errno::ENOENT)) {
                 return call.answer(filled).map(|()| None);
             }

@@ -27,7 +27,7 @@ const LONGEST_LABEL: usize = 128;
 /// The most calls that wait in one context.
 const MOST_WAITING: usize = 64;
 
-/// What tells a context from all others: each party has names of its own.
+/// What identifies a context: each party has names of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ContextKey {
     pub(super) party: Party,

@@ -24,8 +24,8 @@ use crate::protocol::{
     ProcessName, ProcessResize, ProcessSignal, ProcessStarted,
 };
 
-/// The most calls about processes of one context that are not answered: so many that start
-/// one or give it input, which can wait for long, and as many others.
+/// The most calls about processes of one context that are not answered: this number of those
+/// that start one or give it input, which can wait for long, and the same number of others.
 const MOST_ORDERS: usize = 64;
 /// Bytes of the longest input.
 const LONGEST_INPUT: usize = 1 << 20;

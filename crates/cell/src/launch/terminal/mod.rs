@@ -127,7 +127,7 @@ impl Display {
             _socket: socket,
             terminal,
         };
-        // Now that there is somebody to undo it, should this process be killed.
+        // Not before: the relay undoes it if this process is killed.
         let raw = relay.terminal.before.raw();
         raw.apply(relay.terminal.fd.as_fd())
             .map_err(|errno| failed("tcsetattr", errno))?;

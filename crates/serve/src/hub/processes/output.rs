@@ -13,8 +13,8 @@ use super::{Process, Processes};
 use crate::hub::{Action, ClientId, Hub, LinkId};
 use crate::protocol::{CallId, ProcessEvent};
 
-/// Bytes of output after which a supervisor is told that they were taken: no more than the
-/// smallest share that it lets be on its way.
+/// Bytes of output after which a supervisor gets the order that they were taken: no more than
+/// the smallest share that it lets be on its way.
 const TAKEN: u64 = 8 << 10;
 
 impl Hub {
@@ -37,7 +37,7 @@ impl Hub {
         self.pass_on();
     }
 
-    /// Passes one held event on. False when there is none for which all that listen have room.
+    /// Passes one held event on. False when no event is held for which all listeners have room.
     ///
     /// One at a time, since it can leave a client without room.
     pub fn pass_on(&mut self) -> bool {
@@ -76,7 +76,7 @@ impl Hub {
         false
     }
 
-    /// Tells all who listen, unless output is empty: that is for the count of its bytes.
+    /// Sends an event to all listeners, except empty output, which only counts bytes.
     fn tell_all(&mut self, listeners: &[(ClientId, CallId)], event: &ProcessEvent) {
         let is_empty = matches!(event, ProcessEvent::ProcessOutput { text, .. } if text.is_empty());
         if !listeners.is_empty() && !is_empty {

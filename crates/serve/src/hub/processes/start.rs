@@ -16,7 +16,7 @@ use crate::protocol::{Code, Failure, ProcessStart};
 /// Bytes of arguments and variables of the largest process: what execve(2) takes with the
 /// usual limit of the stack.
 const LARGEST_START: usize = 2 << 20;
-/// The same for all processes of a context, as the server keeps them.
+/// Bytes of arguments and variables of all processes of a context, which the server keeps.
 const MOST_STARTED: usize = 8 << 20;
 
 impl Hub {

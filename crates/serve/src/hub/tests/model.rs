@@ -373,7 +373,7 @@ proptest! {
             model.step(step);
             model.check();
         }
-        // With room, all is taken but less than what a supervisor is told of at once.
+        // With room, all is taken but less than one order says was taken.
         for client in model.clients.clone() {
             model.world.hub.note_full(client, false);
         }
