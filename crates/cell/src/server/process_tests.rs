@@ -461,15 +461,43 @@ fn a_wall_time_ends_a_process_and_its_group() {
 fn what_children_write_after_the_end_is_left_out() {
     alone(|| {
         let (_spawner, mut cell) = Processes::python()?;
-        cell.sh(1, "(sleep 0.5; echo late; touch written) & echo early")?;
+        let child = "trap '' PIPE; sleep 0.5; echo late; touch written";
+        cell.sh(1, &format!("({child}) & echo early"))?;
         let (written, end) = cell.end(1)?;
         assert_eq!(
             (written.as_str(), &end["exit_code"]),
             ("early\n", &json!(0))
         );
         // The child goes on.
-        cell.sh(2, "while ! [ -e left ]; do kill -0 -1 2>/dev/null; sleep 0.05; pgrep sleep >/dev/null || touch left; done; echo seen")?;
-        cell.end(2)?;
+        cell.sh(2, "until [ -e written ]; do sleep 0.05; done; echo seen")?;
+        assert_eq!(cell.end(2)?.0, "seen\n");
+        assert_eq!(cell.written(1), "");
+        Ok(())
+    });
+}
+
+/// A process opens a pipe by its name, and takes what the supervisor was to read.
+#[test]
+fn output_that_a_child_takes_is_not_waited_for() {
+    alone(|| {
+        let (_spawner, mut cell) = Processes::python()?;
+        let child =
+            "exec 9</proc/self/fd/1; until [ -e go ]; do sleep 0.05; done; cat <&9 >/dev/null";
+        // More than the window, of which the pipe holds the rest at the end.
+        let script = format!("({child}) & head -c 270000 /dev/zero");
+        cell.sh(1, &script)?;
+        let mut bytes = 0;
+        while bytes < 256 << 10 {
+            let output = cell.find(|report| report["process_output"]["process"] == 1)?;
+            bytes += output["process_output"]["bytes"].as_u64().unwrap_or(0);
+        }
+        // Nothing of it was taken, so the supervisor reads no more of it. By then it has seen
+        // the end.
+        let is_there = "grep -qsx head /proc/[0-9]*/comm";
+        let go = format!("while {is_there}; do sleep 0.05; done; sleep 0.5; touch go");
+        cell.sh(2, &go)?;
+        let (_, end) = cell.end(1)?;
+        assert_eq!(end["exit_code"], 0, "{end}");
         Ok(())
     });
 }

@@ -48,6 +48,9 @@ const WINDOW: u64 = 256 << 10;
 const START_DEADLINE: Duration = Duration::from_secs(10);
 /// How long after init had no room for the order to kill a process it is sent again.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
+/// How often it is looked whether the output of a process that has ended is over: another
+/// process can take the rest of it, which no descriptor shows.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Filters whose processes may still run: a child of a process that has ended has its filter.
 const MOST_LISTENERS: usize = 256;
 
@@ -188,7 +191,10 @@ impl Processes {
     pub(super) fn next_time(&self) -> Option<Instant> {
         let starting = self.starting.iter().map(|starting| starting.deadline);
         let each = self.running.values();
-        let each = each.filter_map(|process| process.deadline);
+        let each = each.filter_map(|process| match process.status {
+            None => process.deadline,
+            Some(_) => Some(Instant::now() + LOOK_AGAIN),
+        });
         starting.chain(each).chain(self.pace.resumes_at()).min()
     }
 

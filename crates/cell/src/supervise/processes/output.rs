@@ -41,11 +41,12 @@ impl Output {
         self.fd().filter(|_| self.left != Some(0))
     }
 
-    /// Whether all has been read.
+    /// Whether all has been read. Once its process has ended, it is also over when there is
+    /// nothing to read, however much is left: any process of the cell can open a pipe by its
+    /// name and read from it, or flush a terminal.
     pub(super) fn is_over(&self) -> bool {
-        let ends_when_empty = self.left.is_some() && self.stream == ProcessStream::Terminal;
         self.waits_for()
-            .is_none_or(|fd| ends_when_empty && is_empty(fd))
+            .is_none_or(|fd| self.left.is_some() && is_empty(fd))
     }
 
     /// Reads at most once; returns the number of bytes.
@@ -83,14 +84,14 @@ impl Output {
     }
 }
 
-/// Whether a terminal's master has nothing to read. For poll(2), the kernel first passes on
-/// what was written to the other side (n_tty_poll).
-fn is_empty(master: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::new(master, PollFlags::POLLIN)];
+/// Whether there is nothing to read. For poll(2) of a terminal's master, the kernel first
+/// passes on what was written to the other side (n_tty_poll).
+fn is_empty(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     // Without an answer, it may have something.
     let polled = poll(&mut fds, PollTimeout::ZERO).is_ok();
-    let [master] = fds;
-    polled && !(master.revents()).is_some_and(|seen| seen.contains(PollFlags::POLLIN))
+    let [fd] = fds;
+    polled && !(fd.revents()).is_some_and(|seen| seen.contains(PollFlags::POLLIN))
 }
 
 #[cfg(test)]
@@ -114,6 +115,19 @@ mod tests {
         assert!(output.is_over());
         assert!(output.waits_for().is_none());
         assert_eq!(heard, b"before");
+    }
+
+    #[test]
+    fn what_others_took_is_not_waited_for() {
+        let (from, to) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        let others = from.try_clone().unwrap();
+        let mut output = Output::new(ProcessStream::Stdout, from);
+        write(&to, b"before").unwrap();
+        output.writer_has_ended();
+        assert!(!output.is_over());
+        assert_eq!(read(&others, &mut [0; 6]), Ok(6));
+        // A child of its process has the pipe still.
+        assert!(output.is_over());
     }
 
     /// A terminal, and its other side, neither of which waits.

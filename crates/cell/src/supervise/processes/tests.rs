@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 
 use nix::fcntl::OFlag;
-use nix::unistd::{pipe2, write};
+use nix::unistd::{pipe2, read, write};
 
 use super::*;
 
@@ -83,6 +83,27 @@ fn a_process_is_known_before_it_is_heard() {
         news.len() == 2 && news[0].starts_with("Done(1") && news[1].starts_with("Output(7"),
         "{news:?}"
     );
+}
+
+#[test]
+fn a_process_ends_though_another_took_the_rest_of_its_output() {
+    let (from, to) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+    let others = from.try_clone().unwrap();
+    let mut processes = Processes::default();
+    let output = vec![Output::new(ProcessStream::Stdout, from)];
+    processes.running.insert(7, process(output, None));
+    write(&to, b"rest").unwrap();
+    processes.exited(7, 0);
+    let listener = Listener::default();
+    processes.report(&listener);
+    assert!(listener.0.borrow().is_empty());
+    // No descriptor shows what comes next.
+    let next = processes.next_time().unwrap();
+    assert!(next <= Instant::now() + LOOK_AGAIN);
+    assert_eq!(read(&others, &mut [0; 4]), Ok(4));
+    processes.report(&listener);
+    assert_eq!(listener.0.into_inner(), ["Ended(7, 0, None)"]);
+    assert_eq!(processes.next_time(), None);
 }
 
 #[test]
