@@ -214,10 +214,8 @@ impl CellBroker {
             Verdict::Refused => log.refused_count += 1,
             Verdict::Failed => log.failed += 1,
         }
-        if closed.inserted > 0 && log.inserted.len() < LISTED {
-            let place = (closed.host.clone(), closed.port);
-            let count = log.inserted.entry(place).or_default();
-            *count = count.saturating_add(closed.inserted);
+        if closed.inserted > 0 {
+            log.add_inserted((closed.host.clone(), closed.port), closed.inserted);
         }
         let connection = connection(closed);
         if let Some(observer) = observer {
@@ -301,8 +299,7 @@ impl NetworkLog {
         self.connections
             .extend(later.connections.into_iter().take(room));
         for (place, count) in later.inserted {
-            let sum = self.inserted.entry(place).or_default();
-            *sum = sum.saturating_add(count);
+            self.add_inserted(place, count);
         }
         for refused in later.refused {
             self.add_refused(refused);
@@ -323,6 +320,14 @@ impl NetworkLog {
     pub(crate) fn refusals(&self) -> u64 {
         let listed = self.refused.iter().map(|refused| refused.count);
         listed.fold(self.refused_unlisted, u64::saturating_add)
+    }
+
+    /// Adds to the count of a host and port, if there is room for them.
+    fn add_inserted(&mut self, place: (String, u16), count: u64) {
+        if self.inserted.len() < LISTED || self.inserted.contains_key(&place) {
+            let sum = self.inserted.entry(place).or_default();
+            *sum = sum.saturating_add(count);
+        }
     }
 
     /// Adds to the count of a host that is listed, or lists it if there is room. Returns
@@ -383,5 +388,38 @@ const fn shown(via: Via) -> &'static str {
         Via::Connect => "connect",
         Via::Socks5 => "socks5",
         Via::Dns => "dns",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_broker_reports_without_end_has_a_bound() {
+        let refused = |number: usize| RefusedHost {
+            host: format!("{number}.example"),
+            port: None,
+            via: "dns".into(),
+            reason: "why".into(),
+            count: 1,
+        };
+        let mut all = NetworkLog::default();
+        // Each of these is within the bounds.
+        for round in 0..3 {
+            let names = round * LISTED..(round + 1) * LISTED;
+            let mut log = NetworkLog::default();
+            for number in names {
+                log.add_inserted((format!("{number}.example"), 443), 1);
+                log.add_refused(refused(number));
+            }
+            assert_eq!((log.inserted.len(), log.refused.len()), (LISTED, LISTED));
+            all.absorb(log);
+        }
+        assert_eq!((all.inserted.len(), all.refused.len()), (LISTED, LISTED));
+        assert_eq!(all.refusals(), 3 * LISTED as u64);
+        // What is listed is still counted.
+        all.add_inserted(("0.example".into(), 443), 4);
+        assert_eq!(all.inserted[&("0.example".into(), 443)], 5);
     }
 }
