@@ -249,11 +249,16 @@ fn memory_that_changes(stage: &Stage) -> Check {
 
 /// Calls without end do not keep the limit on time from taking effect, and are no denials.
 fn flood(stage: &Stage) -> Check {
+    /// How late it may be, as for other floods.
+    const LATE: u64 = 6_000;
     let run = stage
         .probe("system-info/flood", [])
         .limit("wall", &stage.duration(500))
+        .deadline(60_000)
         .run()?
         .ended(Outcome::Timeout)?;
+    let late = run.process.elapsed.saturating_sub(stage.within(500));
+    assert!(late < stage.within(LATE), "{late:?} after its limit");
     assert_eq!(run.json["denied"], serde_json::json!([]));
     Ok(())
 }

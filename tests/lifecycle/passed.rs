@@ -113,7 +113,6 @@ fn alone(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The other end sees when the program closes its own: nobody else has it.
 /// A spec file names descriptors by number; its own is none of them.
 fn spec_file(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
@@ -154,6 +153,7 @@ fn spec_file(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// The other end sees when the program closes its own: nobody else has it.
 fn end_of_file(stage: &Stage) -> Check {
     let (mut reader, writer) = std::io::pipe()?;
     let mut command = stage

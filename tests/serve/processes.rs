@@ -176,6 +176,36 @@ fn each_layer_holds_a_process() {
     }
 }
 
+/// A forked interpreter confines itself, and the cell's init is confined less than in other
+/// cells: each process applies the rest to itself.
+#[test]
+fn a_process_is_confined_like_a_forked_interpreter() {
+    let pool = ["--warm", "python:1", "--preload", "decimal"];
+    let shows = "exec 2>&1; grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for n in user pid mnt net ipc uts cgroup; do readlink /proc/self/ns/$n; done; cat /proc/self/limits /proc/self/oom_score_adj /proc/self/cgroup; ls /proc/self/fd | wc -l; unshare -U true 2>&1 || echo no unshare";
+    let write = ": > /dev/zero && echo written";
+    for without in [&[][..], &["--without", "landlock"]] {
+        let server = Server::start(&[&pool[..], without].concat());
+        let mut client = server.connect();
+        until("a waiting cell", || {
+            client.status()["pools"][0]["ready"] == 1
+        });
+        assert_eq!(client.create("a")["start"], "forked");
+        let of_process = output(&mut client, "a", shows);
+        let code = format!(
+            "import subprocess; print(subprocess.run(['sh', '-c', {shows:?}], stdin=subprocess.DEVNULL, stdout=-1, stderr=-2, text=True).stdout, end='')"
+        );
+        let run = client.run_in("a", &code);
+        assert_eq!(run["record"]["stdout"], of_process, "{run}");
+        assert!(of_process.contains("NoNewPrivs:\t1\n"), "{of_process}");
+        let written = output(&mut client, "a", write);
+        assert_eq!(
+            written.contains("written"),
+            !without.is_empty(),
+            "{written}"
+        );
+    }
+}
+
 #[test]
 fn floods_of_output_hold_up_their_processes_and_nothing_else() {
     let server = Server::start(&[]);
@@ -276,27 +306,48 @@ fn fifty_at_once_are_apart() {
 
 #[test]
 fn a_flood_of_processes_meets_the_limit_and_ends_with_its_cell() {
+    const LIMIT: usize = 40;
+    /// What a cell has besides: its supervisor, its init, and what the server starts for it.
+    const OTHERS: usize = 10;
     let server = Server::start(&[]);
     let mut client = server.connect();
-    let request = json!({"limits": {"processes": 40}});
-    client.ask(
-        "context.create",
-        json!({"request": request, "context": "a"}),
-    );
     create(&mut client, "b");
-    let bomb = "f() { f | f & }; f; sleep 1000";
-    start(&mut client, "a", bomb, json!({}));
     assert_eq!(output(&mut client, "b", "echo apart"), "apart\n");
-    // Starting another one is refused by the limit, or works, and is answered.
-    for _ in 0..5 {
-        let answer = client.call("process.start", json!({"context": "a", "command": "true"}));
-        assert!(
-            answer.get("result").is_some() || answer["error"]["code"] == "failed",
-            "{answer}"
+    let all = || {
+        let all = descendants(server.child.id()).into_iter();
+        all.filter(|pid| lives(*pid)).count()
+    };
+    let before = all();
+    // The second one stays, and the first may end by itself.
+    for (flood, stays) in [
+        ("f() { f | f & }; f; sleep 1000", 0),
+        (
+            "for i in $(seq 200); do sleep 1000 & done; wait",
+            LIMIT - 10,
+        ),
+    ] {
+        let request = json!({"limits": {"processes": LIMIT}});
+        client.ask(
+            "context.create",
+            json!({"request": request, "context": "a"}),
         );
+        start(&mut client, "a", flood, json!({}));
+        until("the flood", || all() >= before + stays);
+        assert_eq!(output(&mut client, "b", "echo apart"), "apart\n");
+        // Starting another one is refused by the limit, or works, and is answered.
+        for _ in 0..5 {
+            let answer = client.call("process.start", json!({"context": "a", "command": "true"}));
+            assert!(
+                answer.get("result").is_some() || answer["error"]["code"] == "failed",
+                "{answer}"
+            );
+            let more = all().saturating_sub(before);
+            assert!(more <= LIMIT + OTHERS, "{more}");
+        }
+        client.ask("context.delete", json!({"context": "a"}));
+        until("the end of all", || all() <= before);
+        assert_eq!(output(&mut client, "b", "echo apart"), "apart\n");
     }
-    client.ask("context.delete", json!({"context": "a"}));
-    assert_eq!(output(&mut client, "b", "echo apart"), "apart\n");
 }
 
 #[test]
