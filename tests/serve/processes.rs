@@ -203,6 +203,14 @@ fn a_process_is_confined_like_a_forked_interpreter() {
             !without.is_empty(),
             "{written}"
         );
+        // docs/PROTOCOL.md: what a domain of its own keeps a process from.
+        let pid = client.run_in("a", "import os; print(os.getpid())");
+        let pid = pid["record"]["stdout"].as_str().unwrap().trim().to_owned();
+        let signal = format!("kill -0 {pid} 2>/dev/null && echo sent");
+        let sent = output(&mut client, "a", &signal);
+        let scopes = &run["record"]["isolation"]["landlock_scopes"];
+        let is_scoped = scopes.to_string().contains("signal");
+        assert_eq!(sent.contains("sent"), !is_scoped, "{scopes}");
     }
 }
 
