@@ -19,6 +19,9 @@ use sys::tree::{self, erase, kind_of};
 
 /// The most entries of one answer.
 const MOST_ENTRIES: usize = 10_000;
+/// The most bytes that their paths and the texts of links have: a program makes all of them as
+/// long as it likes.
+const MOST_TEXT: usize = 16 << 20;
 
 /// One entry of a directory.
 #[derive(Debug, Serialize)]
@@ -144,19 +147,21 @@ impl Workspace<'_> {
         let top = top.map_err(|e| failed("openat2", e, path))?;
         let own = fstat(&top).map_err(|e| failed("fstat", e, path))?;
         let mut entries = Vec::new();
+        let mut text = 0;
         let mut is_cut = false;
         let stop = || SetupError::new(Step::Outputs, "enough was listed");
         let listed = tree::each(&top, Step::Outputs, &mut |entry| {
-            if entries.len() >= MOST_ENTRIES {
-                is_cut = true;
-                return Err(stop());
-            }
             let path = match is_top {
                 true => entry.path.to_vec(),
                 false => [path.as_os_str().as_bytes(), b"/", entry.path].concat(),
             };
             let name = Path::new(OsStr::from_bytes(&path)).file_name();
             let target = name.and_then(|name| target(entry.dir, name, &entry.stat));
+            text += path.len() + target.as_ref().map_or(0, |text| text.as_bytes().len());
+            if entries.len() >= MOST_ENTRIES || text > MOST_TEXT {
+                is_cut = true;
+                return Err(stop());
+            }
             entries.push(Entry::of(path, &entry.stat, target));
             // A bind beneath the workspace is the host's.
             let level = entry.path.iter().filter(|byte| **byte == b'/').count();
@@ -186,5 +191,35 @@ impl Workspace<'_> {
             unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).map_err(|e| fail("unlink", e))?;
         }
         Ok(FileAnswer::Removed {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, hard_link};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_long_texts_is_cut() {
+        const LENGTH: usize = 4000;
+        const FIT: usize = MOST_TEXT / (LENGTH + 4);
+        let directory = tempfile::tempdir().unwrap();
+        let top = File::open(directory.path()).unwrap().into();
+        let workspace = Workspace::of(&top, (0, 0));
+        let text = "x".repeat(LENGTH);
+        let count = || match workspace.list(Path::new(""), 1).unwrap() {
+            FileAnswer::Entries { entries, is_cut } => (entries.len(), is_cut),
+            other => panic!("{other:?}"),
+        };
+        let at = |number: usize| directory.path().join(format!("{number:04}"));
+        symlink(&text, at(0)).unwrap();
+        // Of the link itself.
+        let more = |number| hard_link(at(0), at(number)).unwrap();
+        (1..FIT).for_each(more);
+        assert_eq!(count(), (FIT, false));
+        more(FIT);
+        assert_eq!(count(), (FIT, true));
     }
 }

@@ -183,6 +183,13 @@ fn no_workspace() -> SetupError {
         .hint("look at the directory that is bound there")
 }
 
+impl<'w> Workspace<'w> {
+    #[cfg(test)]
+    pub(super) const fn of(dir: &'w OwnedFd, owner: (u32, u32)) -> Self {
+        Self { dir, owner }
+    }
+}
+
 impl Workspace<'_> {
     /// Writes a file, and makes the directories above it. A file of its name is replaced
     /// as a whole.
