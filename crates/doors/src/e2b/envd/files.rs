@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
+use super::call::SandboxClient;
 use super::form::{Blocks, Chunks, Form, bad, boundary};
-use super::{path, tell};
+use super::path;
 use crate::answer::{self, Answer};
-use crate::client::Client;
 use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{connect, wire};
 use crate::files;
@@ -39,13 +39,13 @@ pub(super) async fn download(
     let given = asked.path.unwrap_or_default();
     let read = async {
         let at = path::inside(&given).map_err(refused)?;
-        let mut client = guarded.client(sandbox.party)?;
+        let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         // Also makes the cell of a sandbox that has none yet.
-        tell(&mut client, &sandbox, "file.stat", json!({"path": at})).await?;
+        client.tell("file.stat", json!({"path": at})).await?;
         let mut params = Map::new();
         params.insert("context".to_owned(), sandbox.main.clone().into());
         params.insert("path".to_owned(), json!(at));
-        files::answer(client, params).await
+        files::answer(client.client, params).await
     };
     read.await
         .unwrap_or_else(|failure| failed(&failure, &given))
@@ -62,16 +62,15 @@ pub(super) async fn upload(
     let given = named.clone().unwrap_or_default();
     let written = async {
         check(&headers)?;
-        let client = guarded.client(sandbox.party)?;
-        let mut upload = Upload { client, sandbox };
+        let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         let kind = headers
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
         if let Some(boundary) = boundary(kind.unwrap_or_default()) {
-            return upload.form(Form::of(body, boundary), named).await;
+            return write_form(&mut client, Form::of(body, boundary), named).await;
         }
         let to = named.ok_or_else(|| bad("the query has no path"))?;
-        Ok(vec![upload.write(&to, Blocks::of(body)).await?])
+        Ok(vec![write(&mut client, &to, Blocks::of(body)).await?])
     };
     match written.await {
         Ok(files) => answer::json(StatusCode::OK, &files),
@@ -79,54 +78,55 @@ pub(super) async fn upload(
     }
 }
 
-struct Upload {
-    client: Client,
-    sandbox: Arc<Sandbox>,
+/// Writes the files of a form. A single one is named by the query, several by their parts.
+async fn write_form(
+    client: &mut SandboxClient,
+    mut form: Form,
+    named: Option<String>,
+) -> Result<Vec<Value>, Failure> {
+    let mut files = Vec::new();
+    while let Some(mut part) = form.next().await? {
+        if part.name() != Some("file") {
+            while part.next().await?.is_some() {}
+            continue;
+        }
+        if files.len() >= MOST_FILES {
+            return Err(bad(&format!("a form has at most {MOST_FILES} files")));
+        }
+        let own = || part.file_name().map(str::to_owned);
+        let to = named.clone().or_else(own);
+        let to = to.ok_or_else(|| bad("a part of the form has no filename"))?;
+        files.push(write(client, &to, part).await?);
+    }
+    match files.is_empty() {
+        true => Err(bad("the form has no part with the name file")),
+        false => Ok(files),
+    }
 }
 
-impl Upload {
-    /// Writes the files of a form. A single one is named by the query, several by their parts.
-    async fn form(&mut self, mut form: Form, named: Option<String>) -> Result<Vec<Value>, Failure> {
-        let mut files = Vec::new();
-        while let Some(mut part) = form.next().await? {
-            if part.name() != Some("file") {
-                while part.next().await?.is_some() {}
-                continue;
-            }
-            if files.len() >= MOST_FILES {
-                return Err(bad(&format!("a form has at most {MOST_FILES} files")));
-            }
-            let own = || part.file_name().map(str::to_owned);
-            let to = named.clone().or_else(own);
-            let to = to.ok_or_else(|| bad("a part of the form has no filename"))?;
-            files.push(self.write(&to, part).await?);
+/// Writes a file part by part, so that only the workspace bounds its size.
+async fn write(
+    client: &mut SandboxClient,
+    to: &str,
+    mut chunks: impl Chunks,
+) -> Result<Value, Failure> {
+    let at = path::inside(to).map_err(refused)?;
+    let (mut part, mut is_begun, mut is_over) = (Vec::new(), false, false);
+    while !is_over {
+        match chunks.next().await? {
+            Some(chunk) => part.extend_from_slice(&chunk),
+            None => is_over = true,
         }
-        match files.is_empty() {
-            true => Err(bad("the form has no part with the name file")),
-            false => Ok(files),
+        let is_due = part.len() >= PART || (is_over && !(is_begun && part.is_empty()));
+        if is_due {
+            let content = files::content(&part);
+            let params = json!({"path": at, "content": content, "append": is_begun});
+            client.tell("file.write", params).await?;
+            (part, is_begun) = (Vec::new(), true);
         }
     }
-
-    /// Writes a file part by part, so that only the workspace bounds its size.
-    async fn write(&mut self, to: &str, mut chunks: impl Chunks) -> Result<Value, Failure> {
-        let at = path::inside(to).map_err(refused)?;
-        let (mut part, mut is_begun, mut is_over) = (Vec::new(), false, false);
-        while !is_over {
-            match chunks.next().await? {
-                Some(chunk) => part.extend_from_slice(&chunk),
-                None => is_over = true,
-            }
-            let is_due = part.len() >= PART || (is_over && !(is_begun && part.is_empty()));
-            if is_due {
-                let content = files::content(&part);
-                let params = json!({"path": at, "content": content, "append": is_begun});
-                tell(&mut self.client, &self.sandbox, "file.write", params).await?;
-                (part, is_begun) = (Vec::new(), true);
-            }
-        }
-        let shown = path::shown(&at.to_string_lossy());
-        Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
-    }
+    let shown = path::shown(&at.to_string_lossy());
+    Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
 }
 
 /// Refuses what would be lost silently.

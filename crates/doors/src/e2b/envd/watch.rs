@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::body::Bytes;
+use futures_util::Stream;
 use futures_util::stream::{StreamExt as _, once, unfold};
 use record::bytes::RawText;
 use serde::Deserialize;
@@ -17,13 +15,12 @@ use serve::protocol::{Failure, Watching};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::filesystem::{Call, directory, read};
-use super::{ask, path};
-use crate::answer::Answer;
+use super::call::{Call, SandboxClient};
+use super::filesystem::directory;
+use super::path;
 use crate::client::{Client, Said};
-use crate::e2b::connect::{self, Code, Error, Messages};
-use crate::e2b::sandboxes::{Sandbox, secret};
-use crate::front::Guarded;
+use crate::e2b::connect::{self, Code, Error};
+use crate::e2b::sandboxes::secret;
 
 /// The most events that wait for their client; then the hub waits, and says what is missing.
 const MOST_EVENTS: usize = 10_000;
@@ -97,7 +94,7 @@ impl Drop for Watcher {
 }
 
 #[derive(Debug, Deserialize)]
-struct Wanted {
+pub(super) struct Wanted {
     #[serde(default)]
     path: String,
     #[serde(default)]
@@ -112,12 +109,12 @@ struct Watch {
 }
 
 impl Watch {
-    async fn begin(mut client: Client, sandbox: &Sandbox, wanted: &Wanted) -> Result<Self, Error> {
+    async fn begin(mut client: SandboxClient, wanted: &Wanted) -> Result<Self, Error> {
         let top = path::inside(&wanted.path)?;
-        directory(&mut client, sandbox, &top).await?;
-        let _: Watching = ask(&mut client, sandbox, "file.watch", json!({"path": top})).await?;
+        directory(&mut client, &top).await?;
+        let _: Watching = client.ask("file.watch", json!({"path": top})).await?;
         Ok(Self {
-            client,
+            client: client.client,
             top,
             is_recursive: wanted.recursive,
         })
@@ -172,21 +169,8 @@ struct Change {
 }
 
 /// `WatchDir`
-pub(super) async fn stream(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let begun = async {
-        let wanted: Wanted = Messages::new(&headers, body)?.only().await?;
-        let client = guarded.client(sandbox.party)?;
-        Watch::begin(client, &sandbox, &wanted).await
-    };
-    let watch = match begun.await {
-        Ok(watch) => watch,
-        Err(error) => return connect::failed(&error),
-    };
+pub(super) async fn stream(call: Call<Wanted>) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
+    let watch = Watch::begin(call.client()?, &call.message).await?;
     let start = connect::message(&json!({"start": {}}));
     let changes = unfold(Some(watch), |watch| async {
         let mut watch = watch?;
@@ -200,58 +184,34 @@ pub(super) async fn stream(
             Ok(Err(failure)) => Some((connect::end(Some(&failure.into())), None)),
         }
     });
-    connect::stream(once(async { start }).chain(changes))
+    Ok(once(async { start }).chain(changes))
 }
 
 /// `CreateWatcher`
-pub(super) async fn create(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let call: Call<Wanted> = read(&guarded, sandbox, &headers, body).await?;
-        let watch = Watch::begin(call.client, &call.sandbox, &call.asked).await?;
-        let id = secret(8)?;
-        call.sandbox.watchers.add(&id, watch)?;
-        Ok(json!({"watcherId": id}))
-    };
-    connect::answer(done.await)
+pub(super) async fn create(call: Call<Wanted>) -> Result<Value, Error> {
+    let watch = Watch::begin(call.client()?, &call.message).await?;
+    let id = secret(8)?;
+    call.sandbox.watchers.add(&id, watch)?;
+    Ok(json!({"watcherId": id}))
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+pub(super) struct Named {
     #[serde(default, rename = "watcherId")]
     id: String,
 }
 
 /// `GetWatcherEvents`
-pub(super) async fn events(
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let Named { id } = connect::unary(&headers, body).await?;
-        let events = sandbox.watchers.take(&id)?;
-        Ok(json!({"events": events}))
-    };
-    connect::answer(done.await)
+pub(super) async fn events(call: Call<Named>) -> Result<Value, Error> {
+    let events = call.sandbox.watchers.take(&call.message.id)?;
+    Ok(json!({"events": events}))
 }
 
 /// `RemoveWatcher`
-pub(super) async fn remove(
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let Named { id } = connect::unary(&headers, body).await?;
-        let removed = sandbox.watchers.all().remove(&id);
-        removed.map(|_| json!({})).ok_or_else(|| missing(&id))
-    };
-    connect::answer(done.await)
+pub(super) async fn remove(call: Call<Named>) -> Result<Value, Error> {
+    let id = &call.message.id;
+    let removed = call.sandbox.watchers.all().remove(id);
+    removed.map(|_| json!({})).ok_or_else(|| missing(id))
 }
 
 fn missing(id: &str) -> Error {

@@ -8,21 +8,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::Stream;
 use futures_util::stream::once;
 use record::bytes::RawText;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use serve::protocol::{self, Failure, ProcessStarted};
 
-use super::filesystem::{Call, read};
-use super::{ask, tell};
+use super::call::{Call, SandboxClient};
 use crate::answer::Answer;
-use crate::client::Client;
 use crate::e2b::connect::{self, Code, Error, Messages};
 use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{HOME, WORKSPACE};
@@ -33,7 +32,7 @@ use selected::{Selector, all, find};
 const LONGEST_INPUT: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
-struct Start {
+pub(super) struct Start {
     process: Config,
     #[serde(default)]
     pty: Option<Terminal>,
@@ -81,9 +80,9 @@ impl Terminal {
 
 impl Start {
     /// The parameters of `process.start`.
-    fn params(self, headers: &HeaderMap) -> Result<Value, Error> {
-        let argv: Vec<_> = std::iter::once(self.process.cmd)
-            .chain(self.process.args)
+    fn params(&self, headers: &HeaderMap) -> Result<Value, Error> {
+        let argv: Vec<_> = std::iter::once(&self.process.cmd)
+            .chain(&self.process.args)
             .collect();
         let mut params = json!({
             "argv": argv,
@@ -91,14 +90,14 @@ impl Start {
             "input": self.stdin.unwrap_or(true),
             "events": true,
         });
-        if let Some(cwd) = self.process.cwd.filter(|cwd| !cwd.is_empty()) {
-            params["cwd"] = directory(&cwd).into();
+        if let Some(cwd) = self.process.cwd.as_deref().filter(|cwd| !cwd.is_empty()) {
+            params["cwd"] = directory(cwd).into();
         }
         if let Some(terminal) = &self.pty {
             params["terminal"] = terminal.params();
         }
-        if let Some(tag) = self.tag {
-            params["tag"] = tag.into();
+        if let Some(tag) = &self.tag {
+            params["tag"] = tag.as_str().into();
         }
         if let Some(wall) = connect::timeout(headers)? {
             params["wall"] = format!("{}ms", wall.as_millis()).into();
@@ -108,13 +107,8 @@ impl Start {
 }
 
 /// Makes a call about a process that was found: what is missing then is the process.
-async fn order(
-    client: &mut Client,
-    sandbox: &Sandbox,
-    method: &str,
-    params: Value,
-) -> Result<(), Error> {
-    tell(client, sandbox, method, params).await.map_err(ended)
+async fn order(client: &mut SandboxClient, method: &str, params: Value) -> Result<(), Error> {
+    client.tell(method, params).await.map_err(ended)
 }
 
 fn ended(failure: Failure) -> Error {
@@ -136,66 +130,33 @@ fn directory(given: &str) -> String {
     }
 }
 
-pub(super) async fn start(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let started = async {
-        let asked: Start = Messages::new(&headers, body)?.only().await?;
-        let params = asked.params(&headers)?;
-        let mut client = guarded.client(sandbox.party)?;
-        let started: ProcessStarted = ask(&mut client, &sandbox, "process.start", params).await?;
-        Ok((client, started))
-    };
-    match started.await {
-        Ok((client, started)) => stream::answer(client, &started),
-        Err(error) => connect::failed(&error),
-    }
+pub(super) async fn start(call: Call<Start>) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
+    let params = call.message.params(&call.headers)?;
+    let mut client = call.client()?;
+    let started: ProcessStarted = client.ask("process.start", params).await?;
+    Ok(stream::events(client.client, &started))
 }
 
 #[derive(Debug, Deserialize)]
-struct Selected {
+pub(super) struct Selected {
     process: Selector,
 }
 
 /// Output from now on.
 pub(super) async fn connect(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let connected = async {
-        let asked: Selected = Messages::new(&headers, body)?.only().await?;
-        let mut client = guarded.client(sandbox.party)?;
-        let process = find(&mut client, &sandbox, &asked.process).await?;
-        let params = json!({"process": process.process});
-        let started: ProcessStarted = ask(&mut client, &sandbox, "process.connect", params)
-            .await
-            .map_err(ended)?;
-        Ok((client, started))
-    };
-    match connected.await {
-        Ok((client, started)) => stream::answer(client, &started),
-        Err(error) => connect::failed(&error),
-    }
+    call: Call<Selected>,
+) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
+    let mut client = call.client()?;
+    let process = find(&mut client, &call.message.process).await?;
+    let params = json!({"process": process.process});
+    let started: ProcessStarted = client.ask("process.connect", params).await.map_err(ended)?;
+    Ok(stream::events(client.client, &started))
 }
 
-pub(super) async fn list(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let mut call: Call<Value> = read(&guarded, sandbox, &headers, body).await?;
-        let found = all(&mut call.client, &call.sandbox).await?;
-        let shown: Vec<Value> = found.iter().map(selected::shown).collect();
-        Ok(json!({"processes": shown}))
-    };
-    connect::answer(done.await)
+pub(super) async fn list(call: Call<Value>) -> Result<Value, Error> {
+    let found = all(&mut call.client()?).await?;
+    let shown: Vec<Value> = found.iter().map(selected::shown).collect();
+    Ok(json!({"processes": shown}))
 }
 
 /// What a program reads: bytes in base64.
@@ -222,29 +183,25 @@ impl Input {
 }
 
 #[derive(Debug, Deserialize)]
-struct Sending {
+pub(super) struct Sending {
     process: Selector,
     #[serde(default)]
     input: Input,
 }
 
-pub(super) async fn send_input(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let mut call: Call<Sending> = read(&guarded, sandbox, &headers, body).await?;
-        let (client, sandbox) = (&mut call.client, &call.sandbox);
-        let process = find(client, sandbox, &call.asked.process).await?;
-        for data in call.asked.input.pieces()? {
-            let params = json!({"process": process.process, "data": data});
-            order(client, sandbox, "process.input", params).await?;
-        }
-        Ok(json!({}))
-    };
-    connect::answer(done.await)
+pub(super) async fn send_input(call: Call<Sending>) -> Result<Value, Error> {
+    let mut client = call.client()?;
+    let process = find(&mut client, &call.message.process).await?;
+    send(&mut client, process.process, &call.message.input).await?;
+    Ok(json!({}))
+}
+
+async fn send(client: &mut SandboxClient, process: u64, input: &Input) -> Result<(), Error> {
+    for data in input.pieces()? {
+        let params = json!({"process": process, "data": data});
+        order(client, "process.input", params).await?;
+    }
+    Ok(())
 }
 
 /// Input as a stream: first whose it is, then the bytes.
@@ -268,11 +225,11 @@ pub(super) async fn stream_input(
     }
     let done = async {
         let mut messages = Messages::new(&headers, body)?;
-        let mut client = guarded.client(sandbox.party)?;
+        let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         let mut process = None;
         while let Some(message) = messages.next::<Message>().await? {
             if let Some(start) = message.start {
-                process = Some(find(&mut client, &sandbox, &start.process).await?.process);
+                process = Some(find(&mut client, &start.process).await?.process);
             }
             let Some(Data { input }) = message.data else {
                 continue;
@@ -281,10 +238,7 @@ pub(super) async fn stream_input(
                 let message = "the stream does not begin with `start`";
                 Error::new(Code::InvalidArgument, message)
             })?;
-            for data in input.pieces()? {
-                let params = json!({"process": process, "data": data});
-                order(&mut client, &sandbox, "process.input", params).await?;
-            }
+            send(&mut client, process, &input).await?;
         }
         Ok::<_, Error>(())
     };
@@ -297,80 +251,53 @@ pub(super) async fn stream_input(
     }
 }
 
-pub(super) async fn close_input(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let mut call: Call<Selected> = read(&guarded, sandbox, &headers, body).await?;
-        let (client, sandbox) = (&mut call.client, &call.sandbox);
-        let process = find(client, sandbox, &call.asked.process).await?;
-        let params = json!({"process": process.process});
-        order(client, sandbox, "process.close_input", params).await?;
-        Ok(json!({}))
-    };
-    connect::answer(done.await)
+pub(super) async fn close_input(call: Call<Selected>) -> Result<Value, Error> {
+    let mut client = call.client()?;
+    let process = find(&mut client, &call.message.process).await?;
+    let params = json!({"process": process.process});
+    order(&mut client, "process.close_input", params).await?;
+    Ok(json!({}))
 }
 
 #[derive(Debug, Deserialize)]
-struct Signalling {
+pub(super) struct Signalling {
     process: Selector,
     #[serde(default)]
     signal: String,
 }
 
-pub(super) async fn send_signal(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let mut call: Call<Signalling> = read(&guarded, sandbox, &headers, body).await?;
-        let signal = match call.asked.signal.as_str() {
-            "SIGNAL_SIGKILL" => "SIGKILL",
-            "SIGNAL_SIGTERM" => "SIGTERM",
-            _ => {
-                let message = "signal: wants SIGNAL_SIGKILL or SIGNAL_SIGTERM";
-                return Err(Error::new(Code::InvalidArgument, message));
-            }
-        };
-        let (client, sandbox) = (&mut call.client, &call.sandbox);
-        let process = find(client, sandbox, &call.asked.process).await?;
-        let params = json!({"process": process.process, "signal": signal});
-        order(client, sandbox, "process.signal", params).await?;
-        Ok(json!({}))
+pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Value, Error> {
+    let mut client = call.client()?;
+    let signal = match call.message.signal.as_str() {
+        "SIGNAL_SIGKILL" => "SIGKILL",
+        "SIGNAL_SIGTERM" => "SIGTERM",
+        _ => {
+            let message = "signal: wants SIGNAL_SIGKILL or SIGNAL_SIGTERM";
+            return Err(Error::new(Code::InvalidArgument, message));
+        }
     };
-    connect::answer(done.await)
+    let process = find(&mut client, &call.message.process).await?;
+    let params = json!({"process": process.process, "signal": signal});
+    order(&mut client, "process.signal", params).await?;
+    Ok(json!({}))
 }
 
 #[derive(Debug, Deserialize)]
-struct Updating {
+pub(super) struct Updating {
     process: Selector,
     #[serde(default)]
     pty: Option<Terminal>,
 }
 
 /// Gives a terminal another size.
-pub(super) async fn update(
-    State(guarded): State<Guarded>,
-    Extension(sandbox): Extension<Arc<Sandbox>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    let done = async {
-        let mut call: Call<Updating> = read(&guarded, sandbox, &headers, body).await?;
-        let (client, sandbox) = (&mut call.client, &call.sandbox);
-        let process = find(client, sandbox, &call.asked.process).await?;
-        if let Some(terminal) = &call.asked.pty {
-            let params = json!({"process": process.process, "terminal": terminal.params()});
-            order(client, sandbox, "process.resize", params).await?;
-        }
-        Ok(json!({}))
-    };
-    connect::answer(done.await)
+pub(super) async fn update(call: Call<Updating>) -> Result<Value, Error> {
+    let mut client = call.client()?;
+    let process = find(&mut client, &call.message.process).await?;
+    if let Some(terminal) = &call.message.pty {
+        let params = json!({"process": process.process, "terminal": terminal.params()});
+        order(&mut client, "process.resize", params).await?;
+    }
+    Ok(json!({}))
 }
 
 #[cfg(test)]

@@ -4,10 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use serve::protocol::{ProcessInfo, ProcessList};
 
-use crate::client::Client;
 use crate::e2b::connect::{Code, Error};
-use crate::e2b::envd::ask;
-use crate::e2b::sandboxes::Sandbox;
+use crate::e2b::envd::call::SandboxClient;
 
 /// What names a process.
 #[derive(Debug, Deserialize)]
@@ -22,8 +20,8 @@ pub(super) struct Selector {
 ///
 /// # Errors
 /// See [`Client::ask`].
-pub(super) async fn all(client: &mut Client, sandbox: &Sandbox) -> Result<Vec<ProcessInfo>, Error> {
-    let listed: ProcessList = ask(client, sandbox, "process.list", json!({})).await?;
+pub(super) async fn all(client: &mut SandboxClient) -> Result<Vec<ProcessInfo>, Error> {
+    let listed: ProcessList = client.ask("process.list", json!({})).await?;
     Ok(listed.processes)
 }
 
@@ -32,8 +30,7 @@ pub(super) async fn all(client: &mut Client, sandbox: &Sandbox) -> Result<Vec<Pr
 /// # Errors
 /// It does not run.
 pub(super) async fn find(
-    client: &mut Client,
-    sandbox: &Sandbox,
+    client: &mut SandboxClient,
     selector: &Selector,
 ) -> Result<ProcessInfo, Error> {
     let is_it = |process: &ProcessInfo| match (selector.pid, &selector.tag) {
@@ -41,7 +38,7 @@ pub(super) async fn find(
         (None, Some(tag)) => process.tag.as_ref() == Some(tag),
         (None, None) => false,
     };
-    let mut found = all(client, sandbox).await?.into_iter().filter(is_it);
+    let mut found = all(client).await?.into_iter().filter(is_it);
     found.next().ok_or_else(|| {
         let shown = match (selector.pid, &selector.tag) {
             (Some(pid), _) => format!("pid {pid}"),

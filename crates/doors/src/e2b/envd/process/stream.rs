@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::body::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::Stream;
 use futures_util::stream::{StreamExt as _, once, unfold};
 use serde_json::{Value, json};
 use serve::protocol::{ProcessEvent, ProcessStarted};
 
-use crate::answer::Answer;
 use crate::client::{Client, Said};
 use crate::e2b::connect;
 
@@ -18,7 +18,10 @@ const QUIET: Duration = Duration::from_secs(30);
 
 /// The start, and all that follows. Nothing is read from the hub before the client has taken
 /// what came before, so a slow client slows the program.
-pub(super) fn answer(client: Client, started: &ProcessStarted) -> Answer {
+pub(super) fn events(
+    client: Client,
+    started: &ProcessStarted,
+) -> impl Stream<Item = Bytes> + use<> {
     let start = message(&json!({"start": {"pid": started.pid}}));
     let rest = unfold(Some(client), |client| async {
         let mut client = client?;
@@ -39,7 +42,7 @@ pub(super) fn answer(client: Client, started: &ProcessStarted) -> Answer {
             Err(failure) => Some((connect::end(Some(&failure.into())), None)),
         }
     });
-    connect::stream(once(async { start }).chain(rest))
+    once(async { start }).chain(rest)
 }
 
 fn message(event: &Value) -> Bytes {

@@ -1,0 +1,152 @@
+//! Calls of envd's services: what all of them read and answer alike.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::routing::{MethodRouter, post};
+use futures_util::Stream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use serve::protocol::{Code, Failure};
+
+use crate::client::Client;
+use crate::e2b::connect::{self, Error, Messages};
+use crate::e2b::sandboxes::Sandbox;
+use crate::front::Guarded;
+
+/// A call with one message.
+pub(super) struct Call<T> {
+    guarded: Guarded,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) headers: HeaderMap,
+    pub(super) message: T,
+}
+
+impl<T> Call<T> {
+    /// # Errors
+    /// The server has no room for it.
+    pub(super) fn client(&self) -> Result<SandboxClient, Failure> {
+        SandboxClient::connect(&self.guarded, &self.sandbox)
+    }
+}
+
+/// The route of a method with one answer.
+pub(super) fn unary<T, A>(
+    method: impl Fn(Call<T>) -> A + Clone + Send + Sync + 'static,
+) -> MethodRouter<Guarded>
+where
+    T: DeserializeOwned + Send + 'static,
+    A: Future<Output = Result<Value, Error>> + Send,
+{
+    let answer = async move |State(guarded): State<Guarded>,
+                             Extension(sandbox): Extension<Arc<Sandbox>>,
+                             headers: HeaderMap,
+                             body: Body| {
+        let answer = async {
+            let message = connect::unary(&headers, body).await?;
+            method(Call {
+                guarded,
+                sandbox,
+                headers,
+                message,
+            })
+            .await
+        };
+        connect::answer(answer.await)
+    };
+    post(answer)
+}
+
+/// The route of a method that answers with a stream of envelopes.
+pub(super) fn server_stream<T, A, S>(
+    method: impl Fn(Call<T>) -> A + Clone + Send + Sync + 'static,
+) -> MethodRouter<Guarded>
+where
+    T: DeserializeOwned + Send + 'static,
+    A: Future<Output = Result<S, Error>> + Send,
+    S: Stream<Item = Bytes> + Send + 'static,
+{
+    let answer = async move |State(guarded): State<Guarded>,
+                             Extension(sandbox): Extension<Arc<Sandbox>>,
+                             headers: HeaderMap,
+                             body: Body| {
+        let envelopes = async {
+            let message = Messages::new(&headers, body)?.only().await?;
+            method(Call {
+                guarded,
+                sandbox,
+                headers,
+                message,
+            })
+            .await
+        };
+        match envelopes.await {
+            Ok(envelopes) => connect::stream(envelopes),
+            Err(error) => connect::failed(&error),
+        }
+    };
+    post(answer)
+}
+
+/// A client of the hub for the files and processes of a sandbox.
+pub(super) struct SandboxClient {
+    pub(super) client: Client,
+    sandbox: Arc<Sandbox>,
+}
+
+impl SandboxClient {
+    /// # Errors
+    /// See [`Client::connect`].
+    pub(super) fn connect(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<Self, Failure> {
+        Ok(Self {
+            client: guarded.client(sandbox.party)?,
+            sandbox: Arc::clone(sandbox),
+        })
+    }
+
+    /// Makes a call about the context that has the files, in its new cell if it has none yet.
+    /// Events of the call follow by [`Client::next`].
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        params: impl Serialize,
+    ) -> Result<T, Failure> {
+        let params = serde_json::to_value(params);
+        let mut params =
+            params.map_err(|error| Failure::new(Code::BadParams, error.to_string()))?;
+        let (client, sandbox) = (&mut self.client, &self.sandbox);
+        params["context"] = json!(sandbox.main);
+        match client.ask_for(method, &params).await {
+            Err(failure) if is_missing(&failure) && sandbox.is_made_when_used() => {
+                sandbox.open_main(client).await?;
+                client.ask_for(method, &params).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The same where the answer is empty.
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub(super) async fn tell(
+        &mut self,
+        method: &str,
+        params: impl Serialize,
+    ) -> Result<(), Failure> {
+        let _: Value = self.ask(method, params).await?;
+        Ok(())
+    }
+}
+
+/// Whether the context does not exist, and not a file.
+fn is_missing(failure: &Failure) -> bool {
+    failure.code == Code::NotFound && failure.errno.is_none()
+}
