@@ -12,7 +12,7 @@ from .executable import Path
 from .files import PART, content_of, entries_of, write_params
 from .link import Content, Json, Link, given
 from .process import Process
-from .requests import Duration, RequestOptions, RunOptions, request
+from .requests import ContextOptions, Duration, ExecutionOptions, RunOptions, request
 from .results import Checkpoint, Entry, Execution, File, Run
 from .server import connect, creation, execution, first_failure, number
 from .streams import AsyncStream, AsyncWatch
@@ -77,22 +77,10 @@ class Server:
         return AsyncStream(lambda on_event: self._link.call("run", params, on_event), Run)
 
     async def context(
-        self,
-        language: str = "python",
-        *,
-        id: Optional[str] = None,
-        label: Optional[str] = None,
-        idle: Optional[Duration] = None,
-        keep: bool = False,
-        forkable: bool = False,
-        suspend_after: Optional[Duration] = None,
-        **options: Unpack[RequestOptions],
+        self, language: str = "python", **options: Unpack[ContextOptions]
     ) -> Context:
         """Creates a context: see `cellblock.Context`."""
-        answer = await self._call(
-            "context.create",
-            **creation(language, id, label, idle, keep, forkable, suspend_after, options),
-        )
+        answer = await self._call("context.create", **creation(language, **options))
         return Context(self, answer["context"], language, "kept")
 
     async def find(self, id: str) -> Context:
@@ -142,30 +130,16 @@ class Context:
         self.state = state
         self.files = Files(self)
 
-    async def run(
-        self,
-        code: Content,
-        *,
-        args: Sequence[Content] = (),
-        name: Optional[str] = None,
-        wall: Optional[Duration] = None,
-        grace: Optional[Duration] = None,
-    ) -> Execution:
+    async def run(self, code: Content, **options: Unpack[ExecutionOptions]) -> Execution:
         """Executes code after what was asked of the context before. To cancel it interrupts
         the code."""
-        return self._noted(Execution(await self._call("context.run", **execution(locals()))))
+        return self._noted(Execution(await self._call("context.run", **execution(code, **options))))
 
     def stream(
-        self,
-        code: Content,
-        *,
-        args: Sequence[Content] = (),
-        name: Optional[str] = None,
-        wall: Optional[Duration] = None,
-        grace: Optional[Duration] = None,
+        self, code: Content, **options: Unpack[ExecutionOptions]
     ) -> AsyncStream[Execution]:
         """Executes code, with the events meanwhile."""
-        params = {"context": self.id, "events": True, **given(**execution(locals()))}
+        params = {"context": self.id, "events": True, **execution(code, **options)}
         return AsyncStream(
             lambda on_event: self._server._link.call("context.run", params, on_event),
             lambda answer: self._noted(Execution(answer)),

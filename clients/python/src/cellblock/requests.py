@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Union
+from typing import Any, Optional, TypedDict, Union
 
 from .link import Content, Json, encoded
 
@@ -37,6 +37,31 @@ class RunOptions(RequestOptions, total=False):
     stdin: Content
     #: The file name of the code in tracebacks.
     name: str
+
+
+class ContextOptions(RequestOptions, total=False):
+    """What contexts take besides; see docs/PROTOCOL.md."""
+
+    id: Optional[str]
+    label: Optional[str]
+    idle: Optional[Duration]
+    keep: bool
+    #: Whether it can be forked and rewound.
+    forkable: bool
+    suspend_after: Optional[Duration]
+
+
+class ExecutionOptions(TypedDict, total=False):
+    """What executions in a context take."""
+
+    #: Arguments that the code sees.
+    args: Sequence[Content]
+    #: The file name of the code in tracebacks.
+    name: Optional[str]
+    #: The most wall time.
+    wall: Optional[Duration]
+    #: The time between the interrupt at the end of ``wall`` and the kill.
+    grace: Optional[Duration]
 
 
 def request(**options: Any) -> Json:

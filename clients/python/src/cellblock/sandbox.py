@@ -13,11 +13,14 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .aio import Context, Server
 from .errors import Lost
-from .requests import Duration, RequestOptions
+from .requests import ContextOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: The most bytes of a file in one request.
 PART = 4 << 20
@@ -56,18 +59,9 @@ class Sandbox:
         self._preparing = asyncio.Lock()
 
     @classmethod
-    async def open(
-        cls,
-        server: Server,
-        *,
-        label: Optional[str] = None,
-        idle: Optional[Duration] = None,
-        **options: Any,
-    ) -> Sandbox:
-        """Opens a sandbox of this server. Options are those of `RequestOptions`."""
-        asked: RequestOptions = options  # type: ignore[assignment]
-        context = await server.context("python", label=label, idle=idle, **asked)
-        return cls(context)
+    async def open(cls, server: Server, **options: Unpack[ContextOptions]) -> Sandbox:
+        """Opens a sandbox of this server."""
+        return cls(await server.context("python", **options))
 
     @property
     def id(self) -> str:

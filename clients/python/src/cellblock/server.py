@@ -9,11 +9,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
+from .errors import Disconnected, NotFound, from_failure
 from .executable import Path
 from .files import PART, content_of, entries_of, write_params
 from .link import Content, Json, Link, encoded, given
 from .process import Process
-from .requests import Duration, RequestOptions, RunOptions, request
+from .requests import (
+    ContextOptions,
+    Duration,
+    ExecutionOptions,
+    RequestOptions,
+    RunOptions,
+    request,
+)
 from .results import Checkpoint, Entry, Execution, File, Run
 from .streams import Stream, Watch, wait
 
@@ -61,7 +69,7 @@ class Server:
         params = {"request": asked, "events": True}
         return Stream(lambda on_event: self._link.call("run", params, on_event), Run)
 
-    def context(self, language: str = "python", **options: Any) -> Context:
+    def context(self, language: str = "python", **options: Unpack[ContextOptions]) -> Context:
         """Creates a context: see `Context`."""
         return Context(language, server=self, **options)
 
@@ -104,8 +112,7 @@ class Context:
     """An interpreter that keeps its variables and files between executions.
 
     ``server`` is the process's default one when it is left out. ``forkable`` contexts can be
-    forked and rewound. ``keep``, ``idle`` and ``suspend_after`` are described in
-    docs/PROTOCOL.md, the other options in `RequestOptions`.
+    forked and rewound. All options are in `cellblock.requests.ContextOptions`.
     """
 
     def __init__(
@@ -113,19 +120,10 @@ class Context:
         language: str = "python",
         *,
         server: Optional[Server] = None,
-        id: Optional[str] = None,
-        label: Optional[str] = None,
-        idle: Optional[Duration] = None,
-        keep: bool = False,
-        forkable: bool = False,
-        suspend_after: Optional[Duration] = None,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[ContextOptions],
     ) -> None:
         self._server = server or default_server()
-        answer = self._server._call(
-            "context.create",
-            **creation(language, id, label, idle, keep, forkable, suspend_after, options),
-        )
+        answer = self._server._call("context.create", **creation(language, **options))
         #: Its name.
         self.id: str = answer["context"]
         self.language = language
@@ -141,32 +139,18 @@ class Context:
         context.files = Files(context)
         return context
 
-    def run(
-        self,
-        code: Content,
-        *,
-        args: Sequence[Content] = (),
-        name: Optional[str] = None,
-        wall: Optional[Duration] = None,
-        grace: Optional[Duration] = None,
-    ) -> Execution:
+    def run(self, code: Content, **options: Unpack[ExecutionOptions]) -> Execution:
         """Executes code after what was asked of the context before.
 
         KeyboardInterrupt meanwhile interrupts the code.
         """
-        return self._noted(Execution(self._call("context.run", **execution(locals()))))
+        return self._noted(Execution(self._call("context.run", **execution(code, **options))))
 
     def stream(
-        self,
-        code: Content,
-        *,
-        args: Sequence[Content] = (),
-        name: Optional[str] = None,
-        wall: Optional[Duration] = None,
-        grace: Optional[Duration] = None,
+        self, code: Content, **options: Unpack[ExecutionOptions]
     ) -> Stream[Execution]:
         """Executes code, with the events meanwhile."""
-        params = {"context": self.id, "events": True, **given(**execution(locals()))}
+        params = {"context": self.id, "events": True, **execution(code, **options)}
         return Stream(
             lambda on_event: self._server._link.call("context.run", params, on_event),
             lambda answer: self._noted(Execution(answer)),
@@ -244,8 +228,6 @@ class Context:
         return self
 
     def __exit__(self, *_: object) -> None:
-        from .errors import Disconnected, NotFound
-
         try:
             self.delete()
         except (NotFound, Disconnected):
@@ -328,13 +310,14 @@ def _shutting(connection: socket.socket, close: Callable[[], None]) -> Callable[
 
 def creation(
     language: str,
-    id: Optional[str],
-    label: Optional[str],
-    idle: Optional[Duration],
-    keep: bool,
-    forkable: bool,
-    suspend_after: Optional[Duration],
-    options: RequestOptions,
+    *,
+    id: Optional[str] = None,
+    label: Optional[str] = None,
+    idle: Optional[Duration] = None,
+    keep: bool = False,
+    forkable: bool = False,
+    suspend_after: Optional[Duration] = None,
+    **options: Unpack[RequestOptions],
 ) -> Json:
     """The parameters of `context.create`."""
     return given(
@@ -348,15 +331,22 @@ def creation(
     )
 
 
-def execution(arguments: dict[str, Any]) -> Json:
-    """The parameters of `context.run` besides the context, from a method's arguments."""
-    return {
-        "code": encoded(arguments["code"]),
-        "args": [encoded(word) for word in arguments["args"]] or None,
-        "name": arguments["name"],
-        "wall": arguments["wall"],
-        "grace": arguments["grace"],
-    }
+def execution(
+    code: Content,
+    *,
+    args: Sequence[Content] = (),
+    name: Optional[str] = None,
+    wall: Optional[Duration] = None,
+    grace: Optional[Duration] = None,
+) -> Json:
+    """The parameters of `context.run` besides the context."""
+    return given(
+        code=encoded(code),
+        args=[encoded(word) for word in args] or None,
+        name=name,
+        wall=wall,
+        grace=grace,
+    )
 
 
 def number(checkpoint: Union[Checkpoint, int, None]) -> Optional[int]:
@@ -366,8 +356,6 @@ def number(checkpoint: Union[Checkpoint, int, None]) -> Optional[int]:
 
 def first_failure(branches: Sequence[Json]) -> Optional[Exception]:
     """The error of the first branch that has one."""
-    from .errors import from_failure
-
     failures = (from_failure(one["error"]) for one in branches if "error" in one)
     return next(failures, None)
 
