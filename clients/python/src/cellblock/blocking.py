@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Optional, TypeVar, Union
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .aio import Server
-from .sandbox import OUTPUT, Outcome, Sandbox
+from .sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    P = ParamSpec("P")
 
 T = TypeVar("T")
 
@@ -61,6 +67,18 @@ class BlockingServer:
         self.loop.close()
 
 
+def _blocking(
+    method: Callable[Concatenate[Sandbox, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingSandbox, P], T]:
+    """A method of a sandbox, for threads."""
+
+    @functools.wraps(method)
+    def call(self: BlockingSandbox, /, *args: P.args, **options: P.kwargs) -> T:
+        return self._loop.run(method(self._sandbox, *args, **options))
+
+    return call
+
+
 class BlockingSandbox:
     """A sandbox for threads: see `Sandbox`."""
 
@@ -72,30 +90,7 @@ class BlockingSandbox:
         """Its name at the server."""
         return self._sandbox.id
 
-    def exec(
-        self,
-        command: Union[str, Sequence[str]],
-        *,
-        input: Optional[bytes] = None,
-        cwd: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
-        timeout: Optional[float] = None,
-        output: int = OUTPUT,
-        together: bool = False,
-    ) -> Outcome:
-        """See `Sandbox.exec`."""
-        options: dict[str, Any] = {"input": input, "cwd": cwd, "env": env, "timeout": timeout}
-        task = self._sandbox.exec(command, output=output, together=together, **options)
-        return self._loop.run(task)
-
-    def write(self, path: str, content: bytes) -> None:
-        """See `Sandbox.write`."""
-        self._loop.run(self._sandbox.write(path, content))
-
-    def read(self, path: str, most: Optional[int] = None) -> bytes:
-        """See `Sandbox.read`."""
-        return self._loop.run(self._sandbox.read(path, most))
-
-    def close(self) -> None:
-        """Ends the cell and all that runs in it."""
-        self._loop.run(self._sandbox.close())
+    exec = _blocking(Sandbox.exec)
+    write = _blocking(Sandbox.write)
+    read = _blocking(Sandbox.read)
+    close = _blocking(Sandbox.close)
