@@ -50,8 +50,23 @@ async fn collect(mut body: Body) -> Result<Bytes, Failure> {
 /// # Errors
 /// See [`read`]; it is not JSON of this form.
 pub(crate) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
+    parse(&read(body).await?)
+}
+
+/// A body that is JSON, or is left out.
+///
+/// # Errors
+/// See [`json`].
+pub(crate) async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Failure> {
     let text = read(body).await?;
-    serde_json::from_slice(&text)
+    match text.is_empty() {
+        true => Ok(T::default()),
+        false => parse(&text),
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(text)
         .map_err(|error| Failure::new(Code::BadParams, format!("the body: {error}")))
 }
 

@@ -37,6 +37,14 @@ pub(super) fn empty() -> Answer {
     answer
 }
 
+/// The answer to what has no result.
+pub(super) fn done(done: Result<(), Failure>) -> Answer {
+    match done {
+        Ok(()) => empty(),
+        Err(failure) => failed(&failure),
+    }
+}
+
 /// A sandbox that does not exist for whoever asks for it: the SDKs look for these words.
 pub(super) fn no_sandbox(id: &str) -> Answer {
     let shown: String = id.chars().take(64).collect();

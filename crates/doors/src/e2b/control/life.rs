@@ -1,4 +1,4 @@
-//! How long sandboxes exist, and what becomes of their state.
+//! How long sandboxes exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,27 +8,22 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use serve::Party;
-use serve::protocol::{Branch, Code, ContextInfo, ContextList, Failure, Forked};
+use serve::protocol::{Code, ContextInfo, ContextList, Failure};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::create::USUAL_LIFE;
+use super::state::{resume, try_pause};
 use super::{access, find};
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::e2b::sandboxes::{Sandbox, delete};
-use crate::e2b::{whole, wire};
+use crate::e2b::sandboxes::Sandbox;
+use crate::e2b::wire;
 use crate::front::Guarded;
 
-/// The most sandboxes that go on from one at once.
-const MOST_FORKS: usize = 20;
-
-/// How long a sandbox that is to be paused waits for a server that is busy.
-const MOST_PATIENCE: Duration = Duration::from_secs(600);
-/// The time between two attempts, unless the server says how long to wait.
+/// The time between two attempts.
 const BREATH: Duration = Duration::from_secs(1);
 /// How often the cells of a sandbox are ended where that fails.
 const MOST_ATTEMPTS: usize = 60;
@@ -58,23 +53,6 @@ pub(super) fn wind(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
         end(&guarded, &own);
     });
     sandbox.set_clock(Some(clock.abort_handle()));
-}
-
-/// Pauses a sandbox; says whether that is possible. A server that is busy is asked again: the
-/// state would be lost.
-async fn try_pause(guarded: &Guarded, sandbox: &Sandbox) -> bool {
-    let until = Instant::now() + MOST_PATIENCE;
-    loop {
-        let Err(failure) = suspend(guarded, sandbox).await else {
-            return true;
-        };
-        let wait = failure.retry_after_ms.map(Duration::from_millis);
-        let wait = wait.unwrap_or_default().max(BREATH);
-        if failure.code != Code::Busy || Instant::now() + wait > until {
-            return false;
-        }
-        tokio::time::sleep(wait).await;
-    }
 }
 
 /// Takes a sandbox off the list at once. The task ends when its cells do; what it cannot end
@@ -137,37 +115,28 @@ pub(super) async fn kill(
         let _ = tokio::time::timeout(PROMPTLY, end(&guarded, &sandbox)).await;
         Ok(())
     };
-    match killed.await {
-        Ok(()) => wire::empty(),
-        Err(failure) => wire::failed(&failure),
-    }
+    wire::done(killed.await)
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Timeout {
+pub(super) struct Timeout {
     #[serde(default)]
-    timeout: Option<u64>,
+    pub(super) timeout: Option<u64>,
     #[serde(default)]
-    count: Option<usize>,
+    pub(super) count: Option<usize>,
     /// What a refresh asks for.
     #[serde(default)]
     duration: Option<u64>,
     #[serde(default)]
-    memory: Option<bool>,
-}
-
-/// A body that may be left out.
-async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Failure> {
-    let text = body::read(body).await?;
-    if text.is_empty() {
-        return Ok(T::default());
-    }
-    serde_json::from_slice(&text)
-        .map_err(|error| Failure::new(Code::BadParams, format!("the body: {error}")))
+    pub(super) memory: Option<bool>,
 }
 
 /// Has a sandbox end after this time from now on, and its cells exist as long.
-async fn prolong(guarded: &Guarded, sandbox: &Sandbox, life: Duration) -> Result<(), Failure> {
+pub(super) async fn prolong(
+    guarded: &Guarded,
+    sandbox: &Sandbox,
+    life: Duration,
+) -> Result<(), Failure> {
     let mut client = guarded.client(sandbox.party)?;
     sandbox.touch(&mut client).await?;
     sandbox.end_after(life);
@@ -181,7 +150,7 @@ pub(super) async fn set_timeout(
     body: Body,
 ) -> Answer {
     let set = async {
-        let asked: Timeout = optional(body).await?;
+        let asked: Timeout = body::optional(body).await?;
         let sandbox = existing(&guarded, party, &id).await?;
         if sandbox.is_paused() {
             return Err(wire::gone(&id));
@@ -190,10 +159,7 @@ pub(super) async fn set_timeout(
         wind(&guarded, &sandbox);
         Ok(())
     };
-    match set.await {
-        Ok(()) => wire::empty(),
-        Err(failure) => wire::failed(&failure),
-    }
+    wire::done(set.await)
 }
 
 /// Adds time, if there would be less.
@@ -204,15 +170,12 @@ pub(super) async fn refresh(
     body: Body,
 ) -> Answer {
     let refreshed = async {
-        let asked: Timeout = optional(body).await?;
+        let asked: Timeout = body::optional(body).await?;
         let sandbox = existing(&guarded, party, &id).await?;
         let life = within(&guarded, asked.duration.or(Some(60)));
         longer(&guarded, &sandbox, life).await
     };
-    match refreshed.await {
-        Ok(()) => wire::empty(),
-        Err(failure) => wire::failed(&failure),
-    }
+    wire::done(refreshed.await)
 }
 
 async fn longer(guarded: &Guarded, sandbox: &Sandbox, life: Duration) -> Result<(), Failure> {
@@ -230,7 +193,7 @@ pub(super) async fn connect(
     body: Body,
 ) -> Answer {
     let connected = async {
-        let asked: Timeout = optional(body).await?;
+        let asked: Timeout = body::optional(body).await?;
         let sandbox = existing(&guarded, party, &id).await?;
         let life = within(&guarded, asked.timeout);
         if !sandbox.is_paused() {
@@ -248,169 +211,4 @@ pub(super) async fn connect(
         Ok((status, sandbox)) => answer::json(status, &access(&sandbox)),
         Err(failure) => wire::failed(&failure),
     }
-}
-
-async fn resume(guarded: &Guarded, sandbox: &Arc<Sandbox>, life: Duration) -> Result<(), Failure> {
-    let mut client = guarded.client(sandbox.party)?;
-    let params = json!({"context": sandbox.main});
-    client.ask("context.resume", &params).await?;
-    prolong(guarded, sandbox, life).await?;
-    sandbox.set_paused(false);
-    wind(guarded, sandbox);
-    Ok(())
-}
-
-/// A paused sandbox is used: it goes on, and from now on it ends again in time.
-///
-/// # Errors
-/// Its state is lost, or the server has no room for it.
-pub(in crate::e2b) async fn wake(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
-    resume(guarded, sandbox, within(guarded, None)).await
-}
-
-/// Suspends the cells of a sandbox.
-async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
-    let mut client = guarded.client(sandbox.party)?;
-    let main = &sandbox.main;
-    client
-        .ask("context.suspend", &json!({"context": main}))
-        .await?;
-    sandbox.set_paused(true);
-    for context in sandbox.contexts() {
-        if context.id != *main {
-            // The state is safe: a cell that stays has no part in it.
-            let _ = delete(&mut client, &context.id).await;
-        }
-    }
-    Ok(())
-}
-
-/// Pauses a sandbox, whose clock must not end it meanwhile.
-async fn pause_now(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
-    check_state(sandbox)?;
-    sandbox.set_clock(None);
-    let suspended = suspend(guarded, sandbox).await;
-    if suspended.is_err() {
-        wind(guarded, sandbox);
-    }
-    suspended.map_err(carried)
-}
-
-pub(super) async fn pause(
-    State(guarded): State<Guarded>,
-    Extension(party): Extension<Party>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Answer {
-    let paused = async {
-        let asked: Timeout = optional(body).await?;
-        let sandbox = existing(&guarded, party, &id).await?;
-        if sandbox.is_paused() {
-            return Ok(Some(sandbox));
-        }
-        if asked.memory == Some(false) {
-            let message = "a sandbox is paused with its memory";
-            return Err(Failure::new(Code::BadParams, message));
-        }
-        whole(async move { pause_now(&guarded, &sandbox).await }).await?;
-        Ok(None)
-    };
-    match paused.await {
-        Ok(None) => wire::empty(),
-        Ok(Some(sandbox)) => {
-            let message = format!("sandbox {} is already paused", sandbox.id);
-            wire::error(StatusCode::CONFLICT, message)
-        }
-        Err(failure) => wire::failed(&failure),
-    }
-}
-
-/// Only the main context's state can be carried; another one's would be lost.
-fn check_state(sandbox: &Sandbox) -> Result<(), Failure> {
-    let main = &sandbox.main;
-    match sandbox.context(|context| context.id != *main && !context.is_default) {
-        Some(context) => {
-            let message = format!("context {} of the sandbox cannot be carried", context.id);
-            Err(Failure::new(Code::BadParams, message).hint("remove it first"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// A state that cannot be carried is the client's business.
-fn carried(failure: Failure) -> Failure {
-    match failure.code {
-        Code::Failed => Failure {
-            code: Code::BadParams,
-            hint: Some(
-                "start the server with --e2b-pause, or create the sandbox with \
-                 lifecycle on_timeout \"pause\""
-                    .to_owned(),
-            )
-            .filter(|_| failure.message.contains("laid out at random"))
-            .or(failure.hint),
-            ..failure
-        },
-        _ => failure,
-    }
-}
-
-pub(super) async fn fork(
-    State(guarded): State<Guarded>,
-    Extension(party): Extension<Party>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Answer {
-    let forked = async {
-        let asked: Timeout = optional(body).await?;
-        let count = asked.count.unwrap_or(1);
-        if !(1..=MOST_FORKS).contains(&count) {
-            let message = format!("count: wants 1 to {MOST_FORKS}");
-            return Err(Failure::new(Code::BadParams, message));
-        }
-        let sandbox = existing(&guarded, party, &id).await?;
-        check_state(&sandbox)?;
-        let life = within(&guarded, asked.timeout);
-        whole(async move { fork_now(&guarded, &sandbox, count, life).await }).await
-    };
-    match forked.await {
-        Ok(all) => answer::json(StatusCode::CREATED, &all),
-        Err(failure) => wire::failed(&failure),
-    }
-}
-
-async fn fork_now(
-    guarded: &Guarded,
-    sandbox: &Sandbox,
-    count: usize,
-    life: Duration,
-) -> Result<Vec<Value>, Failure> {
-    let mut client = guarded.client(sandbox.party)?;
-    let params = json!({"context": sandbox.main, "n": count});
-    let forked: Forked = client
-        .ask_for("context.fork", &params)
-        .await
-        .map_err(carried)?;
-    let branches = forked.branches.into_iter();
-    branches
-        .map(|branch| adopt(guarded, sandbox, branch, life))
-        .collect()
-}
-
-/// Makes a sandbox of a context that goes on from another one's state.
-fn adopt(
-    guarded: &Guarded,
-    from: &Sandbox,
-    branch: Branch,
-    life: Duration,
-) -> Result<Value, Failure> {
-    let Some(context) = branch.context else {
-        let failure = branch.error.unwrap_or_else(|| wire::gone(&from.id));
-        let status = answer::status_of(failure.code).as_u16();
-        return Ok(json!({"error": {"code": status, "message": failure.message}}));
-    };
-    let sandbox = Arc::new(Sandbox::of_fork(from, context, life)?);
-    guarded.sandboxes().add(Arc::clone(&sandbox));
-    wind(guarded, &sandbox);
-    Ok(json!({"sandbox": access(&sandbox)}))
 }

@@ -4,6 +4,7 @@ mod create;
 mod life;
 mod list;
 mod network;
+mod state;
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use super::settings::Size;
 use super::{ENVD_VERSION, wire};
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
-pub(super) use life::wake;
+pub(super) use state::wake;
 
 /// What clients are told about the server that has a sandbox.
 const CLIENT: &str = "cellblock";
@@ -36,8 +37,8 @@ pub(crate) fn router() -> Router<Guarded> {
         .route("/sandboxes/{id}/connect", post(life::connect))
         .route("/v2/sandboxes/{id}/connect", post(life::connect))
         .route("/sandboxes/{id}/resume", post(life::connect))
-        .route("/sandboxes/{id}/pause", post(life::pause))
-        .route("/sandboxes/{id}/fork", post(life::fork))
+        .route("/sandboxes/{id}/pause", post(state::pause))
+        .route("/sandboxes/{id}/fork", post(state::fork))
         .route("/sandboxes/{id}/metrics", get(list::metrics_of))
         .route("/sandboxes/{id}/logs", get(logs))
         .route("/v2/sandboxes/{id}/logs", get(logs))
@@ -140,9 +141,15 @@ async fn no_snapshots(
     Extension(party): Extension<Party>,
     Path(id): Path<String>,
 ) -> Answer {
-    if let Err(failure) = find(&guarded, party, &id) {
-        return wire::failed(&failure);
-    }
     let message = "snapshots do not exist here: pause a sandbox, or fork it";
-    wire::failed(&Failure::new(Code::BadParams, message))
+    refused(&guarded, party, &id, message)
+}
+
+/// The answer to what no sandbox can do.
+fn refused(guarded: &Guarded, party: Party, id: &str, message: &str) -> Answer {
+    let failure = match find(guarded, party, id) {
+        Ok(_) => Failure::new(Code::BadParams, message),
+        Err(failure) => failure,
+    };
+    wire::failed(&failure)
 }

@@ -10,9 +10,8 @@ use serde_json::{Map, Value, json};
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
-use super::find;
+use super::refused;
 use crate::answer::Answer;
-use crate::e2b::wire;
 use crate::front::Guarded;
 
 /// Everything.
@@ -102,11 +101,8 @@ pub(super) async fn update(
     Extension(party): Extension<Party>,
     Path(id): Path<String>,
 ) -> Answer {
-    if let Err(failure) = find(&guarded, party, &id) {
-        return wire::failed(&failure);
-    }
     let message = "the network of a sandbox cannot be changed: give it when the sandbox is created";
-    wire::failed(&Failure::new(Code::BadParams, message))
+    refused(&guarded, party, &id, message)
 }
 
 #[cfg(test)]

@@ -1,0 +1,214 @@
+//! Sandboxes whose state stays: they are paused and go on, or go on more than once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use serve::Party;
+use serve::protocol::{Branch, Code, Failure, Forked};
+use tokio::time::Instant;
+
+use super::access;
+use super::life::{Timeout, existing, prolong, wind, within};
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::e2b::sandboxes::{Sandbox, delete};
+use crate::e2b::{whole, wire};
+use crate::front::Guarded;
+
+/// The most sandboxes that go on from one at once.
+const MOST_FORKS: usize = 20;
+/// How long a sandbox that is to be paused waits for a server that is busy.
+const MOST_PATIENCE: Duration = Duration::from_secs(600);
+/// The time between two attempts, unless the server says how long to wait.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// Pauses a sandbox; says whether that is possible. A server that is busy is asked again: the
+/// state would be lost.
+pub(super) async fn try_pause(guarded: &Guarded, sandbox: &Sandbox) -> bool {
+    let until = Instant::now() + MOST_PATIENCE;
+    loop {
+        let Err(failure) = suspend(guarded, sandbox).await else {
+            return true;
+        };
+        let wait = failure.retry_after_ms.map(Duration::from_millis);
+        let wait = wait.unwrap_or_default().max(BREATH);
+        if failure.code != Code::Busy || Instant::now() + wait > until {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+pub(super) async fn resume(
+    guarded: &Guarded,
+    sandbox: &Arc<Sandbox>,
+    life: Duration,
+) -> Result<(), Failure> {
+    let mut client = guarded.client(sandbox.party)?;
+    let params = json!({"context": sandbox.main});
+    client.ask("context.resume", &params).await?;
+    prolong(guarded, sandbox, life).await?;
+    sandbox.set_paused(false);
+    wind(guarded, sandbox);
+    Ok(())
+}
+
+/// A paused sandbox is used: it goes on, and from now on it ends again in time.
+///
+/// # Errors
+/// Its state is lost, or the server has no room for it.
+pub(in crate::e2b) async fn wake(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
+    resume(guarded, sandbox, within(guarded, None)).await
+}
+
+/// Suspends the cells of a sandbox.
+async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
+    let mut client = guarded.client(sandbox.party)?;
+    let main = &sandbox.main;
+    client
+        .ask("context.suspend", &json!({"context": main}))
+        .await?;
+    sandbox.set_paused(true);
+    for context in sandbox.contexts() {
+        if context.id != *main {
+            // The state is safe: a cell that stays has no part in it.
+            let _ = delete(&mut client, &context.id).await;
+        }
+    }
+    Ok(())
+}
+
+/// Pauses a sandbox, whose clock must not end it meanwhile.
+async fn pause_now(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
+    check_state(sandbox)?;
+    sandbox.set_clock(None);
+    let suspended = suspend(guarded, sandbox).await;
+    if suspended.is_err() {
+        wind(guarded, sandbox);
+    }
+    suspended.map_err(carried)
+}
+
+pub(super) async fn pause(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Answer {
+    let paused = async {
+        let asked: Timeout = body::optional(body).await?;
+        let sandbox = existing(&guarded, party, &id).await?;
+        if sandbox.is_paused() {
+            return Ok(Some(sandbox));
+        }
+        if asked.memory == Some(false) {
+            let message = "a sandbox is paused with its memory";
+            return Err(Failure::new(Code::BadParams, message));
+        }
+        whole(async move { pause_now(&guarded, &sandbox).await }).await?;
+        Ok(None)
+    };
+    match paused.await {
+        Ok(None) => wire::empty(),
+        Ok(Some(sandbox)) => {
+            let message = format!("sandbox {} is already paused", sandbox.id);
+            wire::error(StatusCode::CONFLICT, message)
+        }
+        Err(failure) => wire::failed(&failure),
+    }
+}
+
+/// Only the main context's state can be carried; another one's would be lost.
+fn check_state(sandbox: &Sandbox) -> Result<(), Failure> {
+    let main = &sandbox.main;
+    match sandbox.context(|context| context.id != *main && !context.is_default) {
+        Some(context) => {
+            let message = format!("context {} of the sandbox cannot be carried", context.id);
+            Err(Failure::new(Code::BadParams, message).hint("remove it first"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A state that cannot be carried is the client's business.
+fn carried(failure: Failure) -> Failure {
+    match failure.code {
+        Code::Failed => Failure {
+            code: Code::BadParams,
+            hint: Some(
+                "start the server with --e2b-pause, or create the sandbox with \
+                 lifecycle on_timeout \"pause\""
+                    .to_owned(),
+            )
+            .filter(|_| failure.message.contains("laid out at random"))
+            .or(failure.hint),
+            ..failure
+        },
+        _ => failure,
+    }
+}
+
+pub(super) async fn fork(
+    State(guarded): State<Guarded>,
+    Extension(party): Extension<Party>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Answer {
+    let forked = async {
+        let asked: Timeout = body::optional(body).await?;
+        let count = asked.count.unwrap_or(1);
+        if !(1..=MOST_FORKS).contains(&count) {
+            let message = format!("count: wants 1 to {MOST_FORKS}");
+            return Err(Failure::new(Code::BadParams, message));
+        }
+        let sandbox = existing(&guarded, party, &id).await?;
+        check_state(&sandbox)?;
+        let life = within(&guarded, asked.timeout);
+        whole(async move { fork_now(&guarded, &sandbox, count, life).await }).await
+    };
+    match forked.await {
+        Ok(all) => answer::json(StatusCode::CREATED, &all),
+        Err(failure) => wire::failed(&failure),
+    }
+}
+
+async fn fork_now(
+    guarded: &Guarded,
+    sandbox: &Sandbox,
+    count: usize,
+    life: Duration,
+) -> Result<Vec<Value>, Failure> {
+    let mut client = guarded.client(sandbox.party)?;
+    let params = json!({"context": sandbox.main, "n": count});
+    let forked: Forked = client
+        .ask_for("context.fork", &params)
+        .await
+        .map_err(carried)?;
+    let branches = forked.branches.into_iter();
+    branches
+        .map(|branch| adopt(guarded, sandbox, branch, life))
+        .collect()
+}
+
+/// Makes a sandbox of a context that goes on from another one's state.
+fn adopt(
+    guarded: &Guarded,
+    from: &Sandbox,
+    branch: Branch,
+    life: Duration,
+) -> Result<Value, Failure> {
+    let Some(context) = branch.context else {
+        let failure = branch.error.unwrap_or_else(|| wire::gone(&from.id));
+        let status = answer::status_of(failure.code).as_u16();
+        return Ok(json!({"error": {"code": status, "message": failure.message}}));
+    };
+    let sandbox = Arc::new(Sandbox::of_fork(from, context, life)?);
+    guarded.sandboxes().add(Arc::clone(&sandbox));
+    wind(guarded, &sandbox);
+    Ok(json!({"sandbox": access(&sandbox)}))
+}
