@@ -1,0 +1,166 @@
+//! The cells of a sandbox: contexts of the hub.
+
+use serde_json::json;
+use serve::protocol::{Code, ContextList, Created, Failure};
+
+use super::{CodeContext, MOST_CONTEXTS, Sandbox};
+use crate::client::Client;
+use crate::e2b::HOME;
+use crate::e2b::code::change_directory;
+use crate::e2b::wire::gone;
+use crate::runs::Ran;
+
+/// The label of the contexts of sandboxes.
+const LABEL: &str = "e2b";
+
+impl Sandbox {
+    /// Forgets contexts that the hub has no more, where there is no room for another one.
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub(in crate::e2b) async fn make_room(&self, client: &mut Client) -> Result<(), Failure> {
+        if self.inside().contexts.len() < MOST_CONTEXTS {
+            return Ok(());
+        }
+        let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
+        let is_there = |own: &CodeContext| listed.contexts.iter().any(|it| it.context == own.id);
+        // The usual ones get their cell when they are used.
+        let mut inside = self.inside();
+        inside
+            .contexts
+            .retain(|own| own.is_default || is_there(own));
+        Ok(())
+    }
+
+    /// Makes the cell of a context.
+    ///
+    /// # Errors
+    /// Those of `context.create`; the sandbox is gone.
+    pub(in crate::e2b) async fn open(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+    ) -> Result<Created, Failure> {
+        let creation = &self.creation;
+        let mut request = json!({"language": context.language});
+        if !creation.envs.is_empty() {
+            request["env"] = json!(creation.envs);
+        }
+        if let Some(network) = &creation.network {
+            request["network"] = network.clone();
+        }
+        let params = json!({
+            "request": request,
+            "context": context.id,
+            "label": LABEL,
+            "keep": true,
+            "branches": creation.branches && context.language == "python",
+        });
+        let created = client.ask_for("context.create", &params).await?;
+        // It may have ended meanwhile, or forgotten this context, which did not exist yet.
+        if self.inside().is_gone || self.context(|own| own.id == context.id).is_none() {
+            delete(client, &context.id).await?;
+            return Err(gone(&self.id));
+        }
+        if context.cwd != HOME {
+            self.enter(client, context).await?;
+        }
+        Ok(created)
+    }
+
+    /// Makes the cell of the context with its files.
+    ///
+    /// # Errors
+    /// See [`Sandbox::open`].
+    pub(in crate::e2b) async fn open_main(&self, client: &mut Client) -> Result<(), Failure> {
+        let main = self.context(|context| context.id == self.main);
+        let main = main.ok_or_else(|| gone(&self.id))?;
+        match self.open(client, &main).await {
+            // Another request has made it meanwhile.
+            Err(failure) if is_there_already(&failure) => Ok(()),
+            opened => opened.map(drop),
+        }
+    }
+
+    /// Changes the directory of a context's interpreter.
+    ///
+    /// # Errors
+    /// The directory does not exist; the language has no such thing.
+    pub(in crate::e2b) async fn enter(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+    ) -> Result<(), Failure> {
+        let code = change_directory(&context.language, &context.cwd)?;
+        match self.prepare(client, context, &code).await? {
+            true => Ok(()),
+            false => {
+                let message = format!("cwd: cannot change to {:?}", context.cwd);
+                Err(Failure::new(Code::Failed, message))
+            }
+        }
+    }
+
+    /// Executes code that no client asked for; says whether it succeeded.
+    ///
+    /// # Errors
+    /// Those of `context.run`.
+    pub(in crate::e2b) async fn prepare(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+        code: &str,
+    ) -> Result<bool, Failure> {
+        let params = json!({"context": context.id, "code": code});
+        let ran: Ran = client.ask_for("context.run", &params).await?;
+        let mut inside = self.inside();
+        let mut all = inside.contexts.iter_mut();
+        if let Some(own) = all.find(|own| own.id == context.id) {
+            own.hidden += 1;
+        }
+        Ok(!ran.record.is_error)
+    }
+
+    /// Ends the cells of all its contexts.
+    ///
+    /// # Errors
+    /// The first of those of `context.delete`; the other contexts are deleted.
+    pub(in crate::e2b) async fn end(&self, client: &mut Client) -> Result<(), Failure> {
+        let mut ended = Ok(());
+        for context in self.contexts() {
+            ended = ended.and(delete(client, &context.id).await);
+        }
+        ended
+    }
+
+    /// Has the hub keep its cells for as long as it keeps any.
+    ///
+    /// # Errors
+    /// The server is ending.
+    pub(in crate::e2b) async fn touch(&self, client: &mut Client) -> Result<(), Failure> {
+        for context in self.contexts() {
+            let params = json!({"context": context.id, "label": LABEL});
+            match client.ask("context.label", &params).await {
+                Err(failure) if failure.code == Code::NotFound => {}
+                touched => drop(touched?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a context could not be made because it exists.
+pub(in crate::e2b) fn is_there_already(failure: &Failure) -> bool {
+    failure.code == Code::BadParams && failure.message.ends_with("exists already")
+}
+
+/// Deletes a context, if it exists.
+pub(in crate::e2b) async fn delete(client: &mut Client, context: &str) -> Result<(), Failure> {
+    match client
+        .ask("context.delete", &json!({"context": context}))
+        .await
+    {
+        Err(failure) if failure.code != Code::NotFound => Err(failure),
+        _ => Ok(()),
+    }
+}
