@@ -1,5 +1,7 @@
 //! Files of a context's workspace.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use base64::Engine as _;
@@ -15,6 +17,16 @@ use crate::client::Client;
 
 /// The most files that a request may name: each costs a call or more.
 const MOST_FILES: usize = 256;
+
+/// The last second of the year 9999, counted from 1970.
+const LAST: u64 = 253_402_300_799;
+
+/// The time of this many seconds after 1970. Code in a cell chooses them, and later years
+/// than 9999 have no form in RFC 3339.
+pub(crate) fn time(seconds: i64) -> SystemTime {
+    let seconds = u64::try_from(seconds).unwrap_or(0).min(LAST);
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
 
 /// Refuses a field of a request with too many files.
 pub(crate) fn check_count(field: &str, count: usize) -> Result<(), Failure> {

@@ -1,13 +1,12 @@
 //! What is in a workspace, as envd shows it.
 
-use std::time::{Duration, SystemTime};
-
 use record::bytes::RawText;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::path;
 use crate::e2b::wire;
+use crate::files;
 
 /// An entry of `file.list` and `file.stat`.
 #[derive(Debug, Deserialize)]
@@ -44,19 +43,12 @@ impl Entry {
             "permissions": permissions(letter, self.mode),
             "owner": "user",
             "group": "user",
-            "modifiedTime": wire::time(self.changed()),
+            "modifiedTime": wire::time(files::time(self.mtime)),
         });
         if let Some(target) = &self.target {
             info["symlinkTarget"] = String::from_utf8_lossy(target.as_bytes()).into();
         }
         info
-    }
-
-    /// A program chooses the times of its files: those that RFC 3339 has no year for are 0.
-    fn changed(&self) -> SystemTime {
-        const LAST: i64 = 253_402_300_799;
-        let since = u64::try_from(self.mtime.min(LAST)).unwrap_or_default();
-        SystemTime::UNIX_EPOCH + Duration::from_secs(since)
     }
 }
 
