@@ -13,7 +13,7 @@ use serve::protocol::{Code, Failure};
 use super::{failed, language};
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::e2b::sandboxes::{CodeContext, Sandbox, delete, is_there_already};
+use crate::e2b::sandboxes::{CodeContext, Sandbox, delete};
 use crate::e2b::{HOME, whole};
 use crate::front::Guarded;
 
@@ -85,12 +85,12 @@ pub(super) async fn add(
     sandbox.make_room(&mut client).await?;
     let context = sandbox.add_context(language, cwd, is_default)?;
     match sandbox.open(&mut client, &context).await {
-        Err(failure) if !is_there_already(&failure) => {
+        Ok(()) => Ok(context),
+        Err(failure) => {
             sandbox.remove_context(&context.id);
             delete(&mut client, &context.id).await?;
             Err(failure)
         }
-        _ => Ok(context),
     }
 }
 

@@ -19,7 +19,7 @@ use super::{contexts, failed, language, lines, snippets};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::client::{Client, Said};
-use crate::e2b::sandboxes::{CodeContext, Sandbox, is_there_already};
+use crate::e2b::sandboxes::{CodeContext, Sandbox};
 use crate::e2b::{HOME, whole, wire};
 use crate::front::Guarded;
 
@@ -271,9 +271,5 @@ async fn open(
     if context.id == sandbox.main && !sandbox.is_made_when_used() {
         return Err(Failure::new(Code::Lost, "the sandbox is gone"));
     }
-    match sandbox.open(client, context).await {
-        // Another request has made it meanwhile.
-        Err(failure) if is_there_already(&failure) => Ok(()),
-        opened => opened.map(drop),
-    }
+    sandbox.open(client, context).await
 }

@@ -1,7 +1,7 @@
 //! The cells of a sandbox: contexts of the hub.
 
 use serde_json::json;
-use serve::protocol::{Code, ContextList, Created, Failure};
+use serve::protocol::{Code, ContextList, Failure};
 
 use super::{CodeContext, MOST_CONTEXTS, Sandbox};
 use crate::client::Client;
@@ -32,7 +32,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Makes the cell of a context.
+    /// Makes the cell of a context that has none.
     ///
     /// # Errors
     /// Those of `context.create`; the sandbox is gone.
@@ -40,7 +40,7 @@ impl Sandbox {
         &self,
         client: &mut Client,
         context: &CodeContext,
-    ) -> Result<Created, Failure> {
+    ) -> Result<(), Failure> {
         let creation = &self.creation;
         let mut request = json!({"language": context.language});
         if !creation.envs.is_empty() {
@@ -56,7 +56,11 @@ impl Sandbox {
             "keep": true,
             "branches": creation.branches && context.language == "python",
         });
-        let created = client.ask_for("context.create", &params).await?;
+        match client.ask("context.create", &params).await {
+            // Another request has made it meanwhile.
+            Err(failure) if is_there_already(&failure) => return Ok(()),
+            created => drop(created?),
+        }
         // It may have ended meanwhile, or forgotten this context, which did not exist yet.
         if self.inside().is_gone || self.context(|own| own.id == context.id).is_none() {
             delete(client, &context.id).await?;
@@ -65,7 +69,7 @@ impl Sandbox {
         if context.cwd != HOME {
             self.enter(client, context).await?;
         }
-        Ok(created)
+        Ok(())
     }
 
     /// Makes the cell of the context with its files.
@@ -75,11 +79,7 @@ impl Sandbox {
     pub(in crate::e2b) async fn open_main(&self, client: &mut Client) -> Result<(), Failure> {
         let main = self.context(|context| context.id == self.main);
         let main = main.ok_or_else(|| gone(&self.id))?;
-        match self.open(client, &main).await {
-            // Another request has made it meanwhile.
-            Err(failure) if is_there_already(&failure) => Ok(()),
-            opened => opened.map(drop),
-        }
+        self.open(client, &main).await
     }
 
     /// Changes the directory of a context's interpreter.
@@ -150,7 +150,7 @@ impl Sandbox {
 }
 
 /// Whether a context could not be made because it exists.
-pub(in crate::e2b) fn is_there_already(failure: &Failure) -> bool {
+fn is_there_already(failure: &Failure) -> bool {
     failure.code == Code::BadParams && failure.message.ends_with("exists already")
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::HOME;
 use super::envd::Watchers;
-pub(super) use cells::{delete, is_there_already};
+pub(super) use cells::delete;
 
 /// The most contexts of a sandbox.
 const MOST_CONTEXTS: usize = 32;
