@@ -24,6 +24,7 @@ mod librechat;
 mod mcp;
 mod nemo;
 mod page;
+mod random;
 mod runs;
 mod v1;
 

@@ -45,11 +45,13 @@ pub(super) fn done(done: Result<(), Failure>) -> Answer {
     }
 }
 
-/// A sandbox that does not exist for whoever asks for it: the SDKs look for these words.
+/// The SDKs look for these words.
+pub(super) const NO_SANDBOX: &str = "The sandbox was not found";
+
+/// A sandbox that does not exist for the client that asks for it.
 pub(super) fn no_sandbox(id: &str) -> Answer {
     let shown: String = id.chars().take(64).collect();
-    let message = "The sandbox was not found";
-    let body = json!({"sandboxId": shown, "message": message, "code": 502});
+    let body = json!({"sandboxId": shown, "message": NO_SANDBOX, "code": 502});
     answer::json(StatusCode::BAD_GATEWAY, &body)
 }
 

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::MOST;
 use crate::client::Client;
-use crate::files;
+use crate::{files, random};
 
 /// How long ids are: LibreChat's check of them allows nothing else.
 const ID: usize = 21;
@@ -185,10 +185,7 @@ pub(super) async fn end(client: &mut Client, session: &str) {
 
 /// An id that cannot be guessed.
 fn new_id() -> Result<String, Failure> {
-    let mut bytes = [0; 16];
-    getrandom::getrandom(&mut bytes)
-        .map_err(|error| Failure::new(Code::Failed, format!("getrandom: {error}")))?;
-    Ok(short(&bytes))
+    Ok(short(&random::bytes(16)?))
 }
 
 /// The id of a file.

@@ -11,6 +11,8 @@ use serve::Party;
 use serve::mcp::Memory;
 use tokio::sync::oneshot;
 
+use crate::random;
+
 /// The most sessions of one party; the one that was used least recently goes first.
 const MOST: usize = 256;
 /// The most requests of one session that can be cancelled.
@@ -58,9 +60,7 @@ impl Sessions {
 
     /// Opens a session, and returns its name. `None` where the kernel has no random bytes.
     pub(super) fn open(&self, party: Party, now: Instant) -> Option<String> {
-        let mut bytes = [0; 16];
-        getrandom::getrandom(&mut bytes).ok()?;
-        let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = record::bytes::hex(&random::bytes(16).ok()?);
         let mut parties = self.lock();
         let sessions = &mut parties.entry(party).or_default().sessions;
         if sessions.len() >= MOST {

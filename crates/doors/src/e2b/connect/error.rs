@@ -71,10 +71,8 @@ impl From<Failure> for Error {
         use serve::protocol::Code as Own;
         let code = match (failure.code, failure.errno.as_deref()) {
             (Own::NotFound, Some("ENOENT")) => Code::NotFound,
-            // A context; the SDKs look for these words.
-            (Own::NotFound, None) => {
-                return Self::new(Code::Unavailable, "The sandbox was not found");
-            }
+            // A context.
+            (Own::NotFound, None) => return Self::new(Code::Unavailable, wire::NO_SANDBOX),
             (Own::Failed, Some("EEXIST" | "ENOTEMPTY")) => Code::AlreadyExists,
             // `resource_exhausted` says that there are too many requests.
             (Own::Failed, Some("ENOSPC" | "EDQUOT")) => Code::FailedPrecondition,

@@ -140,12 +140,7 @@ impl Wanted {
 
     fn has(&self, sandbox: &Sandbox) -> bool {
         let creation = &sandbox.creation;
-        let state = if sandbox.is_paused() {
-            "paused"
-        } else {
-            "running"
-        };
-        let is_it = |own: &String| own == state;
+        let is_it = |own: &String| own == sandbox.state();
         (self.states.is_empty() || self.states.iter().any(is_it))
             && self
                 .template

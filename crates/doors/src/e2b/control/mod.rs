@@ -89,7 +89,7 @@ fn summary(guarded: &Guarded, sandbox: &Sandbox) -> Value {
         "cpuCount": cpus.unwrap_or_else(host_cpus),
         "memoryMB": Size::mib(memory),
         "diskSizeMB": Size::mib(disk),
-        "state": if sandbox.is_paused() { "paused" } else { "running" },
+        "state": sandbox.state(),
         "envdVersion": ENVD_VERSION,
         "metadata": sandbox.creation.metadata,
     })

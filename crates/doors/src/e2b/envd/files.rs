@@ -151,8 +151,7 @@ fn failed(failure: &Failure, given: &str) -> Answer {
         (_, Some("ENOENT")) => StatusCode::NOT_FOUND,
         (_, Some("ENOSPC" | "EDQUOT")) => StatusCode::INSUFFICIENT_STORAGE,
         (Code::NotFound, None) => {
-            let message = "The sandbox was not found";
-            return wire::error(StatusCode::BAD_GATEWAY, message);
+            return wire::error(StatusCode::BAD_GATEWAY, wire::NO_SANDBOX);
         }
         // What is no regular file has no error number.
         (_, Some(_)) | (Code::Failed, None) => StatusCode::BAD_REQUEST,

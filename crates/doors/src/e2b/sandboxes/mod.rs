@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::HOME;
 use super::envd::Watchers;
+use crate::random;
 pub(super) use cells::delete;
 
 /// The most contexts of a sandbox.
@@ -242,6 +243,14 @@ impl Sandbox {
         self.inside().is_paused
     }
 
+    /// As clients see it.
+    pub(super) fn state(&self) -> &'static str {
+        match self.is_paused() {
+            true => "paused",
+            false => "running",
+        }
+    }
+
     pub(super) fn set_paused(&self, is_paused: bool) {
         self.inside().is_paused = is_paused;
     }
@@ -297,10 +306,7 @@ pub(super) fn is_id(text: &str) -> bool {
     text.len() == 2 * ID_BYTES && text.bytes().all(is_digit)
 }
 
-/// So many random bytes, as hexadecimal digits.
+/// This number of random bytes, as hexadecimal digits.
 pub(super) fn secret(bytes: usize) -> Result<String, Failure> {
-    let mut random = vec![0; bytes];
-    getrandom::getrandom(&mut random)
-        .map_err(|error| Failure::new(Code::Failed, format!("getrandom: {error}")))?;
-    Ok(record::bytes::hex(&random))
+    Ok(record::bytes::hex(&random::bytes(bytes)?))
 }
