@@ -59,6 +59,28 @@ async def test_samples_do_not_share_files(sandbox_env):
     await CellblockSandboxEnvironment.sample_cleanup("check", None, other, False)
 
 
+async def test_samples_that_begin_together_share_a_server():
+    import asyncio
+
+    begin = CellblockSandboxEnvironment.sample_init
+    samples = await asyncio.gather(*(begin("together", None, {}) for _ in range(3)))
+    for environments in samples:
+        assert (await environments["default"].exec(["true"])).success
+        await CellblockSandboxEnvironment.sample_cleanup("together", None, environments, False)
+    await CellblockSandboxEnvironment.task_cleanup("together", None, True)
+
+
+async def test_a_server_that_cannot_start_is_tried_again(tmp_path):
+    from inspect_ai.util import SandboxUnavailableError
+
+    config = tmp_path / "cellblock.json"
+    config.write_text('{"executable": "/dev/null"}')
+    for _ in range(2):
+        with pytest.raises(SandboxUnavailableError, match="is not a program"):
+            await CellblockSandboxEnvironment.sample_init("broken", str(config), {})
+    await CellblockSandboxEnvironment.task_cleanup("broken", str(config), True)
+
+
 def test_an_evaluation_finds_the_provider_by_its_entry_point(tmp_path):
     """Nothing of the package is imported by the task: the name in `sandbox` is all."""
     calls = [

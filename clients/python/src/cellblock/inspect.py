@@ -6,6 +6,7 @@ Each sample has a cell of its own. All samples of a task share a server, which e
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -49,8 +50,8 @@ class Configuration(BaseModel):
         return dict(self.model_extra or {})
 
 
-#: The servers of the tasks that go on, by task and configuration.
-_servers: dict[tuple[str, str], Server] = {}
+#: The servers of the tasks that go on, as their starts, by task and configuration.
+_servers: dict[tuple[str, str], asyncio.Task[Server]] = {}
 
 
 @sandboxenv(name="cellblock")
@@ -80,7 +81,10 @@ class CellblockSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
         for key in [key for key in _servers if key[0] == task_name]:
-            await _servers.pop(key).close()
+            start = _servers.pop(key)
+            await asyncio.wait([start])
+            if start.exception() is None:
+                await start.result().close()
 
     @classmethod
     async def sample_init(
@@ -173,9 +177,13 @@ def _options(config: Any) -> dict[str, Any]:
 
 
 async def _server(task_name: str, options: dict[str, Any]) -> Server:
+    """The server of a task, which is started once: samples begin at the same time."""
     key = (task_name, json.dumps(options, sort_keys=True))
     if key not in _servers:
-        server = Server(**options)
-        _servers[key] = server
-        await server.start()
-    return _servers[key]
+        _servers[key] = asyncio.create_task(Server(**options).start())
+    start = _servers[key]
+    # A sample that is cancelled leaves the start to the others.
+    await asyncio.wait([start])
+    if start.exception() is not None and _servers.get(key) is start:
+        del _servers[key]
+    return start.result()
