@@ -51,14 +51,14 @@ pub fn make(hosts: &[String]) -> io::Result<Authority> {
     })
 }
 
-/// The certificates of a PEM bundle as a keystore of Java's, with the password that every
-/// `cacerts` has. What is no certificate is left out.
+/// The certificates of a PEM bundle as a Java keystore, with the usual password of `cacerts`.
+/// Anything but certificates is left out.
 pub fn java_store(bundle: &[u8]) -> Vec<u8> {
     const MAGIC: u32 = 0xfeed_feed;
     const VERSION: u32 = 2;
     const TRUSTED: u32 = 2;
     const PASSWORD: &str = "changeit";
-    // Part of the format's check.
+    // The format puts this into its digest.
     const SALT: &[u8] = b"Mighty Aphrodite";
     let found = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
     let found: Vec<CertificateDer<'_>> = found.collect();

@@ -238,7 +238,7 @@ impl Config {
             let value = receive_secret(&mut control)?;
             let text = str::from_utf8(&value).map_err(|_| io::ErrorKind::InvalidData)?;
             secret.value = Zeroizing::new(text.to_owned());
-            // Where the limit on such memory is lower, it stays as it is.
+            // Where RLIMIT_MEMLOCK is too low, the value is not locked.
             let _ = sys::memory::lock(secret.value.as_bytes());
         }
         if let Some(certificate) = &mut config.certificate {

@@ -21,7 +21,7 @@ const MOST_REFUSED: usize = 512;
 /// How long the last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// How many counts of one host are reported in a second, beside those at powers of two.
+/// The most counts of one host that are reported in a second, besides those at powers of two.
 const COUNTS_PER_SECOND: u32 = 64;
 
 type What = (String, Option<u16>, Via, Reason);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// How often something may happen in a second; twice as often at once.
+/// A limit on how often something happens in a second; a burst may have twice as many.
 pub(crate) struct Rate {
     per_second: f64,
     tokens: f64,
@@ -19,7 +19,7 @@ impl Rate {
         }
     }
 
-    /// Whether it may happen now; then it counts.
+    /// Whether it may happen now; if so, it is counted.
     pub(crate) fn take(&mut self) -> bool {
         let now = Instant::now();
         let new = now.duration_since(self.filled).as_secs_f64() * self.per_second;

@@ -277,8 +277,8 @@ impl Pass<'_, '_> {
         let _ = self.to.stream.shutdown(Shutdown::Write);
     }
 
-    /// Moves bytes through the pipe: how many have left the queue. They count whether or not
-    /// they are delivered at once. Only a look into the queue tells why there were none.
+    /// Moves bytes through the pipe; returns how many have left the queue. They count whether or
+    /// not they are delivered at once. When there were none, only the queue itself shows why.
     fn splice(&mut self, most: usize) -> Result<usize, Reason> {
         let Some(pipe) = &mut self.flow.pipe else {
             return Ok(0);

@@ -26,7 +26,8 @@ pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
     })
 }
 
-/// Copies what comes: a chunk may be one byte, and keeps the buffer that it was read into.
+/// Copies each chunk: a chunk may be one byte, and keeps alive the whole buffer that it was read
+/// into.
 async fn collect(mut body: Body) -> Result<Bytes, Failure> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -18,7 +18,7 @@ const LONGEST: u64 = 300 << 20;
 pub(crate) struct Client {
     socket: BufReader<UnixStream>,
     last: i64,
-    /// What has come of a line whose end has not.
+    /// The beginning of a line whose end has not arrived.
     line: Vec<u8>,
 }
 
@@ -101,7 +101,7 @@ impl Client {
         let _ = self.socket.get_mut().write_all(&line).await;
     }
 
-    /// The next line of the protocol. Nothing is lost where it is dropped before it is ready.
+    /// The next line of the protocol. Nothing is lost if this future is dropped before it is ready.
     ///
     /// # Errors
     /// The server has ended.
@@ -116,8 +116,8 @@ impl Client {
         Ok(std::mem::take(&mut self.line))
     }
 
-    /// What comes next of the call that was begun last. Nothing is lost where it is dropped
-    /// before it is ready.
+    /// The next event or the end of the call that was begun last. Nothing is lost if this future is
+    /// dropped before it is ready.
     ///
     /// # Errors
     /// The call's own error, or the server has ended.

@@ -15,7 +15,7 @@ use serve::protocol::{Code, Failure};
 use crate::answer::{self, Answer};
 use crate::client::Client;
 
-/// The most files that a request may name: each costs a call or more.
+/// The most files that a request may name: each costs at least one call.
 const MOST_FILES: usize = 256;
 
 /// The last second of the year 9999, counted from 1970.

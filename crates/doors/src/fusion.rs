@@ -354,12 +354,11 @@ struct Notebook<'a> {
     files: BTreeMap<&'a str, String>,
 }
 
-/// The outputs of the cells that were executed, as text: as values they would have many times
-/// its size.
+/// The outputs of the executed cells as JSON text: parsed values would take many times its size.
 #[derive(Default)]
 struct Cells {
     done: Vec<Box<RawValue>>,
-    /// Bytes of them all.
+    /// Bytes of all outputs.
     size: usize,
 }
 

@@ -31,7 +31,8 @@ const LABEL: &str = "session ";
 const LONGEST_NAME: usize = 100;
 /// The time that interrupted code gets.
 const GRACE: &str = "2s";
-/// Without it, others could compute the name of a session's context, and take it before.
+/// Without it, another client could compute the name of a session's context, and take that name
+/// first.
 static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
 
 pub(crate) fn router() -> Router<Guarded> {

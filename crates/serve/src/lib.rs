@@ -27,7 +27,7 @@ pub use hub::{Action, ClientId, Hub, LinkId, Metrics, Party};
 pub use settings::{Settings, Warm};
 pub use store::Store;
 
-/// A language's own name, which may be called by an alias; `None` for an unknown one.
+/// The canonical name of a language, also for an alias; `None` for an unknown language.
 pub fn language(name: &str) -> Option<&'static str> {
     cell::drivers::find(name).map(|driver| driver.name)
 }

@@ -16,7 +16,7 @@ pub struct Settings {
     pub queue_wait: Duration,
     /// The memory limit of a cell in bytes, when its request has no lower one.
     pub cell_memory: Option<u64>,
-    /// Whether cells reach named hosts only, of which a request can have fewer.
+    /// Whether cells reach named hosts only; a request can reduce them further.
     pub named_hosts: bool,
     /// How long a context may have nothing to do: the default, and the most.
     pub idle: Duration,

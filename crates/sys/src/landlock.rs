@@ -1,4 +1,4 @@
-//! What the landlock crate keeps to itself.
+//! System calls that the landlock crate does not expose.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 

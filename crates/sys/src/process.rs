@@ -139,7 +139,7 @@ pub fn set_domain_name(name: &str) -> Result<(), Errno> {
 /// `SO_PASSRIGHTS` of Linux 6.16, which libc does not have yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Whether a Unix socket takes descriptors from now on (unix(7), Linux 6.16).
+/// Sets whether a Unix socket takes descriptors from now on (unix(7), Linux 6.16).
 ///
 /// # Errors
 /// That of setsockopt(2); ENOPROTOOPT before Linux 6.16.

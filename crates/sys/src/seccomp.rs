@@ -54,7 +54,7 @@ pub struct Waiting<'l> {
 }
 
 impl<'l> Waiting<'l> {
-    /// The next call that waits. Blocks until there is one.
+    /// Receives the next call that waits. Blocks until there is one.
     ///
     /// # Errors
     /// ENOENT when the calling process has ended meanwhile.
@@ -106,7 +106,7 @@ impl<'l> Waiting<'l> {
         (memory.write_all_at(bytes, address)).map_err(|_| Errno::EFAULT)
     }
 
-    /// Has the call return 0, or this error number.
+    /// Makes the call return 0, or this error number.
     ///
     /// # Errors
     /// Those of ioctl(2). A caller that was killed while it waited is not one.

@@ -14,7 +14,7 @@ pub struct Settings(libc::termios);
 pub struct Size(libc::winsize);
 
 impl Settings {
-    /// Those of `terminal`.
+    /// The settings of `terminal`.
     ///
     /// # Errors
     /// The error number of tcgetattr(3): ENOTTY for anything but a terminal.
@@ -26,14 +26,14 @@ impl Settings {
         Ok(Self(settings))
     }
 
-    /// The same, but every byte passes as it is (cfmakeraw(3)).
+    /// The same settings in raw mode: every byte passes unchanged (cfmakeraw(3)).
     pub fn raw(mut self) -> Self {
         // SAFETY: the call changes a termios, which this is.
         unsafe { libc::cfmakeraw(&raw mut self.0) };
         self
     }
 
-    /// Gives them to `terminal` at once.
+    /// Applies them to `terminal` at once.
     ///
     /// # Errors
     /// The error number of tcsetattr(3).
@@ -46,7 +46,7 @@ impl Settings {
 }
 
 impl Size {
-    /// With this number of lines and of characters in each.
+    /// A size of this number of lines, and of characters in each.
     pub const fn new(rows: u16, columns: u16) -> Self {
         Self(libc::winsize {
             ws_row: rows,
@@ -66,7 +66,7 @@ impl Size {
         self.0.ws_col
     }
 
-    /// That of `terminal`.
+    /// The size of `terminal`.
     ///
     /// # Errors
     /// The error number of ioctl(2).
@@ -79,7 +79,7 @@ impl Size {
         Ok(Self(size))
     }
 
-    /// Gives it to `terminal`, whose foreground processes get SIGWINCH where it is another.
+    /// Applies it to `terminal`, whose foreground processes get SIGWINCH if it has changed.
     ///
     /// # Errors
     /// The error number of ioctl(2).

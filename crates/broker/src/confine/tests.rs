@@ -114,7 +114,7 @@ fn landlock_leaves_directories_and_ports() {
     });
 }
 
-/// The layer that the next test wants on.
+/// The layer that the next test leaves on.
 const LAYER: &str = "BROKER_TESTS_LAYER";
 
 #[test]

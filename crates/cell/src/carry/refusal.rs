@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-/// The way for states that cannot be carried.
+/// The hint for states that cannot be carried.
 const REPLAY: &str = "create the context with --replay (\"replay\": true), by which what was executed is executed again";
 
 /// Why a state was not carried. Nothing was changed, and the process goes on as before.

@@ -27,7 +27,7 @@ pub(crate) enum Command {
     End,
 }
 
-/// A message: its kind, a small number, and three numbers more, as the machine stores them.
+/// The size of a message: its kind, a small number, and three more numbers in native byte order.
 const SIZE: usize = 10;
 
 fn encode(kind: u8, small: u8, number: u32, [rows, columns]: [u16; 2]) -> [u8; SIZE] {
@@ -104,7 +104,7 @@ pub(super) struct ProcessOrder {
     pub(super) streams: ProcessStreams,
 }
 
-/// What becomes the standard streams of a process.
+/// The standard streams of a process.
 #[derive(Debug)]
 pub(crate) enum ProcessStreams {
     /// These three.
@@ -119,7 +119,7 @@ pub(super) enum Received {
     Command(Command),
     /// Start the program of a blank cell.
     Program(ProgramOrder),
-    /// Go on without a program, when the input files of this parcel are in place.
+    /// Go on without a program, once the input files of this parcel are in place.
     Stay(OwnedFd),
     Process(ProcessOrder),
 }
@@ -146,7 +146,7 @@ pub(crate) fn send_program(
     send_with_fds(socket, &bytes, &fds, MsgFlags::empty())
 }
 
-/// Has init go on without a program, once the input files of `parcel` are in place.
+/// Orders init to go on without a program, once the input files of `parcel` are in place.
 ///
 /// # Errors
 /// The error number of sendmsg(2): init is gone.

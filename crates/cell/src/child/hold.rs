@@ -15,7 +15,7 @@ use super::program::Begin;
 use super::report::Reporter;
 use record::error::Step;
 
-/// How a cell goes on that was blank.
+/// How a blank cell goes on.
 pub(super) enum Ordered {
     /// With a program, and its standard input where one was given.
     Program(Begin, Option<OwnedFd>),
@@ -23,8 +23,8 @@ pub(super) enum Ordered {
     Stay,
 }
 
-/// Says that the cell is complete, and waits for how it goes on; `None` when it is to end
-/// instead.
+/// Reports that the cell is complete, and waits for the order to go on; `None` when the cell is to
+/// end instead.
 pub(super) fn wait(
     cell: &Prepared<'_>,
     scratch: &[OwnedFd],
@@ -65,7 +65,7 @@ fn receive(report: &Reporter<'_>) -> Result<Option<Received>, Errno> {
             Err(Errno::EINTR) => {}
             Ok(Some(Received::Command(command))) => match command {
                 Command::End => return Ok(None),
-                // For processes that do not exist.
+                // These concern processes, and the cell has none yet.
                 Command::Signal(_)
                 | Command::SignalProcess(..)
                 | Command::Freeze

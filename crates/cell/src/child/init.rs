@@ -29,11 +29,11 @@ pub(super) struct Init<'a> {
     signals: SigSet,
     /// `None` in a cell without one.
     program: Option<Pid>,
-    /// The program's side of the cell's terminal: a program that closes its own, and opens
-    /// it again by its name, is not to find it hung up.
+    /// The program's side of the cell's terminal. It stays open here: otherwise a program that
+    /// closes its own descriptors and opens the terminal again by name would find it hung up.
     pub(super) terminal: Option<OwnedFd>,
-    /// Landlock rules that processes apply to themselves, where the program of a copy did:
-    /// those of init are not scoped then.
+    /// Landlock rules that further processes apply to themselves in a copy's cell, as its program
+    /// did: init's own rules are not scoped there.
     pub(super) ruleset: Option<OwnedFd>,
     processes: Processes,
 }
@@ -70,8 +70,8 @@ impl<'a> Init<'a> {
         0
     }
 
-    /// Closes every descriptor that is not init's own: those that were put in place for a
-    /// program are in the table that it shared until it was executed.
+    /// Closes every descriptor that is not init's own. A program shares init's table until it is
+    /// executed, so the descriptors that were put in place for it are in the table too.
     fn close_others(&self, signals: Option<&SignalFd>) {
         let own = (self.terminal.iter().chain(&self.ruleset)).chain([&self.cell.report]);
         let kept: Vec<_> = (own.map(AsFd::as_fd))
@@ -88,7 +88,7 @@ impl<'a> Init<'a> {
     fn serve(&mut self, report: &Reporter<'_>) -> Option<i32> {
         self.close_others(None);
         let signals = signals_above(&self.signals)?;
-        // The copies of a template are in namespaces below this one's, and go on without it.
+        // A template's copies are in namespaces below this one, and outlast the template.
         let stays = self.cell.role == Role::Template;
         loop {
             if let Some(status) = self.reap_dead(report)
@@ -121,7 +121,7 @@ impl<'a> Init<'a> {
                     self.close_others(Some(signals));
                     continue;
                 }
-                // They are for a cell that waits for its program.
+                // Only a cell that waits for its program obeys these.
                 Ok(Some(Received::Program(_) | Received::Stay(_))) | Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN) => return true,
                 Ok(None) | Err(_) => return false,
@@ -173,7 +173,7 @@ impl<'a> Init<'a> {
         let mut usage = process::children_usage();
         usage.count = ProcessCount {
             at_end,
-            // Where a cgroup counts them, it says more.
+            // Only without a cgroup, which counts them better.
             started: (self.program)
                 .filter(|_| self.cell.fallback.processes.is_some())
                 .and_then(started),
@@ -182,10 +182,11 @@ impl<'a> Init<'a> {
     }
 }
 
-/// The signals that have come, by a descriptor that no program's is put in place of.
+/// A descriptor for pending signals. Its number is above those that are replaced for a program.
 fn signals_above(signals: &SigSet) -> Option<SignalFd> {
     let open = || SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
-    // The type is made of a new descriptor only, so the numbers below are taken meanwhile.
+    // `SignalFd` always opens a new descriptor, so lower numbers are kept in use until one is high
+    // enough.
     let mut below = Vec::new();
     loop {
         let fd = open().ok()?;

@@ -84,7 +84,7 @@ pub(crate) struct Prepared<'a> {
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
-    /// What a terminal of the cell's own begins with, which all three are then.
+    /// The initial state of a terminal of the cell's own, which then is all three streams.
     pub terminal: Option<Look>,
     /// Standard streams of the caller's that are opened anew.
     pub shields: Vec<Shield>,
@@ -111,12 +111,12 @@ pub(crate) struct Content {
     pub passed: Vec<(i32, OwnedFd)>,
 }
 
-/// What a cell with an authority of its own trusts.
+/// The certificates that a cell with an authority of its own trusts.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
     /// As PEM.
     pub bundle: Vec<u8>,
-    /// As a store of Java's, where the plan has one.
+    /// As a Java keystore, where the plan has one.
     pub java: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Filter {
 
 #[cfg(test)]
 thread_local! {
-    /// Steps that init leaves out, by name: for tests of what sees that something is missing.
+    /// Names of steps that init leaves out, for tests of the checks that detect a missing step.
     pub(crate) static LEFT_OUT: std::cell::RefCell<Vec<&'static str>> =
         const { std::cell::RefCell::new(Vec::new()) };
 }

@@ -1,4 +1,5 @@
-//! What the program of a blank cell, or a process, is started with, as one sealed file in memory.
+//! What the program of a blank cell, or a further process, is started with: one sealed file in
+//! memory.
 //!
 //! Standard input comes beside it, as a descriptor. All else that differs from run to
 //! run is in the file:

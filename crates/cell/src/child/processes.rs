@@ -1,10 +1,10 @@
 //! Processes that init starts beside the cell's program, when it is ordered to.
 //!
-//! They are init's own children, confined like the program, and each leads a session. Code
-//! of the cell may run already, with the same ids. It can send signals to a process that
-//! is not executed yet, which then has ended, or keeps init waiting until the supervisor
-//! stops waiting for both. It cannot look at one, nor at init: both are not dumpable, and the
-//! process becomes so only when it is executed.
+//! They are init's own children, confined like the program, and each leads a session. Code in the
+//! cell may already run with the same ids. It can send signals to a process that has not been
+//! executed yet: then the process ends, or init waits for it until the supervisor's deadline has
+//! passed. Such code cannot look at the process or at init: neither is dumpable, and the process
+//! becomes dumpable only when it is executed.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -21,21 +21,22 @@ use super::terminal::{Look, Terminal};
 use record::error::Step;
 use sys::terminal::Size;
 
-/// Processes that run.
+/// Processes that are running.
 #[derive(Default)]
 pub(super) struct Processes(Vec<Process>);
 
 struct Process {
     /// The supervisor's number for it.
     number: u32,
-    /// It is not reaped yet, so that no other process has this pid.
+    /// The process has not been reaped, so no other process has this pid.
     pid: Pid,
-    /// Its side of its terminal, so that it does not find that hung up if it closes it.
+    /// Its side of its terminal. It stays open here, so the process can close its own and open the
+    /// terminal again.
     terminal: Option<OwnedFd>,
 }
 
 impl Processes {
-    /// Starts one, and reports.
+    /// Starts a process, and reports it.
     pub(super) fn start(
         &mut self,
         cell: &Prepared<'_>,
@@ -50,14 +51,14 @@ impl Processes {
         }
     }
 
-    /// Sends a signal to the process group of one, if it runs.
+    /// Sends a signal to the process group of a process that is running.
     pub(super) fn signal(&self, number: u32, signal: Signal) {
         let found = self.0.iter().find(|process| process.number == number);
-        // It leads its session, so it cannot leave the group.
+        // The process leads its session, so it cannot leave the group.
         let _ = found.map(|process| kill(Pid::from_raw(-process.pid.as_raw()), signal));
     }
 
-    /// A child of init's was reaped.
+    /// Reports the end of a reaped child, if it is one of these processes.
     pub(super) fn reaped(&mut self, pid: Pid, status: i32, report: &Reporter<'_>) {
         if let Some(index) = self.0.iter().position(|process| process.pid == pid) {
             report.exited(self.0.swap_remove(index).number, status);
@@ -122,7 +123,7 @@ fn start(
     })
 }
 
-/// The streams are put in place in the table that init shares.
+/// Moves the streams above the numbers that are replaced for a program: init shares the table.
 fn above(streams: [OwnedFd; 3]) -> Result<[OwnedFd; 3], Fail> {
     let [stdin, stdout, stderr] = streams;
     let above = |fd: OwnedFd| {

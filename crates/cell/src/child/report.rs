@@ -81,13 +81,13 @@ const MAX_FDS: usize = WORDS - 2;
 /// A step that failed inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FailedStep {
-    /// Which.
+    /// The step.
     pub(crate) step: Step,
     /// The system call.
     pub(crate) syscall: &'static str,
     /// Its error number.
     pub(crate) errno: Errno,
-    /// Index into what the step goes through in the plan.
+    /// Index into the plan's list that the step works through.
     pub(crate) item: Option<usize>,
 }
 
@@ -152,7 +152,7 @@ pub(crate) enum Message {
         /// Its wait status (wait(2)).
         status: i32,
     },
-    /// The cell has no program, and init obeys.
+    /// The cell has no program, and init accepts orders.
     Staying,
     /// All processes of the cell but init are stopped.
     Frozen,
@@ -307,7 +307,7 @@ pub(super) fn send_with_fds(
 /// Init's end of the socket.
 pub(super) struct Reporter<'a> {
     socket: BorrowedFd<'a>,
-    /// `None` once the steps of the set-up are over: theirs stay noted.
+    /// `None` after the set-up, so that the progress of its last step stays noted.
     progress: Option<&'a Progress>,
 }
 
@@ -319,7 +319,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// For what happens after the set-up.
+    /// A reporter for the time after the set-up.
     pub(super) fn afterwards(socket: &'a OwnedFd) -> Self {
         Self {
             socket: socket.as_fd(),
@@ -344,7 +344,7 @@ impl<'a> Reporter<'a> {
         let _ = self.send(FAILED, &fields_of(failure), &[]);
     }
 
-    /// A process runs. The supervisor gets the filter's listener, and its side of the
+    /// Reports that a process runs. The supervisor gets the filter's listener and the master of the
     /// process's terminal.
     pub(super) fn spawned(
         &self,
@@ -362,28 +362,28 @@ impl<'a> Reporter<'a> {
             .at(Site::new(Step::Report), Call::Send)
     }
 
-    /// A process could not be started.
+    /// Reports that a process could not be started.
     pub(super) fn refused(&self, number: u32, failure: &Fail) {
         let [step, call, errno, item] = fields_of(failure);
         let fields = [i64::from(number), step, call, errno, item];
         let _ = self.send(REFUSED, &fields, &[]);
     }
 
-    /// A process has ended.
+    /// Reports that a process has ended.
     pub(super) fn exited(&self, number: u32, status: i32) {
         let fields = [i64::from(number), i64::from(status)];
         let _ = self.send(EXITED, &fields, &[]);
     }
 
-    /// The cell goes on without a program.
+    /// Reports that the cell goes on without a program.
     pub(super) fn staying(&self) -> Result<(), Fail> {
         self.send(STAYING, &[], &[])
             .at(Site::new(Step::Report), Call::Send)
     }
 
-    /// The program runs. The supervisor gets the directories of the scratch places,
-    /// to look into once all processes are dead, the filter's listener, its side of the
-    /// cell's terminal, and of a template the namespaces above its copies.
+    /// The program runs. The supervisor gets the directories of the scratch places, to look into
+    /// once all processes are dead, the filter's listener, the master of the cell's terminal and,
+    /// from a template, the namespaces above its copies.
     pub(super) fn started(
         &self,
         scratch: &[OwnedFd],

@@ -1,6 +1,6 @@
-//! A terminal of the cell's own: a pseudo-terminal of its own devpts, so that its name
-//! leads to nothing else, here or outside. The supervisor gets its master, and no process
-//! of the cell ever has that.
+//! A terminal of the cell's own: a pseudo-terminal of the cell's devpts, so its name refers to
+//! nothing else, inside or outside. Only the supervisor gets the master; no process of the cell
+//! ever has it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -13,10 +13,10 @@ use super::report::Reporter;
 use record::error::Step;
 use sys::terminal::{Settings, Size, open_peer};
 
-/// What a terminal begins with.
+/// The initial state of a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// The settings of the caller's; `None` leaves those of a new terminal.
+    /// The settings of the caller's terminal; `None` keeps those of a new one.
     pub(crate) settings: Option<Settings>,
     pub(crate) size: Size,
 }
@@ -30,10 +30,10 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Makes one in the cell's devpts.
+    /// Makes a pseudo-terminal in the cell's devpts.
     ///
     /// # Errors
-    /// The devpts has none left, or the kernel refuses.
+    /// The devpts has no pseudo-terminal left, or the kernel refuses.
     pub(super) fn open(look: &Look, report: &Reporter<'_>) -> Result<Self, Fail> {
         let site = report.enter(Step::Stdio);
         let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -42,7 +42,7 @@ impl Terminal {
         let set = (look.settings).map_or(Ok(()), |settings| settings.apply(line.as_fd()));
         set.and_then(|()| look.size.apply(line.as_fd()))
             .at(site, Call::Ioctl)?;
-        // The program's descriptors are put in place in the table that init shares.
+        // Above the numbers that are replaced for a program: init shares the table.
         let above = |fd: OwnedFd| sys::process::duplicate_above(&fd, RESERVED).at(site, Call::Dup);
         Ok(Self {
             master: above(master)?,

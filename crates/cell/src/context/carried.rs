@@ -40,7 +40,7 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
         signals: Some(&signals),
         parent: caller.parent,
     };
-    // The first cell does not read the signals: what comes meanwhile cancels the second one.
+    // The first cell does not read signals: one that arrives meanwhile cancels the second cell.
     let blind = Cancel {
         signals: None,
         ..cancel
@@ -63,7 +63,7 @@ fn carried(caller: Caller<'_>, spec: &Spec) -> Result<Record> {
     let taken = first.checkpoint(&checkpoint, None);
     first.end();
     let restored = taken.and_then(|_| second.restore(&checkpoint, Layout::Fixed, None, None));
-    // Also what a checkpoint that failed has left: it is an image of the cell's memory.
+    // Also after a failed checkpoint: its remains are an image of the cell's memory.
     match fs::remove_dir_all(&checkpoint) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(SetupError::io(Step::Outputs, "rmdir", &error));

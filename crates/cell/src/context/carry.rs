@@ -34,9 +34,9 @@ const PACE: Duration = Duration::from_millis(1);
 const IMAGE: &str = "image";
 pub(super) const WORKSPACE: &str = "workspace";
 
-/// Why a state is that of an earlier moment.
+/// Why a state was restored.
 const OF_CHECKPOINT: &str = "the state is that of a checkpoint";
-/// What all have in common that go on from one image.
+/// What all contexts that go on from one image share.
 const SHARED: &str = "all that go on from it share its seeds of hashes and of random numbers";
 
 /// Which interpreters have their memory laid out like the one whose state was taken, and
@@ -51,7 +51,7 @@ pub enum Layout {
     Template,
     /// Those that are started without randomisation by the same request.
     Fixed,
-    /// Any that is started by the same request: it executes again what was executed.
+    /// Any that is started by the same request: it executes the history again.
     Replay,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Context<'a> {
         written
     }
 
-    /// How the memory of the interpreter is laid out, or that it does not matter.
+    /// How the memory of the interpreter is laid out; `Replay` if that does not matter.
     fn layout(&mut self) -> Layout {
         if self.log.is_some() {
             return Layout::Replay;
@@ -238,7 +238,7 @@ fn subject(live: &mut Live<'_>) -> Result<Carried> {
             None if !live.cell.lives() || Instant::now() > until => {
                 return Err(refused(Refusal::Busy));
             }
-            // Its system calls that are reported are answered meanwhile.
+            // Reported system calls are answered meanwhile.
             None => live.cell.watch_for(PACE)?,
         }
     }
@@ -326,7 +326,7 @@ pub(super) fn keep(
     })
 }
 
-/// A directory of a checkpoint.
+/// Opens a directory of a checkpoint.
 pub(super) fn open_tree(path: &Path) -> Result<OwnedFd> {
     let opened = File::open(path).map_err(|e| on_disk("open", &e, path))?;
     Ok(opened.into())

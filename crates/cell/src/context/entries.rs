@@ -1,5 +1,5 @@
-//! What is in a workspace: names, kinds and sizes, found, made, moved and removed from
-//! outside. See `files.rs` for what holds meanwhile.
+//! The entries of a workspace, listed, made, moved and removed from outside. `files.rs` says what
+//! is guaranteed meanwhile.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -73,7 +73,7 @@ fn target(dir: impl AsFd, name: &OsStr, stat: &FileStat) -> Option<RawText> {
 }
 
 impl Workspace<'_> {
-    /// Finds what has a path; a link itself, and the workspace for an empty path.
+    /// Describes the entry at a path: a link itself, and the workspace for an empty path.
     ///
     /// # Errors
     /// It is missing.
@@ -116,8 +116,8 @@ impl Workspace<'_> {
         Ok(FileAnswer::Made {})
     }
 
-    /// Gives something another name, and makes the directories above it. A file of that name
-    /// is replaced.
+    /// Renames an entry, and makes the directories above its new name. A file of that name is
+    /// replaced.
     ///
     /// # Errors
     /// It is missing, or cannot have that name.
@@ -137,7 +137,7 @@ impl Workspace<'_> {
     /// of which it is the first.
     ///
     /// # Errors
-    /// It is missing, or no directory.
+    /// It is missing, or is not a directory.
     pub(crate) fn list(&self, path: &Path, depth: usize) -> Result<FileAnswer> {
         let is_top = path.as_os_str().is_empty();
         let top = match is_top {

@@ -54,16 +54,16 @@ pub(crate) enum FileAnswer {
         /// Whether there are more.
         is_cut: bool,
     },
-    /// What is there.
+    /// The entry exists.
     Found {
-        /// It.
+        /// The entry.
         entry: Entry,
     },
     /// The directory was made.
     Made {},
-    /// It has another name.
+    /// The entry was renamed.
     Moved {
-        /// What has the new name now.
+        /// The entry that has the new name.
         entry: Entry,
     },
     /// It is gone.
@@ -268,7 +268,7 @@ impl Workspace<'_> {
         Beneath::new(self.dir).on_one_mount()
     }
 
-    /// The directory that has this entry.
+    /// Opens the directory that has this entry.
     pub(super) fn parent(&self, path: &Path) -> Result<OwnedFd> {
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => self.beneath().directory(parent),
@@ -277,7 +277,7 @@ impl Workspace<'_> {
         parent.map_err(|e| failed("openat2", e, path))
     }
 
-    /// The same, made as it is needed.
+    /// Opens the directory of this entry, and makes missing ones.
     pub(super) fn make_parent(&self, path: &Path) -> Result<OwnedFd> {
         let mode = Mode::from_bits_truncate(0o755);
         let parent = match path.parent() {

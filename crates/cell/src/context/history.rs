@@ -23,7 +23,7 @@ const MOST_STEPS: usize = 1000;
 pub const MOST_BYTES: u64 = 32 << 20;
 /// The most time that the executions took.
 const MOST_TIME: Duration = Duration::from_secs(300);
-/// Bytes of a step besides its texts.
+/// Bytes that a step counts for besides its texts.
 const STEP_BYTES: usize = 256;
 
 /// One thing that happened in a context.
@@ -50,7 +50,7 @@ pub(super) struct Executed {
     pub(super) output: u64,
 }
 
-/// How an execution ended, as far as it must end in the same way again.
+/// How an execution ended, in what must be the same when it is executed again.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
     outcome: Outcome,
@@ -62,18 +62,18 @@ pub(super) struct Ended {
 /// What has been executed since an interpreter began.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The workspace at its begin, besides what the spec has; `None` for nothing else.
+    /// The workspace at the beginning; `None` for that of the spec.
     pub(super) start: Option<Rc<OwnedFd>>,
     pub(super) steps: Vec<Step>,
     /// Executions that were interrupted, which are not executed again.
     pub(super) left_out: u64,
     bytes: u64,
     time: Duration,
-    /// The bound that it has gone beyond. It has no steps since then.
+    /// The bound that was exceeded. No steps are kept since then.
     beyond: Option<String>,
 }
 
-/// A history as a checkpoint has it.
+/// A history as a checkpoint stores it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved<S> {
     steps: S,
@@ -85,9 +85,10 @@ struct Saved<S> {
 /// The histories of a context.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// That of the interpreter that there is, or comes next.
+    /// The history of the present interpreter, or of the next one.
     pub(super) own: History,
-    /// That of the interpreter before, which is lost, until something else is executed.
+    /// The history of the interpreter before, whose state is lost, until something else is
+    /// executed.
     pub(super) past: Option<History>,
 }
 
@@ -152,7 +153,7 @@ impl Step {
 }
 
 impl History {
-    /// One that begins with this workspace.
+    /// A history that begins with this workspace.
     fn since(start: Option<Rc<OwnedFd>>) -> Self {
         Self {
             start,
@@ -166,15 +167,15 @@ impl History {
         self.steps.iter().filter(is_execution).count()
     }
 
-    /// Whether the interpreter that has it is like a new one.
+    /// Whether its interpreter is still like a new one.
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.left_out == 0 && self.beyond.is_none()
     }
 
-    /// Refuses a history that is not whole any more.
+    /// Refuses a history that is no longer complete.
     ///
     /// # Errors
-    /// Names the bound that it has gone beyond.
+    /// Names the bound that was exceeded.
     pub(super) fn check(&self) -> Result<()> {
         let Some(beyond) = &self.beyond else {
             return Ok(());
@@ -207,7 +208,7 @@ impl History {
         };
     }
 
-    /// As JSON, without the workspace at its begin.
+    /// As JSON, without the workspace at the beginning.
     ///
     /// # Errors
     /// It does not serialise.
@@ -236,7 +237,7 @@ impl History {
 }
 
 impl Log {
-    /// The interpreter has ended, and left this workspace.
+    /// Notes that the interpreter has ended, and has left this workspace.
     pub(super) fn end(&mut self, workspace: Option<Rc<OwnedFd>>) {
         let own = std::mem::replace(&mut self.own, History::since(workspace));
         if own.executions() > 0 || own.beyond.is_some() {
@@ -244,7 +245,7 @@ impl Log {
         }
     }
 
-    /// Adds what happened without being an execution.
+    /// Adds a step that is not an execution.
     pub(super) fn add(&mut self, step: Step) {
         self.add_within(step, Duration::ZERO);
     }
@@ -265,7 +266,7 @@ impl Log {
         }
         self.past = None;
         match record.outcome {
-            // Where it was interrupted depends on the moment.
+            // Where an interrupt takes effect depends on timing.
             Outcome::Timeout | Outcome::Cancelled | Outcome::Output => self.own.left_out += 1,
             _ => {
                 if let Some(step) = Step::of(execution, record) {

@@ -1,5 +1,5 @@
-//! A context: a cell whose interpreter stays alive between executions. One that was made
-//! without a language has no interpreter, and only processes that are started in it.
+//! A context: a cell whose interpreter stays alive between executions. A context that was made
+//! without a language has no interpreter; only processes are started in it.
 //!
 //! Variables, imports, open files, background threads and child processes are its state.
 //! Each execution has the record that `cellblock run` would have made, and says what
@@ -113,7 +113,7 @@ pub(crate) struct Context<'a> {
     lost: Option<String>,
     /// Why the state is that of an earlier moment, until an answer has said so.
     restored: Option<String>,
-    /// What was executed, where a new interpreter is to execute it again.
+    /// What was executed, if a new interpreter is to execute it again.
     log: Option<Log>,
     /// Whether the memory of interpreters that are not forked is laid out alike in every
     /// cell.
@@ -288,7 +288,7 @@ impl<'a> Context<'a> {
             (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
             (None, None) => {
                 if had_ahead {
-                    // What was found out about the host is as old as that cell.
+                    // The facts about the host are as old as that cell.
                     resolved = run::resolve(&spec)?;
                     resolved.plan.id.clone_from(&self.id);
                     resolved.plan.program.fixed_layout = is_fixed;
@@ -474,7 +474,7 @@ impl<'a> Context<'a> {
         self.take_workspace(remains.ok().and_then(|remains| remains.workspace));
     }
 
-    /// Keeps what a cell has left for the next one.
+    /// Keeps a cell's workspace for the next one.
     fn take_workspace(&mut self, workspace: Option<OwnedFd>) {
         self.workspace = workspace.map(Rc::new).or(self.workspace.take());
         if let Some(log) = &mut self.log {
@@ -500,7 +500,7 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Whether the caller has cancelled what the cell was for.
+    /// Whether the caller has cancelled the cell's work.
     fn is_cancelled(&self) -> bool {
         let live = self.live.as_ref();
         live.is_some_and(|live| live.cell.is_cancelled())

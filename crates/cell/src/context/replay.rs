@@ -1,12 +1,12 @@
 //! State that is made again: a new interpreter executes what was executed before.
 //!
-//! The way for states that cannot be carried ([`super::carry`]), in every language and
-//! without tracing. A checkpoint has a `history` instead of an image, the workspace at the
-//! history's begin (`start`) unless that is the spec's own, and the `workspace`.
+//! This serves states that cannot be carried ([`super::carry`]), in every language and without
+//! tracing. A checkpoint has a `history` instead of an image, the workspace at the history's
+//! beginning (`start`) unless that is the spec's own, and the `workspace`.
 //!
-//! What the code does outside of its cell happens again, and times and random values are
-//! others, so a state that is made again is only like the earlier one. Each execution must
-//! end as it did the first time. If one does not, the state is lost.
+//! What the code does outside of its cell happens again, and times and random values differ, so a
+//! state that is made again only resembles the earlier one. Each execution must end as it did the
+//! first time. If one does not, the state is lost.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -26,21 +26,21 @@ use record::error::Result;
 
 /// How long a replay may take.
 const MOST_TIME: Duration = Duration::from_secs(600);
-/// The most numbers of executions that are named.
+/// The maximum number of executions that are named.
 const MOST_NAMED: usize = 10;
 
 const HISTORY: &str = "history";
 const START: &str = "start";
 
-/// What an answer says when the state is lost and can be made again.
+/// The hint where the state is lost and can be made again.
 pub(super) const WAY: &str = "context.resume executes again what was executed before";
 
-/// Why a state is that of an earlier moment, when the client asked for it.
+/// Why a state was restored, when the client asked for it.
 const ENDED: &str = "the interpreter had ended";
-/// What no replay can change.
+/// What a replay does not reproduce.
 const HONEST: &str = "what they do outside of the cell happened again, and times and random values are not those of the first time";
 
-/// Why a replay did not get to its end.
+/// Why a replay stopped early.
 type Stopped = String;
 
 impl Context<'_> {
@@ -53,7 +53,7 @@ impl Context<'_> {
     /// is made again, where what was executed is known.
     ///
     /// # Errors
-    /// It is not known any more; or no cell could be made.
+    /// The history is no longer complete, or no cell could be made.
     pub(crate) fn resume(
         &mut self,
         control: Option<&dyn Control>,
@@ -81,7 +81,7 @@ impl Context<'_> {
     /// Makes the state and the workspace of a checkpoint again.
     ///
     /// # Errors
-    /// It is damaged: then nothing was changed. Or no cell could be made.
+    /// The checkpoint is damaged, and nothing was changed; or no cell could be made.
     pub(super) fn replay_from(
         &mut self,
         from: &Path,
@@ -106,8 +106,8 @@ impl Context<'_> {
         self.replay(history, &workspace, why, control)
     }
 
-    /// A copy of a tree that stays when the checkpoint is removed: the workspace of a cell
-    /// that is made for it, and ends.
+    /// Copies a tree so that the copy outlasts its checkpoint: into the workspace of a cell that is
+    /// made for it and then ended.
     fn outlasting(&mut self, tree: OwnedFd) -> Result<Rc<OwnedFd>> {
         self.begin_with(Some(Rc::new(tree)))?;
         if let Some(mut live) = self.live.take() {
@@ -117,7 +117,7 @@ impl Context<'_> {
         self.workspace.clone().ok_or_else(carry::no_workspace)
     }
 
-    /// Ends the interpreter, and starts one in this workspace: that of the spec, or more.
+    /// Ends the interpreter, and starts another in this workspace; `None` for that of the spec.
     fn begin_with(&mut self, workspace: Option<Rc<OwnedFd>>) -> Result<()> {
         if let Some(live) = self.live.take() {
             self.leave(live);
@@ -189,7 +189,7 @@ impl Context<'_> {
         }
     }
 
-    /// Does what a history has; returns which executions had another output.
+    /// Repeats the steps of a history; returns which executions had another output.
     fn repeat(
         &mut self,
         history: &History,
@@ -249,7 +249,7 @@ impl Context<'_> {
         }
     }
 
-    /// Makes the workspace of the cell like a tree.
+    /// Makes the workspace of the cell equal to a tree.
     fn renew_workspace(&mut self, tree: &OwnedFd) -> Result<()> {
         let Some(live) = &mut self.live else {
             return Err(failed("the interpreter ended"));
@@ -300,7 +300,7 @@ pub(super) fn write(
     carry::with_workspace(live, Layout::Replay, to, bytes, most)
 }
 
-/// Why a state is restored, and what it is not.
+/// Why a state was restored, and what a replay does not reproduce.
 fn words(why: &str, executed: usize, left_out: u64, differing: &[u64]) -> String {
     let mut words = format!("{why}: a new interpreter executed {executed} executions again");
     if executed > 0 {

@@ -10,7 +10,7 @@ pub struct Call {
     pub number: i64,
     /// Its arguments.
     pub arguments: Vec<Argument>,
-    /// The error number that it must fail with, if it must.
+    /// The error number that it must fail with, if it must fail.
     pub refused: Option<i32>,
 }
 

@@ -47,8 +47,8 @@ impl Signed {
     }
 }
 
-/// Makes an authority, by a process of its own. Returns what it signed, and the certificates
-/// that the cell is to trust.
+/// Makes an authority, in a process of its own. Returns what it signed, and the certificates that
+/// the cell is to trust.
 pub(super) fn make(trust: &Trust, for_java: bool) -> Result<(Signed, Certificates)> {
     let failed = |call: &'static str| move |errno| SetupError::os(Step::Egress, call, errno);
     let io = |what: &'static str| move |e: std::io::Error| SetupError::io(Step::Egress, what, &e);

@@ -19,8 +19,8 @@ use crate::spec::{Network, SecretSource};
 use crate::workspace::memory_file;
 use record::error::{Result, SetupError, Step};
 
-/// A variable, and the file that has its value as the broker takes it. It stays for as long
-/// as the process.
+/// A variable, and the file that has its value in the broker's form. The file stays open until this
+/// process ends.
 type Hidden = (String, &'static File);
 
 static HIDDEN: Mutex<Vec<Hidden>> = Mutex::new(Vec::new());
@@ -29,12 +29,11 @@ fn hidden() -> MutexGuard<'static, Vec<Hidden>> {
     HIDDEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Moves the variables that have secret fields of `network` out of the environment, where
-/// their values become empty.
+/// Moves the values of variables that are secret fields of `network` out of the environment. The
+/// variables are empty afterwards.
 ///
 /// # Errors
-/// This process has several threads; a variable is not set, or its value is not one of a
-/// field.
+/// This process has several threads; a variable is not set, or its value is not allowed in a field.
 pub fn hide(network: &Network) -> Result<()> {
     let Network::Hosts(egress) = network else {
         return Ok(());
@@ -63,14 +62,14 @@ pub fn hide(network: &Network) -> Result<()> {
     Ok(())
 }
 
-/// What a process must keep that starts brokers.
+/// The descriptors that a process must keep open to start brokers.
 pub(crate) fn descriptors() -> Vec<BorrowedFd<'static>> {
     let file = |(_, file): &Hidden| -> &'static File { file };
     hidden().iter().map(file).map(File::as_fd).collect()
 }
 
-/// Sends a value to the broker: that of a variable without a copy in this process, and that
-/// of a file without one that stays.
+/// Sends a value to the broker. A variable's value is not copied into this process's memory; the
+/// copy of a file's value is wiped.
 pub(super) fn send(socket: &File, source: &SecretSource) -> io::Result<()> {
     match source {
         SecretSource::Env(name) => {
@@ -98,7 +97,7 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(value)
 }
 
-/// What HTTP allows as the value of a field: nothing that would begin another line.
+/// Refuses what HTTP does not allow as the value of a field, such as a line break.
 fn checked(value: &[u8]) -> io::Result<&[u8]> {
     let is_good = |byte: &u8| (0x20..0x7f).contains(byte) || *byte == b'\t';
     match !value.is_empty() && value.iter().all(is_good) {

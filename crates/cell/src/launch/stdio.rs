@@ -27,7 +27,7 @@ pub(super) struct Streams {
     pub(super) output: [Option<OwnedFd>; 2],
     /// What becomes the program's 0, 1 and 2; `None` leaves the caller's.
     pub(super) program: [Option<OwnedFd>; 3],
-    /// The caller's terminal, where it shows one of the cell's own.
+    /// The caller's terminal, if it is to show one of the cell's own.
     pub(super) display: Option<Display>,
     /// Streams of the caller's that init opens anew.
     pub(super) shields: Vec<Shield>,
@@ -78,7 +78,7 @@ impl Streams {
     }
 }
 
-/// How init opens descriptors that the program gets anew, where it must.
+/// Those of the program's descriptors that init must open anew, and how.
 fn shields_of(passed: &[(i32, OwnedFd)], owner: u32) -> Vec<Shield> {
     let shield_of = |(_, fd): &(i32, OwnedFd)| {
         // SAFETY: it stays open until init has executed the program, which is as long
@@ -162,7 +162,7 @@ pub(crate) struct ProcessPipes {
     pub(crate) output: [OwnedFd; 2],
 }
 
-/// Pipes for a process beside the program, and what becomes its standard streams.
+/// Pipes for a process beside the program: the supervisor's ends, and its standard streams.
 ///
 /// # Errors
 /// When the caller has no descriptors left.
@@ -188,8 +188,8 @@ pub(crate) fn process_pipes(has_input: bool) -> Result<(ProcessPipes, [OwnedFd; 
     Ok((ProcessPipes { input, output }, program))
 }
 
-/// Lets a process that holds a pipe open it by its name as well, such as `/dev/stderr`,
-/// also as another user than this process. No other process has that name.
+/// Lets a process that holds a pipe also open it by a name such as `/dev/stderr`, even as another
+/// user than this process. The name means this pipe only to a process that holds it.
 pub(super) fn open_by_name(pipe: &OwnedFd) -> Result<()> {
     fchmod(pipe, Mode::from_bits_truncate(0o666))
         .map_err(|e| SetupError::os(Step::Clone, "fchmod", e))

@@ -58,7 +58,7 @@ impl EgressPlan {
         }
     }
 
-    /// Whether what it makes includes all that `other` does.
+    /// Whether it has all routes and ports of `other`.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.routes.iter().all(|route| self.routes.contains(route))
             && other.ports.iter().all(|port| self.ports.contains(port))

@@ -37,9 +37,9 @@ pub struct PlanKey<'a> {
 }
 
 impl PlanKey<'_> {
-    /// Whether a blank cell that was made with this key can run programs of plans with the
-    /// other one. It may listen at ports, and have routes, that they do not name: the broker
-    /// refuses what comes that way.
+    /// Whether a blank cell that was made with this key can run programs of plans with the `wanted`
+    /// one. It may listen at ports, and have routes, that those plans do not name: the broker
+    /// refuses connections to them.
     pub(crate) fn serves(&self, wanted: &Self) -> bool {
         let listens = match (self.egress, wanted.egress) {
             (Some(made), Some(wanted)) => made.covers(wanted),

@@ -32,12 +32,13 @@ pub(crate) struct LandlockPlan {
 pub(crate) struct Denied {
     /// Absolute path inside.
     pub(crate) path: &'static str,
-    /// How it cannot be opened.
+    /// The flags with which opening it is denied.
     pub(crate) flags: OFlag,
 }
 
 impl LandlockPlan {
-    /// What shows that these rules are in force in a cell of this plan, if something does.
+    /// Something that only these rules deny in a cell of this plan, which shows that they are in
+    /// force.
     pub(crate) fn denied(&self, plan: &Plan) -> Option<Denied> {
         const ZERO: &str = "/dev/zero";
         let is_root = |rule: &LandlockRule| rule.path.parent().is_none();
@@ -45,7 +46,7 @@ impl LandlockPlan {
             let (path, flags) = ("/", OFlag::O_RDONLY);
             return Some(Denied { path, flags });
         }
-        // Everyone may write to it as far as its mode and its mount are concerned.
+        // Its mode and its mount let every user write to it.
         let allows = |rule: &LandlockRule| {
             let is_read = matches!(
                 rule.access,

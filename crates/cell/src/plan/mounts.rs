@@ -104,7 +104,7 @@ pub(crate) enum MountKind {
     Workspace,
     /// The certificates that the cell trusts, which are made when it starts.
     Certificates,
-    /// The same as a store of Java's.
+    /// The same certificates as a Java keystore.
     JavaCertificates,
     /// A symbolic link.
     Symlink {
@@ -384,7 +384,7 @@ impl List {
         }
     }
 
-    /// Puts a file of the cell's own over one of the tree's.
+    /// Mounts a file of the cell's own over one of the tree.
     fn cover(&mut self, target: &Path, from: &str) {
         self.0.push(Mount {
             target: target.to_owned(),

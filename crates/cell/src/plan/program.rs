@@ -61,13 +61,13 @@ impl Program {
             .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat().into())
     }
 
-    /// Whether it is one: a cell can have processes only, which are started later.
+    /// Whether there is a program: a cell can have only processes, which are started later.
     pub(crate) fn exists(&self) -> bool {
         !self.argv.is_empty()
     }
 
-    /// Another program of the same cell: in the environment of this one, in which `env`
-    /// replaces variables, and without anything else of it.
+    /// Another program for the same cell. It has this one's environment, in which `env` replaces
+    /// variables, and nothing else of this one.
     pub(crate) fn beside(
         &self,
         argv: &[RawText],

@@ -9,7 +9,7 @@ use crate::spec::Network;
 
 /// Where the cell's bundle of certificates is, inside.
 pub(crate) const BUNDLE: &str = "/run/cellblock/certificates.pem";
-/// Where they are as Java has them.
+/// Where the same certificates are as a Java keystore.
 pub(super) const JAVA_STORE: &str = "/run/cellblock/cacerts";
 
 /// Variables by which clients that bring certificates of their own find others.
@@ -30,7 +30,7 @@ const BUNDLES: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Where distributions have that of Java.
+/// Where distributions have Java's keystore.
 const JAVA_STORES: [&str; 2] = [
     "/etc/ssl/certs/java/cacerts",
     "/etc/pki/ca-trust/extracted/java/cacerts",
@@ -69,17 +69,17 @@ pub(super) fn host_bundle() -> PathBuf {
     given.unwrap_or_else(|| usual().unwrap_or(Path::new(BUNDLES[0])).to_owned())
 }
 
-/// The bundles of `tree`, which the cell's covers.
+/// The bundles of `tree`, over which the cell's own is mounted.
 pub(super) fn bundles(tree: &Tree) -> impl Iterator<Item = &'static Path> {
     held(tree, &BUNDLES)
 }
 
-/// Java's stores of `tree`, which the cell's covers.
+/// The Java keystores of `tree`, over which the cell's own is mounted.
 pub(super) fn java_stores(tree: &Tree) -> impl Iterator<Item = &'static Path> {
     held(tree, &JAVA_STORES)
 }
 
-/// Those of `paths` that are files of `tree` to which no link leads.
+/// Those of `paths` that are files of `tree` and have no symbolic link in their path.
 fn held(tree: &Tree, paths: &'static [&'static str]) -> impl Iterator<Item = &'static Path> {
     let base = tree.base.canonicalize().unwrap_or_default();
     paths.iter().map(Path::new).filter(move |path| {

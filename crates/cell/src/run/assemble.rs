@@ -101,7 +101,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     name_enclosing(&mut verdict, cgroup.as_ref());
     note_oddities(observed, &execution, &mut warnings);
     warnings.extend(between(&execution.between, filter));
-    // What is reported after an execution is in the next record, and explains nothing there.
+    // Reports that come after an execution are in the next record, but do not explain its errors.
     if let (Some(log), Some(earlier)) = (&mut log, execution.between.network.take()) {
         let own = std::mem::replace(log, earlier);
         log.absorb(own);

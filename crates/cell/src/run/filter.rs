@@ -69,10 +69,9 @@ impl Policy {
         &self.compiled
     }
 
-    /// Answers what the policy denies with the error number that it names, and
-    /// counts `probes` apart while they are the interpreter's. Calls that the policy has
-    /// answered get the values of a machine with this `memory`; without a limit, with the
-    /// host's.
+    /// Answers what the policy denies with the error number that it names, and counts `probes`
+    /// apart while they are the interpreter's. Calls that the policy lets the supervisor answer get
+    /// the values of a machine with this `memory`, or without a limit with the host's.
     pub(crate) fn denials(&self, probes: &[&str], memory: Option<Bytes>) -> Denials {
         let denials = self.compiled.denials.iter();
         let probes = denials

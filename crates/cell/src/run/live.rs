@@ -386,7 +386,7 @@ impl<'a> Live<'a> {
         baseline::take_out(&mut self.baseline, path);
     }
 
-    /// Notes that the caller has given something in the workspace another name.
+    /// Notes that the caller has renamed an entry of the workspace.
     pub(crate) fn note_renamed(&mut self, from: &Path, to: &Path) {
         baseline::rename(&mut self.baseline, from, to);
     }

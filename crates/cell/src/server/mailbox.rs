@@ -220,7 +220,7 @@ impl Mailbox {
         }
     }
 
-    /// Ends what was in the processes of a cell that is gone.
+    /// Reports the end of processes whose cell is gone, and refuses orders that it had.
     pub(super) fn check_processes(&self, context: Option<&Context<'_>>) {
         let cell = context.and_then(Context::cell);
         let mut reports = Vec::new();
@@ -335,7 +335,8 @@ impl Arrived {
         }
     }
 
-    /// Counts another order of this length, where `waiting` are in its queue.
+    /// Counts another order of this length, if there is room beside the `waiting` ones of its
+    /// queue.
     fn makes_room(&mut self, waiting: usize, bytes: usize) -> Result<()> {
         if waiting < MOST_ORDERS && self.bytes + bytes <= MOST_BYTES {
             self.bytes += bytes;

@@ -53,9 +53,9 @@ pub struct Base {
 }
 
 impl Base {
-    /// A request, laid over what the server was started with, and whether it says what
-    /// to execute. Code may come with each execution. A cell that lasts may have no
-    /// interpreter: processes are started in it.
+    /// A request, laid over what the server was started with, and whether it says what to execute.
+    /// Code may come with each execution. A cell that lasts may have no interpreter, and only
+    /// processes that are started in it.
     ///
     /// # Errors
     /// The request is wrong, or asks for what the server does not allow.

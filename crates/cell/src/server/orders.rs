@@ -22,8 +22,8 @@
 //!                                   ◄────── ended
 //! ```
 //!
-//! `interrupt`, `cancel` and `end` take effect at once; those of `process` wait for a cell
-//! that runs, and for no execution; every other order waits for the orders before it.
+//! `interrupt`, `cancel` and `end` take effect at once; those of `process` wait for a running cell
+//! but not for an execution; every other order waits for the orders before it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,11 +62,11 @@ pub enum Order {
     Restart,
     /// Lists the variables and what the cell uses.
     Describe,
-    /// Something to do with a process beside the interpreter.
+    /// An order about a process beside the interpreter.
     Process {
         /// The number that the answer repeats.
         id: u64,
-        /// What.
+        /// The order.
         what: ProcessOrder,
     },
     /// Something to do with the workspace's files.
@@ -96,7 +96,7 @@ pub enum Order {
         /// That of the interpreter whose state it is.
         #[serde(default)]
         layout: Layout,
-        /// Why, as this order's report and the answer to the next execution have it.
+        /// The reason that this order's report and the answer to the next execution give.
         #[serde(default)]
         why: Option<String>,
     },
@@ -110,8 +110,7 @@ pub enum Order {
     /// Notes from now on what is executed, so that a new interpreter can execute it again:
     /// checkpoints hold that instead of memory. It has no report.
     Remember,
-    /// Reports the state, as `restored`. One that was lost is made again, if what was
-    /// executed is known.
+    /// Reports the state, as `restored`. A lost state is made again if its history is known.
     Resume {
         /// The number that the answer repeats.
         id: u64,
@@ -215,7 +214,7 @@ pub enum FileOrder {
         #[serde(default)]
         append: bool,
     },
-    /// Finds what has a path.
+    /// Describes the entry at a path.
     Stat {
         /// Relative to the workspace; empty for the workspace itself.
         path: PathBuf,
@@ -225,7 +224,7 @@ pub enum FileOrder {
         /// Relative to the workspace.
         path: PathBuf,
     },
-    /// Gives something another name.
+    /// Renames an entry.
     Move {
         /// Relative to the workspace.
         from: PathBuf,
@@ -326,23 +325,23 @@ pub enum Report {
         /// The pid inside of a process that was started.
         pid: Option<i32>,
     },
-    /// A process wrote something. No more than a window of it comes before
+    /// A process wrote something. At most a window of output is reported before
     /// [`ProcessOrder::Taken`].
     ProcessOutput {
-        /// Which.
+        /// The process's number.
         process: u32,
         /// `stdout`, `stderr` or `terminal`.
         stream: String,
         /// As text.
         text: String,
-        /// The bytes, when they are no text.
+        /// The bytes, when they are not text.
         base64: Option<String>,
-        /// How many they are.
+        /// The number of bytes.
         bytes: u64,
     },
     /// A process has ended.
     ProcessEnded {
-        /// Which.
+        /// The process's number.
         process: u32,
         /// Its exit status.
         exit_code: Option<i32>,

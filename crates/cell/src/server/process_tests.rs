@@ -28,7 +28,7 @@ impl Processes {
         Ok((spawner, Self::of(front)))
     }
 
-    /// The next report for which this holds; others are kept. Output is taken.
+    /// The next report that fits; others are kept. Output is acknowledged.
     fn find(&mut self, fits: impl Fn(&Value) -> bool) -> Tested<Value> {
         if let Some(index) = self.seen.iter().position(&fits) {
             return Ok(self.seen.remove(index));
@@ -88,7 +88,7 @@ impl Processes {
         Ok((self.written(process), end))
     }
 
-    /// What has come of a process so far.
+    /// The output of a process so far.
     fn written(&mut self, process: u32) -> String {
         let is_output = |report: &Value| report["process_output"]["process"] == process;
         let (output, rest): (Vec<_>, Vec<_>) = self.seen.drain(..).partition(is_output);
@@ -163,7 +163,7 @@ fn processes_and_executions_do_not_wait_for_each_other() {
         let answer = cell.find(|report| report.get("answer").is_some())?;
         assert_eq!(text(&answer["answer"], "outcome"), "ok");
         assert_eq!(answer["answer"]["record"]["stdout"], "");
-        // The end of an execution is not that of a process.
+        // The end of an execution does not end a process.
         cell.ask(json!({"input": {"process": 1, "data": "afterwards"}}))??;
         cell.wait_for(1, "afterwards")?;
         cell.front.order(json!("describe"))?;
@@ -243,7 +243,7 @@ fn a_terminal_is_the_processes_own() {
         let refused =
             cell.ask(json!({"resize": {"process": 2, "terminal": {"rows": 1, "columns": 1}}}))?;
         assert!(refused.is_err_and(|why| why.contains("no terminal")));
-        // Ctrl-C is the terminal's.
+        // The terminal makes a signal of Ctrl-C.
         cell.start(
             3,
             &["sleep", "1000"],
@@ -331,11 +331,11 @@ fn output_that_is_not_taken_stops_its_process_and_nothing_else() {
 fn a_terminal_is_read_to_its_end_by_those_who_read_slowly() {
     alone(|| {
         let (_spawner, mut cell) = Processes::python()?;
-        // More than the window, of which the terminal holds the rest at the end.
+        // More than the window: the terminal holds the rest at the end.
         let script = "head -c 266500 /dev/zero | tr '\\0' x; echo over";
         let terminal = json!({"terminal": {"rows": 1, "columns": 1}});
         cell.start(1, &["sh", "-c", script], terminal)?;
-        // No process of the cell waits for its end: it would have a half of the window.
+        // The test sleeps, since another process in the cell would get half of the window.
         std::thread::sleep(std::time::Duration::from_secs(2));
         cell.order(json!({"taken": {"process": 1, "bytes": 10_000_000}}))?;
         let (written, end) = cell.end(1)?;
@@ -354,7 +354,7 @@ fn orders_that_wait_when_the_supervisor_ends_are_answered() {
         cell.end(1)?;
         let start = json!({"start": {"process": 2, "argv": ["true"]}});
         let order = json!({"process": {"id": 99, "what": start}});
-        // Both are there when the first would be carried out.
+        // Both orders have arrived when the first would be carried out.
         cell.front.send(format!("{order}\n\"end\"\n").as_bytes())?;
         let refused = cell.answer(99)?;
         assert!(refused.is_err_and(|why| why.contains("the cell has ended")));
@@ -375,7 +375,7 @@ fn input_that_is_not_read_waits_and_ends_with_its_process() {
         cell.ask(json!({"signal": {"process": 1, "signal": libc::SIGKILL}}))??;
         assert!(cell.answer(waits)?.is_err());
         cell.end(1)?;
-        // A process that closes its input does not end by that.
+        // A process that closes its input goes on.
         cell.start(
             3,
             &["sh", "-c", "exec <&-; echo closed; sleep 1000"],
@@ -434,7 +434,7 @@ fn the_end_of_a_cell_is_that_of_its_processes() {
         cell.start(2, &["sleep", "1000"], json!({}))?;
         cell.front.begin(1, "import os; os._exit(0)", json!({}))?;
         cell.end(2)?;
-        // The next one makes the next cell.
+        // The next process makes the next cell.
         cell.sh(3, "echo again")?;
         assert_eq!(cell.end(3)?.0, "again\n");
         Ok(())
@@ -540,7 +540,7 @@ fn a_cell_can_have_processes_only() {
         let (written, end) = cell.end(1)?;
         assert!(written.starts_with("content"), "{written}");
         assert_eq!(end["exit_code"], 0);
-        // The end of the last process is not the cell's.
+        // The end of the last process does not end the cell.
         cell.sh(
             2,
             "cat made; ls /proc | grep -c '^[0-9]'; readlink /proc/self/ns/pid",
@@ -582,7 +582,7 @@ fn the_memory_of_processes_counts_for_their_cell() {
         let request = json!({"limits": {"memory": "100M"}});
         let mut cell = Processes::of(Front::open(&spawner, request, true)?);
         cell.start(1, &["sleep", "1000"], json!({}))?;
-        // Each by itself is within the limit.
+        // Each process by itself is within the limit.
         cell.sh(2, "for i in 1 2 3 4; do head -c 60000000 /dev/zero | tail -c 60000000 > /dev/null & done; wait; sleep 1000")?;
         let (_, end) = cell.end(1)?;
         assert_eq!(end["signal"], "SIGKILL", "{end}");

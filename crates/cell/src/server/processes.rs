@@ -13,7 +13,7 @@ use crate::supervise::{self, ProcessNews, ProcessStream};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
-/// Why a process has ended whose cell is gone.
+/// Why the processes of a cell have ended with it.
 const CELL_ENDED: &str = "the cell has ended";
 
 /// The size of a terminal, in characters.
@@ -26,41 +26,41 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// Something to do with a process. It does not wait for an execution that goes on.
+/// An order about a process. It does not wait for an execution.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessOrder {
-    /// Starts one. The answer comes when it was executed.
+    /// Starts a process. The answer comes when it was executed.
     Start(ProcessStart),
-    /// Has it read this. The answer comes when its pipe or terminal has taken all of it.
+    /// Gives it input. The answer comes when its pipe or terminal has taken all of it.
     Input {
-        /// Which.
+        /// The process's number.
         process: u32,
-        /// What.
+        /// The input.
         data: RawText,
     },
     /// Ends its standard input.
     CloseInput {
-        /// Which.
+        /// The process's number.
         process: u32,
     },
     /// Sends its process group a signal.
     Signal {
-        /// Which.
+        /// The process's number.
         process: u32,
         /// The signal's number.
         signal: i32,
     },
     /// Changes the size of its terminal.
     Resize {
-        /// Which.
+        /// The process's number.
         process: u32,
         /// The new size.
         terminal: TerminalSize,
     },
     /// Output was taken, so that more may come. It has no answer.
     Taken {
-        /// Of which.
+        /// The process's number.
         process: u32,
         /// How many bytes, as the report had it.
         bytes: u64,
@@ -83,7 +83,7 @@ pub struct ProcessStart {
     /// Whether it has input.
     #[serde(default)]
     pub input: bool,
-    /// Whether its streams are a terminal, and of which size.
+    /// The size of its terminal, if its streams are one.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
     /// Its wall time in milliseconds.
@@ -102,7 +102,7 @@ impl ProcessOrder {
         matches!(self, Self::Start(_))
     }
 
-    /// For the cell.
+    /// The order as the cell takes it.
     ///
     /// # Errors
     /// The signal does not exist.
@@ -139,9 +139,9 @@ impl ProcessOrder {
 /// Orders about processes, and what has been reported of them.
 #[derive(Default)]
 pub(super) struct Processes {
-    /// Each with the bytes of its line.
+    /// Each with its number, and the bytes of its line.
     waiting: VecDeque<(u64, ProcessOrder, usize)>,
-    /// Orders that a cell has: the cell, and the process if they start one.
+    /// Orders that a cell has taken: the cell, and the process that the order starts, if it does.
     given: BTreeMap<u64, (String, Option<u32>)>,
     /// Processes that run, and their cells.
     running: BTreeMap<u32, Running>,
@@ -178,8 +178,8 @@ impl Processes {
         Some((id, order.for_cell(), bytes))
     }
 
-    /// Refuses the orders that wait, or those of them that need a process which runs.
-    /// Returns the bytes of their lines.
+    /// Refuses the orders that wait, or only those that need a running process. Returns the bytes
+    /// of their lines.
     pub(super) fn refuse(
         &mut self,
         keeps_starts: bool,
@@ -201,7 +201,7 @@ impl Processes {
         freed
     }
 
-    /// Ends what was in other cells than this.
+    /// Reports the end of processes in other cells than this, and refuses orders that those had.
     pub(super) fn keep_cell(&mut self, cell: Option<&str>, reports: &mut Vec<Report>) {
         let is_here = |own: &str| Some(own) == cell;
         let given = std::mem::take(&mut self.given).into_iter();
@@ -222,7 +222,7 @@ impl Processes {
         }
     }
 
-    /// What is to be reported of news.
+    /// The reports that news make.
     pub(super) fn hear(&mut self, news: ProcessNews<'_>, reports: &mut Vec<Report>) {
         match news {
             ProcessNews::Done(id, pid) => {
@@ -261,7 +261,7 @@ impl Processes {
 }
 
 impl Running {
-    /// What was held back.
+    /// Reports of the text that was held back.
     fn rest(self, process: u32) -> impl Iterator<Item = Report> {
         let rest = self.chunks.into_iter();
         rest.filter_map(move |(stream, mut chunks)| {
@@ -299,7 +299,7 @@ fn ended(process: u32, status: i32, why: Option<String>) -> Report {
     }
 }
 
-/// Why an order about a process is refused whose cell is gone.
+/// The error of an order about a process whose cell is gone.
 pub(super) fn cell_ended() -> SetupError {
     SetupError::new(Step::Supervise, CELL_ENDED)
 }

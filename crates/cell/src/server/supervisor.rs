@@ -103,7 +103,7 @@ impl<'s> Supervisor<'s> {
                 if let Some(opened) = &mut self.opened {
                     opened.rests_since = Instant::now();
                 }
-                // Processes have their turn between two tasks.
+                // Processes are served between two tasks.
                 until = Some(Instant::now());
             } else if until.is_some_and(|until| until <= Instant::now()) {
                 return Some("it executed nothing for its idle life".to_owned());
@@ -114,7 +114,7 @@ impl<'s> Supervisor<'s> {
         }
     }
 
-    /// Watches the cell while there is nothing else to do, until then.
+    /// Watches the cell until this time, or until there is something else to do.
     fn rest(&mut self, until: Option<Instant>) -> Result<()> {
         let Some(Opened { context, .. }) = &mut self.opened else {
             self.mailbox.refuse_process_orders(false, &not_open());
@@ -132,7 +132,7 @@ impl<'s> Supervisor<'s> {
         let had_cell = context.cell().is_some();
         context.rest(&self.mailbox, until)?;
         if had_cell && context.cell().is_none() {
-            // A cell that cannot begin is not tried for ever.
+            // The cell could not be made: these orders do not try it again for ever.
             self.mailbox.refuse_process_orders(false, &cell_ended());
         }
         Ok(())
@@ -166,7 +166,7 @@ impl<'s> Supervisor<'s> {
             Order::Compare { id, with } => self.compare(id, &with),
             Order::Remember => self.remember(),
             Order::Resume { id } => self.resume(id),
-            // They take effect when they arrive, and the cell gets those about processes.
+            // These take effect when they arrive; the cell gets those about processes.
             Order::Interrupt { .. } | Order::Cancel { .. } | Order::Process { .. } | Order::End => {
                 Ok(())
             }

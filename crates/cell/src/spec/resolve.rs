@@ -155,7 +155,7 @@ pub fn resolve(layers: Vec<SpecLayer>, profile: String, ask: &Ask<'_>) -> Result
     Ok(spec)
 }
 
-/// Refuses descriptors and a terminal of a caller that has none to lend, and for code.
+/// Refuses descriptors and a terminal where the caller lends nothing, and for code.
 fn check_lent(merged: &Partial, ask: &Ask<'_>) -> Result<()> {
     let (fd, tty) = (!merged.pass_fd.is_empty(), merged.tty == Some(true));
     let option = match (fd, tty) {
@@ -182,7 +182,7 @@ fn check_lent(merged: &Partial, ask: &Ask<'_>) -> Result<()> {
     }
 }
 
-/// Refuses a terminal for what has other streams.
+/// Refuses a terminal where the standard streams are something else.
 fn check_terminal(spec: &Spec, ask: &Ask<'_>) -> Result<()> {
     let refused = |message: &str, hint: &str| {
         Err(SetupError::new(Step::Spec, message).on("--tty").hint(hint))

@@ -264,7 +264,7 @@ impl<'a> Cell<'a> {
         let mut watch = self.idle();
         (watch.control, watch.until) = (Some(control), until);
         let is_late = |until: Instant| until <= Instant::now();
-        // Once in any case: other work must not keep processes from being read.
+        // At least once: other work must not keep processes from being read.
         while watch.cell.phase != Phase::Over {
             if control.has_work() {
                 watch.until = Some(Instant::now());
@@ -388,7 +388,7 @@ impl<'a> Cell<'a> {
         self.freeze_within(FREEZE_DEADLINE)
     }
 
-    /// The same where more time is worth it.
+    /// [`Self::freeze`] with a deadline of its own.
     ///
     /// # Errors
     /// Init does not answer in this time.

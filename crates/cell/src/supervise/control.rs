@@ -35,12 +35,11 @@ pub(crate) trait Control {
     fn flush(&self);
     /// Whether a cell at rest is to be left for something else.
     fn has_work(&self) -> bool;
-    /// Whether something is to be done with processes beside the program.
+    /// Whether there are orders about processes beside the program.
     fn has_process_orders(&self) -> bool;
-    /// The next thing to do with them, which the cell with this id does, and the number for
-    /// its answer.
+    /// The next of these orders for the cell with this id, and the number for its answer.
     fn next_process_order(&self, cell: &str) -> Option<(u64, ProcessOrder)>;
-    /// Takes news of them.
+    /// Takes news of these processes.
     fn process_news(&self, news: ProcessNews<'_>);
     /// Whether it can take more of their output.
     fn has_room(&self) -> bool;

@@ -1,5 +1,5 @@
-//! What a cell's own kernel has refused in its network, by the counters of RFC 4293 and RFC
-//! 4022 that it has for each network namespace. They have no addresses and no ports.
+//! What the kernel has refused in a cell's network, by the counters of RFC 4293 and RFC 4022 that
+//! it keeps for each network namespace. The counters have no addresses and no ports.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Those of the namespace that `process` is in.
+    /// The counters of the namespace that `process` is in.
     pub(super) fn of(process: Pid) -> io::Result<Self> {
         let open = |name| File::open(format!("/proc/{process}/net/{name}"));
         let mut counters = Self {

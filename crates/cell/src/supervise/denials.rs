@@ -146,7 +146,7 @@ impl Answers {
 }
 
 impl System {
-    /// Free memory, load and processes are those of `/proc` in the cell.
+    /// Free memory, load and processes are as in the cell's `/proc`.
     fn info(self) -> Vec<u8> {
         let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
         sys::sysinfo::of_machine(self.memory.0, uptime).to_vec()

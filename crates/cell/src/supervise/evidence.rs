@@ -28,7 +28,7 @@ pub(crate) struct Evidence<'a> {
     pub denied: &'a [Denied],
     /// Names and hosts that the broker refused.
     pub refused: &'a [RefusedHost],
-    /// What the cell's kernel refused, where hosts are allowed.
+    /// What the kernel refused in the cell's network, where hosts are allowed.
     pub counts: Counts,
     /// The exception that the driver reported.
     pub error: Option<&'a CodeError>,

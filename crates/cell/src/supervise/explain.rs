@@ -286,14 +286,14 @@ fn shown_class(name: &str) -> String {
     }
 }
 
-/// The hosts that the broker refused, and what the cell's kernel did, as the end of a
+/// The hosts that the broker refused, and what the kernel refused in the cell, as the end of a
 /// sentence.
 pub(super) fn refusals(evidence: &Evidence<'_>) -> String {
     let mut text = refused_hosts(evidence.refused);
     if evidence.counts.unrouted > 0 {
         text += "; the network has no route to addresses that no rule writes out, as --net allow=ADDRESS:PORT would";
     }
-    // Also one of the program's own, where a server has not begun.
+    // The port may also be one of the program's own, whose server has not started.
     let closed = evidence.counts.closed_ports > 0;
     if closed && evidence.error.is_none_or(category::network_answered) {
         text += "; ports that no rule names are closed, and --net allow=HOST:PORT opens one";
@@ -313,8 +313,8 @@ fn refused_hosts(refused: &[RefusedHost]) -> String {
         hosts.push(format!("{} more", refused.len() - NAMED));
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
-    // It comes from the cell, by the broker, and is to stand in a command. A name that begins
-    // with `_` is of a service (RFC 2782), and clients go on without it.
+    // The name comes from the cell, through the broker, and becomes part of a command. A name that
+    // begins with `_` is that of a service (RFC 2782), and clients go on without it.
     let can_be_allowed = |refused: &&RefusedHost| {
         !refused.host.starts_with(['-', '_'])
             && refused.shown().chars().all(is_plain)

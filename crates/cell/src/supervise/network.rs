@@ -62,7 +62,7 @@ pub(crate) struct NetworkLog {
     pub(crate) received: u64,
     /// Refusals of names and hosts that are not listed.
     pub(crate) refused_unlisted: u64,
-    /// What the cell's kernel refused; `None` where that is not known.
+    /// What the kernel refused in the cell's network; `None` where that is not known.
     pub(crate) counts: Option<Counts>,
     /// Requests that got secret fields, by host and port.
     pub(crate) inserted: BTreeMap<(String, u16), u64>,

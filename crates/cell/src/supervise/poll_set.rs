@@ -26,11 +26,11 @@ pub(super) enum Slot {
     /// Room for requests.
     Requests,
     Listener,
-    /// A process's stream, by the numbers of both.
+    /// A process's stream: the process's number, and the stream's index.
     Process(u32, usize),
     /// Room for a process's input.
     ProcessInput(u32),
-    /// A filter's listener of processes.
+    /// The listener of a filter that processes have.
     ProcessListener(usize),
     /// The broker reports.
     Broker,

@@ -58,8 +58,8 @@ pub(super) const SETUP_DEADLINE: Duration = Duration::from_secs(30);
 const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
 /// How soon a program that has closed the driver's channel is to end.
 const EXIT_DEADLINE: Duration = Duration::from_secs(2);
-/// How long init may take to send the signal of an interrupt: on a host with too much to do,
-/// the state is worth it. The front end ends a cell that takes longer.
+/// How long init may take to send the signal of an interrupt: long, so that an overloaded host does
+/// not cost a context its state. The front end ends a cell that takes longer.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of output from which on the supervisor's own memory counts.
 const HEAVY: u64 = 256 << 10;
@@ -280,7 +280,7 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Has the caller's terminal show that of the cell with this `master`.
+    /// Makes the caller's terminal show the cell's, which has this `master`.
     fn show_terminal(&mut self, master: OwnedFd) {
         let display = self.cell.running.display.take();
         match display.map(|display| display.show(master)).transpose() {
@@ -323,8 +323,8 @@ impl Watch<'_, '_> {
         Ok(())
     }
 
-    /// Waits until init has sent the signal of an interrupt, which it does before it answers:
-    /// later, the signal could meet the next execution.
+    /// Waits for init's answer, before which it has sent the signal of an interrupt. A later signal
+    /// could reach the next execution.
     fn settle_interrupt(&mut self) -> Result<()> {
         if self.cell.was_interrupted {
             self.cell.phase = Phase::Running;
@@ -508,7 +508,7 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Takes what the cell's terminal showed last, and gives the caller's back.
+    /// Reads the last output of the cell's terminal, and restores the caller's.
     fn leave_terminal(&mut self) {
         let Some(relay) = self.cell.running.relay.take() else {
             return;

@@ -50,7 +50,7 @@ pub(crate) fn take_out(baseline: &mut Baseline, path: &Path) {
     baseline.retain(|name, _| !path_of(name).starts_with(path));
 }
 
-/// Gives a path and what is below it another name, in place of what had that one.
+/// Renames a path and what is below it; what had the new name is replaced.
 pub(crate) fn rename(baseline: &mut Baseline, from: &Path, to: &Path) {
     let (from, to) = (plain(from), plain(to));
     if from == to {

@@ -79,7 +79,7 @@ impl Outputs {
         }
     }
 
-    /// Which names beneath `--out` have files, sorted.
+    /// The names of files beneath `--out`, sorted.
     pub(super) fn names_below_out(&self) -> Vec<RawText> {
         let files = self.files.iter();
         let mut names: Vec<RawText> = files
@@ -163,7 +163,7 @@ struct Collector<'a> {
     baseline: &'a mut Baseline,
     /// What paths begin with outside of the tree.
     prefix: &'a [u8],
-    /// What files of other trees have copies beneath `--out`, sorted.
+    /// The names beneath `--out` of copies of other trees' files, sorted.
     taken: &'a [RawText],
     keeps_links: bool,
     code_file: Option<&'a CodeFile>,
@@ -459,14 +459,14 @@ impl Collector<'_> {
     }
 }
 
-/// What a path of the record is beneath the directory of `--out`.
+/// The name of a record's path beneath the directory of `--out`.
 fn below_out(path: &RawText) -> RawText {
     let bytes = path.as_bytes();
     bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec().into()
 }
 
-/// Whether a file at `path` would need the name of one of these files, which are sorted, as
-/// its own or as that of a directory, or one of them needs its name as that of a directory.
+/// Whether a file at `path` conflicts with one of `taken`, which is sorted: they have the same
+/// name, or one has a name that the other needs for a directory.
 fn is_taken(path: &RawText, taken: &[RawText]) -> bool {
     let path = path.as_bytes();
     let has = |name: &[u8]| {

@@ -116,11 +116,11 @@ pub(crate) fn clear(directory: &OwnedFd, owner: (u32, u32)) -> nix::Result<()> {
     })
 }
 
-/// What something is, apart from the content of files.
+/// What an entry is, apart from the content of files.
 enum Shape {
-    /// And its permission bits.
+    /// Its permission bits.
     Directory(u32),
-    /// And its text.
+    /// Its text.
     Link(Vec<u8>),
     File,
     Other,
@@ -136,7 +136,7 @@ impl Shape {
         }
     }
 
-    /// Whether something of this shape can stay where the other is wanted.
+    /// Whether an entry of this shape can stay where the other is wanted.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Link(one), Self::Link(other)) => one == other,
@@ -176,7 +176,7 @@ pub(crate) fn renew(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)
             let erased = place(to, &path)
                 .and_then(|(parent, name)| as_owner(owner, || erase(parent.as_fd(), &name)));
             match erased {
-                // It went with the directory that it was in.
+                // It was removed with its directory.
                 Ok(()) | Err(Errno::ENOENT) => {}
                 Err(errno) => return Err(failed("unlinkat", errno, &path)),
             }

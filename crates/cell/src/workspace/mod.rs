@@ -61,7 +61,7 @@ pub(crate) struct Tree<'a> {
     pub(crate) keeps_links: bool,
     /// What its paths begin with in the record and beneath `--out`.
     pub(crate) prefix: &'a [u8],
-    /// What files of other trees have copies beneath `--out`, sorted.
+    /// The names beneath `--out` of copies of other trees' files, sorted.
     pub(crate) taken: &'a [RawText],
     /// Whether it is the upper layer of an overlay, in which character devices stand for
     /// what was removed.

@@ -129,7 +129,7 @@ const MOST_READ: u64 = 4 << 30;
 const MOST_ENTRIES: usize = 100_000;
 /// How long the host's files are looked at where nothing else limits the time.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Why changes are missing, or are called creations.
+/// Why changes are missing, or are listed as creations.
 const NOT_COMPARED: &str = "not all of the host's files were compared: there are too many, or they are too large; some that were removed may be missing here, and some that were changed be listed as created";
 
 /// Finds the host's files that the upper layer replaces or hides.
@@ -140,7 +140,7 @@ struct Search<'a> {
     host_entries_left: usize,
     bytes_left: u64,
     until: Option<Instant>,
-    /// As many files are compared: more are not listed either.
+    /// The most files that are compared: more are not listed either.
     most: usize,
     /// Whether something was left out.
     is_cut: bool,
@@ -320,7 +320,7 @@ mod tests {
         for number in 0..FILES {
             fs::write(host.path().join(format!("sub/{number}")), "x").unwrap();
         }
-        // Whatever is no directory hides the one below it.
+        // Anything but a directory hides the directory below it.
         symlink("x", upper.path().join("sub")).unwrap();
         let upper = OwnedFd::from(File::open(upper.path()).unwrap());
         let limit = TmpfsLimit {

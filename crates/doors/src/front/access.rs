@@ -210,12 +210,12 @@ impl Guarded {
         self.0.access.tokens.is_empty()
     }
 
-    /// Whose request this is, if it has a token of this server or needs none.
+    /// The party of a request, if the request has a token of this server or needs none.
     pub(crate) fn party(&self, headers: &HeaderMap) -> Option<Party> {
         self.0.access.party(headers).ok()
     }
 
-    /// Refuses requests of pages.
+    /// Refuses requests from pages of other origins.
     ///
     /// # Errors
     /// The answer that refuses this one.

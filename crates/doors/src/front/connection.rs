@@ -134,21 +134,21 @@ async fn serve(socket: TcpStream, router: Router, mut ended: watch::Receiver<()>
     let _ = connection.await;
 }
 
-/// Another descriptor of a socket, with a readiness of its own.
+/// Another descriptor of a socket, whose readiness is tracked separately.
 fn duplicate(socket: &TcpStream) -> std::io::Result<TcpStream> {
     let duplicate = socket.as_fd().try_clone_to_owned()?;
     TcpStream::from_std(duplicate.into())
 }
 
-/// Waits until the client has ended its side of a connection. hyper does not read while
-/// bytes of a next request wait, and does not learn of the end behind them.
+/// Waits until the client has ended its side of a connection. hyper does not read while bytes of a
+/// next request wait, and so does not notice the end after them.
 async fn gone(socket: TcpStream) {
     while let Ok(found) = socket.ready(Interest::READABLE).await {
         // EPOLLRDHUP
         if found.is_read_closed() {
             return;
         }
-        // Nothing is read here: the next edge is waited for.
+        // Nothing is read here: this only clears the readiness, to wait for the next edge.
         let _ = socket.try_io(Interest::READABLE, || {
             Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
         });

@@ -25,7 +25,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Who may connect where.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen, at least once.
+    /// The addresses to listen at, at least one.
     pub addresses: Vec<SocketAddr>,
     /// One of these must be in each request, if there are any. Each is a party of its own.
     pub tokens: Vec<String>,

@@ -1,4 +1,4 @@
-//! One message of a client, and what is said because of it.
+//! One message of a client, and the answers to it.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::front::Guarded;
 /// After how long without a message a comment shows that the server is there.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// A door between a request and a client of the hub, which is made when it is needed.
+/// A door between a request and a client of the hub. The client is created when it is needed.
 #[derive(Debug)]
 pub(super) struct Exchange {
     door: Door,
@@ -25,7 +25,7 @@ pub(super) struct Exchange {
     next: Option<Line>,
 }
 
-/// What a client gets.
+/// A part of the answer.
 #[derive(Debug)]
 pub(super) enum Piece {
     /// A message.
@@ -71,7 +71,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// What comes next, until all is answered.
+    /// The next part of the answer; `None` when all is answered.
     ///
     /// # Errors
     /// The hub takes no client.
@@ -99,9 +99,9 @@ impl Exchange {
                     Err(failure) => self.door.fail(&failure),
                 },
                 () = cancelled(&mut self.going_on) => {
-                    // Other exchanges have calls in the same context, which this door does not
-                    // know. The hub knows whether the call executes or waits: it interrupts the
-                    // one and drops the other when its client goes.
+                    // Other exchanges may have calls in the same context, of which this door has no
+                    // record. The hub has: when its client goes, a call that executes is
+                    // interrupted, and one that waits is dropped.
                     self.client = None;
                     return Ok(None);
                 }
@@ -116,7 +116,7 @@ impl Exchange {
     }
 }
 
-/// The request was cancelled, which happens once or never.
+/// Waits until the request is cancelled, which happens at most once.
 async fn cancelled(going_on: &mut Option<GoingOn>) {
     if let Some(one) = going_on
         && (&mut one.cancelled).await.is_ok()

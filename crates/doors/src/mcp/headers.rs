@@ -1,4 +1,4 @@
-//! Header fields: the media types, and what since 2026-07-28 repeats parts of the body.
+//! Header fields: the media types, and the fields that since 2026-07-28 repeat parts of the body.
 
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -11,17 +11,17 @@ use serve::protocol::{Code, Failure};
 
 use super::Answered;
 
-/// A header field is missing, or is not what the body says.
+/// A header field is missing, or differs from the body.
 const HEADER_MISMATCH: i64 = -32020;
 /// The method does not exist.
 const METHOD_NOT_FOUND: i64 = -32601;
-/// Which revision the client speaks.
+/// The header field with the client's revision.
 const VERSION: &str = "mcp-protocol-version";
-/// Where the body says it, since 2026-07-28.
+/// The body's key for the revision, since 2026-07-28.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// The parts of a message that HTTP looks at. Where they are not what they should be they
-/// are left out: the door answers for the message.
+/// The parts of a message that the HTTP layer needs. Malformed parts are left out: the door refuses
+/// such a message itself.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Envelope {
     #[serde(default)]
@@ -62,7 +62,7 @@ impl Envelope {
         is_one.then(|| request.to_string())
     }
 
-    /// What `Mcp-Name` repeats.
+    /// The value that `Mcp-Name` repeats.
     fn name(&self) -> Option<&str> {
         match self.method.as_str()? {
             "tools/call" | "prompts/get" => self.params["name"].as_str(),
@@ -72,7 +72,7 @@ impl Envelope {
     }
 }
 
-/// A body must be JSON, and so may an answer be.
+/// The body must be JSON, and the client must accept JSON as an answer.
 pub(super) fn check_media_types(fields: &HeaderMap) -> Result<(), (StatusCode, Failure)> {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
     let kind = text(CONTENT_TYPE).unwrap_or_default();
@@ -139,7 +139,7 @@ pub(super) fn check(fields: &HeaderMap, envelope: &Envelope) -> Result<(), Strin
     Ok(())
 }
 
-/// The value of a field; what a field cannot have is in base64.
+/// The value of a field; characters that a field cannot have are in base64.
 fn decoded(value: &str) -> Option<String> {
     let coded = value.strip_prefix("=?base64?");
     match coded.and_then(|coded| coded.strip_suffix("?=")) {
@@ -148,7 +148,7 @@ fn decoded(value: &str) -> Option<String> {
     }
 }
 
-/// The status of an answer: errors of the protocol itself have one of their own.
+/// The status of an answer: the protocol's own errors have special ones.
 pub(super) fn status(envelope: &Envelope, line: &str) -> StatusCode {
     let answered: Option<Answered> = serde_json::from_str(line).ok();
     let code = answered.and_then(|answered| answered.error);

@@ -1,13 +1,13 @@
 //! The Model Context Protocol at `/mcp`: streamable HTTP of both its revisions.
 //!
-//! Each POST has one message. It gets a [`Door`] and a client of the hub of its own; what later
-//! requests of the same party must know of earlier ones is in that party's [`Memory`]. Contexts
-//! are kept, since their client is gone with the answer.
+//! Each POST has one message. It gets a [`Door`] and a client of the hub of its own; state that
+//! later requests of the same party need is in that party's [`Memory`]. Contexts are kept, since
+//! their client is gone with the answer.
 //!
-//! A tool is answered by a stream of events, so that progress gets through and silence does not
-//! end the connection; everything else by one JSON document. To close a stream cancels. In
-//! revisions before 2026-07-28, a client cancels by another request instead: a session knows
-//! which requests go on.
+//! A tool is answered by a stream of events, so that progress gets through and silence does not end
+//! the connection; everything else by one JSON document. Closing a stream cancels its request. In
+//! revisions before 2026-07-28, a client can also cancel by another request: a session lists the
+//! requests that are pending.
 
 mod exchange;
 mod headers;
@@ -149,7 +149,7 @@ fn streamed(exchange: Exchange) -> Answer {
     answer
 }
 
-/// Begins a session. Without one, the client cannot cancel, and nothing else is missing.
+/// Begins a session. A client without one only lacks the way to cancel.
 fn greet(answer: &mut Answer, sessions: &Sessions, party: Party) {
     let id = sessions.open(party, Instant::now());
     if let Some(value) = id.and_then(|id| HeaderValue::try_from(id).ok()) {
@@ -157,7 +157,7 @@ fn greet(answer: &mut Answer, sessions: &Sessions, party: Party) {
     }
 }
 
-/// The answer to what has no answer.
+/// The answer to a message that needs none, such as a notification.
 fn accepted() -> Answer {
     answer::of(StatusCode::ACCEPTED, "text/plain", "")
 }
@@ -167,7 +167,7 @@ fn no_session() -> Answer {
     answer::failed(&failure.hint("begin with `initialize`"))
 }
 
-/// The error of an answer, as far as its status depends on it.
+/// The error of an answer, as far as the HTTP status depends on it.
 #[derive(Deserialize)]
 struct Answered {
     #[serde(default)]

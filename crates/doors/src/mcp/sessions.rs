@@ -1,7 +1,7 @@
 //! What outlives a request: the memory of each party, and sessions.
 //!
-//! A session is there for one thing: a client of a revision before 2026-07-28 cancels a
-//! request by another one, and only means one of its own.
+//! A session has one purpose: a client of a revision before 2026-07-28 can cancel a request by
+//! another one, and only its own requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ const MOST: usize = 256;
 /// The most requests of one session that can be cancelled.
 const MOST_REQUESTS: usize = 1024;
 
-/// All of it.
+/// The sessions and memories of all parties.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Arc<Mutex<HashMap<Party, OfParty>>>);
 
@@ -31,7 +31,7 @@ struct OfParty {
 #[derive(Debug)]
 struct Session {
     used: Instant,
-    /// By the id of the request.
+    /// The requests that can be cancelled, by their ids.
     requests: HashMap<String, oneshot::Sender<()>>,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct SessionName {
     id: String,
 }
 
-/// A request that goes on, until this is dropped.
+/// A pending request, until this is dropped.
 #[derive(Debug)]
 pub(super) struct GoingOn {
     sessions: Sessions,
     session: SessionName,
     request: String,
-    /// Gets the news that it was cancelled.
+    /// Ready when the request is cancelled.
     pub(super) cancelled: oneshot::Receiver<()>,
 }
 
@@ -76,7 +76,7 @@ impl Sessions {
         Some(id)
     }
 
-    /// The session of this name, which is used now.
+    /// Finds the session of this name, and notes that it is used now.
     pub(super) fn touch(&self, party: Party, id: &[u8]) -> Option<SessionName> {
         let id = std::str::from_utf8(id).ok()?.to_owned();
         let name = SessionName { party, id };
@@ -84,7 +84,7 @@ impl Sessions {
         Some(name)
     }
 
-    /// Ends a session. Whether it existed.
+    /// Ends a session; returns whether it existed.
     pub(super) fn end(&self, party: Party, id: &[u8]) -> bool {
         let mut parties = self.lock();
         let sessions = parties.get_mut(&party).map(|found| &mut found.sessions);
@@ -94,7 +94,7 @@ impl Sessions {
             .is_some_and(|(sessions, id)| sessions.remove(id).is_some())
     }
 
-    /// Notes that a request goes on.
+    /// Notes that a request has begun.
     pub(super) fn begin(&self, session: &SessionName, request: &str) -> GoingOn {
         let (sender, cancelled) = oneshot::channel();
         self.with(session, |session| {
@@ -110,7 +110,7 @@ impl Sessions {
         }
     }
 
-    /// Tells a request that it was cancelled.
+    /// Cancels a request.
     pub(super) fn cancel(&self, session: &SessionName, request: &str) {
         let sender = self.with(session, |session| session.requests.remove(request));
         if let Some(sender) = sender.flatten() {

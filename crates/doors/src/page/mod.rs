@@ -1,4 +1,4 @@
-//! The page for people at `/`: one document, which makes calls of `/v1`.
+//! The page for people at `/`: one document, which calls `/v1`.
 //!
 //! It has no data of its own, so it is served without a token; the token that a user enters
 //! goes with its calls. The policy in its header lets it execute and load nothing that did not

@@ -50,7 +50,7 @@ pub(super) enum Reply {
     Created,
     /// The result; with `events`, all that happens as server-sent events.
     Streams,
-    /// The result of what is new; with `events`, server-sent events until its end.
+    /// The result of a new process; with `events`, server-sent events until its end.
     Starts,
     /// Server-sent events, until the client goes.
     Watches,

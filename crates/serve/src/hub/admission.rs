@@ -157,8 +157,9 @@ impl Hub {
         cells < self.settings.max_cells && self.settings.max_memory.is_none_or(fits)
     }
 
-    /// Refuses what is too much. Of the party with the most waiting calls, the client with the
-    /// most loses its last one, so a flood of one party's calls does not keep others out.
+    /// Refuses calls beyond the queue's bound. Of the party with the most waiting calls, the client
+    /// with the most loses its last one, so a flood of calls from one party does not keep others
+    /// out.
     pub(super) fn shorten_queue(&mut self) {
         while self.queued() > self.settings.max_queue {
             let mut of_parties = BTreeMap::new();

@@ -42,7 +42,7 @@ pub(super) struct Client {
     pub(super) owner: bool,
     /// Whether it has closed its side, and goes once its calls are answered.
     input_over: bool,
-    /// Whether it has too much to read before it gets more output of processes.
+    /// Whether too much waits for it, so that it gets no output of processes now.
     pub(super) is_full: bool,
     /// Whether its connection is being closed.
     hung_up: bool,
@@ -258,7 +258,7 @@ impl Hub {
         self.settle();
     }
 
-    /// Whether the call of a client that creates a context was not answered.
+    /// Whether a client's call that creates a context has not been answered yet.
     fn is_made_for(&self, link: LinkId, client: ClientId) -> bool {
         let session = self.sessions.get(&link);
         let mut waiting = session.into_iter().flat_map(|session| &session.waiting);

@@ -45,7 +45,7 @@ pub(super) struct Context {
     pub(super) idle_limit: Duration,
     /// Whether it was created to be forked.
     pub(super) branches: bool,
-    /// Whether what it executes is executed again in its forks.
+    /// Whether its forks execute again what it has executed.
     pub(super) replays: bool,
     /// What contexts that branch from it are opened with, where its language can.
     pub(super) branching: Option<Box<RawValue>>,
@@ -104,7 +104,7 @@ impl Hub {
             _ => Some(request.without_files()?),
         };
         if let (true, Some(raw)) = (params.replay, &branching) {
-            // They are part of what is executed again.
+            // Its files are part of what a replay restores.
             request.raw.clone_from(raw);
         }
         check_label("label", params.label.as_deref())?;
@@ -135,7 +135,7 @@ impl Hub {
         self.enqueue_context(caller, request, creation)
     }
 
-    /// Who a client is.
+    /// The party of a client.
     pub(super) fn party_of(&self, client: ClientId) -> Party {
         let client = self.clients.get(&client);
         client.map_or(Party::User(self.uid), |client| client.party)
@@ -210,7 +210,7 @@ impl Hub {
         self.answer(caller, &created);
     }
 
-    /// What a client means by a context's name.
+    /// The key of a context that a client names.
     pub(super) fn key_of(&self, caller: &Caller, name: &str) -> ContextKey {
         ContextKey {
             party: self.party_of(caller.client),

@@ -41,8 +41,8 @@ pub type ClientId = u64;
 /// The number of the connection to a supervisor.
 pub type LinkId = u64;
 
-/// Who a client is. Contexts belong to a party, which gives them their names: for others they
-/// do not exist. Parties take turns at cells, however many clients each has.
+/// Whom a client belongs to. Contexts belong to a party, and each party has names of its own for
+/// them: other parties cannot see them. Parties take turns at cells, however many clients each has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Party {
     /// A user of this host, by the credentials of its socket.
@@ -84,7 +84,7 @@ pub struct Hub {
     began: Instant,
     now: Instant,
     clients: BTreeMap<ClientId, Client>,
-    /// Whose calls wait for a cell.
+    /// The clients whose calls wait for a cell, by turn.
     turns: Turns,
     sessions: BTreeMap<LinkId, Session>,
     contexts: BTreeMap<ContextKey, Context>,

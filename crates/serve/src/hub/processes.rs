@@ -51,9 +51,9 @@ struct Waiting {
     caller: Caller,
     /// Bytes of input in it.
     bytes: usize,
-    /// Whether it can wait for the process.
+    /// Whether its answer can wait for the process.
     is_slow: bool,
-    /// What it starts.
+    /// The process that it starts.
     starts: Option<(u32, Process)>,
 }
 
@@ -74,7 +74,7 @@ struct Process {
     attached_to: Option<ClientId>,
     /// Events that no client has got yet, each with its bytes of output.
     held: VecDeque<(u64, ProcessEvent)>,
-    /// Bytes of output that the supervisor does not know to be taken.
+    /// Bytes of output that have not been reported to the supervisor as taken.
     owed: u64,
 }
 
@@ -89,17 +89,17 @@ impl Process {
 }
 
 impl Processes {
-    /// Whether there is one, or will be.
+    /// Whether a process runs, or an order waits.
     pub(super) fn are_running(&self) -> bool {
         self.alive().next().is_some() || !self.waiting.is_empty()
     }
 
-    /// Those that have not ended.
+    /// The processes that have not ended.
     fn alive(&self) -> impl Iterator<Item = (&u32, &Process)> {
         (self.running.iter()).filter(|(_, process)| !process.has_ended())
     }
 
-    /// Bytes of arguments and variables of all.
+    /// Bytes of arguments and variables of all processes.
     fn started(&self) -> usize {
         let starts = self.waiting.values().filter_map(|one| one.starts.as_ref());
         let starts = starts.map(|(_, process)| process);
@@ -107,7 +107,7 @@ impl Processes {
         all.map(|process| process.bytes).sum()
     }
 
-    /// Whether a client listens to one.
+    /// Whether a client listens to a process.
     pub(super) fn are_listened_to(&self) -> bool {
         let mut running = self.running.values();
         running.any(|process| !process.listeners.is_empty())
@@ -126,7 +126,7 @@ impl Processes {
 }
 
 impl Session {
-    /// Whether an order to start a process is carried out in the cell that it has now.
+    /// Whether an order to start a process is carried out in the session's present cell.
     fn starts_processes(&self) -> bool {
         let is_changing = match self.current.as_ref().map(|current| current.doing) {
             None => self.suspension.is_some(),
@@ -214,8 +214,8 @@ impl Hub {
         )
     }
 
-    /// `process.connect`: output is events of this call from now on, and of no other call of
-    /// its client.
+    /// `process.connect`: from now on, output is sent as events of this call, and of no other call
+    /// of its client.
     pub(super) fn connect_to_process(
         &mut self,
         caller: &Caller,
@@ -225,7 +225,7 @@ impl Hub {
         let Some(process) = self.process(link, number) else {
             return Err(no_process(params.process));
         };
-        // Once for each client: what is sent to one that does not read is kept.
+        // Once for each client, because events for a client that does not read are kept.
         process.listeners.retain(|(own, _)| *own != caller.client);
         if process.listeners.len() >= MOST_LISTENERS {
             let message = format!("{MOST_LISTENERS} clients listen to this process already");
@@ -269,7 +269,7 @@ impl Hub {
         Ok(())
     }
 
-    /// The session of a context, which is used now.
+    /// The session of a context; notes that it is used now.
     fn find_used(&mut self, caller: &Caller, context: &str) -> Result<LinkId, Failure> {
         let now = self.now;
         let context = self.find(caller, context)?;
@@ -277,7 +277,7 @@ impl Hub {
         Ok(context.link)
     }
 
-    /// A process that runs in a context.
+    /// Finds a process that runs in a context.
     fn find_process(
         &mut self,
         caller: &Caller,
@@ -293,7 +293,7 @@ impl Hub {
         Ok((link, found.ok_or_else(|| no_process(process))?))
     }
 
-    /// Has the supervisor of a session do something with a process.
+    /// Sends an order about a process to the supervisor of a session.
     fn order_process(
         &mut self,
         link: LinkId,

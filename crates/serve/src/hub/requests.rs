@@ -68,9 +68,9 @@ impl Request {
         serde_json::to_string(&fields).ok()
     }
 
-    /// Whether it leaves alone what a blank cell is set up with: the network, but hosts where
-    /// all cells have them (`named_hosts`), and the limits, but those that only the supervisor
-    /// counts.
+    /// Whether a blank cell can serve it. A blank cell's network and limits are set up already. A
+    /// request can only choose among hosts, where all cells have them (`named_hosts`), and set
+    /// limits that only the supervisor enforces.
     pub(super) fn fits_blank(&self, named_hosts: bool) -> bool {
         let own = PartialLimits {
             wall: None,
@@ -90,7 +90,7 @@ impl Request {
     /// Whether the memory of contexts of its language can be carried to others.
     ///
     /// # Errors
-    /// It cannot; names the way out.
+    /// It cannot; the hint names the alternative.
     pub(super) fn forkable(&self) -> Result<(), Failure> {
         let language = self.parsed.language.as_deref().map(own_name);
         if language != Some("python") {
@@ -103,11 +103,11 @@ impl Request {
         Ok(())
     }
 
-    /// What contexts that branch from one of this request are opened with: files come
-    /// with the checkpoint.
+    /// The request that opens branches of a context of this request: their files come with the
+    /// checkpoint.
     ///
     /// # Errors
-    /// It is not an object of JSON.
+    /// It is not a JSON object.
     pub(super) fn without_files(&self) -> Result<Box<RawValue>, Failure> {
         let unreadable = |error| {
             let words = crate::protocol::words(&error);

@@ -21,7 +21,7 @@ const OPENING: Duration = Duration::from_secs(120);
 const ERRAND: Duration = Duration::from_secs(60);
 /// How long it may take to carry state and workspace to or from the disk.
 const CARRYING: Duration = Duration::from_secs(180);
-/// How long it may take to execute again what was executed, which it limits itself.
+/// How long a replay may take; it has a limit of its own, too.
 const REPLAYING: Duration = Duration::from_secs(900);
 /// How long it may take to end a cell.
 pub(super) const ENDING: Duration = Duration::from_secs(15);
@@ -55,7 +55,7 @@ pub(super) struct Session {
     pub(super) phase: Phase,
     /// The state that it goes on from when it has something to do.
     pub(super) suspension: Option<Suspension>,
-    /// Why its state is that of a checkpoint, from which it began.
+    /// Why its state is that of the checkpoint from which it began.
     pub(super) restored: Option<String>,
     /// Its checkpoints; `None` until they are complete.
     pub(super) checkpoints: BTreeMap<u64, Option<Complete>>,
@@ -92,7 +92,7 @@ pub(super) enum Kind {
     Warm(usize),
     /// One call.
     Run,
-    /// This context.
+    /// The context with this key.
     Context(ContextKey),
 }
 
@@ -127,10 +127,10 @@ pub(super) enum Work {
         id: u64,
         what: FileOrder,
     },
-    /// An order to start a process, which waits for the cell only.
+    /// An order to start a process, which only waits for the cell.
     Process(String),
     Carry(Carry),
-    /// Notes what is executed from now on.
+    /// Makes the supervisor note what is executed from now on.
     Remember,
     /// Drops the checkpoint with this number.
     Forget(u64),
@@ -180,7 +180,7 @@ pub(super) enum Doing {
     Wake {
         id: u64,
     },
-    /// Finds out what the state is, and makes a lost one again if it can.
+    /// Queries the state, and restores a lost one by replay if possible.
     Resume {
         id: u64,
     },

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 
 use super::{ClientId, Party};
 
-/// Parties with calls that wait, the next one first; each with its clients that have some.
+/// Parties with waiting calls, the next one first; each with its clients that have such calls.
 #[derive(Debug, Default)]
 pub(super) struct Turns(VecDeque<(Party, VecDeque<ClientId>)>);
 
 impl Turns {
-    /// A client has a call that waits.
+    /// Notes that a client has a waiting call.
     pub(super) fn join(&mut self, party: Party, client: ClientId) {
         match self.0.iter_mut().find(|(own, _)| *own == party) {
             Some((_, clients)) if clients.contains(&client) => {}
@@ -20,7 +20,7 @@ impl Turns {
         }
     }
 
-    /// A client has gone.
+    /// Removes a client that has gone.
     pub(super) fn leave(&mut self, party: Party, client: ClientId) {
         for (own, clients) in &mut self.0 {
             if *own == party {
@@ -35,14 +35,14 @@ impl Turns {
         self.0.front()?.1.front().copied()
     }
 
-    /// That client has nothing that waits.
+    /// Removes that client, which has no waiting call.
     pub(super) fn leave_first(&mut self) {
         if let (Some((party, _)), Some(client)) = (self.0.front(), self.next()) {
             self.leave(*party, client);
         }
     }
 
-    /// That client has had its turn, and so has its party.
+    /// Ends the turn of that client and of its party.
     pub(super) fn pass(&mut self) {
         if let Some((_, clients)) = self.0.front_mut() {
             clients.rotate_left(1);

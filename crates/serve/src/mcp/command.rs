@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::protocol::{Code, Failure, ProcessEvent, ProcessStarted};
 
-/// Bytes that are kept of either end of a stream: an answer shows less.
+/// Bytes that are kept of each end of a stream: an answer shows less.
 const END: usize = 16 << 10;
 
-/// A command that goes on.
+/// A command that is running.
 #[derive(Debug)]
 pub(super) struct Command {
     context: String,
@@ -27,7 +27,7 @@ pub(super) struct Command {
     stderr: Stream,
 }
 
-/// The two ends of a stream.
+/// The beginning and the end of a stream's bytes.
 #[derive(Debug, Default)]
 struct Stream {
     head: Vec<u8>,
@@ -54,13 +54,13 @@ impl Command {
         self.process = Some(started.process);
     }
 
-    /// The parameters of the call that ends it, once it has begun.
+    /// The parameters of the call that kills it, once it has begun.
     pub(super) fn kill(&self) -> Option<Value> {
         let process = self.process?;
         Some(json!({"context": self.context, "process": process, "signal": "SIGKILL"}))
     }
 
-    /// Takes an event; what the command has come to, if it is the last one.
+    /// Takes an event; returns the command's outcome, if it is the last one.
     pub(super) fn take(
         &mut self,
         event: ProcessEvent,

@@ -68,7 +68,7 @@ struct Happened {
     event: String,
     #[serde(default)]
     text: Option<String>,
-    /// Of a process.
+    /// The stream of a process's output.
     #[serde(default)]
     stream: Option<String>,
 }
@@ -106,12 +106,12 @@ impl Door {
         self.lines.pop_front()
     }
 
-    /// Whether all that was asked is answered, once there is no line to write.
+    /// Whether all requests have been answered, once there is no line to write.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Answers all that goes on: the server has ended.
+    /// Answers all pending requests with an error: the server has ended.
     pub fn fail(&mut self, failure: &Failure) {
         for pending in std::mem::take(&mut self.pending).into_values() {
             self.settle(&pending, pending.failed(failure));
@@ -433,7 +433,7 @@ impl Door {
         }
     }
 
-    /// Takes an event of a call: a part of a command's answer, or progress to show.
+    /// Takes an event of a call: a part of a command's answer, or progress to report.
     fn happened(&mut self, call: i64, event: &RawValue, now: Instant) {
         let Some(pending) = self.pending.get_mut(&call) else {
             return;
@@ -475,7 +475,7 @@ impl Door {
         }
     }
 
-    /// The answer that a result of the server makes, unless the call goes on.
+    /// Makes the answer to a request of the server's result, unless the call goes on.
     fn finish(
         &mut self,
         call: i64,

@@ -1,10 +1,10 @@
-//! What later requests must know of earlier ones.
+//! State that later requests need from earlier ones.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::kept::Kept;
 
-/// What runs have left. Copies share it.
+/// The files that runs have left. Copies share them.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<Kept>>);
 

@@ -280,7 +280,7 @@ pub(super) fn of_command(record: &Record, context: Option<&str>, kept: &mut Kept
     })
 }
 
-/// The answer whose data `data_of` makes of the files that changed.
+/// The answer whose data `data_of` makes from the changed files.
 fn answer<T: Serialize>(
     record: &Record,
     place: Option<&InContext>,

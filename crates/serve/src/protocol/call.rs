@@ -33,7 +33,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// What methods take.
+/// The types of methods' parameters.
 mod types {
     pub(super) use crate::protocol::params::*;
     pub(super) use crate::protocol::process::{
@@ -84,7 +84,7 @@ methods! {
     ContextRestart(ContextName) = "context.restart",
     /// Ends a context's processes; its state is kept on the disk until it is used.
     ContextSuspend(ContextName) = "context.suspend",
-    /// Gives a context the state that it had when it was suspended, or before it was lost.
+    /// Gives a context the state that it had when it was suspended, or before the state was lost.
     ContextResume(ContextName) = "context.resume",
     /// Lists a context's variables and what it uses.
     ContextDescribe(ContextName) = "context.describe",
@@ -110,11 +110,11 @@ methods! {
     FileRead(FileRead) = "file.read",
     /// Lists a directory of a context's workspace.
     FileList(FileList) = "file.list",
-    /// Finds what has a path in a context's workspace; links are not followed.
+    /// Describes the entry at a path in a context's workspace; links are not followed.
     FileStat(FileName) = "file.stat",
     /// Makes a directory in a context's workspace, and those above it.
     FileMakeDirectory(FileName) = "file.make_directory",
-    /// Gives something in a context's workspace another path.
+    /// Moves an entry of a context's workspace to another path.
     FileMove(FileMove) = "file.move",
     /// Removes a file or directory of a context's workspace.
     FileRemove(FileRemove) = "file.remove",
@@ -124,7 +124,7 @@ methods! {
     FileUnwatch(FileUnwatch) = "file.unwatch",
     /// Starts a program in a context's cell, beside its interpreter.
     ProcessStart(ProcessStart) = "process.start",
-    /// Has a process read something.
+    /// Gives a process input.
     ProcessInput(ProcessInput) = "process.input",
     /// Ends the standard input of a process.
     ProcessCloseInput(ProcessName) = "process.close_input",

@@ -37,9 +37,9 @@ pub struct Run {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextCreate {
-    /// The language, environment, files and limits: see cellblock-request(5). It has no
-    /// code, name, arguments or standard input. Without a language, the context has no
-    /// interpreter, and only processes that are started in it.
+    /// The language, environment, files and limits: see cellblock-request(5). It has no code, name,
+    /// arguments or standard input. Without a language, the context has no interpreter; only
+    /// processes are started in it.
     #[schemars(with = "RemoteRequest")]
     pub request: Box<RawValue>,
     /// Its id, of 1 to 64 letters, digits, `-` and `_`; without it, the server chooses.
@@ -64,9 +64,9 @@ pub struct ContextCreate {
     /// it, its interpreter's memory is laid out without randomisation. Only for `python`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub branches: bool,
-    /// Whether its checkpoints hold what was executed instead of memory: to go back, to be
-    /// forked and to go on after a suspension, a new interpreter executes it again. For all
-    /// languages; not with `branches`.
+    /// Whether its checkpoints hold what was executed instead of memory: to rewind, to fork and to
+    /// resume it, a new interpreter executes everything again. For all languages; not with
+    /// `branches`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replay: bool,
 }
@@ -172,8 +172,8 @@ pub struct ContextLabel {
     pub context: String,
     /// The new label, of at most 128 bytes; null removes it.
     pub label: Option<String>,
-    /// Whether the context goes on existing from now on when its client has gone, as with
-    /// `keep` of `context.create`. Without it, nothing changes.
+    /// Whether the context stays from now on when its client has gone, as with `keep` of
+    /// `context.create`. If it is left out, nothing changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
 }
@@ -206,7 +206,7 @@ pub struct FileWrite {
     pub append: bool,
 }
 
-/// What methods take that need a path in a context's workspace and nothing else.
+/// What methods take that only need a path in a context's workspace.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileName {
@@ -223,7 +223,7 @@ pub struct FileName {
 pub struct FileMove {
     /// The context.
     pub context: String,
-    /// What is moved, relative to `/workspace`.
+    /// The present path, relative to `/workspace`.
     pub from: PathBuf,
     /// Its new path, relative to `/workspace`. Directories above it are made; a file of this
     /// name is replaced.
@@ -258,7 +258,7 @@ pub struct FileList {
     /// Whether to list the directories below as well.
     #[serde(default)]
     pub recursive: bool,
-    /// How many levels of directories to list, from 1 on, instead of `recursive`.
+    /// How many levels of directories to list, at least 1, instead of `recursive`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<NonZeroU32>,
 }

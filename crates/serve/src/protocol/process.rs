@@ -43,16 +43,16 @@ pub struct ProcessStart {
     /// A text of the client's choosing, of at most 128 bytes, for `process.list`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// Whether this client gets its output and its end, as events of this call.
+    /// Whether this client gets its output and its end as events of this call.
     #[serde(default)]
     pub events: bool,
-    /// Whether SIGKILL ends its process group when the connection of this client ends, though
-    /// its context may stay.
+    /// Whether SIGKILL ends its process group when the connection of this client ends, even if its
+    /// context stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
 }
 
-/// What methods take that need a process and nothing else.
+/// What methods take that only need a process.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessName {
@@ -70,7 +70,7 @@ pub struct ProcessInput {
     pub context: String,
     /// The process's number in this context.
     pub process: u64,
-    /// What it reads next from standard input or its terminal, at most 1 MiB.
+    /// The input that it reads next, from standard input or its terminal, at most 1 MiB.
     pub data: RawText,
 }
 
@@ -158,7 +158,7 @@ pub enum ProcessEvent {
     ProcessEnded {
         /// The process.
         process: u64,
-        /// Its exit status; null when a signal ended it, or its end was not seen.
+        /// Its exit status; null when a signal ended it, or when its end was not observed.
         exit_code: Option<i32>,
         /// The signal that ended it, such as `SIGKILL`.
         signal: Option<String>,

@@ -32,7 +32,7 @@ const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 /// Ranges that the kernel takes in one call.
 const SPANS_AT_ONCE: usize = 1024;
 
-/// Stops a child that does nothing, as a supervisor stops its cell's program.
+/// Traces and stops an idle child of this process, as a supervisor does with its cell's program.
 ///
 /// # Errors
 /// Those of [`Tracee::stop`].

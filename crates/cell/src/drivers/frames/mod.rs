@@ -20,16 +20,15 @@
 //!
 //! # Interrupts
 //!
-//! The supervisor sends SIGINT to the program's process group once it has read `started`,
-//! and not after it has read `done`. From `started` on, the signal interrupts the
-//! execution, however early it arrives: the shim reports it as an `error`, `done` follows,
-//! and the state is kept. Before `started` and after `done`, the shim ignores it. A signal
-//! that comes while the execution ends has either effect, and none on the next one: the
-//! supervisor sends the next request when init has sent the signal, and the request has
-//! `interrupted`. A shim whose runtime handles signals in a thread of its own waits until it
-//! has handled that one.
-//! What becomes of it while the code has a handler of its own is the code's matter.
-//! A request to describe can be interrupted, too.
+//! The supervisor sends SIGINT to the program's process group once it has read `started`, and not
+//! after it has read `done`. From `started` on, the signal interrupts the execution, however early
+//! it arrives: the shim reports it as an `error`, `done` follows, and the state is kept. Before
+//! `started` and after `done`, the shim ignores it. A signal that arrives while the execution ends
+//! has either effect, and no effect on the next one: the supervisor sends the next request only
+//! after init has sent the signal, and that request has `interrupted`. A shim whose runtime handles
+//! signals in a thread of its own waits until it has handled that one. What becomes of it while the
+//! code has a handler of its own is the code's matter. A request to describe can be interrupted,
+//! too.
 //!
 //! # Messages
 //!

@@ -194,11 +194,11 @@ impl CellCgroup {
         &self.unenforced
     }
 
-    /// Looks whether a process is in it, and whether its limits still are what was set. That
-    /// on CPUs begins later, and is read back then ([`Self::throttle`]).
+    /// Checks that a process is in the cgroup, and that its limits still are what was set. The
+    /// limit on CPUs is set later, and is read back then ([`Self::throttle`]).
     ///
     /// # Errors
-    /// The first thing that is not so.
+    /// The first check that fails.
     pub fn verify(&self, process: Pid) -> Result<()> {
         const PROCESSES: &str = "cgroup.procs";
         let pid = process.to_string();

@@ -1,8 +1,8 @@
-//! The caller's terminal, which shows the cell's.
+//! The caller's terminal, which shows the cell's terminal.
 //!
-//! A process of its own, the *relay*, carries bytes between the two. It may wait for the
-//! caller's terminal, which the supervisor must not; and it gives that its settings back
-//! where the supervisor is killed.
+//! A process of its own, the *relay*, carries bytes between the two. It may wait for the caller's
+//! terminal, which the supervisor must not do, and it restores that terminal's settings if the
+//! supervisor is killed.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -23,19 +23,19 @@ use sys::terminal::{Settings, Size, foreground};
 
 mod relay;
 
-/// How long the relay gets for what the program wrote last.
+/// How long the relay may take for the program's last output.
 pub(crate) const RELAY_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The terminal that is the caller's standard input.
 #[derive(Debug)]
 pub(crate) struct CallerTerminal {
     fd: OwnedFd,
-    /// Its settings, which it gets back.
+    /// Its settings, which are restored at the end.
     before: Settings,
 }
 
 impl CallerTerminal {
-    /// Takes standard input as the terminal that it has to be, and changes nothing.
+    /// Takes standard input, which must be a terminal, and changes nothing.
     ///
     /// # Errors
     /// Standard input is not a terminal, or is not open for reading and writing.
@@ -63,7 +63,7 @@ impl CallerTerminal {
         Ok(Self { fd, before })
     }
 
-    /// What a terminal begins with that is to look like this one.
+    /// The initial state of a terminal that is to be like this one.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -76,14 +76,14 @@ impl CallerTerminal {
         })
     }
 
-    /// Gives the terminal its settings back, unless a shell has given it to another job:
-    /// then they are no longer this one's.
+    /// Restores the terminal's settings, unless a shell has given the terminal to another job: then
+    /// the settings are that job's.
     fn restore(&self) {
         let in_front = foreground(self.fd.as_fd());
         if in_front.is_ok_and(|group| group != getpgrp()) {
             return;
         }
-        // A terminal that is gone needs none.
+        // A terminal that is gone needs no settings.
         let _ = self.before.apply(self.fd.as_fd());
     }
 }
@@ -96,10 +96,10 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// Has the caller's terminal show that of the cell's with this `master`.
+    /// Makes the caller's terminal show the cell's, which has this `master`.
     ///
     /// # Errors
-    /// The system refuses; the caller's terminal is as it was then.
+    /// The system refuses; then the caller's terminal is unchanged.
     pub(crate) fn show(self, master: OwnedFd) -> Result<Relay> {
         let failed = |call, errno| SetupError::os(Step::Supervise, call, errno).on("--tty");
         let Self { terminal, copy } = self;
@@ -135,12 +135,12 @@ impl Display {
     }
 }
 
-/// The process between the two terminals. Dropping this ends it, and gives the caller's
-/// terminal its settings back.
+/// The process between the two terminals. Dropping this ends it, and restores the settings of the
+/// caller's terminal.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pidfd: OwnedFd,
-    /// By its end, the relay sees that of the supervisor.
+    /// The relay sees the supervisor's end when this is closed.
     _socket: OwnedFd,
     terminal: CallerTerminal,
 }
@@ -153,7 +153,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // It may wait for a terminal that shows nothing for now.
+        // It may be waiting for a terminal whose output is stopped.
         if !wait_for(self.pidfd(), Instant::now()) {
             let _ = pidfd_send_signal(self.pidfd(), Signal::SIGKILL);
         }

@@ -1,6 +1,5 @@
-//! The life of the relay. What comes from the cell's terminal is hostile input, which it
-//! carries as it is: to the caller's terminal, as that of any program, and to the
-//! supervisor.
+//! The loop of the relay. Output of the cell's terminal is hostile input. The relay passes it on
+//! unchanged: to the caller's terminal, like the output of any program, and to the supervisor.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -17,7 +16,7 @@ const CHUNK: usize = 4096;
 
 /// What the relay has open.
 pub(super) struct Ends<'a> {
-    /// Ends when the supervisor does.
+    /// Hangs up when the supervisor ends.
     pub(super) supervisor: BorrowedFd<'a>,
     /// The caller's terminal.
     pub(super) terminal: BorrowedFd<'a>,
@@ -38,14 +37,14 @@ fn carry(ends: &Ends<'_>) -> Result<(), Errno> {
     let resized = SigSet::from_iter([Signal::SIGWINCH]);
     resized.thread_block()?;
     let resizes = SignalFd::with_flags(&resized, SfdFlags::SFD_NONBLOCK)?;
-    // It may have changed since the cell's terminal was made.
+    // The size may have changed since the cell's terminal was made.
     Size::of(ends.terminal)?.apply(ends.master)?;
     let mut buffer = [0; CHUNK];
     let mut typed = Vec::new();
     loop {
         let (into, from) = match typed.is_empty() {
             true => (PollFlags::empty(), PollFlags::POLLIN),
-            // What was typed before waits for the program.
+            // Earlier keys wait until the cell's terminal has room.
             false => (PollFlags::POLLOUT, PollFlags::empty()),
         };
         let mut fds = [
@@ -104,7 +103,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match write(to, bytes) {
             Ok(count) => bytes = &bytes[count..],
-            // The caller's terminal may be non-blocking for other processes' sake.
+            // Another process may have made the caller's terminal non-blocking.
             Err(Errno::EAGAIN) => {
                 let _ = poll(
                     &mut [PollFd::new(to, PollFlags::POLLOUT)],

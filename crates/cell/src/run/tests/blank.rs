@@ -195,15 +195,14 @@ fn a_cell_with_a_capability_is_told_from_a_whole_one() {
     });
 }
 
-/// The exit status of a script in a blank cell of `made` that leaves a step out and that
-/// nothing looks at.
+/// The exit status of a script in a blank cell of `made` that leaves steps out and is not checked.
 fn unseen(made: &Plan, left_out: &[&'static str]) -> Done<Option<i32>> {
     LEFT_OUT.set(left_out.to_vec());
     let blank = Blank::start(launch(made), Cancel::default());
     LEFT_OUT.take();
     let mut blank = blank?;
     if !blank.settle()? {
-        // With the reason.
+        // Fails with the reason.
         blank.wait()?;
     }
     let mut cell = blank.begin(program(made))?;
@@ -217,7 +216,7 @@ fn unseen(made: &Plan, left_out: &[&'static str]) -> Done<Option<i32>> {
 #[test]
 fn a_cell_without_no_new_privs_is_told_from_a_whole_one() {
     alone(|| {
-        // Landlock and filters require it, so they are no part of these cells.
+        // Landlock and filters require it, so these cells have neither.
         let mut whole = plan("grep -q 'NoNewPrivs:.0' /proc/self/status")?;
         (whole.landlock, whole.seccomp) = (None, None);
         let left_out = "no-new-privs";

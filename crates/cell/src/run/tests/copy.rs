@@ -196,8 +196,8 @@ fn copies_run_code_and_keep_state_apart() {
     });
 }
 
-/// A copy that leaves these steps out, and is whole otherwise, is refused with a word about
-/// what it lacks; and handed over if nothing looks at it.
+/// A copy that leaves these steps out, and is whole otherwise, is refused with a message that names
+/// what it lacks; without the check, it is handed over.
 fn is_refused(
     bench: &Bench,
     template: &Template,
@@ -205,7 +205,7 @@ fn is_refused(
     what: &str,
 ) -> Tested {
     LEFT_OUT.set([left_out, &[UNSEEN]].concat());
-    // It ends before the next one, whose cgroup has the same name.
+    // This copy ends before the next one, whose cgroup has the same name.
     let unseen = bench.copy(template).map(drop);
     LEFT_OUT.set(left_out.to_vec());
     let refused = bench.copy(template).err().map(|error| error.to_string());
@@ -218,7 +218,7 @@ fn is_refused(
     Ok(())
 }
 
-/// The look at a copy.
+/// The check of a copy.
 const UNSEEN: (Step, Option<usize>) = (Step::Supervise, None);
 
 #[test]
@@ -232,7 +232,7 @@ fn a_copy_without_landlock_is_refused() {
         let cell = template(bench.plan.for_template(&[]))?;
         let of = cell.template();
         assert!(run(&mut bench.copy(of)?, 1, ZERO)?.contains("PermissionError"));
-        // Neither applied nor tried: nothing else sees that it is missing.
+        // Neither applied nor tried: nothing else detects that it is missing.
         LEFT_OUT.set(vec![(Step::Landlock, None)]);
         let unseen = bench.copy(of);
         // Not applied, but tried.
@@ -254,12 +254,12 @@ fn a_copy_without_no_new_privs_is_refused() {
         return;
     }
     alone(|| {
-        // Landlock and filters require it, so they are no part of these cells.
+        // Landlock and filters require it, so these cells have neither.
         let mut bench = Bench::new()?;
         let mut plan = (*bench.plan).clone();
         (plan.landlock, plan.seccomp) = (None, None);
         (bench.plan, bench.filter) = (Rc::new(plan), None);
-        // A copy has the template's own.
+        // A copy inherits it from the template.
         crate::child::LEFT_OUT.set(vec!["no-new-privs"]);
         let cell = template(bench.plan.for_template(&[]));
         crate::child::LEFT_OUT.take();

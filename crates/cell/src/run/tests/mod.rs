@@ -197,7 +197,7 @@ print(len(hits))";
     });
 }
 
-/// Init sends the signal, and the next request does not pass through it.
+/// Init sends the signal, and the next request does not overtake it.
 #[test]
 fn a_signal_that_init_has_not_sent_meets_no_other_execution() {
     alone(|| {

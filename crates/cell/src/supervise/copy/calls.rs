@@ -37,7 +37,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Those of a copy of this plan.
+    /// The calls for a copy of this plan.
     pub(super) fn new(plan: &Plan, filter: Option<&Filter>, places: &Places) -> Self {
         let mut list = Self {
             calls: Vec::new(),
@@ -123,7 +123,7 @@ impl Calls {
         }
     }
 
-    /// What the rules deny is tried: that they are in force is seen nowhere from outside.
+    /// Tries what the rules deny: nothing outside shows that they are in force.
     fn prove_landlock(&mut self, plan: &Plan) {
         let Some(denied) = plan.landlock.as_ref().and_then(|rules| rules.denied(plan)) else {
             return;

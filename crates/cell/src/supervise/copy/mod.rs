@@ -90,13 +90,13 @@ fn gone(who: &str) -> SetupError {
 
 #[cfg(test)]
 thread_local! {
-    /// Steps that copies leave out, or the calls of them with these places. `Supervise` is
-    /// the look at the copy.
+    /// Steps that copies leave out, or single calls of a step, by index. `Supervise` is the check
+    /// of the copy.
     pub(crate) static LEFT_OUT: std::cell::RefCell<Vec<(Step, Option<usize>)>> =
         const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Whether a step is left out, for tests of what sees that it is missing.
+/// Whether a step is left out, for tests of the checks that detect a missing step.
 #[cfg(test)]
 fn is_left_out(step: Step) -> bool {
     LEFT_OUT.with_borrow(|left_out| left_out.contains(&(step, None)))

@@ -1,4 +1,4 @@
-//! What a process is given to read.
+//! The input of a process.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use nix::unistd::write;
 /// The most that is written before other things get their turn.
 const TURN: usize = 64 << 10;
 
-/// The way to a process's standard input, and what waits for room there.
+/// The supervisor's end of a process's input, and what waits for room there.
 #[derive(Debug)]
 pub(super) struct Input {
     fd: OwnedFd,
@@ -17,9 +17,9 @@ pub(super) struct Input {
     waiting: VecDeque<(u64, Vec<u8>)>,
     /// How much of the first one was written.
     written: usize,
-    /// Whether nothing follows.
+    /// Whether the input ends after what waits.
     closes: bool,
-    /// Whether the process reads no more.
+    /// Whether the process has stopped reading.
     is_broken: bool,
 }
 
@@ -43,17 +43,17 @@ impl Input {
         self.waiting.push_back((order, bytes));
     }
 
-    /// Ends it, behind what waits.
+    /// Ends the input, after what waits.
     pub(super) fn close(&mut self) {
         self.closes = true;
     }
 
-    /// What has to be writable so that something can be done.
+    /// The descriptor to poll for writing, if something waits.
     pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         (!self.waiting.is_empty()).then(|| self.fd.as_fd())
     }
 
-    /// Whether it is to be closed now.
+    /// Whether it must be closed now.
     pub(super) fn is_over(&self) -> bool {
         self.is_broken || (self.closes && self.waiting.is_empty())
     }
@@ -89,7 +89,7 @@ impl Input {
         done.into_iter()
     }
 
-    /// Orders that are not done.
+    /// The orders that are not done.
     pub(super) fn into_orders(self) -> impl Iterator<Item = u64> {
         self.waiting.into_iter().map(|(order, _)| order)
     }

@@ -1,16 +1,16 @@
 //! Processes beside a cell's program, as the supervisor sees them.
 //!
-//! Init starts them by order, gives them signals and reports their ends
-//! (`child/processes.rs`); what they read and write is the supervisor's. The orders come
-//! from [`Control`], which gets the answers and the output. As with a program's streams,
+//! On the supervisor's orders, init starts them, sends them signals and reports their ends
+//! (`child/processes.rs`); the supervisor writes their input and reads their output. The orders
+//! come from [`Control`], which gets the answers and the output. As with a program's streams,
 //! nothing here waits, and nothing grows:
 //!
-//! - A process of which its share of [`WINDOW`] was not taken is not read from, and waits in
-//!   the end.
+//! - While a process's share of [`WINDOW`] is on its way to a reader, the process is not read from,
+//!   and waits in the end.
 //! - All processes of a cell together have one pace, like one stream of the program's.
-//! - After a process has ended, what it wrote is read, and not what its children go on to
-//!   write ([`output`]).
-//! - They keep no time of their own: nothing is measured here but their wall time.
+//! - After a process has ended, its own output is read to the end; later output of its children is
+//!   not ([`output`]).
+//! - Nothing is measured of each process but its wall time.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -39,14 +39,14 @@ use output::Output;
 
 /// The most that run at once in a cell.
 const MOST: usize = 32;
-/// Bytes of the output of a cell's processes that may be on their way to those who read it;
-/// each process has the same share. The front end is to take parts of the smallest, that of one
+/// Bytes of output of a cell's processes that may be on their way to readers; each process has an
+/// equal share. The front end must acknowledge parts no larger than the smallest share, that of one
 /// of [`MOST`].
 const WINDOW: u64 = 256 << 10;
 /// How long init may take to start one: code in the cell can stop a process before it is
 /// executed, for which init waits.
 const START_DEADLINE: Duration = Duration::from_secs(10);
-/// How long after init had no room for the order to kill a process it is sent again.
+/// The pause before an order to kill a process is sent again, when init had no room for it.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether the output of a process that has ended is over: another
 /// process can take the rest of it, which no descriptor shows.
@@ -54,14 +54,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Filters whose processes may still run: a child of a process that has ended has its filter.
 const MOST_LISTENERS: usize = 256;
 
-/// Something to do with a process, whose number its orderer chose.
+/// An order about a process. The caller chooses the process's number.
 #[derive(Debug)]
 pub(crate) enum ProcessOrder {
     /// Start it.
     Start(Box<ProcessStart>),
-    /// Have it read this.
+    /// Give it this input.
     Input(u32, Vec<u8>),
-    /// End its input behind what it was given before.
+    /// End its input after what it was given before.
     CloseInput(u32),
     /// Send its process group a signal.
     Signal(u32, Signal),
@@ -74,7 +74,7 @@ pub(crate) enum ProcessOrder {
 /// What a process is started with.
 #[derive(Debug)]
 pub(crate) struct ProcessStart {
-    /// Its number, of which each process of a cell has another one.
+    /// Its number, which no other process of the cell has.
     pub(crate) number: u32,
     pub(crate) argv: Vec<RawText>,
     /// Besides the environment of the cell's program.
@@ -101,12 +101,12 @@ pub(crate) enum ProcessNews<'n> {
     Ended(u32, i32, Option<String>),
 }
 
-/// Where a process writes to.
+/// The stream that a process writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProcessStream {
     Stdout,
     Stderr,
-    /// Both are its terminal.
+    /// Its terminal, which is both stdout and stderr.
     Terminal,
 }
 
@@ -114,7 +114,7 @@ pub(crate) enum ProcessStream {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     running: BTreeMap<u32, Process>,
-    /// The one that init was ordered to start.
+    /// The process that init was ordered to start.
     starting: Option<Starting>,
     /// Filters whose denied calls are answered.
     pub(super) listeners: Vec<OwnedFd>,
@@ -127,9 +127,9 @@ pub(super) struct Processes {
 
 #[derive(Debug)]
 struct Process {
-    /// In the order of reading.
+    /// Its streams, in the order of reading.
     output: Vec<Output>,
-    /// `None` where it has none, or has closed it.
+    /// `None` where it has no input, or has closed it.
     input: Option<Input>,
     /// Whether its streams are a terminal.
     is_terminal: bool,
@@ -167,7 +167,7 @@ impl Processes {
         self.starting.is_none()
     }
 
-    /// What is to be read: a process's number, which of its streams, and its descriptor.
+    /// The streams to read from: the process's number, the stream's index, and its descriptor.
     pub(super) fn readable(&self) -> impl Iterator<Item = (u32, usize, BorrowedFd<'_>)> {
         let rests = self.pace.resumes_at().is_some();
         let share = WINDOW / self.running.len().max(1) as u64;
@@ -181,13 +181,13 @@ impl Processes {
         })
     }
 
-    /// What is to be written to, by processes' numbers.
+    /// The inputs to write to, by the processes' numbers.
     pub(super) fn writable(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         let inputs = self.running.iter();
         inputs.filter_map(|(number, process)| Some((*number, process.input.as_ref()?.waits_for()?)))
     }
 
-    /// When there is something to do though no descriptor says so.
+    /// When there is something to do that no descriptor shows.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let starting = self.starting.iter().map(|starting| starting.deadline);
         let each = self.running.values();
@@ -200,8 +200,8 @@ impl Processes {
 
     /// Reads once from each of these streams, within one turn.
     pub(super) fn read(&mut self, ready: &[(u32, usize)], control: &dyn Control) {
-        // The answer to the order that started a process comes before its output. Init's
-        // messages are also taken where no `Control` is there to get it.
+        // The answer to the order that started a process comes before its output. Init's messages
+        // are also read while no `Control` can get that answer.
         self.answer(control);
         if ready.is_empty() {
             return;
@@ -227,7 +227,7 @@ impl Processes {
         });
     }
 
-    /// Writes what a process's input takes.
+    /// Writes what a process's input has room for.
     pub(super) fn write(&mut self, number: u32) {
         let Some(process) = self.running.get_mut(&number) else {
             return;
@@ -262,7 +262,7 @@ impl Processes {
         }
     }
 
-    /// Gives `control` what it is to hear.
+    /// Gives `control` the answers to its orders and the ends of processes.
     pub(super) fn report(&mut self, control: &dyn Control) {
         self.answer(control);
         let is_over = |process: &Process| {
@@ -280,8 +280,7 @@ impl Processes {
         }
     }
 
-    /// Ends processes whose wall time is over by `kill`, which returns whether init has the
-    /// order.
+    /// Calls `kill` for processes whose wall time is over; it returns whether init has the order.
     fn end_late(&mut self, now: Instant, kill: impl Fn(u32) -> bool) {
         for (number, process) in &mut self.running {
             if process.deadline.is_none_or(|deadline| deadline > now) {

@@ -1,4 +1,4 @@
-//! What a process writes.
+//! The output of a process.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -13,13 +13,13 @@ const TURN: usize = 64 << 10;
 /// Bytes, more than a terminal can hold: some 20 KiB, of which FIONREAD counts the first four.
 const TERMINAL_HOLDS: usize = 64 << 10;
 
-/// A stream of a process, which its children can have as well.
+/// A stream of a process, which its children can hold as well.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) stream: ProcessStream,
     /// `None` once nothing more is read.
     fd: Option<OwnedFd>,
-    /// Once the process has ended, the most bytes of it that can still come.
+    /// Once the process has ended, the most bytes that are still read.
     left: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Output {
         self.fd.as_ref().map(|fd| fd.as_fd())
     }
 
-    /// What is to be waited for, so that something can be read.
+    /// The descriptor to poll for reading, unless nothing more is read.
     pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         self.fd().filter(|_| self.left != Some(0))
     }
@@ -71,8 +71,8 @@ impl Output {
         }
     }
 
-    /// Its process has ended. What others write to a pipe from now on is not read, and to a
-    /// terminal no more than that can hold.
+    /// Notes that its process has ended. Of what others write from now on, nothing is read from a
+    /// pipe, and from a terminal no more than it can hold.
     pub(super) fn writer_has_ended(&mut self) {
         match self.stream {
             ProcessStream::Terminal => self.left = Some(TERMINAL_HOLDS),
@@ -156,7 +156,7 @@ mod tests {
             heard += output.read(|_| ());
         }
         assert_eq!(heard, written);
-        // A child of its process has it still.
+        // A child of its process still has it open.
         assert!(output.fd().is_some());
         drop(line);
         assert_eq!(output.read(|_| panic!()), 0);

@@ -5,7 +5,7 @@ use nix::unistd::{pipe2, read, write};
 
 use super::*;
 
-/// Hears news, and has no orders.
+/// Collects news, and has no orders.
 #[derive(Default)]
 struct Listener(RefCell<Vec<String>>);
 

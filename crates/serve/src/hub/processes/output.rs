@@ -1,9 +1,9 @@
 //! Output of processes, on its way to the clients that listen.
 //!
-//! It is passed on as long as every client that listens to the process has room for more. What
-//! comes meanwhile is held, once for all clients, and a supervisor does not read on from a
-//! process of which its share of a window was not taken: a client that does not read keeps
-//! one process waiting, and not its context. Where no client listens, output is dropped.
+//! It is passed on as long as every client that listens to the process has room for more. Otherwise
+//! it is held, once for all clients. A supervisor stops reading from a process when the process's
+//! share of the window has not been taken, so a client that does not read keeps one process
+//! waiting, and not its context. Where no client listens, output is dropped.
 
 use cell::server::{Order, ProcessOrder};
 use nix::sys::signal::Signal;
@@ -47,7 +47,7 @@ impl Hub {
             };
             let session = self.sessions.get_mut(&link);
             let process = session.and_then(|session| session.processes.running.get_mut(&number));
-            // It may be gone with its cell.
+            // The process may have ended with its cell.
             let Some(process) = process else {
                 continue;
             };
@@ -99,7 +99,7 @@ impl Hub {
         self.touch_session(link);
     }
 
-    /// Has a supervisor read on from a process.
+    /// Reports output as taken, so that the supervisor reads on from the process.
     fn note_taken(&mut self, link: LinkId, number: u32, bytes: u64) {
         let Some(process) = self.process(link, number) else {
             return;
@@ -117,14 +117,14 @@ impl Hub {
         self.actions.push_back(Action::Order(link, order));
     }
 
-    /// Whether a client has too much to read before it gets more output of processes.
+    /// Notes whether too much waits for a client, so that it gets no output of processes now.
     pub fn note_full(&mut self, client: ClientId, is_full: bool) {
         if let Some(state) = self.clients.get_mut(&client) {
             state.is_full = is_full;
         }
     }
 
-    /// A client is gone: it listens no more, and what is attached to it ends.
+    /// Notes that a client is gone: it no longer listens, and processes attached to it are ended.
     pub(in crate::hub) fn leave_processes(&mut self, client: ClientId) {
         let mut left = Vec::new();
         for (link, session) in &mut self.sessions {
@@ -150,8 +150,8 @@ impl Hub {
         }
     }
 
-    /// The processes of a session that is gone have ended. What is held goes to clients that
-    /// have room only: with cells that end one after another, it would have no bound.
+    /// Reports the end of all processes of a session that is gone. Held output goes only to clients
+    /// that have room: otherwise it would have no bound when cells end one after another.
     pub(in crate::hub) fn end_processes(&mut self, processes: Processes, why: &str) {
         for (number, process) in processes.running {
             let ended = ProcessEvent::ProcessEnded {

@@ -524,13 +524,13 @@ fn parties_have_names_and_turns_of_their_own() {
     }
     world.hub.connect(9, super::Party::Door(2), false);
     world.create(1, 1, "same");
-    // One party has many clients, like requests by HTTP, and the other one has one.
+    // One party has many clients, like HTTP requests, and the other has one.
     world.run(2, 1);
     world.run(3, 1);
     world.run(4, 1);
     world.create(9, 1, "same");
     world.run(9, 2);
-    // The party with the most waiting calls loses one, though no client of it has as many.
+    // The party with the most waiting calls loses one, although each of its clients has fewer.
     assert_eq!((world.code(4, 1), world.code(9, 2)), ("busy", "none"));
     world.call(1, 2, "context.delete", json!({"context": "same"}));
     assert_eq!((world.code(2, 1), world.code(9, 1)), ("none", "none"));

@@ -45,7 +45,7 @@ pub(super) struct World {
     pub(super) remembering: BTreeSet<LinkId>,
     /// What became of the state of each interpreter, unless it was kept.
     pub(super) states: BTreeMap<LinkId, State>,
-    /// Whether replays do not end as the first time.
+    /// Whether replays end differently from the first time.
     pub(super) differs: bool,
     /// Orders, by name, that supervisors cannot carry out.
     pub(super) refused: BTreeSet<&'static str>,

@@ -274,7 +274,7 @@ impl Model {
         self.processes.retain(|(link, _), _| alive.contains(link));
     }
 
-    /// What a process writes comes whole and in order to each call that listens, until its end.
+    /// Each call that listens gets all output of a process in order, until its end.
     fn check_events(events: &[&Value]) {
         let mut last: Option<u64> = None;
         for (index, event) in events.iter().enumerate() {

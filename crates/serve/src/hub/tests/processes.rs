@@ -141,7 +141,7 @@ fn a_client_that_does_not_read_holds_up_its_process_alone() {
     assert_eq!(world.taken(), 64 << 10);
     world.output(2, 70 << 10);
     assert_eq!(world.taken(), (64 + 70) << 10);
-    // It is held for the others as well, once.
+    // Output is held for the others as well, once.
     assert_eq!((world.events(1, 2).len(), world.events(2, 1).len()), (1, 1));
     world.hub.note_full(2, false);
     world.act();
@@ -149,7 +149,7 @@ fn a_client_that_does_not_read_holds_up_its_process_alone() {
     assert_eq!((world.events(1, 2).len(), world.events(2, 1).len()), (3, 3));
     world.hub.note_full(2, true);
     world.output(1, 100 << 10);
-    // Without the client, the others have room.
+    // Without that client, the others have room.
     world.leave(2);
     assert_eq!(world.taken(), (64 + 70 + 300) << 10);
     // Output that no client listens to is taken, and dropped.
@@ -320,7 +320,7 @@ fn what_processes_are_started_with_has_a_bound() {
     let env = json!({"context": "a", "command": "x", "env": {"A": "y".repeat(2 << 20)}});
     world.call(1, 3, "process.start", env);
     assert_eq!(world.code(1, 3), "bad_params");
-    // Those that run and those that were ordered count.
+    // Running processes and ordered ones count.
     for id in 10..13 {
         world.call(1, id, "process.start", start(2_000_000));
     }
@@ -430,7 +430,7 @@ fn a_context_that_is_listened_to_is_in_use() {
     world.end(1);
     world.pass(Duration::from_secs(59));
     assert_eq!(world.alive.len(), 1);
-    // One that runs without a client does not keep its context.
+    // A process without a client does not keep its context.
     world.call(
         1,
         3,

@@ -71,7 +71,7 @@ fn a_replay_that_fails_is_lost() {
     let lost = (&json!("lost"), &json!("test"));
     let back = result(&world, 2);
     assert_eq!((&back["state"], &back["why"]), lost);
-    // A branch is of no use then, and does not stay.
+    // A branch without its state is not kept.
     world.call(1, 3, "context.fork", json!({"context": "a", "n": 1}));
     let branch = &result(&world, 3)["branches"][0];
     assert_eq!(
@@ -80,7 +80,7 @@ fn a_replay_that_fails_is_lost() {
         "{branch}"
     );
     assert!(branch.get("context").is_none() && world.alive.len() == 1);
-    // A suspended context goes on without its state, rather than never.
+    // A suspended context goes on without its state; otherwise it never would.
     world.call(1, 4, "context.suspend", json!({"context": "a"}));
     world.call(1, 5, "context.resume", json!({"context": "a"}));
     let resumed = result(&world, 5);
@@ -89,7 +89,7 @@ fn a_replay_that_fails_is_lost() {
     world.finish_all();
     assert_eq!(world.code(1, 6), "ok");
     assert_eq!(world.stored.len(), 1);
-    // What was executed may not be known any more.
+    // The history may no longer be complete.
     world.refused.insert("resume");
     world.call(1, 7, "context.resume", json!({"context": "a"}));
     assert_eq!(world.code(1, 7), "failed");

@@ -54,7 +54,7 @@ fn a_suspended_context_has_no_cell_and_goes_on_when_it_is_used() {
     );
     world.finish_all();
     assert_eq!((world.code(1, 6), world.code(1, 7)), ("ok", "ok"));
-    // The execution before it has found the state.
+    // The execution before it has reported the state.
     let resumed = &world.answer(1, 8).unwrap()["result"];
     assert_eq!(resumed["state"], "kept", "{resumed}");
     assert_eq!((world.alive.len(), world.stored.len()), (1, 1));

@@ -44,10 +44,10 @@ struct Hints {
     idempotent: bool,
 }
 
-/// Makes a tool's answer of a call's result.
+/// Makes a tool's answer from a call's result.
 pub(super) type OfResult = fn(&str, &mut Kept) -> Result<ToolResult, serde_json::Error>;
 
-/// What makes a tool's answer.
+/// What a tool's answer is made from.
 #[derive(Debug)]
 pub(super) enum Finish {
     /// The call's result.

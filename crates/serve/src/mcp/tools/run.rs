@@ -82,7 +82,7 @@ pub(super) fn code(code: Code) -> Result<Begun, String> {
     Ok(in_context(context, &code.code, wall))
 }
 
-/// In a context, `most` is the most real time that the command gets.
+/// The call for `run_command`. In a context, the command gets at most `most` of real time.
 pub(super) fn command(command: Command, most: Option<Duration>) -> Result<Begun, String> {
     let wall = checked(command.timeout)?;
     let Some(context) = command.context_id else {
