@@ -114,7 +114,7 @@ fn landlock_leaves_directories_and_ports() {
     });
 }
 
-/// The layer that the next test leaves on.
+/// The layer of protection that `aborts` applies, or `all`.
 const LAYER: &str = "BROKER_TESTS_LAYER";
 
 #[test]

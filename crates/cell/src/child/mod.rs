@@ -36,7 +36,7 @@ mod tether;
 mod tree;
 
 pub(crate) use mounts::open_bind;
-pub(crate) use terminal::Look;
+pub(crate) use terminal::TerminalSetup;
 
 use fail::Fail;
 use program::Streams;
@@ -85,7 +85,7 @@ pub(crate) struct Prepared<'a> {
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
     /// The initial state of a terminal of the cell's own, which then is all three streams.
-    pub terminal: Option<Look>,
+    pub terminal: Option<TerminalSetup>,
     /// Standard streams of the caller's that are opened anew.
     pub shields: Vec<Shield>,
     /// The driver's end of its channel: its descriptors, in their order.
@@ -241,8 +241,10 @@ fn set_up<'a>(
     if let Role::Copy { .. } = cell.role {
         return copy::await_program(cell, &scratch, report).map(Some);
     }
-    let look = cell.terminal.as_ref().filter(|_| until == Step::Exec);
-    let terminal = look.map(|look| Terminal::open(look, report)).transpose()?;
+    let setup = cell.terminal.as_ref().filter(|_| until == Step::Exec);
+    let terminal = setup
+        .map(|setup| Terminal::open(setup, report))
+        .transpose()?;
     landlock::restrict(plan, report)?;
     match until {
         Step::Landlock => landlock::prove(plan).map(|()| None),

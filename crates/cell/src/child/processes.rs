@@ -17,7 +17,7 @@ use super::fail::{At, Call, Fail, Site};
 use super::parcel::Parcel;
 use super::program::{self, RESERVED, Start, Streams};
 use super::report::Reporter;
-use super::terminal::{Look, Terminal};
+use super::terminal::{Terminal, TerminalSetup};
 use record::error::Step;
 use sys::terminal::Size;
 
@@ -91,7 +91,7 @@ fn start(
     let (pipes, terminal) = match streams {
         ProcessStreams::Pipes(streams) => (above(streams)?.map(Some), None),
         ProcessStreams::Terminal([rows, columns]) => {
-            let look = Look {
+            let setup = TerminalSetup {
                 settings: None,
                 size: Size::new(rows, columns),
             };

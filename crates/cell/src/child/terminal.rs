@@ -15,7 +15,7 @@ use sys::terminal::{Settings, Size, open_peer};
 
 /// The initial state of a terminal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct TerminalSetup {
     /// The settings of the caller's terminal; `None` keeps those of a new one.
     pub(crate) settings: Option<Settings>,
     pub(crate) size: Size,
@@ -34,13 +34,13 @@ impl Terminal {
     ///
     /// # Errors
     /// The devpts has no pseudo-terminal left, or the kernel refuses.
-    pub(super) fn open(look: &Look, report: &Reporter<'_>) -> Result<Self, Fail> {
+    pub(super) fn open(setup: &TerminalSetup, report: &Reporter<'_>) -> Result<Self, Fail> {
         let site = report.enter(Step::Stdio);
         let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let master = open("/dev/pts/ptmx", flags, Mode::empty()).at(site, Call::Open)?;
         let line = open_peer(master.as_fd()).at(site, Call::Ioctl)?;
-        let set = (look.settings).map_or(Ok(()), |settings| settings.apply(line.as_fd()));
-        set.and_then(|()| look.size.apply(line.as_fd()))
+        let set = (setup.settings).map_or(Ok(()), |settings| settings.apply(line.as_fd()));
+        set.and_then(|()| setup.size.apply(line.as_fd()))
             .at(site, Call::Ioctl)?;
         // Above the numbers that are replaced for a program: init shares the table.
         let above = |fd: OwnedFd| sys::process::duplicate_above(&fd, RESERVED).at(site, Call::Dup);

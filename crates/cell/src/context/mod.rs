@@ -324,7 +324,7 @@ impl<'a> Context<'a> {
                 (answer.state, &mut answer.why, log.past.is_some())
             {
                 why.push_str("; ");
-                why.push_str(replay::WAY);
+                why.push_str(replay::RESUME_HINT);
             }
         }
         answer

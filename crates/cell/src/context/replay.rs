@@ -33,12 +33,12 @@ const HISTORY: &str = "history";
 const START: &str = "start";
 
 /// The hint where the state is lost and can be made again.
-pub(super) const WAY: &str = "context.resume executes again what was executed before";
+pub(super) const RESUME_HINT: &str = "context.resume executes again what was executed before";
 
 /// Why a state was restored, when the client asked for it.
 const ENDED: &str = "the interpreter had ended";
 /// What a replay does not reproduce.
-const HONEST: &str = "what they do outside of the cell happened again, and times and random values are not those of the first time";
+const CAVEAT: &str = "what they do outside of the cell happened again, and times and random values are not those of the first time";
 
 /// Why a replay stopped early.
 type Stopped = String;
@@ -305,7 +305,7 @@ fn words(why: &str, executed: usize, left_out: u64, differing: &[u64]) -> String
     let mut words = format!("{why}: a new interpreter executed {executed} executions again");
     if executed > 0 {
         words.push_str("; ");
-        words.push_str(HONEST);
+        words.push_str(CAVEAT);
     }
     if left_out > 0 {
         words.push_str(&format!(

@@ -247,7 +247,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         display,
         shields,
     } = Streams::new(plan, &content.passed, holds)?;
-    let terminal = display.as_ref().map(|display| display.terminal.look());
+    let terminal = display.as_ref().map(|display| display.terminal.setup());
     let terminal = terminal.transpose()?;
     let passed = std::mem::take(&mut content.passed);
     let stdin = stdio[0].as_ref().and_then(|fd| Identity::of(fd).ok());

@@ -1,8 +1,8 @@
 //! Which sandbox a request is for, and whether its client may use it.
 //!
 //! Requests to a sandbox do not carry the API key, but tokens that were given out when it was
-//! created: one for envd, another for everything else. Links to files carry a signature made
-//! of the first.
+//! created: one for envd, another for everything else. Links to files carry a signature that is
+//! made with the first.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::{Port, code, control, envd, wire};
 use crate::answer::Answer;
 use crate::front::{Guarded, is_same};
 
-/// Where clients ask whether a sandbox exists.
+/// The path at which clients check whether a sandbox exists.
 const HEALTH: &str = "/health";
 
 /// The servers of sandboxes.
@@ -69,7 +69,7 @@ pub(crate) async fn dispatch(
     let Some(target) = Target::of(&request, link.is_some()) else {
         return next.run(request).await;
     };
-    // A link may be on any page: it gives the right to one file, whoever follows it.
+    // Pages of any origin may use a link: it only gives access to one file.
     let checked = match &link {
         None => ports.guarded.check_site(request.headers()),
         Some(_) => ports.guarded.check_host(request.headers()),
@@ -158,7 +158,8 @@ fn find(
     match may_use(guarded, &sandbox, target.port, request) {
         true => Ok(sandbox),
         false => {
-            // As long as it is not known whose request this is, all sandboxes look alike.
+            // For another party, the sandbox does not exist. A client of no party only lacks a
+            // valid token.
             let is_others = guarded.party(request.headers()).is_some();
             Err(match is_others {
                 true => wire::no_sandbox(id),
@@ -183,11 +184,11 @@ fn may_use(
     if let Some(token) = traffic {
         return is_same(token, sandbox.traffic_token.as_bytes());
     }
-    // Whether a sandbox exists can be asked by all who know its id.
+    // Any client that knows a sandbox's id may check whether the sandbox exists.
     request.uri().path() == HEALTH || guarded.party(request.headers()) == Some(sandbox.party)
 }
 
-/// The sandbox whose owner made a link. Nothing else of the request counts.
+/// The sandbox whose owner made a link. No other part of the request identifies it.
 fn linked(guarded: &Guarded, target: &Target, link: Option<&Link>) -> Result<Arc<Sandbox>, Answer> {
     let signed = link.and_then(|link| {
         let is_own = |sandbox: &Sandbox| link.is_signed_with(&sandbox.access_token);
@@ -199,7 +200,7 @@ fn linked(guarded: &Guarded, target: &Target, link: Option<&Link>) -> Result<Arc
     signed.ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, "the signature is not valid"))
 }
 
-/// The one sandbox of a server that needs no token: it exists when it is asked for.
+/// The debug sandbox, only on a server without tokens: it is created at its first request.
 fn debug_sandbox(guarded: &Guarded) -> Option<Arc<Sandbox>> {
     let settings = guarded.e2b();
     let template = "code-interpreter-v1";

@@ -11,13 +11,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::front::is_same;
 
-/// What a link is for: nothing else of envd.
+/// The path of links: they give access to nothing else of envd.
 const FILES: &str = "/files";
 /// The characters of a signature: its version, and a digest in base64.
 const SIGNATURE_LENGTH: usize = "v1_".len() + 43;
 /// The most parameters of a link: it has four.
 const MOST_PAIRS: usize = 8;
-/// The most bytes of a path, as for the kernel (PATH_MAX), and of a user's name.
+/// The most bytes of a path (the kernel's PATH_MAX), and of a user's name.
 const LONGEST: usize = 4096;
 
 /// A request with a signature, which is not checked yet.
@@ -30,26 +30,26 @@ pub(super) struct Link {
     expiration: Option<String>,
 }
 
-/// A request with a signature that nobody can have made.
+/// A request with a signature that cannot be valid.
 #[derive(Debug, PartialEq)]
-pub(super) struct Odd;
+pub(super) struct InvalidLink;
 
 impl Link {
     /// `None` for a request that has no signature, or is not for a file.
     ///
-    /// All that can be refused without a token is: the check costs a digest for each sandbox.
-    pub(super) fn of(request: &Request<Body>) -> Option<Result<Self, Odd>> {
+    /// Refuses as much as possible without a token: the check costs a digest for each sandbox.
+    pub(super) fn of(request: &Request<Body>) -> Option<Result<Self, InvalidLink>> {
         let query = request.uri().query().unwrap_or_default();
         let is_signed = query.split('&').any(|pair| pair.starts_with("signature="));
         (is_signed && request.uri().path() == FILES).then(|| Self::read(request, query))
     }
 
-    fn read(request: &Request<Body>, query: &str) -> Result<Self, Odd> {
+    fn read(request: &Request<Body>, query: &str) -> Result<Self, InvalidLink> {
         if query.split('&').nth(MOST_PAIRS).is_some() {
-            return Err(Odd);
+            return Err(InvalidLink);
         }
         let pairs: Query<Vec<(String, String)>> =
-            Query::try_from_uri(request.uri()).map_err(|_| Odd)?;
+            Query::try_from_uri(request.uri()).map_err(|_| InvalidLink)?;
         let value = |name: &str| {
             let mut pairs = pairs.0.iter();
             pairs.find_map(|(key, value)| (key == name).then(|| value.clone()))
@@ -57,24 +57,27 @@ impl Link {
         let operation = match *request.method() {
             Method::GET => "read",
             Method::POST => "write",
-            _ => return Err(Odd),
+            _ => return Err(InvalidLink),
         };
         let link = Self {
-            signature: value("signature").ok_or(Odd)?,
+            signature: value("signature").ok_or(InvalidLink)?,
             operation,
             path: value("path").unwrap_or_default(),
             user: value("username").unwrap_or_default(),
             expiration: value("signature_expiration"),
         };
-        if link.is_odd() { Err(Odd) } else { Ok(link) }
+        match link.is_invalid() {
+            true => Err(InvalidLink),
+            false => Ok(link),
+        }
     }
 
-    fn is_odd(&self) -> bool {
+    fn is_invalid(&self) -> bool {
         self.signature.len() != SIGNATURE_LENGTH
             || self.path.len() > LONGEST
             || self.user.len() > LONGEST
-            // Path, operation and user are signed with colons between them: a user's name
-            // with one could be the end of another link's path.
+            // Path, operation and user are signed with colons between them: a user's name with a
+            // colon could be the end of another link's path.
             || self.user.contains(':')
             || self.is_late()
     }
@@ -89,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Whether its owner had this token.
+    /// Whether it was signed with this token.
     pub(super) fn is_signed_with(&self, token: &str) -> bool {
         let Self {
             operation,
@@ -177,7 +180,7 @@ mod tests {
             format!("/files?path={long}&signature={plain}"),
         ] {
             let link = Link::of(&request(Method::GET, &uri));
-            assert_eq!(link, Some(Err(Odd)), "{uri}");
+            assert_eq!(link, Some(Err(InvalidLink)), "{uri}");
         }
     }
 }

@@ -27,19 +27,19 @@ pub(crate) use control::router;
 pub(crate) use sandboxes::Sandboxes;
 pub use settings::{Settings, Size};
 
-/// The version of envd that clients take their decisions by: later ones have metadata of
-/// files, and entries in events.
+/// The version of envd that clients are shown, and by which they choose features: later ones have
+/// metadata of files, and entries in events.
 const ENVD_VERSION: &str = "0.6.1";
-/// Where the SDKs expect a user's files; the workspace here.
+/// Where the SDKs expect a user's files: here, the workspace.
 const HOME: &str = "/home/user";
 /// Where the workspace is.
 const WORKSPACE: &str = "/workspace";
 
-/// Does what is not to be left half done: it goes on when its client goes.
+/// Runs work that must not be left half done: it goes on even if its client goes.
 ///
 /// # Errors
 /// Those of the work; the server is ending.
-async fn whole<T: Send + 'static>(
+async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::spawn(work).await;

@@ -1,4 +1,4 @@
-//! What an operator decides about sandboxes.
+//! The operator's settings for sandboxes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ pub struct Settings {
     pub templates: BTreeMap<String, String>,
     /// Whether all sandboxes are created so that they can be paused and forked.
     pub pause: bool,
-    /// The longest time until a sandbox ends by itself: a context that has nothing to do
-    /// does not exist for longer.
+    /// The longest time until a sandbox ends by itself: the hub deletes a context that has been
+    /// idle for longer.
     pub longest: Duration,
-    /// What a sandbox has, as clients are shown it.
+    /// The size of a sandbox, as clients are shown it.
     pub size: Size,
 }
 
-/// What a sandbox has.
+/// The size of a sandbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Size {
     /// CPUs.
@@ -41,7 +41,7 @@ impl Default for Settings {
     fn default() -> Self {
         let python = |name: &str| (name.to_owned(), "python".to_owned());
         Self {
-            // What the SDKs of E2B and of its code interpreter ask for.
+            // The templates that the SDKs of E2B and of its code interpreter ask for.
             templates: ["base", "code-interpreter-v1"].map(python).into(),
             pause: false,
             longest: Duration::from_secs(600),
@@ -51,7 +51,7 @@ impl Default for Settings {
 }
 
 impl Size {
-    /// Whole MiB, as clients are shown bytes.
+    /// Bytes in MiB, as clients are shown them.
     pub(super) fn mib(bytes: Option<u64>) -> u64 {
         bytes.unwrap_or_default() >> 20
     }

@@ -22,7 +22,7 @@ pub(super) fn failed(failure: &Failure) -> Answer {
     answer
 }
 
-/// What went wrong, with the way out.
+/// The message of an error, with its hint.
 pub(super) fn words(failure: &Failure) -> String {
     match &failure.hint {
         Some(hint) => format!("{} ({hint})", failure.message),
@@ -55,7 +55,7 @@ pub(super) fn no_sandbox(id: &str) -> Answer {
     answer::json(StatusCode::BAD_GATEWAY, &body)
 }
 
-/// The same as an error of the hub.
+/// A missing sandbox as an error of the hub.
 pub(super) fn gone(id: &str) -> Failure {
     Failure::new(Code::NotFound, format!("the sandbox {id} was not found"))
 }

@@ -63,7 +63,7 @@ impl Exchange {
     }
 
     /// # Errors
-    /// The hub takes no client.
+    /// The hub accepts no client.
     pub(super) fn connect(&mut self) -> Result<(), Failure> {
         if self.client.is_none() {
             self.client = Some(self.guarded.client(self.party)?);
@@ -74,7 +74,7 @@ impl Exchange {
     /// The next part of the answer; `None` when all is answered.
     ///
     /// # Errors
-    /// The hub takes no client.
+    /// The hub accepts no client.
     pub(super) async fn next(&mut self) -> Result<Option<Piece>, Failure> {
         loop {
             while let Some(line) = self.next.take().or_else(|| self.door.next_line()) {

@@ -72,7 +72,7 @@ impl Envelope {
     }
 }
 
-/// The body must be JSON, and the client must accept JSON as an answer.
+/// The body must be JSON, and the client must accept both JSON and a stream of events.
 pub(super) fn check_media_types(fields: &HeaderMap) -> Result<(), (StatusCode, Failure)> {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
     let kind = text(CONTENT_TYPE).unwrap_or_default();

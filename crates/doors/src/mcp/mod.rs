@@ -108,7 +108,7 @@ async fn message(
                 let status = headers::status(&envelope, &line);
                 let mut answer = answer::of(status, "application/json", line);
                 if is_greeting && status == StatusCode::OK {
-                    greet(&mut answer, &shared.sessions, party);
+                    begin_session(&mut answer, &shared.sessions, party);
                 }
                 return answer;
             }
@@ -150,7 +150,7 @@ fn streamed(exchange: Exchange) -> Answer {
 }
 
 /// Begins a session. A client without one only lacks the way to cancel.
-fn greet(answer: &mut Answer, sessions: &Sessions, party: Party) {
+fn begin_session(answer: &mut Answer, sessions: &Sessions, party: Party) {
     let id = sessions.open(party, Instant::now());
     if let Some(value) = id.and_then(|id| HeaderValue::try_from(id).ok()) {
         answer.headers_mut().insert(SESSION, value);

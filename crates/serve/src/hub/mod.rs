@@ -41,8 +41,8 @@ pub type ClientId = u64;
 /// The number of the connection to a supervisor.
 pub type LinkId = u64;
 
-/// Whom a client belongs to. Contexts belong to a party, and each party has names of its own for
-/// them: other parties cannot see them. Parties take turns at cells, however many clients each has.
+/// The party that a client belongs to. It has contexts of its own, with names of its own, which
+/// other parties cannot see. Parties take turns at cells, however many clients each has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Party {
     /// A user of this host, by the credentials of its socket.

@@ -16,7 +16,7 @@ use nix::unistd::getpgrp;
 
 use super::process::fork_with;
 use super::wait_for;
-use crate::child::Look;
+use crate::child::TerminalSetup;
 use record::error::{Result, SetupError, Step};
 use sys::process::{duplicate_above, pidfd_open, pidfd_send_signal, standard_streams};
 use sys::terminal::{Settings, Size, foreground};
@@ -67,10 +67,10 @@ impl CallerTerminal {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(super) fn look(&self) -> Result<Look> {
+    pub(super) fn setup(&self) -> Result<TerminalSetup> {
         let size = Size::of(self.fd.as_fd())
             .map_err(|errno| SetupError::os(Step::Stdio, "ioctl", errno).on("standard input"))?;
-        Ok(Look {
+        Ok(TerminalSetup {
             settings: Some(self.before),
             size,
         })

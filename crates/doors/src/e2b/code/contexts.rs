@@ -17,10 +17,10 @@ use crate::e2b::sandboxes::{CodeContext, Sandbox, delete};
 use crate::e2b::{HOME, whole};
 use crate::front::Guarded;
 
-/// The most bytes of a directory's path, as for the kernel (PATH_MAX).
+/// The most bytes of a directory's path: the kernel's PATH_MAX.
 const LONGEST_PATH: usize = 4096;
 
-/// The context as clients see it.
+/// A context as clients see it.
 fn shown(context: &CodeContext) -> Value {
     json!({"id": context.id, "language": context.language, "cwd": context.cwd})
 }
@@ -62,7 +62,7 @@ pub(super) async fn create(
             let message = format!("cwd: wants at most {LONGEST_PATH} bytes");
             return Err(Failure::new(Code::BadParams, message));
         }
-        whole(async move { add(&guarded, &sandbox, language, &cwd, false).await }).await
+        detached(async move { add(&guarded, &sandbox, language, &cwd, false).await }).await
     };
     match created.await {
         Ok(context) => answer::json(StatusCode::OK, &shown(&context)),
@@ -70,7 +70,7 @@ pub(super) async fn create(
     }
 }
 
-/// Notes a context and makes its cell; one without a cell is not kept.
+/// Adds a context and makes its cell; if that fails, the context is removed again.
 ///
 /// # Errors
 /// There are too many; see [`Sandbox::open`].

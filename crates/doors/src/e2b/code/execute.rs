@@ -1,4 +1,4 @@
-//! `/execute`: code, and what comes of it line by line.
+//! `/execute`: runs code, and reports what happens line by line.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,9 +23,9 @@ use crate::e2b::sandboxes::{CodeContext, Sandbox};
 use crate::e2b::{HOME, whole, wire};
 use crate::front::Guarded;
 
-/// After how long without a line a keepalive comes.
+/// A keepalive follows after this time without a line.
 const QUIET: Duration = Duration::from_secs(5);
-/// The time that interrupted code gets.
+/// How long interrupted code may go on.
 const GRACE: &str = "2s";
 
 #[derive(Debug, Deserialize)]
@@ -82,21 +82,21 @@ async fn chosen(
                 return Ok(context);
             }
             let (guarded, sandbox) = (guarded.clone(), Arc::clone(sandbox));
-            whole(async move { contexts::add(&guarded, &sandbox, language, HOME, true).await })
+            detached(async move { contexts::add(&guarded, &sandbox, language, HOME, true).await })
                 .await
         }
     }
 }
 
-/// An execution that goes on.
+/// An execution that is going on.
 struct Stream {
     client: Client,
     sandbox: Arc<Sandbox>,
     context: CodeContext,
     first: Option<Said>,
-    /// Nobody else's code is executed between what sets variables and what resets them.
+    /// No other client's code is executed between setting the variables and resetting them.
     _turn: Turn,
-    /// What gives variables their usual values back.
+    /// Gives the variables their usual values again.
     reset: Option<Reset>,
 }
 
@@ -163,7 +163,7 @@ impl Stream {
         })
     }
 
-    /// What is to be sent next, and whether it is the last.
+    /// The lines to send next, and whether they are the last.
     async fn next(&mut self) -> (String, bool) {
         loop {
             let said = match self.first.take() {
@@ -207,7 +207,8 @@ impl Stream {
         }
     }
 
-    /// Nothing is read from the hub before the client has taken what came before.
+    /// The answer as a stream. The hub is read from only when the client has taken the lines
+    /// before.
     fn answer(self) -> Answer {
         let lines = unfold(Some(self), |stream| async move {
             let mut stream = stream?;
@@ -226,7 +227,7 @@ impl Stream {
 /// Held while a context executes one client's code.
 type Turn = Arc<tokio::sync::OwnedMutexGuard<()>>;
 
-/// Variables that have the values of one execution.
+/// Variables that must be reset after one execution.
 struct Reset {
     guarded: Guarded,
     sandbox: Arc<Sandbox>,
@@ -236,7 +237,7 @@ struct Reset {
 }
 
 impl Reset {
-    /// Where the interpreter has ended meanwhile, so have its variables.
+    /// Resets the variables. If the interpreter has ended, its variables are gone anyway.
     async fn now(mut self, client: &mut Client) {
         let code = std::mem::take(&mut self.code);
         let _ = self.sandbox.prepare(client, &self.context, &code).await;
@@ -244,7 +245,7 @@ impl Reset {
 }
 
 impl Drop for Reset {
-    /// The client has gone: its code is interrupted, and then the variables are reset.
+    /// The client has gone: resets the variables once its code has been interrupted.
     fn drop(&mut self) {
         let code = std::mem::take(&mut self.code);
         if code.is_empty() {
@@ -261,8 +262,8 @@ impl Drop for Reset {
     }
 }
 
-/// Makes the cell of a context that has none. That of the main context is made with its
-/// sandbox: without it, there is no sandbox any more.
+/// Makes the cell of a context that has none. The main context gets its cell with its sandbox; when
+/// that cell is gone, so is the sandbox.
 async fn open(
     sandbox: &Sandbox,
     client: &mut Client,

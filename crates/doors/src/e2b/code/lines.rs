@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::e2b::wire;
 
-/// After how long without anything a line shows that the server is there.
+/// The line that shows, during silence, that the server is there.
 pub(super) const KEEPALIVE: &str = "{\"type\":\"keepalive\"}\n";
 
 #[derive(Deserialize)]
@@ -17,7 +17,7 @@ struct Kind<'a> {
     event: &'a str,
 }
 
-/// The line for an event of the hub, unless it means nothing here.
+/// The line for an event of the hub; `None` for events that have no line here.
 pub(super) fn of_event(event: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Chunk {
@@ -60,7 +60,7 @@ pub(super) fn of_event(event: &str) -> Option<String> {
 fn of_result(result: &ResultItem) -> Value {
     let mut value = serde_json::to_value(Item::of(result)).unwrap_or_else(|_| json!({}));
     value["type"] = "result".into();
-    // Clients tell a value without other forms from one that has not been looked at.
+    // Clients expect an object here even if a value has no other forms.
     if value.get("extra").is_none() {
         value["extra"] = json!({});
     }
@@ -72,18 +72,18 @@ fn of_result(result: &ResultItem) -> Value {
     value
 }
 
-/// A text that is a quoted string loses its quotes.
+/// A text without its quotes, if it is a quoted string.
 fn unquoted(text: &str) -> &str {
     let inner = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
     inner('\'').or_else(|| inner('"')).unwrap_or(text)
 }
 
-/// The last lines. `hidden` executions are not the client's.
+/// The last lines. `hidden` executions were not the client's, and are not counted.
 pub(super) fn of_end(record: &Record, execution: u64, hidden: u64) -> String {
     let count = execution.saturating_sub(hidden);
     let count = json!({"type": "number_of_executions", "execution_count": count});
     let mut text = line(&count);
-    // An exception has come as an event; what ended the code otherwise has no other line.
+    // An exception was sent as an event; another cause of the end has no line yet.
     if record.error.is_none() && record.is_error {
         let value = record.context.as_deref().unwrap_or_default();
         text.push_str(&error(&record.outcome.to_string(), value));
@@ -91,7 +91,7 @@ pub(super) fn of_end(record: &Record, execution: u64, hidden: u64) -> String {
     text + &line(&json!({"type": "end_of_execution"}))
 }
 
-/// An error that is not an exception of the code's.
+/// The line for an error that is not an exception of the code.
 pub(super) fn error(name: &str, value: &str) -> String {
     line(&json!({"type": "error", "name": name, "value": value, "traceback": ""}))
 }

@@ -38,7 +38,7 @@ fn failed(failure: &Failure) -> Answer {
     answer
 }
 
-/// A language's own name.
+/// The canonical name of a language.
 ///
 /// # Errors
 /// There is no such language.

@@ -1,5 +1,5 @@
-//! What a context executes for its client, which the protocol has no parameter for: the
-//! directory and the variables of an interpreter.
+//! Code that sets an interpreter's directory and variables, for which the protocol has no
+//! parameters.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ type Variables = BTreeMap<String, String>;
 /// Code that changes the directory of an interpreter.
 ///
 /// # Errors
-/// The language has no such thing.
+/// There is no such code for this language.
 pub(in crate::e2b) fn change_directory(language: &str, to: &str) -> Result<String, Failure> {
     let to = match to.strip_prefix(HOME) {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
         _ => to.to_owned(),
     };
-    // A literal of JSON is one in each of these languages; bash has its own.
+    // A JSON literal is valid in each of these languages but bash.
     let literal = Value::from(to.as_str()).to_string();
     match language {
         "python" => Ok(format!("__import__('os').chdir({literal})")),
@@ -33,7 +33,7 @@ pub(in crate::e2b) fn change_directory(language: &str, to: &str) -> Result<Strin
 /// Code that sets variables of an interpreter's environment.
 ///
 /// # Errors
-/// The language has no such thing; a name is not one of a variable.
+/// There is no such code for this language; a name is not valid for a variable.
 pub(super) fn set(language: &str, variables: &Variables) -> Result<String, Failure> {
     if let Some(name) = variables.keys().find(|name| !is_name(name)) {
         let message = format!("env_vars: {name:?} is not the name of a variable");
@@ -59,7 +59,7 @@ pub(super) fn set(language: &str, variables: &Variables) -> Result<String, Failu
     }
 }
 
-/// Code that gives them the values that the sandbox was created with, or removes them.
+/// Code that gives variables the values that the sandbox was created with, or removes them.
 ///
 /// # Errors
 /// See [`set`].
@@ -101,12 +101,13 @@ fn is_name(name: &str) -> bool {
     name.bytes().all(is_plain) && name.as_bytes().first().is_some_and(is_first)
 }
 
-/// A word of a shell.
+/// A text as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A literal of R's, which JSON's are apart from surrogates: those are not escaped here.
+/// A text as a literal of R. JSON's are valid there except for escaped surrogates, which do not
+/// occur here.
 fn of_r(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -18,17 +18,17 @@ use super::{access, life};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::e2b::sandboxes::{Creation, Sandbox};
-use crate::e2b::{whole, wire};
+use crate::e2b::{detached, wire};
 use crate::front::Guarded;
 
-/// The time until a sandbox ends whose client says nothing.
+/// The default time until a sandbox ends.
 pub(super) const USUAL_LIFE: Duration = Duration::from_secs(300);
-/// The most bytes of what a client says about a sandbox.
-const MOST_SAID: usize = 64 << 10;
-/// The most bytes of what names a request.
+/// The most bytes of the texts that a client gives a sandbox.
+const MOST_TEXT: usize = 64 << 10;
+/// The most bytes of an idempotency key.
 const LONGEST_KEY: usize = 256;
 
-/// What is asked for. Fields that change nothing here are not looked at.
+/// The body of the request. Fields that have no effect here are ignored.
 #[derive(Debug, Deserialize)]
 struct New {
     #[serde(rename = "templateID")]
@@ -68,7 +68,7 @@ pub(super) async fn create(
 ) -> Answer {
     let made = async {
         let new: New = body::json(body).await?;
-        // A client that did not get its answer asks again.
+        // A client that did not get its answer repeats the request.
         let key = headers.get("idempotency-key").map(HeaderValue::as_bytes);
         if key.is_some_and(|key| key.len() > LONGEST_KEY) {
             let message = format!("Idempotency-Key: wants at most {LONGEST_KEY} bytes");
@@ -83,7 +83,7 @@ pub(super) async fn create(
         let mut creation = creation(&guarded, new)?;
         creation.key = key.map(<[u8]>::to_vec);
         let sandbox = Arc::new(Sandbox::new(None, party, creation, life)?);
-        whole(async move {
+        detached(async move {
             start(&guarded, &sandbox).await?;
             Ok(sandbox)
         })
@@ -95,7 +95,7 @@ pub(super) async fn create(
     }
 }
 
-/// Makes the cell of a new sandbox, and has it end in time.
+/// Makes the cell of a new sandbox, and starts its clock.
 async fn start(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
     let mut client = guarded.client(sandbox.party)?;
     sandbox.open_main(&mut client).await.map_err(|failure| {
@@ -109,7 +109,7 @@ async fn start(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure>
         }
     })?;
     guarded.sandboxes().add(Arc::clone(sandbox));
-    life::wind(guarded, sandbox);
+    life::start_clock(guarded, sandbox);
     Ok(())
 }
 
@@ -140,9 +140,9 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
     let given_network = network.shown();
     let length =
         new.template.len() + length(&metadata) + length(&envs) + given_network.to_string().len();
-    if length > MOST_SAID {
+    if length > MOST_TEXT {
         let message = format!(
-            "templateID, metadata, envVars and network: want at most {MOST_SAID} bytes together"
+            "templateID, metadata, envVars and network: want at most {MOST_TEXT} bytes together"
         );
         return Err(Failure::new(Code::BadParams, message));
     }

@@ -27,17 +27,17 @@ use crate::front::Guarded;
 const BREATH: Duration = Duration::from_secs(1);
 /// How often the cells of a sandbox are ended where that fails.
 const MOST_ATTEMPTS: usize = 60;
-/// How long a client waits for the end of its sandbox's cells.
-const PROMPTLY: Duration = Duration::from_secs(10);
+/// How long an answer waits for the end of a sandbox's cells.
+const END_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The time until a sandbox ends: what a client asks for, at most what the server allows.
+/// The time until a sandbox ends: as the client asks for, but at most what the server allows.
 pub(super) fn within(guarded: &Guarded, seconds: Option<u64>) -> Duration {
     let asked = seconds.map_or(USUAL_LIFE, Duration::from_secs);
     asked.min(guarded.e2b().longest)
 }
 
-/// Has a sandbox end in time, or be paused.
-pub(super) fn wind(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
+/// Starts the clock of a sandbox, which ends or pauses it in time.
+pub(super) fn start_clock(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
     let (guarded, own) = (guarded.clone(), Arc::clone(sandbox));
     let clock = tokio::spawn(async move {
         loop {
@@ -67,7 +67,7 @@ fn end(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
             {
                 return;
             }
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(RETRY_AFTER).await;
         }
     })
 }
@@ -87,7 +87,7 @@ pub(super) async fn existing(
     Ok(sandbox)
 }
 
-/// Takes those sandboxes of a party off the list whose cell the hub does not have any more.
+/// Removes those sandboxes of a party from the list whose cells the hub no longer has.
 ///
 /// # Errors
 /// See [`Client::ask`].
@@ -111,8 +111,8 @@ pub(super) async fn kill(
 ) -> Answer {
     let killed = async {
         let sandbox = existing(&guarded, party, &id).await?;
-        // Later ends are not waited for.
-        let _ = tokio::time::timeout(PROMPTLY, end(&guarded, &sandbox)).await;
+        // The answer does not wait longer; the task goes on.
+        let _ = tokio::time::timeout(END_DEADLINE, end(&guarded, &sandbox)).await;
         Ok(())
     };
     wire::done(killed.await)
@@ -156,13 +156,13 @@ pub(super) async fn set_timeout(
             return Err(wire::gone(&id));
         }
         prolong(&guarded, &sandbox, within(&guarded, asked.timeout)).await?;
-        wind(&guarded, &sandbox);
+        start_clock(&guarded, &sandbox);
         Ok(())
     };
     wire::done(set.await)
 }
 
-/// Adds time, if there would be less.
+/// Extends the time until a sandbox ends, and never shortens it.
 pub(super) async fn refresh(
     State(guarded): State<Guarded>,
     Extension(party): Extension<Party>,
@@ -185,7 +185,7 @@ async fn longer(guarded: &Guarded, sandbox: &Sandbox, life: Duration) -> Result<
     }
 }
 
-/// Answers with what a client needs to use a sandbox; one that is paused goes on.
+/// Answers with what a client needs to use a sandbox, and resumes a paused one.
 pub(super) async fn connect(
     State(guarded): State<Guarded>,
     Extension(party): Extension<Party>,

@@ -18,16 +18,16 @@ use crate::e2b::settings::Size;
 use crate::e2b::wire;
 use crate::front::Guarded;
 
-/// The most sandboxes of a page, and how many it has without a limit.
+/// The most sandboxes of a page, which is also the default.
 const MOST: usize = 100;
-/// How long a measurement may wait, since it comes after the code that is executed.
-const PROMPTLY: Duration = Duration::from_secs(1);
+/// How long a measurement may take: it waits for code that is being executed.
+const MEASURE_DEADLINE: Duration = Duration::from_secs(1);
 /// How many sandboxes are measured at once.
 const AT_ONCE: usize = 8;
-/// The field with what asks for the next page.
+/// The field with the token for the next page.
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 
-/// What is listed.
+/// The filter of a list.
 #[derive(Debug, Default, PartialEq)]
 struct Wanted {
     metadata: Vec<(String, String)>,
@@ -83,7 +83,7 @@ pub(super) async fn list(
     answer
 }
 
-/// As older clients list them: all that run.
+/// The list for older clients: all running sandboxes.
 pub(super) async fn list_running(
     state: State<Guarded>,
     party: Extension<Party>,
@@ -93,7 +93,7 @@ pub(super) async fn list_running(
     list(state, party, Query(query)).await
 }
 
-/// Where a sandbox is in the list.
+/// The position of a sandbox in the list.
 fn place(sandbox: &Sandbox) -> (u64, String) {
     let began = sandbox.began().duration_since(SystemTime::UNIX_EPOCH);
     let began = began.unwrap_or_default().as_micros();
@@ -166,15 +166,15 @@ fn metadata(text: &str) -> Pairs {
     twice.collect()
 }
 
-/// A time of RFC 3339 whose offset is none, as a time of UTC.
+/// Replaces a zero offset of an RFC 3339 time by `Z`.
 fn utc(text: &str) -> String {
     let zone = ["+00:00", " 00:00"];
     let bare = zone.iter().find_map(|zone| text.strip_suffix(zone));
     bare.map_or_else(|| text.to_owned(), |bare| format!("{bare}Z"))
 }
 
-/// What a sandbox uses now; nothing is measured in between. `None` for one that is paused, or
-/// executes code.
+/// What a sandbox uses now; no history is kept. `None` for a sandbox that is paused or executes
+/// code.
 async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, Failure> {
     #[derive(Deserialize)]
     struct Described {
@@ -190,7 +190,7 @@ async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, 
     let mut client = guarded.client(sandbox.party)?;
     let params = json!({"context": sandbox.main});
     let described = client.ask_for("context.describe", &params);
-    let Ok(described) = tokio::time::timeout(PROMPTLY, described).await else {
+    let Ok(described) = tokio::time::timeout(MEASURE_DEADLINE, described).await else {
         return Ok(None);
     };
     let described: Described = described?;
@@ -242,7 +242,7 @@ pub(super) async fn metrics(
             async move { (sandbox.id.clone(), measure(&guarded, &sandbox).await) }
         });
         for (id, measured) in join_all(measured).await {
-            // One sandbox that cannot be measured now does not hide the others.
+            // A sandbox that cannot be measured now is left out.
             if let Ok(Some(measured)) = measured {
                 all.insert(id, measured);
             }

@@ -23,7 +23,7 @@ use crate::answer::{self, Answer};
 use crate::front::Guarded;
 pub(super) use state::wake;
 
-/// What clients are told about the server that has a sandbox.
+/// The id of the node that has a sandbox, as clients are shown it.
 const CLIENT: &str = "cellblock";
 
 pub(crate) fn router() -> Router<Guarded> {
@@ -124,7 +124,7 @@ async fn describe(
     answer::json(StatusCode::OK, &shown)
 }
 
-/// What a sandbox writes belongs to its client's calls; nothing else is kept.
+/// Always empty: output goes to the client's calls, and no logs are kept.
 async fn logs(
     State(guarded): State<Guarded>,
     Extension(party): Extension<Party>,

@@ -1,4 +1,4 @@
-//! What a client says about a sandbox's network, as a request of the hub has it.
+//! A sandbox's network as its client describes it, and as a request to the hub has it.
 //!
 //! E2B's network is open unless something is closed; here the server's options say what is
 //! open, and a client can only close more.
@@ -14,10 +14,10 @@ use super::refused;
 use crate::answer::Answer;
 use crate::front::Guarded;
 
-/// Everything.
+/// All addresses.
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// The fields that mean something here.
+/// The fields that have an effect here.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Network {
@@ -30,7 +30,7 @@ pub(super) struct Network {
 
 impl Network {
     /// # Errors
-    /// It is not a network, or has what does not exist here.
+    /// It is not a network, or has fields that are not supported here.
     pub(super) fn read(given: Option<&Value>) -> Result<Self, Failure> {
         let Some(given) = given.filter(|given| !given.is_null()) else {
             return Ok(Self::default());
@@ -57,7 +57,7 @@ impl Network {
         }
     }
 
-    /// What clients are shown of it: the fields that were looked at.
+    /// The network as clients are shown it: the fields that have an effect.
     pub(super) fn shown(&self) -> Value {
         let lists = [("allowOut", &self.allow_out), ("denyOut", &self.deny_out)];
         let given = lists.into_iter();
@@ -73,7 +73,7 @@ impl Network {
 /// The network of a sandbox's requests; `None` for the server's.
 ///
 /// # Errors
-/// A part of what is open cannot be closed alone.
+/// It would close only a part of what is open, which is not possible.
 pub(super) fn request(internet: Option<bool>, network: &Network) -> Result<Option<Value>, Failure> {
     let denied = network.deny_out.as_deref().unwrap_or_default();
     let allowed = network.allow_out.as_deref().unwrap_or_default();
@@ -95,7 +95,7 @@ pub(super) fn request(internet: Option<bool>, network: &Network) -> Result<Optio
     }
 }
 
-/// The rules of a cell are made with it.
+/// Refused: the rules of a cell are made with the cell.
 pub(super) async fn update(
     State(guarded): State<Guarded>,
     Extension(party): Extension<Party>,
@@ -135,7 +135,7 @@ mod tests {
         let some = json!({"denyOut": ["0.0.0.0/0"], "allowOut": ["a.example", "10.0.0.0/8"]});
         let allowed = json!({"allow": ["a.example", "10.0.0.0/8"]});
         assert_eq!(of(None, &some), Ok(Some(allowed)));
-        // What cannot be closed is not left open silently.
+        // What cannot be closed is refused, and not left open silently.
         assert!(of(None, &json!({"denyOut": ["10.0.0.0/8"]})).is_err());
         for absent in ["egressProxy", "dnsServers"] {
             assert!(of(None, &json!({absent: {}})).unwrap_err().contains(absent));

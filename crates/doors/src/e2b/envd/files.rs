@@ -129,7 +129,7 @@ async fn write(
     Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
 }
 
-/// Refuses what would be lost silently.
+/// Refuses fields whose effect would be lost silently.
 fn check(headers: &HeaderMap) -> Result<(), Failure> {
     if headers.contains_key(CONTENT_ENCODING) {
         return Err(bad("Content-Encoding: compressed files are not taken"));
@@ -153,7 +153,7 @@ fn failed(failure: &Failure, given: &str) -> Answer {
         (Code::NotFound, None) => {
             return wire::error(StatusCode::BAD_GATEWAY, wire::NO_SANDBOX);
         }
-        // What is no regular file has no error number.
+        // An entry that is not a regular file has no error number.
         (_, Some(_)) | (Code::Failed, None) => StatusCode::BAD_REQUEST,
         (code, None) => answer::status_of(code),
     };

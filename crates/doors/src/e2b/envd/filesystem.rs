@@ -16,7 +16,7 @@ pub(super) struct Named {
     path: String,
 }
 
-/// What has this path.
+/// The entry at this path.
 ///
 /// # Errors
 /// It does not exist.
@@ -29,7 +29,7 @@ pub(super) async fn find(client: &mut SandboxClient, at: &Path) -> Result<Entry,
     Ok(answer.found.entry)
 }
 
-/// The same for a directory.
+/// The directory at this path.
 ///
 /// # Errors
 /// It does not exist, or is something else.

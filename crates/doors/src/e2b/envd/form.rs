@@ -1,7 +1,7 @@
 //! Bodies of uploads, block by block: as they are, or as a form (multipart/form-data, RFC 7578).
 //!
-//! A form is read without being kept: multer's buffer gets a block only when it has nothing
-//! left to give, and what comes before a part's content has a bound.
+//! A form is read without being kept: multer gets a block only when its buffer has nothing left,
+//! and the bytes before a part's content have a bound.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::body::PATIENCE;
 
 /// The bytes of a block: multer searches its buffer anew with each.
 const BLOCK: usize = 16 << 10;
-/// The most bytes in which neither a part begins nor some of its content comes.
+/// The most bytes without the beginning of a part and without content of a part.
 const MOST_HEAD: usize = 64 << 10;
 
-/// What is read piece by piece.
+/// A source that is read in pieces.
 pub(super) trait Chunks {
     /// The next piece; `None` at the end.
     ///
@@ -56,7 +56,7 @@ impl Chunks for Blocks {
                 bad(&format!("nothing came for {seconds}s"))
             })?;
             match frame {
-                // Trailers are not looked at.
+                // Trailers are ignored.
                 Some(frame) => {
                     let data = frame.map_err(unreadable)?.into_data();
                     self.bytes.extend(data.unwrap_or_default());
@@ -70,7 +70,7 @@ impl Chunks for Blocks {
     }
 }
 
-/// What is between the parts of a form; `None` if this media type is not a form's.
+/// The boundary between the parts of a form; `None` if this media type is not a form's.
 pub(super) fn boundary(media_type: &str) -> Option<String> {
     multer::parse_boundary(media_type).ok()
 }
@@ -81,7 +81,7 @@ pub(super) struct Form {
     blocks: Blocks,
     parts: multer::Multipart<'static>,
     given: Given,
-    /// The bytes since a part began, or some of its content came.
+    /// The bytes since a part began or had content.
     head: usize,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// What it is called in the form.
+    /// Its name in the form.
     pub(super) fn name(&self) -> Option<&str> {
         self.field.name()
     }
@@ -167,7 +167,7 @@ impl Chunks for Part<'_> {
     }
 }
 
-/// What multer reads: the block that it is given, and no more until it is given the next.
+/// The stream that multer reads: it has one block at a time.
 #[derive(Clone, Debug, Default)]
 struct Given(Arc<Mutex<Next>>);
 
@@ -186,7 +186,7 @@ impl Given {
 impl Stream for Given {
     type Item = Result<Bytes, std::convert::Infallible>;
 
-    /// Wakes nobody: whoever polls gives the next block.
+    /// Does not register a waker: the caller supplies the next block before it polls again.
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut next = self.inside();
         match next.block.take() {

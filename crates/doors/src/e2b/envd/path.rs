@@ -27,7 +27,7 @@ pub(super) fn inside(given: &str) -> Result<PathBuf, Error> {
         match part {
             Component::Normal(name) => path.push(name),
             Component::CurDir => {}
-            // The kernel would follow links before it goes up; none is followed here.
+            // Unlike in the kernel, `..` is resolved without following links.
             Component::ParentDir if path.pop() => {}
             _ => return Err(refused()),
         }

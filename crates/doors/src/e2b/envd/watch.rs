@@ -1,4 +1,4 @@
-//! Changes below a directory: as a stream, or collected for a client that asks for them.
+//! Changes below a directory: as a stream, or collected for a client that polls.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,24 +22,25 @@ use crate::client::{Client, Said};
 use crate::e2b::connect::{self, Code, Error};
 use crate::e2b::sandboxes::secret;
 
-/// The most events that wait for their client; then the hub waits, and says what is missing.
+/// The most events that wait for their client. Beyond that the hub's events are not read, and the
+/// hub reports that some are missing.
 const MOST_EVENTS: usize = 10_000;
-/// The most bytes of them.
+/// The most bytes of these events.
 const MOST_BYTES: usize = 1 << 20;
 /// The most watchers of a sandbox: each is a client of the hub, with two descriptors.
 const MOST_WATCHERS: usize = 16;
-/// After how long without a question a watcher ends.
+/// A watcher ends after this time without a poll.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// After how long without a change a keepalive comes.
+/// A keepalive follows after this time without a change.
 const QUIET: Duration = Duration::from_secs(30);
-/// How long a watcher waits before it looks again whether there is room.
+/// How long a full watcher waits before it checks again for room.
 const BREATH: Duration = Duration::from_millis(200);
 
 /// The watchers of a sandbox, by their ids.
 #[derive(Debug, Default)]
 pub(in crate::e2b) struct Watchers(Mutex<BTreeMap<String, Watcher>>);
 
-/// Collects changes until its client asks for them.
+/// Collects changes until its client polls.
 #[derive(Debug)]
 struct Watcher {
     found: Arc<Mutex<Found>>,
@@ -51,7 +52,7 @@ struct Found {
     events: Vec<Value>,
     /// The bytes of their names.
     bytes: usize,
-    /// When they were asked for.
+    /// When the client last polled.
     asked: Instant,
     /// Why there are no more.
     end: Option<String>,
@@ -120,7 +121,7 @@ impl Watch {
         })
     }
 
-    /// What has changed next. Nothing is lost where it is dropped before it is ready.
+    /// The next changes. Nothing is lost if this future is dropped before it is ready.
     async fn next(&mut self) -> Result<Vec<Value>, Failure> {
         #[derive(Deserialize)]
         #[serde(tag = "event", rename_all = "snake_case")]
@@ -224,7 +225,7 @@ impl Watchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all of them.
+    /// Ends all watchers.
     pub(in crate::e2b) fn end(&self) {
         self.all().clear();
     }
@@ -261,7 +262,7 @@ fn locked(found: &Mutex<Found>) -> std::sync::MutexGuard<'_, Found> {
     found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Collects changes as long as there is room for them, and somebody asks for them.
+/// Collects changes as long as there is room for them and the client polls.
 async fn collect(mut watch: Watch, found: Arc<Mutex<Found>>) {
     tokio::select! {
         () = forgotten(&found) => {
@@ -274,7 +275,7 @@ async fn collect(mut watch: Watch, found: Arc<Mutex<Found>>) {
     }
 }
 
-/// Ready when nobody has asked for too long.
+/// Ready when the client has not polled for too long.
 async fn forgotten(found: &Mutex<Found>) {
     loop {
         let until = locked(found).asked + FORGOTTEN;

@@ -1,6 +1,6 @@
 //! The sandboxes that exist, and what clients said about them.
 //!
-//! The hub has the cells; what only E2B's clients need is here. It is gone with the server,
+//! The hub has the cells; only what E2B's clients need besides is here. It is lost with the server,
 //! like the cells.
 
 mod cells;
@@ -25,7 +25,7 @@ const MOST_CONTEXTS: usize = 32;
 /// The random bytes of a sandbox's id.
 const ID_BYTES: usize = 10;
 
-/// The id that the SDKs use with `E2B_DEBUG`, where no sandbox is created.
+/// The id that the SDKs use with `E2B_DEBUG`: then they create no sandbox.
 pub(super) const DEBUG_SANDBOX: &str = "debug_sandbox_id";
 
 /// All sandboxes, by their ids.
@@ -35,7 +35,7 @@ pub(crate) struct Sandboxes(Mutex<BTreeMap<String, Arc<Sandbox>>>);
 /// What a sandbox is created with.
 #[derive(Clone, Debug)]
 pub(super) struct Creation {
-    /// What the client named the request by that created it.
+    /// The idempotency key of the request that created it.
     pub(super) key: Option<Vec<u8>>,
     pub(super) template: String,
     pub(super) language: String,
@@ -43,7 +43,7 @@ pub(super) struct Creation {
     pub(super) envs: BTreeMap<String, String>,
     /// The network of its requests to the hub, unless it is the server's.
     pub(super) network: Option<Value>,
-    /// What the client said about the network, for it to read.
+    /// The client's own description of the network, as it is shown again.
     pub(super) given_network: Value,
     pub(super) internet: Option<bool>,
     /// Whether its state can be carried, so that it can be paused and forked.
@@ -60,23 +60,23 @@ pub(super) struct Sandbox {
     pub(super) creation: Creation,
     /// The context of the hub with its files.
     pub(super) main: String,
-    /// What requests to envd must have.
+    /// The token for requests to envd.
     pub(super) access_token: String,
-    /// What requests to other ports must have.
+    /// The token for requests to other ports.
     pub(super) traffic_token: String,
     pub(super) watchers: Watchers,
     began: (Instant, SystemTime),
     inside: Mutex<Inside>,
 }
 
-/// What changes.
+/// The part of a sandbox that changes.
 #[derive(Debug)]
 struct Inside {
     ends: Instant,
     is_paused: bool,
     is_gone: bool,
     contexts: Vec<CodeContext>,
-    /// What ends it in time.
+    /// The task that ends or pauses it in time.
     clock: Option<AbortHandle>,
 }
 
@@ -88,15 +88,15 @@ pub(super) struct CodeContext {
     pub(super) cwd: String,
     /// Whether code without a context is executed in it.
     pub(super) is_default: bool,
-    /// Executions that no client asked for.
+    /// The number of executions that no client asked for.
     pub(super) hidden: u64,
-    /// Held by the execution that goes on, with what is executed before and after it.
+    /// Held during an execution, including what is executed before and after it for its client.
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl CodeContext {
-    /// The one in which code of its language is executed.
-    fn usual(id: String, language: &str) -> Self {
+    /// The default context for code of its language.
+    fn default_for(id: String, language: &str) -> Self {
         Self {
             id,
             language: language.to_owned(),
@@ -117,14 +117,14 @@ impl Sandboxes {
         self.all().get(id).cloned()
     }
 
-    /// Those of a party.
+    /// The sandboxes of a party.
     pub(super) fn of(&self, party: Party) -> Vec<Arc<Sandbox>> {
         let all = self.all();
         let own = all.values().filter(|sandbox| sandbox.party == party);
         own.cloned().collect()
     }
 
-    /// The first one that this is true of.
+    /// The first sandbox for which this is true.
     pub(super) fn first(&self, is_it: impl Fn(&Sandbox) -> bool) -> Option<Arc<Sandbox>> {
         self.all().values().find(|sandbox| is_it(sandbox)).cloned()
     }
@@ -133,7 +133,7 @@ impl Sandboxes {
         self.all().insert(sandbox.id.clone(), sandbox);
     }
 
-    /// Takes a sandbox off the list; says whether it was there.
+    /// Removes a sandbox from the list; returns whether it was there.
     pub(super) fn remove(&self, sandbox: &Sandbox) -> bool {
         let mut inside = sandbox.inside();
         inside.is_gone = true;
@@ -147,7 +147,7 @@ impl Sandboxes {
 }
 
 impl Sandbox {
-    /// A sandbox with this id, or one that cannot be guessed.
+    /// A sandbox with this id, or with a new one that cannot be guessed.
     ///
     /// # Errors
     /// The kernel has no random numbers.
@@ -165,7 +165,7 @@ impl Sandbox {
         Self::with(id, main, party, creation, life)
     }
 
-    /// One that goes on from another's state, in this context of the hub.
+    /// A sandbox that goes on from another's state, in this context of the hub.
     ///
     /// # Errors
     /// The kernel has no random numbers.
@@ -185,7 +185,7 @@ impl Sandbox {
         life: Duration,
     ) -> Result<Self, Failure> {
         let now = Instant::now();
-        let own = CodeContext::usual(main.clone(), &creation.language);
+        let own = CodeContext::default_for(main.clone(), &creation.language);
         let sandbox = Self {
             party,
             access_token: secret(24)?,
@@ -212,7 +212,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Whether its cells are made only when they are used: no client creates it.
+    /// Whether its cells are made only when they are used, because no client creates it.
     pub(super) fn is_made_when_used(&self) -> bool {
         self.id == DEBUG_SANDBOX
     }
@@ -230,7 +230,7 @@ impl Sandbox {
         self.inside().ends
     }
 
-    /// The same, as a time of day.
+    /// The wall-clock time at which it ends or is paused by itself.
     pub(super) fn end_time(&self) -> SystemTime {
         self.began.1 + self.ends().saturating_duration_since(self.began.0)
     }
@@ -269,7 +269,7 @@ impl Sandbox {
         self.inside().contexts.iter().find(|it| is_it(it)).cloned()
     }
 
-    /// Notes a context, whose cell is made when it is used.
+    /// Adds a context, whose cell is made when it is used.
     ///
     /// # Errors
     /// There are too many.
@@ -279,7 +279,7 @@ impl Sandbox {
         cwd: &str,
         is_default: bool,
     ) -> Result<CodeContext, Failure> {
-        // Whoever knows a sandbox's id does not know which contexts the hub has for it.
+        // The ids of contexts cannot be guessed from the sandbox's id.
         let id = format!("{}-{}", self.id, secret(8)?);
         let mut inside = self.inside();
         if inside.contexts.len() >= MOST_CONTEXTS {
@@ -289,7 +289,7 @@ impl Sandbox {
         let context = CodeContext {
             cwd: cwd.to_owned(),
             is_default,
-            ..CodeContext::usual(id, language)
+            ..CodeContext::default_for(id, language)
         };
         inside.contexts.push(context.clone());
         Ok(context)

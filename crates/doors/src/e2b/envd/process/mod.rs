@@ -36,7 +36,7 @@ pub(super) struct Selected {
     process: Selector,
 }
 
-/// Output from now on.
+/// Streams a process's output from now on.
 pub(super) async fn connect(
     call: Call<Selected>,
 ) -> Result<impl Stream<Item = Bytes> + use<>, Error> {

@@ -7,7 +7,7 @@ use serve::protocol::{ProcessInfo, ProcessList};
 use crate::e2b::connect::{Code, Error};
 use crate::e2b::envd::call::SandboxClient;
 
-/// What names a process.
+/// The pid or tag that names a process.
 #[derive(Debug, Deserialize)]
 pub(super) struct Selector {
     #[serde(default)]
@@ -25,10 +25,10 @@ pub(super) async fn all(client: &mut SandboxClient) -> Result<Vec<ProcessInfo>, 
     Ok(listed.processes)
 }
 
-/// The one that is named.
+/// The named process.
 ///
 /// # Errors
-/// It does not run.
+/// No such process runs.
 pub(super) async fn find(
     client: &mut SandboxClient,
     selector: &Selector,

@@ -1,4 +1,4 @@
-//! What a process writes, and its end, as envd's events.
+//! A process's output and end as envd's events.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serve::protocol::{ProcessEvent, ProcessStarted};
 use crate::client::{Client, Said};
 use crate::e2b::connect;
 
-/// After how long without an event a keepalive comes.
+/// A keepalive follows after this time without an event.
 const QUIET: Duration = Duration::from_secs(30);
 
 /// The start, and all that follows. Nothing is read from the hub before the client has taken
