@@ -133,7 +133,7 @@ fn the_slurm_script_serves_a_program_and_ends_with_it() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    // It starts what it is given in two tasks, as on two nodes.
+    // It runs its arguments in two tasks, as on two nodes.
     let srun = "#!/bin/sh\n[ \"$1\" = --kill-on-bad-exit=1 ] || exit 9\nshift\n\"$@\" & \"$@\"\nstatus=$?\nwait $!\nexit $status\n";
     let program = "import json, os, sys, urllib.request\n\
         body = json.dumps({'language': 'python', 'code': 'print(6 * 7)'}).encode()\n\
@@ -173,7 +173,7 @@ fn the_slurm_script_serves_a_program_and_ends_with_it() {
 
 #[test]
 fn the_kubernetes_manifest_parses() {
-    // In python3-yaml, which hosts may have.
+    // From python3-yaml, which the host may lack.
     let check = "import sys, yaml\n\
         kinds = {one['kind']: one for one in yaml.safe_load_all(open(sys.argv[1]))}\n\
         pod = kinds['Deployment']['spec']['template']['spec']\n\

@@ -40,11 +40,11 @@ pub enum ContextAction {
     Run(RunIn),
     /// Run a command in a context's cell, beside its interpreter
     ///
-    /// It works on the same files, within the same limits, and does not wait for code that
-    /// the context executes. Standard input, output and error are the caller's, and so are
-    /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, which go to its process group. The exit status is
-    /// the command's own, or 128 and the number of the signal that ended it; 125 if it was not
-    /// started, or its cell ended. If cellblock is killed, so is the command.
+    /// It works on the same files, within the same limits, and does not wait for code that the
+    /// context executes. Standard input, output and error are the caller's. SIGHUP, SIGINT, SIGQUIT
+    /// and SIGTERM are passed on to its process group. The exit status is the command's own, or 128
+    /// and the number of the signal that ended it; 125 if it was not started, or its cell ended. If
+    /// cellblock is killed, so is the command.
     Exec(ExecIn),
     /// Interrupt what a context executes: SIGINT, then the grace, then the
     /// interpreter's end
@@ -88,8 +88,8 @@ pub enum ContextAction {
     Suspend(Of),
     /// Give a context the state that it had when it was suspended or lost
     ///
-    /// What was lost, because the interpreter ended, is made again for contexts that were
-    /// created with --replay, as long as nothing else was executed.
+    /// A state that was lost because the interpreter ended can be restored if the context was
+    /// created with --replay and nothing else has been executed since.
     Resume(Of),
     /// List a context's variables and what it uses
     Describe(Of),
@@ -224,7 +224,7 @@ pub struct ExecIn {
         value_parser = OsStringValueParser::new().try_map(variable)
     )]
     pub env: Vec<Variable>,
-    /// Program inside the cell, which is looked for in PATH, and its arguments
+    /// Program inside the cell, found by PATH, and its arguments
     #[arg(value_names = ["PROG", "ARGS"], last = true, num_args = 1.., required = true)]
     pub argv: Vec<OsString>,
 }

@@ -63,9 +63,9 @@ pub(super) struct Call {
         value_parser = pass_fd
     )]
     pub pass_fd: Vec<PassedFd>,
-    /// Give the program a terminal of the cell's own, which the caller's terminal on standard
-    /// input shows (exec only): job control and Ctrl-C work inside, the size follows, and
-    /// TERM is the caller's. What it shows is the record's stdout
+    /// Give the program a terminal of the cell's own, which the caller's terminal on standard input
+    /// shows (exec only): job control and Ctrl-C work inside, the size is kept equal, and TERM is
+    /// the caller's. Its output is the record's stdout
     #[arg(long, help_heading = "Request", conflicts_with = "server")]
     pub tty: bool,
     /// Write what the cell is, when its program was started, as a line of JSON to an open

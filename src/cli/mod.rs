@@ -94,10 +94,10 @@ pub struct Code {
 /// the same numbers. A limit that ended the program is named in a line on standard
 /// error.
 ///
-/// With --tty, all keys go to the program, also Ctrl-C and Ctrl-Z. The caller's terminal is
-/// in raw mode meanwhile and gets its settings back at the end, also when cellblock is
-/// killed with SIGKILL: a second process of cellblock's does that. Where both are killed, a
-/// shell with job control restores them itself, and `stty sane` or `reset` does for others.
+/// With --tty, all keys go to the program, also Ctrl-C and Ctrl-Z. The caller's terminal is in raw
+/// mode meanwhile. Its settings are restored at the end, even when cellblock is killed with
+/// SIGKILL: a second process does that. If both are killed, a shell with job control restores the
+/// settings itself; otherwise `stty sane` or `reset` does.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock exec [OPTIONS] -- PROG [ARGS]...")]
 pub struct Program {

@@ -12,7 +12,7 @@ use super::values::{FileFrom, OutputTo, file_from, info_to, output_to, pass_fd, 
 use cell::spec::descriptors::NUMBERS;
 use record::format::{Format, Shape};
 
-/// Why nothing is printed beside a program that has a terminal.
+/// Why nothing else is printed while a program has the terminal.
 pub const TERMINAL_TAKEN: &str = "--tty shows the program on the terminal, so nothing else is printed there: have the record or the events written to a file (--record FILE, --events FILE)";
 
 /// Where a call's record and events go.
@@ -87,7 +87,7 @@ impl Outputs {
         }
     }
 
-    /// Refuses what is written to standard output, for a program that has a terminal.
+    /// Refuses outputs on standard output for a program that has a terminal.
     ///
     /// # Errors
     /// Record or events go there.
@@ -136,7 +136,7 @@ impl Outputs {
                         numbers.push(passed.from);
                     }
                 }
-                // It may name any of them.
+                // The spec file may name any of them.
                 b"--spec" => numbers.extend(NUMBERS),
                 b"--info-fd" => {
                     let to = following(value, &mut words).map(|text| info_to(text.to_owned()));

@@ -127,7 +127,7 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// Its value, which may be the caller's; `environment` looks that up.
+    /// Its value; if that is the caller's, it is looked up with `environment`.
     ///
     /// # Errors
     /// The caller has no variable of this name.

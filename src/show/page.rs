@@ -7,7 +7,7 @@ use record::terminal::escape;
 
 /// Characters of one line that are shown.
 const WIDEST: usize = 2000;
-/// Columns of lines that are prose.
+/// Columns of prose.
 const COLUMNS: usize = 80;
 /// Characters of one cell of a table that are shown.
 const WIDEST_CELL: usize = 60;
@@ -90,9 +90,9 @@ impl Page {
         }
     }
 
-    /// Ends the line with a text, of which `used` columns are taken. What does not fit goes on
-    /// below, behind `indent` blanks. A word is not broken, and neither is what stands between
-    /// backticks, which is there to be copied.
+    /// Ends the line, of which `used` columns are taken, with a text. The rest goes on below, after
+    /// `indent` blanks. Words are not broken, and neither is text between backticks, which is there
+    /// to be copied.
     pub(super) fn prose(&mut self, used: usize, indent: usize, text: &str) {
         let mut shown = Self::new(Style::PLAIN);
         shown.push_shortened(text, WIDEST);
@@ -234,7 +234,7 @@ impl Page {
     }
 }
 
-/// The words of a text; what stands between backticks is one.
+/// The words of a text; text between backticks is one word.
 fn unbroken(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let (mut start, mut is_quoted) = (0, false);

@@ -16,7 +16,7 @@ pub(crate) const SUITE: Suite = Suite {
     covers: &[13, 41],
     attacks: &[],
     scenes: &[
-        // Root's queue outside is closed to the plain user's run of this test.
+        // The queue belongs to root's run, and is closed to the plain user's run of this test.
         scene("between-cells", between_cells).needs(&[Need::Alone]),
         scene("socket-beneath-a-bind", socket_beneath_a_bind),
         scene(

@@ -79,7 +79,7 @@ const WALL: u64 = 1_500;
 const LATE: u64 = 6_000;
 /// The supervisor's memory, on top of the data that the caller asked to keep.
 const MEMORY: u64 = 32 << 20;
-/// The text of this executable, which stays in memory in cells that are not started in one go.
+/// The text pages of this executable, which stay in memory in cells that do not start in one step.
 const TEXT: u64 = 8 << 20;
 /// The data kept by default: results and both streams.
 const KEPT: u64 = (8 << 20) + 2 * (1 << 20);

@@ -1,5 +1,5 @@
-//! sysinfo(2), which cellblock answers by writing into the program's memory: what it shows,
-//! and addresses at which nothing may be written.
+//! sysinfo(2), which cellblock answers by writing into the program's memory: the values, and
+//! addresses that must not be written to.
 
 use std::fs;
 use std::fs::File;
@@ -126,7 +126,7 @@ fn addresses(file: &Path) -> i32 {
         let errno = call!(SYS_sysinfo, address).map_or_else(|errno| errno as i32, |_| 0);
         println!("{name} {errno}");
     }
-    // Written to as by a debugger: the pages are the program's own.
+    // These are written to as by a debugger: the pages are the program's own.
     for protection in [libc::PROT_NONE, libc::PROT_READ] {
         let own = map(1, protection, libc::MAP_PRIVATE, file.as_raw_fd());
         let _ = call!(SYS_sysinfo, own);
@@ -223,7 +223,7 @@ fn callers(stage: &Stage) -> Check {
     let run = stage.probe("system-info/callers", []).run()?;
     assert_eq!(run.ended(Outcome::Ok)?.stdout(), "true true\n");
 
-    // The memory of a process that is not dumpable is root's in `/proc`.
+    // In `/proc`, the memory of a process that is not dumpable belongs to root.
     let run = stage.probe("system-info/undumpable", []).run()?;
     let run = run.ended(Outcome::Ok)?;
     let denied = &run.json["denied"];
@@ -247,7 +247,7 @@ fn memory_that_changes(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Calls without end do not keep the limit on time from taking effect, and are no denials.
+/// Endless calls do not delay the limit on time, and are not counted as denials.
 fn flood(stage: &Stage) -> Check {
     /// How late it may be, as for other floods.
     const LATE: u64 = 6_000;

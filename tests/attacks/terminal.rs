@@ -77,7 +77,7 @@ fn refuses_input(stage: &Stage, request: u64) -> Check {
     Ok(())
 }
 
-/// A terminal of the cell's own is the program's to control, and leads nowhere else.
+/// The program controls the cell's own terminal, and reaches no other.
 fn own_terminal(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let path = scratch.join("record");
@@ -86,7 +86,7 @@ fn own_terminal(stage: &Stage) -> Check {
         let mut terminal = Terminal::new()?;
         let args = [argument.as_str()];
         let live = terminal.run(stage, stage.outside("terminal/ioctl", args))?;
-        // The kernel refuses TIOCSTI to everybody where `dev.tty.legacy_tiocsti` is off.
+        // The kernel refuses TIOCSTI to every process where `dev.tty.legacy_tiocsti` is off.
         let expected = if live == Err(Errno::EIO) {
             live
         } else {
@@ -99,7 +99,7 @@ fn own_terminal(stage: &Stage) -> Check {
             .probe("terminal/ioctl", args)
             .passed_through()
             .option(["--tty", "--record", path.to_str().unwrap_or_default()]);
-        // With the filter given up, the attempt works on the cell's terminal alone.
+        // Without the filter, the attempt works, but only on the cell's terminal.
         for (cell, expected) in [
             (cell.clone().without("seccomp"), expected),
             (cell, Err(Errno::EPERM)),
@@ -158,7 +158,7 @@ impl Terminal {
     fn run(&self, stage: &Stage, command: Command) -> Check<Attempt> {
         let process = self.finish(stage, command)?;
         let output = String::from_utf8_lossy(&process.stdout);
-        // In a cell, the record holds the report.
+        // In a cell, the report is in the record.
         match serde_json::from_str::<serde_json::Value>(&output) {
             Ok(record) if record.get("schema").is_some() => {
                 Report::find("ioctl", record["stdout"].as_str().unwrap_or(""))

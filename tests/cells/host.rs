@@ -14,7 +14,7 @@ pub(crate) enum Need {
     Root,
     /// At least this Landlock ABI.
     Landlock(u32),
-    /// At least this kernel.
+    /// A kernel of at least this version.
     Kernel(u32, u32),
     /// A program in `/usr`, which cells on the host's rootfs see too.
     Program(&'static str),

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use super::{Check, fail};
 
-/// How long a person waits for what has to come.
+/// How long a person waits for expected text.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A pseudo-terminal, with a command that was started on it.
@@ -77,7 +77,7 @@ impl Person {
         }
     }
 
-    /// Takes what is new on the screen, or waits a little for it.
+    /// Reads new output, or waits a little for it.
     fn look(&mut self) -> Check {
         let mut buffer = [0; 4096];
         match self.screen.read(&mut buffer) {
@@ -102,7 +102,7 @@ impl Person {
         Ok(())
     }
 
-    /// Waits until every key comes to the command as it is: it has the terminal.
+    /// Waits until the terminal is in raw mode, when the command gets every key unchanged.
     pub(crate) fn waits_for_raw(&self) -> Check {
         let until = Instant::now() + PATIENCE;
         while self.has_its_settings()? {
@@ -119,7 +119,7 @@ impl Person {
         Ok(stty(&self.line, &["-g"])? == self.settings)
     }
 
-    /// Waits for the command's end; returns its exit status as a shell gives it.
+    /// Waits for the command's end; returns its exit status as a shell reports it.
     pub(crate) fn waits_for_end(&mut self) -> Check<i32> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -131,7 +131,7 @@ impl Person {
             if Instant::now() > until {
                 return Err(fail(format!("still runs, after {:?}", self.seen)));
             }
-            // A screen that nobody looks at would hold it up.
+            // Unread output would block the command.
             self.look()?;
         }
     }

@@ -67,8 +67,8 @@ thread_local! {
         const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Whether the process that had this pid at this time was started here. Pids are used again,
-/// also by what runs beside this harness.
+/// Whether the process that had this pid at this time was started here. Pids are used again, also
+/// by processes that run beside this harness.
 pub(crate) fn was_started_here(pid: u32, at: SystemTime) -> bool {
     STARTED.with_borrow(|started| {
         (started.get(&pid))

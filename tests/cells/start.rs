@@ -104,7 +104,7 @@ fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
         return Ok(words);
     };
     // Another rootfs may have no Python, and another request its own command. Code gets no
-    // descriptors, and a copy cannot be looked at before its program runs.
+    // descriptors, and a copy cannot be inspected before its program runs.
     if ["--rootfs", "--spec", "--pass-fd", "--info-fd"]
         .iter()
         .any(|option| place(option).is_some_and(|at| at < end))
@@ -126,7 +126,7 @@ fn through_python(mut words: Vec<OsString>) -> io::Result<Vec<OsString>> {
     };
     let argv: Vec<String> = words[end + 1..].iter().map(literal).collect();
     let says = |word: &OsString| word.as_bytes().windows(8).any(|part| part == b"LC_CTYPE");
-    // Python itself sets it where the cell has no locale.
+    // Python itself sets this where the cell has no locale.
     let own = match words.iter().any(says) {
         true => "",
         false => "os.environ.pop('LC_CTYPE', None); ",

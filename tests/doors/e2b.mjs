@@ -1,4 +1,4 @@
-// E2B's own JavaScript SDKs against a server.
+// Tests E2B's own JavaScript SDKs against a server.
 
 import assert from 'node:assert/strict'
 import { Sandbox } from '@e2b/code-interpreter'

@@ -141,7 +141,7 @@ impl<'a> Live<'a> {
         self.ended().variables.unwrap()
     }
 
-    /// As the cell's init does it: to the program's process group, and once in an execution.
+    /// Sends SIGINT like the cell's init: to the program's process group, and once in an execution.
     pub(crate) fn interrupt(&mut self) {
         assert!(!std::mem::replace(&mut self.is_interrupted, true));
         killpg(self.group(), Signal::SIGINT).unwrap();

@@ -133,7 +133,7 @@ prop_compose! {
     }
 }
 
-/// Not by the macro: PROPTEST_CASES would win over these few, and each takes seconds.
+/// Without the macro: PROPTEST_CASES would override this small number, and each case takes seconds.
 #[test]
 fn no_record_exceeds_the_bound_of_a_shape() {
     let config = ProptestConfig {

@@ -32,10 +32,10 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-/// Extended attributes of users on tmpfs, where the changes are.
+/// For user extended attributes on tmpfs, where the changes are.
 const XATTRS: Need = Need::Kernel(6, 6);
 
-/// A kernel that cannot keep the changes is named, and the way out.
+/// The error names a kernel that cannot keep the changes, and has a hint.
 fn older_kernels(stage: &Stage) -> Check {
     if XATTRS.missing(stage).is_none() {
         stage.note("this kernel has what it takes");
@@ -166,8 +166,8 @@ fn workspace(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Beneath `--out`, the workspace's files come first. What has no place there is listed all
-/// the same, and the record says so.
+/// Beneath `--out`, the workspace's files take precedence. A file that has no place there is still
+/// listed, and the record reports that.
 fn one_name_in_out(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let top = host_tree(&scratch)?;

@@ -132,7 +132,7 @@ fn spec_file(stage: &Stage) -> Check {
     assert_eq!(run.stdout(), "0 1 2 3 ");
     let what = json!([{"number": 3, "kind": "file", "class": "named", "mode": "read"}]);
     assert_eq!(descriptors(&run), what);
-    // Those of the flags come on top.
+    // Descriptors of the flags are added.
     let both = with_spec("[[pass_fd]]\nfrom = 7\n")?.option(["--pass-fd", "8"]);
     assert_eq!(run_with(stage, &both, &files)?.stdout(), "0 1 2 7 8 ");
 

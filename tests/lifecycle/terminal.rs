@@ -1,4 +1,4 @@
-//! A terminal of the cell's own (`--tty`), which a person's shows.
+//! A terminal of the cell's own (`--tty`), which a person's terminal shows.
 
 use std::fs;
 use std::thread::sleep;
@@ -39,7 +39,7 @@ fn with_terminal<'s, const N: usize>(stage: &'s Stage, argv: [&str; N]) -> Cell<
     stage.exec(argv).passed_through().option(["--tty"])
 }
 
-/// The same, and its record.
+/// A program with a terminal of its own, and its record.
 fn recording<'s, const N: usize>(stage: &'s Stage, scratch: &Scratch, argv: [&str; N]) -> Cell<'s> {
     let path = scratch.join("record");
     let option = ["--record", path.to_str().unwrap_or_default()];
@@ -55,7 +55,7 @@ fn job_control(stage: &Stage) -> Check {
     let mut person = Person::start(&mut cell.command())?;
     person.sees("ready> ")?;
 
-    // What a job prints itself shows that the shell has given it the terminal.
+    // Output of the job itself shows that the shell has given it the terminal.
     person.types("sh -c 'echo be\"gun\"; exec sleep 1000'\n")?;
     person.sees("begun\r\n")?;
     person.types("\x03")?;
@@ -87,7 +87,7 @@ fn size_and_name(stage: &Stage) -> Check {
         while :; do read -r line; done";
     let cell = with_terminal(stage, ["/bin/bash", "-c", script]).caller_env("TERM", "vt220");
     let mut person = Person::start(&mut cell.command())?;
-    // The name is of the cell's own devpts, in which it is the first.
+    // It is the first terminal of the cell's own devpts.
     person.sees("/dev/pts/0\r\n30 100\r\nvt220\r\nready")?;
     person.resizes("41", "123")?;
     person.types("\n")?;
@@ -107,7 +107,7 @@ fn size_and_name(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// What the terminal showed is the record's stdout, within the cap.
+/// The terminal's output is the record's stdout, within the cap.
 fn recorded(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let cell = recording(
@@ -142,7 +142,7 @@ fn recorded(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// On every way out of the supervisor.
+/// The settings are restored however the supervisor ends.
 fn settings_come_back(stage: &Stage) -> Check {
     let sleeps = ["/bin/sleep", "1000"];
     let cell = with_terminal(stage, ["/bin/sh", "-c", "read -r line; exit 5"]);
@@ -179,7 +179,7 @@ fn settings_come_back(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The relay gives them back once it sees that the supervisor is gone.
+/// The relay restores the settings once it sees that the supervisor is gone.
 fn settings_after_sigkill(stage: &Stage) -> Check {
     let mut person = Person::start(&mut with_terminal(stage, ["/bin/sleep", "1000"]).command())?;
     person.waits_for_raw()?;
@@ -195,13 +195,13 @@ fn settings_after_sigkill(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The supervisor gives them back where the relay cannot, and the program is hung up.
+/// The supervisor restores the settings where the relay cannot, and the program gets a hangup.
 fn settings_after_the_relay(stage: &Stage) -> Check {
     let mut person = Person::start(&mut with_terminal(stage, ["/bin/sleep", "1000"]).command())?;
     person.waits_for_raw()?;
     let pid = person.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    // It is forked last.
+    // The relay is forked last.
     let last = children.split_whitespace().last();
     let relay = last.and_then(|relay| relay.parse().ok());
     let relay = relay.ok_or_else(|| fail("cellblock has no child"))?;
@@ -211,14 +211,14 @@ fn settings_after_the_relay(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A terminal that shows nothing for now holds up the program, and not the supervisor.
+/// A terminal whose output is stopped blocks the program, and not the supervisor.
 fn reader_that_stops(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let cell = recording(stage, &scratch, ["/usr/bin/yes"]).limit("wall", "1s");
     let mut person = Person::start(&mut cell.command())?;
     person.waits_for_raw()?;
     let until = Instant::now() + stage.within(20_000);
-    // Nobody looks at the screen.
+    // The screen is not read.
     while !scratch.join("record").exists() || fs::read(scratch.join("record"))?.is_empty() {
         if Instant::now() > until {
             return Err(fail("the supervisor waits for the terminal"));
@@ -240,7 +240,7 @@ fn closed_and_opened_again(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Before anything starts.
+/// A missing terminal is refused before anything starts.
 fn spec_file(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let spec = scratch.file("spec.toml", "tty = true\n")?;
@@ -278,7 +278,7 @@ fn refusals(stage: &Stage) -> Check {
     refused(&code, "nothing else is printed there")?;
     refused(&code.passed_through(), "code gets no terminal")?;
 
-    // Open for reading only, it shows nothing.
+    // Open for reading only, it cannot show anything.
     let mut command = program().command();
     let screen = fs::File::open("/dev/ptmx")?;
     with_descriptor(&mut command, &screen, 0);

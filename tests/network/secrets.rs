@@ -139,7 +139,7 @@ fn python() {
     assert_eq!(requests(&ended), 1, "{ended:?}");
 }
 
-/// Java has a store of certificates of its own.
+/// Java has a keystore of its own.
 fn java() {
     let java = program("java");
     let code = "import java.net.URI; import java.net.http.*;
@@ -154,7 +154,7 @@ public class Main {
     fs::write(&file, code).expect("the code");
     let cell = Cell::exec(&[&java, "-XX:TieredStopAtLevel=1", "/Main.java"]);
     let cell = cell.ro(&file, "/Main.java").allow(&["web.example"]);
-    // Where nothing ends TLS, it does not trust the tests' authority.
+    // Where the broker does not end TLS, Java does not trust the tests' authority.
     let ended = run(&outside, &cell);
     assert_ne!(ended.outcome(), "ok", "{ended:?}");
     let ended = run(&outside, &cell.option(&["--secret-header", HEADER])).ok();
@@ -264,7 +264,7 @@ fn memory() {
     let cell = cell
         .allow(&["web.example"])
         .option(&["--secret-header", HEADER]);
-    // The search finds what is shown to the program.
+    // As a check of the search, it must find the key when the program is given it.
     for shown in [true, false] {
         let cell = match shown {
             true => cell.clone().option(&["--env", &format!("SHOWN={KEY}")]),
@@ -288,7 +288,7 @@ fn memory() {
     }
 }
 
-/// A server whose cells get the key for one of two hosts.
+/// A server whose cells use the key for one of two hosts.
 fn with_key(outside: &Outside, more: &[&str]) -> Server {
     let options = [
         "--net",
@@ -320,8 +320,8 @@ fn run_in_server(client: &mut Client, hosts: &str, network: Value) -> Ended {
     Ended(result["record"].clone())
 }
 
-/// Keys of a server go into requests of its cells, whatever they were started from; a client
-/// names none, and gets none for a host that its request leaves out.
+/// A server's keys go into requests of its cells, however the cells were started. A client cannot
+/// name keys, and there is no key for a host that its request leaves out.
 fn server() {
     let outside = Outside::with_web();
     let inserted = format!("web.example ['{KEY}']\n");

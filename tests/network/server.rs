@@ -37,7 +37,7 @@ const ALLOW: [&str; 6] = [
     "allow=raw.example:7000",
 ];
 
-/// What code in a cell does with hosts: each attempt is a line.
+/// Code that tries hosts, and prints a line for each attempt.
 const FUNCTIONS: &str = "import socket, urllib.request
 def get(host):
     try:
@@ -170,7 +170,7 @@ fn requests() {
     let ended = run_code(&mut client, lines, json!({"allow": ["web.example"]}));
     let error = ended.0["setup_error"].to_string();
     assert!(error.contains("the caller allows none"), "{error}");
-    // One with the host's network can give less.
+    // A server with the host's network can give less.
     let server = Server::start(&["--net", "host"]);
     let mut client = server.connect();
     let lines = "get('web.example'); get('other.example')";
@@ -197,7 +197,7 @@ fn contexts() {
             let lines = format!("HOST = '{own}'\n{address}\nget('{own}'); get('{other}')");
             let (state, ended) = execute(&mut client, context, &lines);
             assert_eq!(state, "kept", "{ended:?}");
-            // The same address stands for another name in each.
+            // The same address stands for a different name in each.
             assert_eq!(ended.lines("address"), ["address 198.18.1.0"], "{ended:?}");
             assert_eq!(ended.lines(&format!("hello {own}")).len(), 1, "{ended:?}");
             assert_eq!(hosts(&ended), [own], "round {round}: {ended:?}");
@@ -207,7 +207,7 @@ fn contexts() {
             assert!(count.as_u64().is_some_and(|count| count <= 2), "{ended:?}");
         }
     }
-    // One that is quiet has nothing of its past.
+    // An execution without connections has none of earlier ones in its record.
     let (_, ended) = execute(&mut client, "web", "pass");
     assert!(
         hosts(&ended).is_empty() && ended.refused().is_empty(),
@@ -245,7 +245,7 @@ thread.start()";
     thread::sleep(Duration::from_millis(300));
     let lines = "thread.join()\nraise ConnectionResetError('of mine')";
     let (_, next) = execute(&mut client, "a", lines);
-    // Each of the two is in one of the records, with its bytes.
+    // Each of the two connections is in one of the records, with its bytes.
     assert!(hosts(&next).contains(&"raw.example"), "{next:?}");
     let both = first.connections().iter().chain(next.connections());
     let sent: Vec<u64> = both.filter_map(|one| one["sent_bytes"].as_u64()).collect();
@@ -256,14 +256,15 @@ thread.start()";
         warnings.contains("connections ended after the execution before"),
         "{warnings}"
     );
-    // That is no reason for what failed in this one.
+    // That does not explain this execution's failure.
     assert!(!next.context().contains("other.example"), "{next:?}");
 }
 
 /// An interrupt and the end of the time reach code that waits for a host, and the state stays.
 fn interrupts() {
     let _outside = Outside::with_web();
-    // It takes connections, and never answers; and one that drops what would begin one.
+    // A server that accepts connections and never answers, and a host that drops attempts to
+    // connect.
     let _mute = crate::internet::serve("93.184.0.50:7000", |stream| {
         thread::sleep(Duration::from_secs(3600));
         drop(stream);
@@ -288,7 +289,7 @@ fn interrupts() {
             }
             client.send(7, "context.run", params);
             if wall.is_none() {
-                // It waits for the host by then, on most machines.
+                // By then, the code waits for the host on most machines.
                 thread::sleep(Duration::from_millis(300));
                 let answer = other.call("context.interrupt", json!({"context": "a"}));
                 assert_eq!(answer["result"]["interrupted"], true, "{answer}");
@@ -322,13 +323,13 @@ fn limits() {
     let (_, second) = execute(&mut client, "a", twice);
     assert_eq!(served(), 3, "{second:?}");
     second.has_refused("raw.example:7000 a limit of connections was reached");
-    // Another cell has them anew.
+    // Another cell has its own limits.
     client.ask("context.restart", json!({"context": "a"}));
     let (_, third) = execute(&mut client, "a", twice);
     assert_eq!(served(), 5, "{third:?}");
 }
 
-/// A context whose interpreter was lost, or that was begun anew, has a broker again.
+/// A context whose interpreter was lost or restarted has a broker again.
 fn restarts() {
     let _outside = Outside::with_web();
     let server = Server::start(&ALLOW);
@@ -451,13 +452,13 @@ fn pools() {
             ended.has_refused("other.example no rule allows this host");
             assert!(ended.0["network"]["broker"]["seccomp"] == true, "{ended:?}");
         }
-        // A context too.
+        // A context is served as well.
         full(&mut client, 1);
         let created = client.create("a");
         assert_eq!(created["start"], start, "{created}");
         let (_, ended) = execute(&mut client, "a", "get('web.example')");
         assert_eq!(hosts(&ended), ["web.example"], "{start}: {ended:?}");
-        // What has a network of its own has a cell of its own.
+        // A call with a network of its own gets a new cell.
         full(&mut client, 1);
         let lines = "get('four.example'); get('web.example')";
         let request = json!({"language": "python", "code": code(lines), "network": {"allow": ["four.example"]}});
@@ -487,7 +488,8 @@ fn blank_cells() {
     assert_eq!(ended.lines("hello").len(), 3, "{ended:?}");
     let expected = ["web.example", "four.example", "raw.example"];
     assert_eq!(hosts(&ended), expected, "{ended:?}");
-    // Fewer hosts, and fewer ports: the cell listens at them, and the broker refuses.
+    // With fewer hosts and fewer ports, the cell still listens at all ports, and the broker
+    // refuses.
     let (start, ended) = call(&mut client, json!({"allow": ["four.example"]}));
     let ended = ended.ok();
     assert_eq!(start, "blank", "{ended:?}");

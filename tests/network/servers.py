@@ -112,5 +112,5 @@ for family, address in ADDRESSES:
         server = kind((address, port), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
 print("ready", flush=True)
-# Until the test has ended, however it did.
+# Until the test has ended in any way.
 sys.stdin.read()

@@ -15,7 +15,7 @@ use crate::skip;
 
 pub(crate) const TESTS: &[Test] = &[("clients/git-ssh", git)];
 
-/// Where the client's key and the server's are inside.
+/// The paths of the client's key and the server's inside.
 const KEY: &str = "/tests-key";
 const KNOWN: &str = "/tests-known";
 
@@ -57,7 +57,7 @@ fn serve(directory: &Path) -> Server {
         "ListenAddress 93.184.0.30\nListenAddress 93.184.0.10\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin prohibit-password\nUseDNS no\n"
     );
     fs::write(directory.join("config"), config).expect("the configuration");
-    // Its directory for a process without privileges.
+    // sshd's directory for its process without privileges.
     fs::create_dir_all("/run/sshd").expect("/run/sshd");
     let mut child = Command::new(program("sshd"))
         .args(["-D", "-e", "-f", "config"])

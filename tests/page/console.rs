@@ -36,7 +36,7 @@ impl Server {
             .strip_prefix("cellblock: serving ")
             .unwrap_or_else(|| panic!("{line}"));
         let url = url.to_owned();
-        // It may say more, and must not wait for a reader.
+        // The server may print more, and must not wait for a reader.
         std::thread::spawn(move || said.read_to_end(&mut Vec::new()));
         Self { child, url }
     }
@@ -177,7 +177,7 @@ fn the_page_of_a_server_works_in_a_browser() {
     let server = Server::start();
     let mut page = Page::open(&browser, &server.url);
 
-    // Without the token, nothing is shown but the way in.
+    // Without the token, only the form for it is shown.
     page.until("!at('login').hidden");
     assert_eq!(page.text("summary"), "");
     page.value("at('token').value = 'wrong'; at('login').requestSubmit()");
@@ -200,7 +200,8 @@ fn the_page_of_a_server_works_in_a_browser() {
         page.text("denied")
     );
 
-    // Hostile output is text. The same script is executed where no policy and no escaping is.
+    // Hostile output is shown as text. The same script is executed in a page without policy and
+    // escaping.
     let attack = "<img src=x onerror='window.taken = 1'><script>window.taken = 1</script>";
     page.run(&format!(
         "print({attack:?})\nclass A:\n def __repr__(self): return {attack:?}\nA()"
@@ -243,7 +244,7 @@ fn the_page_of_a_server_works_in_a_browser() {
     page.value("at('contexts').querySelector('button').click()");
     page.until("at('contexts').innerText.includes('No contexts')");
 
-    // A run that has no end is stopped.
+    // An endless run is stopped.
     page.value("at('where').value = 'new python'");
     page.value("at('code').value = 'print(1, flush=True)\\nwhile True: pass'; at('run').click()");
     page.until("at('output').innerText.includes('1')");

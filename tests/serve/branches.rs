@@ -286,7 +286,7 @@ fn suspend_and_go_on(server: &Server, client: &mut Client) {
     client.ask("context.suspend", json!({"context": "a"}));
     let resumed = client.ask("context.resume", json!({"context": "a"}));
     assert_eq!(resumed["state"], "restored", "{resumed}");
-    // The next execution finds it so, until one has said it.
+    // The state stays `restored` until an execution has reported it.
     let resumed = client.ask("context.resume", json!({"context": "a"}));
     assert_eq!(resumed["state"], "restored", "{resumed}");
     let look = client.run_in("a", "print(x.v, next(g), open('f').read())");

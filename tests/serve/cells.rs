@@ -199,7 +199,7 @@ fn files_go_in_and_out() {
     assert_eq!(outside["error"]["code"], "failed", "{outside}");
 }
 
-/// The files of a record, each after what became of it.
+/// The files of a record, each after its kind of change.
 fn changes(answer: &Value) -> Vec<String> {
     let files = answer["record"]["files"].as_array().unwrap();
     let word = |file: &Value, key: &str| file[key].as_str().unwrap().to_owned();

@@ -29,7 +29,7 @@ fn create(http: &Http) -> Value {
     http.ask("POST", "/v2/sandboxes", &body)
 }
 
-/// Requests to a port of a sandbox, with these fields more.
+/// Requests to a port of a sandbox, with these additional fields.
 fn at(http: &Http, sandbox: &Value, port: u16, fields: &[&str]) -> Http {
     let id = sandbox["sandboxID"].as_str().unwrap();
     let http = http.with(&format!("e2b-sandbox-id: {id}"));
@@ -65,7 +65,7 @@ fn no_request_reaches_the_sandbox_of_another_token() {
     let sandbox = create(&own);
     let id = sandbox["sandboxID"].as_str().unwrap();
     let path = format!("/sandboxes/{id}");
-    // All of these work for the owner: see below.
+    // All of these requests work for the owner: see below.
     for (verb, path) in [
         ("GET", path.clone()),
         ("DELETE", path.clone()),
@@ -99,7 +99,7 @@ fn no_request_reaches_the_sandbox_of_another_token() {
         (vec!["x-access-token: wrong"], 401, 401),
         (vec!["e2b-traffic-access-token: wrong"], 401, 401),
         (vec![key.as_str()], 502, 502),
-        // A token of one port is not one of the other.
+        // The token of one port does not work for the other.
         (vec![traffic.as_str()], 200, 401),
         (vec![access.as_str()], 200, 404),
     ] {
@@ -152,7 +152,7 @@ fn executions_are_streams() {
     assert_eq!(kinds[..3], ["stdout", "keepalive", "result"], "{kinds:?}");
     assert!(kinds[3].contains("end_of_execution"), "{kinds:?}");
 
-    // A client that goes has its code interrupted, and the state stays.
+    // When a client goes, its code is interrupted, and the state stays.
     let endless = json!({"code": "x = 5\nprint('begun', flush=True)\nwhile True: pass"});
     let mut socket = code.send("POST", "/execute", endless.to_string().as_bytes());
     skip_head(&mut socket);
@@ -218,7 +218,7 @@ fn what_a_program_leaves_leads_nowhere_else() {
         assert_eq!(status(name, &json!({"path": ".."})), 400, "{name}");
     }
     assert_eq!(status("MakeDir", &json!({"path": "d"})), 409);
-    // A link is moved and removed itself.
+    // A link itself is moved and removed, not its target.
     assert_eq!(
         status("Move", &json!({"source": "etc", "destination": "e"})),
         200
@@ -313,7 +313,7 @@ fn sandboxes_end_with_their_cells() {
     assert_eq!(code.post("/execute", &body).status, 200);
     let contexts = || http.get("/v1/status").json()["contexts"].clone();
     assert_eq!(contexts(), 2);
-    // Another interface ends what the sandbox is made of.
+    // The sandbox's context is deleted by another interface.
     http.ask("DELETE", &format!("/v1/contexts/{id}-1"), &json!({}));
     assert_eq!(code.post("/execute", &json!({"code": "1"})).status, 502);
     assert_eq!(http.get(&format!("/sandboxes/{id}")).status, 404);
@@ -341,7 +341,7 @@ fn sandboxes_end_with_their_cells() {
         assert!(answer.text().contains(part), "{answer:?}");
     }
     assert_eq!(contexts(), 0);
-    // A request that is repeated is one request.
+    // A repeated request with the same key creates nothing.
     let keyed = http.with("idempotency-key: abc");
     let ids = [create(&keyed), create(&keyed), create(&http)].map(|made| made["sandboxID"].clone());
     assert_eq!(ids[0], ids[1]);
@@ -392,7 +392,7 @@ fn programs_outlive_the_client_that_started_them() {
     assert_eq!(call("SendInput", &input).status, 400);
     let signal = |name: &str| call("SendSignal", &json!({"process": own, "signal": name})).status;
     assert_eq!(signal("SIGNAL_SIGSTOP"), 400);
-    // A second client gets what comes from now on, and the end.
+    // A second client gets the output from now on, and the end.
     let connect = envelope(&json!({"process": own}));
     let mut socket = stream.send("POST", "/process.Process/Connect", &connect);
     until("its connection", || {
@@ -439,7 +439,7 @@ fn a_link_is_for_one_file() {
     let signature = ran[0]["text"].as_str().unwrap().trim_matches('\'');
     let query = format!("path=a&signature=v1_{signature}");
     let link = format!("/files?{query}");
-    // Whoever has it may read that file, from any page.
+    // The link gives access to that file, from any page.
     for http in [
         http.with("sec-fetch-site: cross-site"),
         at(&http, &sandbox, 49983, &[]),
@@ -447,7 +447,7 @@ fn a_link_is_for_one_file() {
         let answer = http.get(&link);
         assert_eq!((answer.status, answer.text()), (200, "text".to_owned()));
     }
-    // It gives no right to anything else.
+    // It gives access to nothing else.
     let envd = at(&http, &sandbox, 49983, &["content-type: application/json"]);
     assert_eq!(envd.get(&format!("/envs?{query}")).status, 401);
     assert_eq!(envd.get(&link.replace("path=a", "path=b")).status, 401);
@@ -463,7 +463,7 @@ fn contents_are_any_bytes() {
     let sandbox = create(&http);
     let envd = at(&http, &sandbox, 49983, &[]);
     let id = sandbox["sandboxID"].as_str().unwrap();
-    // A NUL is six bytes as JSON.
+    // A NUL takes six bytes as JSON.
     let zeros = vec![0; 4 << 20];
     let put = format!("/v1/contexts/{id}-1/files/put");
     assert_eq!(http.request("PUT", &put, &zeros).status, 200);
@@ -495,7 +495,7 @@ fn variables_are_those_of_one_execution() {
     let body = json!({"code": "import os\nos.environ.get('A', 'none')"});
     let others = lines(&code.post("/execute", &body));
     assert_eq!(others[0]["text"], "none", "{others:?}");
-    // A client that goes leaves no variable.
+    // When a client goes, its variables are removed.
     drop(socket);
     let mut socket = code.send("POST", "/execute", own.to_string().as_bytes());
     skip_head(&mut socket);

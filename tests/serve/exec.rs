@@ -14,7 +14,7 @@ use sys::terminal::{Size, open_peer};
 use crate::harness::{executable, patience, until};
 use crate::shell::Shell;
 
-/// A context, which is deleted in the end.
+/// A context that is deleted in the end.
 struct Context {
     shell: Shell,
     id: String,
@@ -160,7 +160,7 @@ fn a_terminal_is_passed_with_its_size_and_gets_its_settings_back() {
     Size::new(5, 60).apply(screen.as_fd()).unwrap();
     let before = settings();
     let mut command = Command::new("setsid");
-    // The signal of a new size goes to those whose controlling terminal it is.
+    // The signal for a new size goes to processes whose controlling terminal it is.
     command.args(["--ctty", "--wait"]).arg(executable());
     command.args(["context", "exec", &context.id, "--tty", "--", "sh"]);
     context.shell.aim(command.env("TERM", "vt100"));
@@ -200,7 +200,7 @@ fn a_terminal_is_passed_with_its_size_and_gets_its_settings_back() {
     let script = "until [ \"$(stty size)\" = '7 50' ]; do sleep 0.1; done; echo larg'e'r\n";
     screen.write_all(script.as_bytes()).unwrap();
     wait_for("larger");
-    // Control characters are the inner terminal's.
+    // Control characters are handled by the inner terminal.
     let script =
         r#"sh -c 'trap "echo caught; exit" INT; echo rea"d"y; while :; do sleep 0.1; done'"#;
     let script = format!("{script}\n");

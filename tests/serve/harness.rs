@@ -57,15 +57,15 @@ impl Server {
         Self::start_with(rootfs, options, &[])
     }
 
-    /// The same with these variables.
+    /// Starts such a server with these environment variables.
     pub(crate) fn start_with(rootfs: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = cellblock();
         command.envs(variables.iter().copied());
         Self::start_by(command, rootfs, options)
     }
 
-    /// A server of which no process may trace another one, as where kernel.yama.ptrace_scope
-    /// is 3: what that denies is denied by a filter.
+    /// A server whose processes may not trace each other, as where kernel.yama.ptrace_scope is 3: a
+    /// filter denies the same calls.
     pub(crate) fn start_untraced(options: &[&str]) -> Self {
         let calls = [
             libc::SYS_ptrace,

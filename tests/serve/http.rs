@@ -194,7 +194,7 @@ fn changes_of_files_are_events() {
 
 #[test]
 fn a_client_that_vanishes_cancels_its_run() {
-    // Longer than this test waits: no limit is to end the code.
+    // Longer than this test waits, so that no limit ends the code.
     let server = Server::start_http(&["--wall", "1000s"]);
     let http = server.http();
     let code = "import time; time.sleep(1000)";
@@ -207,7 +207,7 @@ fn a_client_that_vanishes_cancels_its_run() {
     until("its end", || {
         http.get("/v1/status").json()["cells"]["used"] == 0
     });
-    // Bytes behind the request do not hide the end.
+    // Bytes after the request do not hide the end of the connection.
     let mut socket = http.send("POST", "/v1/runs", body.as_bytes());
     socket.get_mut().write_all(b"GET").unwrap();
     until("the second run", || {

@@ -324,7 +324,7 @@ fn check(start: &str, options: &[&str], has_policy: bool) {
         assert_eq!(elsewhere, "True", "{}", channel.name);
         open.push(channel.name);
     }
-    // Where the policy was given up, what it alone closes is open, and nothing else.
+    // Without the policy, only the leaks that it alone closes are open.
     let of_policy = CHANNELS.iter().filter(|each| each.closed_by == Policy);
     let expected = of_policy.filter(|_| !has_policy).map(|each| each.name);
     assert_eq!(open, expected.collect::<Vec<_>>(), "{start}");

@@ -56,7 +56,7 @@ impl Mcp {
         (id, client)
     }
 
-    /// What a tool answers: the last event of its stream.
+    /// The answer of a tool: the last event of its stream.
     fn tool(&self, name: &str, arguments: &Value) -> Value {
         let answer = self.ask("tools/call", &json!({"name": name, "arguments": arguments}));
         assert_eq!(
@@ -214,7 +214,7 @@ fn mcp_cancels_within_a_session_and_by_the_end_of_a_stream() {
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}});
 
     let mut stream = session.endless(5, context);
-    // Another session has its own request 5, or none.
+    // A request 5 of another session is a different one.
     assert_eq!(other.post(&cancel).status, 202);
     let part = chunk(&mut stream).expect("another session has cancelled it");
     assert!(String::from_utf8_lossy(&part).contains("progress"));
@@ -227,7 +227,7 @@ fn mcp_cancels_within_a_session_and_by_the_end_of_a_stream() {
     let run = session.tool("run_code", &json!({"code": "x", "context_id": context}));
     assert_eq!(run["value"], "1", "{run}");
 
-    // One that waits is dropped, and the one that executes goes on.
+    // A waiting call is dropped, and the executing one goes on.
     let mut first = session.endless(5, context);
     let mut second = session.endless(6, context);
     let of_second = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",

@@ -24,7 +24,7 @@ fn create(client: &mut Client, name: &str) {
     );
 }
 
-/// Reads events until a process ends; what it wrote, and the event of its end.
+/// Reads events until a process ends; returns its output and the event of its end.
 fn end(client: &mut Client, process: u64) -> (String, Value) {
     let mut written = String::new();
     loop {
@@ -43,7 +43,7 @@ fn end(client: &mut Client, process: u64) -> (String, Value) {
     }
 }
 
-/// What a command writes, run to its end.
+/// Runs a command to its end; returns its output.
 fn output(client: &mut Client, context: &str, command: &str) -> String {
     let process = start(client, context, command, json!({"events": true}));
     end(client, process).0
@@ -72,7 +72,7 @@ fn a_process_runs_beside_code() {
     let here = json!({"context": "a", "process": cat});
     client.ask("process.connect", here.clone());
     let input = json!({"context": "a", "process": cat, "data": {"base64": "YWL/", "text": ""}});
-    // Output can come before the answers, and to wait for these would drop it.
+    // Output can come before the answers, and waiting for the answers would drop it.
     other.send(901, "process.input", input);
     other.send(902, "process.close_input", here.clone());
     for client in [&mut client, &mut other] {
@@ -99,7 +99,7 @@ fn a_process_outlives_its_client_in_a_kept_context_only() {
     let terminal = json!({"terminal": {"rows": 24, "columns": 80}, "events": true});
     let shell = start(&mut client, "kept", "sh", terminal);
     start(&mut client, "own", "sleep 1000", json!({}));
-    // It ends with its client, though the context stays.
+    // The process ends with its client, although the context stays.
     let attached = json!({"attached": true});
     start(&mut client, "kept", "sleep 1000", attached);
     let sleeps = |server: &Server| {
@@ -131,7 +131,7 @@ fn a_process_outlives_its_client_in_a_kept_context_only() {
     assert!(shown.contains("5 6\r\n"), "{shown}");
     assert_eq!(ended["exit_code"], 9);
     let sleeping = start(&mut client, "kept", "sleep 1000", json!({"events": true}));
-    // What listens hears of the end of the context, and of the server.
+    // Listeners get the end of the process when the context or the server ends.
     client.send(1, "context.delete", json!({"context": "kept"}));
     let (_, ended) = end(&mut client, sleeping);
     assert_eq!(ended["why"], "the cell has ended", "{ended}");
@@ -161,7 +161,7 @@ fn each_layer_holds_a_process() {
         let (written, open) = exit_code(&[&room[..], &["--without", layer]].concat(), command);
         assert_eq!(open, 0, "without {layer}: {written}");
     }
-    // Others have no option that leaves them out: they are compared with the interpreter's.
+    // No option turns the others off, so they are compared with the interpreter's.
     assert_ne!(exit_code(&[], write).1, 0);
     let shows = "grep -h -E '^(NoNewPrivs|CapEff|CapBnd|Seccomp):' /proc/self/status; kill -KILL 1; kill -0 1 && echo init lives; ls /proc/1/root 2>/dev/null || echo hidden";
     let (written, _) = exit_code(&[], shows);
@@ -219,7 +219,7 @@ fn floods_of_output_hold_up_their_processes_and_nothing_else() {
     let server = Server::start(&[]);
     let (mut slow, mut client) = (server.connect(), server.connect());
     create(&mut slow, "a");
-    // It reads nothing of ten endless streams.
+    // This client reads nothing of ten endless streams.
     for id in 1..=10 {
         let params = json!({"context": "a", "command": "yes", "events": true});
         slow.send(id, "process.start", params);
@@ -243,12 +243,12 @@ fn floods_of_output_hold_up_their_processes_and_nothing_else() {
             .parse::<u64>()
             .unwrap()
     };
-    // A second client that reads gets no more than the slow one lets through.
+    // A second client that reads gets no more output than the slow one has room for.
     client.ask("process.connect", json!({"context": "a", "process": 1}));
     assert_eq!(output(&mut client, "a", "sleep 0.3; echo still"), "still\n");
     let most = of_server("VmHWM:");
     assert!(most < 120 << 10, "{most} KiB");
-    // Without the slow one, it does.
+    // Without the slow one, it gets more.
     drop(slow);
     let mut bytes = 0;
     while bytes < 4 << 20 {
@@ -371,7 +371,7 @@ fn code_that_stops_or_kills_what_is_started_ends_its_cell_at_most() {
         let params = json!({"context": "a", "argv": ["python3", "-c", hostile], "events": true});
         client.ask("process.start", params);
         while client.line()["event"]["text"] != "on\n" {}
-        // It reaches them: `sleep` is ended, or never ends.
+        // The hostile signal reaches the process: `sleep` is killed, or never ends.
         let params = json!({"context": "a", "command": "sleep 1; echo through", "events": true});
         let answer = client.call("process.start", params);
         if signal == "KILL" && answer.get("result").is_some() {

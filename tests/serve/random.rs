@@ -31,7 +31,7 @@ struct Model {
     file: u64,
     /// What the answer to its next execution says of the state.
     restored: bool,
-    /// Whether it goes on from checkpoints by executing again what it executed.
+    /// Whether it goes on from checkpoints by replay.
     replays: bool,
     /// By number: the variable and the file.
     checkpoints: BTreeMap<u64, (u64, u64)>,
@@ -163,7 +163,7 @@ impl World {
                 let ended = self.client.run_in(name, "import os; os._exit(7)");
                 assert_eq!(ended["state"], "lost", "{name}: {ended}");
                 if model.replays && self.random.below(2) == 0 {
-                    // Made again, if anything was executed since its interpreter began.
+                    // The state is made again if anything was executed since its interpreter began.
                     let resumed = self.client.ask("context.resume", params);
                     model.restored = resumed["state"] == "restored";
                     assert!(model.restored || model.x == 0, "{name}: {resumed}");
@@ -268,7 +268,7 @@ fn play(seed: u64, options: &[&str]) {
             world.vanish();
             eprintln!("{seed}: vanish");
         } else if options.is_empty() && world.random.below(20) == 0 {
-            // The keeper of a template holds up the contexts that were forked from it.
+            // Only without templates: contexts that were forked from one end with its keeper.
             world.kill();
             eprintln!("{seed}: kill");
         } else {

@@ -1,10 +1,10 @@
-//! State that is made again by executing what was executed, where none can be carried.
+//! State that is restored by executing again what was executed, where memory cannot be carried.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, cellblock, descendants, until};
 
-/// How a language counts a variable `x` up and keeps it in a file, and shows both.
+/// Code in a language that increments a variable `x`, keeps it in a file, and shows both.
 struct Language {
     name: &'static str,
     begin: &'static str,
@@ -91,7 +91,7 @@ fn stdout(executed: &Value) -> &str {
     executed["record"]["stdout"].as_str().unwrap_or_default()
 }
 
-/// What a look shows, and what it says of the state.
+/// The output of a look, and the state in its answer.
 fn look<'v>(
     language: &Language,
     client: &mut Client,
@@ -103,7 +103,7 @@ fn look<'v>(
 }
 
 fn replays(language: &Language) {
-    // Node's and Java's own reservations need so much without a memory cgroup.
+    // Without a memory cgroup, Node's and Java's reservations need this much.
     let server = Server::start_untraced(&["--memory", "2G"]);
     let mut client = server.connect();
     let Some(_) = create(&mut client, language.name, "a") else {
@@ -130,7 +130,7 @@ fn replays(language: &Language) {
     );
     assert_eq!(diff["files"].as_array().unwrap().len(), 2, "{diff}");
 
-    // Its branches go on from there, and stay apart.
+    // Its branches go on from there, independently of each other.
     let forked = client.ask("context.fork", json!({"context": "a", "n": 2}));
     let branches = forked["branches"].as_array().unwrap();
     for branch in branches {
@@ -168,8 +168,8 @@ fn replays(language: &Language) {
     );
     client.run_in("a", language.count);
 
-    // What was lost is made again, if that is wanted before anything else is executed. What
-    // the workspace had then stays.
+    // A lost state is restored on request before anything else is executed. The workspace stays as
+    // it was left.
     client.ask(
         "file.write",
         json!({"context": "a", "path": "kept", "content": "x"}),
@@ -197,7 +197,7 @@ fn replays(language: &Language) {
         ("13 13\n", "restored")
     );
 
-    // What begins after a loss begins with the workspace of then.
+    // A history that begins after a loss begins with the workspace of that moment.
     client.run_in("a", language.end);
     client.run_in("a", language.begin);
     client.run_in("a", language.count);
@@ -283,7 +283,7 @@ fn where_nothing_can_be_traced_the_refusal_names_replay() {
     );
     // The context goes on.
     assert_eq!(stdout(&client.run_in("a", "print(x)")), "1\n");
-    // It is the filter that refuses: without it, the same is done where the host allows it.
+    // The filter refuses this: without it, the same works where the host allows it.
     let free = Server::start(&[]);
     let made = create(&mut free.connect());
     if let Some(why) = made["error"]["message"].as_str() {
@@ -297,14 +297,14 @@ fn a_replay_that_ends_otherwise_is_lost_and_names_the_execution() {
     let server = Server::start_untraced(&[]);
     let mut client = server.connect();
     create(&mut client, "python", "a").expect("python");
-    // Each cell has another one.
+    // Each cell has a different value.
     let id = "open('/proc/sys/kernel/random/boot_id').read().strip()";
     let first = client.run_in("a", &format!("x = 1; print({id})"));
     let endless = json!({"context": "a", "code": "while True: pass", "wall": "200ms"});
     let interrupted = client.ask("context.run", endless);
     assert_eq!(interrupted["state"], "kept", "{interrupted}");
     client.ask("context.checkpoint", json!({"context": "a"}));
-    // Another output is said, and no more than that.
+    // A different output is reported, and has no other effect.
     let back = client.ask("context.rewind", json!({"context": "a"}));
     let why = back["why"].as_str().unwrap();
     assert_eq!(back["state"], "restored", "{back}");
@@ -335,7 +335,7 @@ fn a_replay_that_ends_otherwise_is_lost_and_names_the_execution() {
         ("None g\n", &json!("lost")),
         "{next}"
     );
-    // A branch that has not the state does not stay.
+    // A branch without the state is not kept.
     client.run_in("a", &format!("y = 1; print({id})"));
     let own = client.run_in("a", &format!("print({id})"));
     client.run_in("a", &format!("assert {id} == '{}'", stdout(&own).trim()));

@@ -1,8 +1,8 @@
 //! `cellblock context exec`: a program beside a context's interpreter, with the caller's
 //! streams.
 //!
-//! The server starts it and carries its streams. Input and signals have connections and
-//! threads of their own here: a call that gives input waits until the program has read it.
+//! The server starts the program and carries its streams. Input and signals have connections and
+//! threads of their own here, because a call that gives input waits until the program has read it.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
@@ -25,9 +25,9 @@ use sys::terminal::{Settings, Size};
 use super::Place;
 use crate::cli::ExecIn;
 
-/// Read at once from standard input.
+/// Bytes read at once from standard input.
 const PIECE: usize = 64 << 10;
-/// The size of a terminal that does not know its own.
+/// The size where a terminal reports none.
 const USUAL_SIZE: TerminalSize = TerminalSize {
     rows: 24,
     columns: 80,
@@ -57,7 +57,7 @@ pub(super) fn exec(
     signals
         .thread_block()
         .map_err(|errno| SetupError::os(Step::Supervise, "sigprocmask", errno))?;
-    // They end with this process.
+    // The threads end with this process.
     let (is_terminal, (to_feed, to_pass)) = (wanted.tty, (name(), name()));
     if let Some(terminal) = &terminal {
         terminal.pass_every_byte()?;
@@ -121,8 +121,7 @@ fn start(
     Ok(start)
 }
 
-/// The signals that go to the command; with a terminal, also that which says that its size
-/// has changed.
+/// The signals that go to the command; with a terminal, also the one for a changed size.
 fn passed_on(tty: bool) -> SigSet {
     let mut signals: SigSet = [
         Signal::SIGHUP,
@@ -138,7 +137,7 @@ fn passed_on(tty: bool) -> SigSet {
     signals
 }
 
-/// Gives the command what standard input has. An error means that it reads no more.
+/// Passes standard input on to the command. An error means that the command has stopped reading.
 fn feed(mut client: Client, to: &ProcessName, is_terminal: bool) {
     let mut buffer = vec![0; PIECE];
     loop {
@@ -157,20 +156,20 @@ fn feed(mut client: Client, to: &ProcessName, is_terminal: bool) {
             return;
         }
     }
-    // A terminal that is gone sends SIGHUP.
+    // If the terminal is gone, there is a SIGHUP.
     if !is_terminal {
         let _ = client.ask::<Done>("process.close_input", to);
     }
 }
 
-/// Passes signals on, and the terminal's size. An error means that the command has ended.
+/// Passes on signals and the terminal's size. An error means that the command has ended.
 fn pass_signals(mut client: Client, to: &ProcessName, signals: &SigSet, is_terminal: bool) {
     let resize = || ProcessResize {
         context: to.context.clone(),
         process: to.process,
         terminal: size_of(stdin()),
     };
-    // It may have changed since the command's terminal was made.
+    // The size may have changed since the command's terminal was made.
     if is_terminal {
         let _ = client.ask::<Done>("process.resize", &resize());
     }
@@ -189,8 +188,8 @@ fn pass_signals(mut client: Client, to: &ProcessName, signals: &SigSet, is_termi
     }
 }
 
-/// Writes output as it is; for a terminal that the command does not have as its own,
-/// with control characters escaped.
+/// Writes output unchanged; but if it goes to a terminal and the command has none of its own,
+/// control characters are escaped.
 fn show(
     to: &mut impl Write,
     is_terminal: bool,
@@ -226,7 +225,7 @@ fn size_of(terminal: BorrowedFd<'_>) -> TerminalSize {
     }
 }
 
-/// The caller's terminal, which has its settings again in the end.
+/// The caller's terminal, whose settings are restored in the end.
 struct Terminal {
     before: Settings,
 }
@@ -247,7 +246,8 @@ impl Terminal {
         size_of(stdin())
     }
 
-    /// Keys reach the command's own terminal, which makes lines and signals of them.
+    /// Sets raw mode: keys reach the command's own terminal, which handles line editing and
+    /// signals.
     ///
     /// # Errors
     /// The error of tcsetattr(3).
@@ -261,7 +261,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs none.
+        // A terminal that is gone needs no settings.
         let _ = self.before.apply(stdin());
     }
 }

@@ -42,13 +42,13 @@ class Clusters(unittest.TestCase):
         # More than fit at once, in the order of the codes.
         codes = [f"import time\ntime.sleep({(5 - n) / 50})\n{n}" for n in range(6)]
         self.assertEqual([run.value for run in cluster.map(codes)], list("012345"))
-        # Contexts take the room of runs: these wait, and no error comes of it.
+        # Contexts take the room of runs: the runs wait, without an error.
         with cluster.context() as one, cluster.context() as two:
             one.run("x = 1")
             self.assertEqual(one.run("x").value, "1")
             self.assertFalse(two.run("x").ok)
         self.assertEqual(cluster.run("1").value, "1")
-        # Code that fails is a run. Errors are raised, or come in their places.
+        # Code that fails gives a run. Errors are raised, or returned in the place of runs.
         self.assertEqual([run.outcome for run in cluster.map(["1", "1 / 0"])], ["ok", "error"])
         mapped = cluster.map(["1"], "none", return_exceptions=True)
         self.assertIsInstance(next(mapped), (cellblock.CellblockError, cellblock.Run))

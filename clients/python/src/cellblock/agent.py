@@ -18,7 +18,7 @@ from typing import IO, Any
 
 
 class Stream:
-    """The first bytes of a pipe; the rest is read and dropped, so that nobody waits for room."""
+    """The first bytes of a pipe; the rest is read and dropped, so that no writer waits for room."""
 
     def __init__(self, pipe: IO[bytes], most: int) -> None:
         self.pipe, self.most = pipe, most
@@ -74,7 +74,7 @@ class Program:
             self.kill()
 
     def kill(self) -> None:
-        """Ends all that descends from it, and what belongs to its session."""
+        """Ends its descendants, and the processes of its session."""
         for _ in range(3):
             doomed = family(self.child.pid)
             if not doomed:
@@ -183,7 +183,7 @@ OPERATIONS: dict[str, Any] = {"start": start, "wait": wait, "kill": kill, "write
 
 
 def answer(text: str, room: int, elsewhere: str) -> None:
-    """Prints the answer to a request, or where it is when it is long."""
+    """Prints the answer to a request, or the path of a long one."""
     if text.startswith("@"):
         with open(text[1:]) as file:
             request = json.load(file)

@@ -1,5 +1,5 @@
 """Servers, contexts and runs for event loops: the methods of `cellblock.Server` and
-`cellblock.Context` as coroutines. To cancel a task cancels its call."""
+`cellblock.Context` as coroutines. Cancelling a task cancels its call."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Server:
         return list((await self._call("context.list", label=label))["contexts"])
 
     async def status(self) -> Json:
-        """What the server does."""
+        """The server's status."""
         return await self._call("status")
 
     async def metrics(self) -> str:
@@ -101,7 +101,7 @@ class Server:
         return str((await self._call("metrics"))["text"])
 
     async def close(self) -> None:
-        """Ends the server, or the connection to it, and with them what belongs to it."""
+        """Ends the server, or the connection to it, and with it what belongs to it."""
         if self._process is not None:
             await asyncio.to_thread(self._process.close)
         elif self._live is not None:
@@ -146,7 +146,7 @@ class Context:
         )
 
     async def interrupt(self, *, grace: Optional[Duration] = None) -> bool:
-        """Interrupts what goes on, as Ctrl-C does. Whether something did."""
+        """Interrupts the running code, as Ctrl-C does. Returns whether any was running."""
         return bool((await self._call("context.interrupt", grace=grace))["interrupted"])
 
     async def restart(self) -> None:

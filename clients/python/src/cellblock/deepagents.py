@@ -19,7 +19,7 @@ from .blocking import BlockingServer
 OUTPUT = 100_000
 #: The most bytes of a file that is downloaded.
 LARGEST = 100 << 20
-#: The words that models know for errors.
+#: The names of errors that models know.
 WORDS = {
     errno.ENOENT: "file_not_found",
     errno.EACCES: "permission_denied",

@@ -25,9 +25,9 @@ class CellblockError(Exception):
         self.message = message
         #: The protocol's code.
         self.code = code or type(self).code
-        #: The way out, if there is one.
+        #: What to do about it, if that is known.
         self.hint = hint
-        #: After how many seconds it is worth another try.
+        #: The number of seconds after which to try again.
         self.retry_after = retry_after
         #: What became of the context's variables, where that is known.
         self.state = state
@@ -54,7 +54,7 @@ class UnknownMethod(CellblockError):
 
 
 class BadParams(CellblockError, ValueError):
-    """A parameter is not what the method takes."""
+    """A parameter is invalid for the method."""
 
     code = "bad_params"
 
@@ -123,7 +123,7 @@ class ExecutableNotFound(CellblockError, FileNotFoundError):
 
 
 class CodeError(Exception):
-    """Code that ended otherwise than well: raised by `Run.check`."""
+    """Code that did not end well: raised by `Run.check`."""
 
     def __init__(self, run: Any) -> None:
         super().__init__(run.context or f"the outcome is {run.outcome}")

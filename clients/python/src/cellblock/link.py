@@ -61,7 +61,7 @@ class Link:
     def call(
         self, method: str, params: Mapping[str, Any], on_event: Optional[EventHandler] = None
     ) -> Answer:
-        """Makes a call. To cancel the future cancels the call: an execution in a context is
+        """Makes a call. Cancelling the future cancels the call: an execution in a context is
         interrupted, so that the context keeps its variables where that can be done.
 
         `on_event` is called in a thread of the connection, in order, before the answer.
@@ -90,7 +90,7 @@ class Link:
         self._writing.join(5)
 
     def join(self, seconds: Optional[float] = None) -> bool:
-        """Waits for the server's last line. Whether it has come."""
+        """Waits for the server's last line. Returns whether it has come."""
         self._reading.join(seconds)
         return not self._reading.is_alive()
 
@@ -99,7 +99,7 @@ class Link:
         return self._last
 
     def _settled(self, number: int, call: _Call) -> None:
-        """A future is done: if its caller has cancelled it, so is the call."""
+        """A future is done: cancels the call if the caller has cancelled the future."""
         if not call.answer.cancelled():
             return
         with self._lock:

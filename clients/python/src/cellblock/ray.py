@@ -193,7 +193,7 @@ class Cluster:
                     raise outcome
                 yield outcome
         finally:
-            # An error, or a caller that takes no more runs: what goes on ends.
+            # An error, or a caller that takes no more runs: pending calls are ended.
             for member, _, _ in under_way.values():
                 member.busy -= 1
             for answer in under_way:
@@ -207,7 +207,7 @@ class Cluster:
             try:
                 context = _result(_get(member.actor.create.remote(language, options)))["context"]
             except NodeLost:
-                # What it may have created has gone with it.
+                # A context that it may have created has gone with it.
                 self._forget(member)
                 continue
             member.busy += 1

@@ -83,7 +83,7 @@ class Server:
         return list(self._call("context.list", label=label)["contexts"])
 
     def status(self) -> Json:
-        """What the server does."""
+        """The server's status."""
         return self._call("status")
 
     def metrics(self) -> str:
@@ -91,7 +91,7 @@ class Server:
         return str(self._call("metrics")["text"])
 
     def close(self) -> None:
-        """Ends the server, or the connection to it, and with them what belongs to it."""
+        """Ends the server, or the connection to it, and with it what belongs to it."""
         if self._process is not None:
             self._process.close()
         else:
@@ -157,7 +157,7 @@ class Context:
         )
 
     def interrupt(self, *, grace: Optional[Duration] = None) -> bool:
-        """Interrupts what goes on, as Ctrl-C does. Whether something did."""
+        """Interrupts the running code, as Ctrl-C does. Returns whether any was running."""
         return bool(self._call("context.interrupt", grace=grace)["interrupted"])
 
     def restart(self) -> None:

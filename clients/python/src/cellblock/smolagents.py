@@ -13,7 +13,7 @@ from .server import Context, Server
 
 #: The name of the exception by which code gives the final answer.
 FINAL_ANSWER = "FinalAnswerException"
-#: What smolagents' own tool for the final answer imports at first, and then does without.
+#: Modules that smolagents' own tool for the final answer imports but can do without.
 OPTIONAL = ("PIL", "numpy")
 PLACEHOLDERS = f"""
 import importlib.util, sys, types

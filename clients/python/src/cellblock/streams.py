@@ -27,7 +27,7 @@ class Stream(Generic[T]):
     def __iter__(self) -> Iterator[Event]:
         for item in iter(self._events.get, None):
             yield Event(item)
-        # For whoever iterates once more.
+        # For a caller that iterates again.
         self._events.put(None)
 
     def result(self) -> T:
@@ -58,7 +58,7 @@ class Watch:
                 return
 
     def close(self) -> None:
-        """Watches no more."""
+        """Ends the watch."""
         self._forget(self._answer)
         self._events.put({"event": "watch_ended", "why": "closed"})
         self._end(self._number)
@@ -121,7 +121,7 @@ class AsyncWatch:
                 return
 
     async def close(self) -> None:
-        """Watches no more."""
+        """Ends the watch."""
         self._forget(self._answer)
         self._events.put_nowait({"event": "watch_ended", "why": "closed"})
         await self._end(self._number)
