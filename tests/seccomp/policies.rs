@@ -387,7 +387,7 @@ fn unsound_policies_are_refused_with_the_way_out() {
     assert_refused(call("ioctl"), "rules[1]: ioctl has a rule already", None);
     assert_refused(
         |policy: &mut Value| policy["rules"][0]["action"] = json!("answer"),
-        "rules[0]: cellblock has no answer of its own to ",
+        "rules[0]: cellblock cannot answer ",
         Some("\"answer\" goes with: sysinfo"),
     );
     let rule = |key: &'static str, value: Value| {

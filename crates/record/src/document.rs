@@ -479,8 +479,8 @@ pub struct Isolation {
     /// The caller's descriptors that the program has, besides its standard streams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub descriptors: Vec<DescriptorRecord>,
-    /// Whether the program's standard streams are a terminal of the cell's own; what that
-    /// shows is `stdout`.
+    /// Whether the program's standard streams are a terminal of the cell's own, whose output is
+    /// `stdout`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminal: bool,
     /// The policy profile.

@@ -151,9 +151,9 @@ pub struct NetworkTotals {
     /// counters cannot be read.
     #[serde(default)]
     pub unrouted: Option<u64>,
-    /// How often nothing listened at a port that the program tried to reach, also one of its
-    /// own loopback device: a port that no rule names, or a server that is not there. The
-    /// kernel counts them without the ports; null where its counters cannot be read.
+    /// How often nothing listened at a port that the program tried to reach, including ports of its
+    /// own loopback device: no rule names the port, or the server is not running. The kernel counts
+    /// these attempts without the ports; null where its counters cannot be read.
     #[serde(default)]
     pub closed_ports: Option<u64>,
 }

@@ -93,8 +93,7 @@ class Program:
             return False
         if self.timer is not None:
             self.timer.cancel()
-        # A process that was left behind keeps the pipes open: what it writes later is not waited
-        # for.
+        # A process that was left behind keeps the pipes open: its later output is not waited for.
         until = time.monotonic() + 0.2
         for stream in self.streams:
             stream.thread.join(max(0, until - time.monotonic()))

@@ -38,7 +38,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the server."""
+        """The process id of the server."""
         return self._child.pid
 
     def close(self) -> None:

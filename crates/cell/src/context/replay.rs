@@ -38,7 +38,7 @@ pub(super) const RESUME_HINT: &str = "context.resume executes again what was exe
 /// Why a state was restored, when the client asked for it.
 const ENDED: &str = "the interpreter had ended";
 /// What a replay does not reproduce.
-const CAVEAT: &str = "what they do outside of the cell happened again, and times and random values are not those of the first time";
+const CAVEAT: &str = "their effects outside of the cell happened again, and times and random values are not those of the first time";
 
 /// Why a replay stopped early.
 type Stopped = String;

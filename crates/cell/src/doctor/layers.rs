@@ -72,7 +72,7 @@ pub(super) fn carried_state(checks: &mut Checks<'_>) {
                 let error = SetupError::os(Step::State, "ptrace", errno);
                 Check {
                     detail: format!(
-                        "{refusal}: contexts are forked, taken back and suspended by replay only"
+                        "{refusal}: contexts are forked, rewound and suspended by replay only"
                     ),
                     ..Check::absent(NAME, error, refusal.hint().to_owned())
                 }

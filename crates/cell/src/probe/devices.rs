@@ -124,7 +124,7 @@ fn danger(number: DeviceNumber, drivers: &[(u64, String)]) -> Option<&'static st
     const MEMORY: &str = "is memory, ports or messages of the host's kernel";
     const TERMINAL: &str = "is a terminal of the host's, on which others type";
     const DISK: &str = "reads and writes whole disks";
-    const INPUT: &str = "is what the host's users type and click";
+    const INPUT: &str = "is a keyboard, mouse or other input device of the host";
     const MAKES_DISKS: &str = "makes block devices out of files and disks";
     let DeviceNumber { major, minor } = number;
     let named = |names: &[&str]| {

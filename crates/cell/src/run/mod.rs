@@ -171,7 +171,7 @@ fn own_template<'a>(
 ) -> Result<TemplateCell<'a>> {
     match resolved.driver() {
         _ if caller.info.is_some() => {
-            let message = "a copy cannot be looked at before its program runs";
+            let message = "a copy cannot be inspected before its program runs";
             Err(SetupError::new(Step::Fork, message).on("--info-fd"))
         }
         Some(driver) if driver.is_template => {

@@ -15,7 +15,7 @@ pub const NUMBERS: std::ops::RangeInclusive<i32> = 3..=15;
 pub struct PassedFd {
     /// The caller's number, 3 to 15.
     pub from: i32,
-    /// The program's number, 3 to 15; without it, the same.
+    /// The program's number, 3 to 15; by default the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<i32>,
 }

@@ -122,7 +122,7 @@ pub struct Spec {
     pub devices: Vec<Device>,
     /// Descriptors of the caller's that the program is to get.
     pub pass_fd: Vec<PassedFd>,
-    /// What they are, once the caller's process has taken them.
+    /// What these descriptors refer to, once the caller's process has taken them.
     pub descriptors: Vec<Descriptor>,
     /// Files copied into `/workspace` before the start.
     pub files: Vec<InputFile>,

@@ -316,7 +316,7 @@ impl NetworkLog {
         self.failure = self.failure.take().or(later.failure);
     }
 
-    /// How often names and hosts were refused.
+    /// How often names and hosts have been refused.
     pub(crate) fn refusals(&self) -> u64 {
         let listed = self.refused.iter().map(|refused| refused.count);
         listed.fold(self.refused_unlisted, u64::saturating_add)

@@ -339,7 +339,7 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         path: "/v1/contexts/{context}/stat",
         call: "file.stat",
-        about: "Finds what has a path in a context's workspace",
+        about: "Describes the entry at a path in a context's workspace",
         fields: &[("path", Kind::Text)],
         takes: of::<p::FileName>,
         ..PLAIN
@@ -356,7 +356,7 @@ pub(super) const TABLE: &[Route] = &[
         verb: Verb::Post,
         path: "/v1/contexts/{context}/move",
         call: "file.move",
-        about: "Gives something in a context's workspace another path",
+        about: "Moves an entry of a context's workspace to another path",
         takes: of::<p::FileMove>,
         ..PLAIN
     },
@@ -425,7 +425,7 @@ pub(super) const TABLE: &[Route] = &[
         verb: Verb::Post,
         path: "/v1/contexts/{context}/processes/{process}/input",
         call: "process.input",
-        about: "Has a process read something",
+        about: "Gives a process input",
         takes: of::<p::ProcessInput>,
         ..PROCESS
     },

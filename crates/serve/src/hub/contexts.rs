@@ -94,7 +94,7 @@ impl Hub {
             return Err(Failure::new(Code::BadParams, message).hint("name a language"));
         }
         if params.branches && params.replay {
-            let message = "branches, replay: a context has one of both";
+            let message = "branches, replay: a context can have only one of them";
             let hint = "branches copies memory, and replay executes everything again";
             return Err(Failure::new(Code::BadParams, message).hint(hint));
         }

@@ -53,7 +53,7 @@ impl Hub {
     pub(super) fn list_files(&mut self, caller: &Caller, params: FileList) -> Result<(), Failure> {
         let depth = match (params.recursive, params.depth) {
             (true, Some(_)) => {
-                let message = "depth: is given besides recursive";
+                let message = "depth: cannot be combined with recursive";
                 return Err(Failure::new(Code::BadParams, message));
             }
             (true, None) => usize::MAX,

@@ -313,7 +313,7 @@ impl Hub {
         let alike = processes.waiting.values();
         let alike = alike.filter(|waiting| waiting.is_slow == is_slow).count();
         if alike >= MOST_ORDERS || is_too_much {
-            let message = "too many calls about processes of this context are not answered";
+            let message = "too many calls about processes of this context are unanswered";
             let failure = Failure::new(Code::Busy, message);
             return Err(failure.retry_after(Duration::from_millis(100)));
         }

@@ -203,7 +203,7 @@ impl CellCgroup {
         const PROCESSES: &str = "cgroup.procs";
         let pid = process.to_string();
         if !self.dir.read(PROCESSES)?.lines().any(|line| line == pid) {
-            let message = format!("process {pid} of the cell is not there");
+            let message = format!("process {pid} is not in the cell's cgroup");
             let path = self.dir.path().join(PROCESSES);
             return Err(SetupError::new(Step::Cgroup, message).on(path.display()));
         }

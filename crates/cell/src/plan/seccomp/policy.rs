@@ -357,7 +357,7 @@ fn own_rules(groups: Vec<(usize, Group)>) -> Result<OwnRules, PolicyError> {
         for call in &group.calls {
             let known = numbers::known(call).ok_or_else(|| unknown(&place, call))?;
             if verdict == Verdict::Answer && !ANSWERED.contains(&known) {
-                let message = format!("cellblock has no answer of its own to {known}");
+                let message = format!("cellblock cannot answer {known}");
                 let hint = format!("\"answer\" goes with: {}", ANSWERED.join(", "));
                 return Err(PolicyError::new(place, message).hint(hint));
             }

@@ -124,7 +124,7 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
         ),
     ];
     if let Some((field, _)) = absent.iter().find(|(_, is_given)| *is_given) {
-        let message = format!("{field}: does not exist here");
+        let message = format!("{field}: is not supported here");
         return Err(Failure::new(Code::BadParams, message));
     }
     let Some(language) = settings.language(&new.template) else {

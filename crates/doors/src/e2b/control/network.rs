@@ -50,7 +50,7 @@ impl Network {
         ];
         match absent.iter().find(|(_, is_given)| *is_given) {
             Some((field, _)) => {
-                let message = format!("network.{field}: does not exist here");
+                let message = format!("network.{field}: is not supported here");
                 Err(Failure::new(Code::BadParams, message))
             }
             None => Ok(network),

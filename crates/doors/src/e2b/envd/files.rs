@@ -132,11 +132,11 @@ async fn write(
 /// Refuses fields whose effect would be lost silently.
 fn check(headers: &HeaderMap) -> Result<(), Failure> {
     if headers.contains_key(CONTENT_ENCODING) {
-        return Err(bad("Content-Encoding: compressed files are not taken"));
+        return Err(bad("Content-Encoding: compressed files are not supported"));
     }
     let mut names = headers.keys();
     match names.any(|name| name.as_str().starts_with("x-metadata-")) {
-        true => Err(bad("files have no metadata here")),
+        true => Err(bad("metadata of files is not supported here")),
         false => Ok(()),
     }
 }

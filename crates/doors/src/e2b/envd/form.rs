@@ -53,7 +53,7 @@ impl Chunks for Blocks {
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
             let frame = frame.map_err(|_| {
                 let seconds = PATIENCE.as_secs();
-                bad(&format!("nothing came for {seconds}s"))
+                bad(&format!("nothing was received for {seconds}s"))
             })?;
             match frame {
                 // Trailers are ignored.

@@ -269,7 +269,7 @@ async fn collect(mut watch: Watch, found: Arc<Mutex<Found>>) {
             let mut found = locked(&found);
             found.take();
             let seconds = FORGOTTEN.as_secs();
-            found.end(format!("nobody asked for the watcher's events for {seconds}s"));
+            found.end(format!("the watcher's events were not requested for {seconds}s"));
         }
         () = gather(&mut watch, &found) => {}
     }
