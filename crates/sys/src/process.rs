@@ -145,7 +145,7 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 /// That of setsockopt(2); ENOPROTOOPT before Linux 6.16.
 pub fn take_descriptors(socket: BorrowedFd<'_>, takes: bool) -> Result<(), Errno> {
     let takes = libc::c_int::from(takes);
-    // SAFETY: the option's value is an int, which `takes` is.
+    // SAFETY: `takes` is an int, like the option's value.
     Errno::result(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -21,14 +21,14 @@ impl Settings {
     pub fn of(terminal: BorrowedFd<'_>) -> Result<Self, Errno> {
         // SAFETY: a struct of numbers, for which zeros are values.
         let mut settings = unsafe { std::mem::zeroed() };
-        // SAFETY: the call fills a termios, which `settings` is.
+        // SAFETY: `settings` is a termios, which the call fills.
         Errno::result(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &raw mut settings) })?;
         Ok(Self(settings))
     }
 
     /// The same settings in raw mode: every byte passes unchanged (cfmakeraw(3)).
     pub fn raw(mut self) -> Self {
-        // SAFETY: the call changes a termios, which this is.
+        // SAFETY: this is a termios, which the call changes.
         unsafe { libc::cfmakeraw(&raw mut self.0) };
         self
     }
@@ -38,7 +38,7 @@ impl Settings {
     /// # Errors
     /// The error number of tcsetattr(3).
     pub fn apply(&self, terminal: BorrowedFd<'_>) -> Result<(), Errno> {
-        // SAFETY: the call reads a termios, which this is.
+        // SAFETY: this is a termios, which the call reads.
         let set =
             unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &raw const self.0) };
         Errno::result(set).map(drop)
@@ -74,7 +74,7 @@ impl Size {
         // SAFETY: a struct of numbers, for which zeros are values.
         let mut size = unsafe { std::mem::zeroed() };
         let fd = terminal.as_raw_fd();
-        // SAFETY: the call fills a winsize, which `size` is.
+        // SAFETY: `size` is a winsize, which the call fills.
         Errno::result(unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &raw mut size) })?;
         Ok(Self(size))
     }
@@ -85,7 +85,7 @@ impl Size {
     /// The error number of ioctl(2).
     pub fn apply(&self, terminal: BorrowedFd<'_>) -> Result<(), Errno> {
         let fd = terminal.as_raw_fd();
-        // SAFETY: the call reads a winsize, which this is.
+        // SAFETY: this is a winsize, which the call reads.
         Errno::result(unsafe { libc::ioctl(fd, libc::TIOCSWINSZ, &raw const self.0) }).map(drop)
     }
 }
@@ -98,7 +98,7 @@ impl Size {
 pub fn open_peer(master: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let unlock: libc::c_int = 0;
     let fd = master.as_raw_fd();
-    // SAFETY: the call reads an int, which `unlock` is.
+    // SAFETY: `unlock` is an int, which the call reads.
     Errno::result(unsafe { libc::ioctl(fd, libc::TIOCSPTLCK, &raw const unlock) })?;
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: no pointers.

@@ -81,7 +81,7 @@ impl Processes {
         self.start(process, &["sh", "-c", command], json!({}))
     }
 
-    /// All that a process writes, and its end.
+    /// All output of a process, and its end.
     fn end(&mut self, process: u32) -> Tested<(String, Value)> {
         let is_end = |report: &Value| report["process_ended"]["process"] == process;
         let end = self.find(is_end)?["process_ended"].take();

@@ -8,8 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Time of one turn. There are six sources, and the limits are to be looked at
-/// every 20 ms.
+/// Time of one turn. There are six sources, and the limits must be checked every 20 ms.
 const TIME: Duration = Duration::from_millis(2);
 /// Bytes of one turn.
 const BYTES: usize = 4 << 20;

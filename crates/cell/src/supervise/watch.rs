@@ -12,7 +12,7 @@
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
 //! | processes | read(2) and write(2) of their pipes, likewise; of their terminals, by the masters, which are `O_NONBLOCK` and which no process of the cell has |
-//! | reported calls | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory. What sysinfo(2) reports is written to it, which waits as the pipes below |
+//! | reported calls | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory. The answer to sysinfo(2) is written into it, and that write can wait like the pipes below |
 //! | broker's reports | read(2) of a pipe, likewise; its last ones have a deadline |
 //! | changes of files | read(2) of an inotify descriptor that is non-blocking, and directories of the tmpfs, in turns and with rests |
 //! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |

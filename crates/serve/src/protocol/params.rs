@@ -206,7 +206,7 @@ pub struct FileWrite {
     pub append: bool,
 }
 
-/// What methods take that only need a path in a context's workspace.
+/// What methods take that need only a path in a context's workspace.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileName {

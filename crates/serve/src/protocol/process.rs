@@ -52,7 +52,7 @@ pub struct ProcessStart {
     pub attached: bool,
 }
 
-/// What methods take that only need a process.
+/// What methods take that need only a process.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessName {

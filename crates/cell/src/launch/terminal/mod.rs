@@ -63,7 +63,7 @@ impl CallerTerminal {
         Ok(Self { fd, before })
     }
 
-    /// The initial state of a terminal that is to be like this one.
+    /// The initial state for a terminal that resembles this one.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -29,7 +29,7 @@ pub(super) struct Ends<'a> {
 /// Carries bytes and sizes until no process has the cell's terminal open any more, or the
 /// caller's terminal or the supervisor is gone.
 pub(super) fn run(ends: &Ends<'_>) {
-    // A call that fails says that one of them is gone.
+    // A call fails when one of them is gone.
     let _ = carry(ends);
 }
 

@@ -6,7 +6,7 @@
 //! nothing here waits, and nothing grows:
 //!
 //! - While a process's share of [`WINDOW`] is on its way to a reader, the process is not read from,
-//!   and waits in the end.
+//!   and in the end waits.
 //! - All processes of a cell together have one pace, like one stream of the program's.
 //! - After a process has ended, its own output is read to the end; later output of its children is
 //!   not ([`output`]).

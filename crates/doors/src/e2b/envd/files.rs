@@ -1,4 +1,4 @@
-//! Contents of files, by HTTP as they are.
+//! Contents of files over HTTP, without any encoding.
 
 use std::sync::Arc;
 

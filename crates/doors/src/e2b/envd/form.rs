@@ -1,4 +1,4 @@
-//! Bodies of uploads, block by block: as they are, or as a form (multipart/form-data, RFC 7578).
+//! Bodies of uploads, block by block: plain, or as a form (multipart/form-data, RFC 7578).
 //!
 //! A form is read without being kept: multer gets a block only when its buffer has nothing left,
 //! and the bytes before a part's content have a bound.

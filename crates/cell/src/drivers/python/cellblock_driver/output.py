@@ -37,7 +37,7 @@ def settle():
     while any(map(is_unread, tuple(pipes))):
         until = until or monotonic() + LONGEST
         if monotonic() > until:
-            # Something writes all the time. The next request looks for them anew.
+            # Something writes without end. The next request looks for these pipes again.
             pipes.clear()
             break
         sleep(PAUSE)
