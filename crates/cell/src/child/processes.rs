@@ -95,7 +95,7 @@ fn start(
                 settings: None,
                 size: Size::new(rows, columns),
             };
-            ([None, None, None], Some(Terminal::open(&look, report)?))
+            ([None, None, None], Some(Terminal::open(&setup, report)?))
         }
     };
     let start = Start {

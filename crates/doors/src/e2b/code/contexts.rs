@@ -14,7 +14,7 @@ use super::{failed, language};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::e2b::sandboxes::{CodeContext, Sandbox, delete};
-use crate::e2b::{HOME, whole};
+use crate::e2b::{HOME, detached};
 use crate::front::Guarded;
 
 /// The most bytes of a directory's path: the kernel's PATH_MAX.

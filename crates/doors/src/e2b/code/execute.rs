@@ -20,7 +20,7 @@ use crate::answer::{self, Answer};
 use crate::body;
 use crate::client::{Client, Said};
 use crate::e2b::sandboxes::{CodeContext, Sandbox};
-use crate::e2b::{HOME, whole, wire};
+use crate::e2b::{HOME, detached, wire};
 use crate::front::Guarded;
 
 /// A keepalive follows after this time without a line.

@@ -24,7 +24,7 @@ use crate::e2b::wire;
 use crate::front::Guarded;
 
 /// The time between two attempts.
-const BREATH: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How often the cells of a sandbox are ended where that fails.
 const MOST_ATTEMPTS: usize = 60;
 /// How long an answer waits for the end of a sandbox's cells.

@@ -13,30 +13,30 @@ use serve::protocol::{Branch, Code, Failure, Forked};
 use tokio::time::Instant;
 
 use super::access;
-use super::life::{Timeout, existing, prolong, wind, within};
+use super::life::{Timeout, existing, prolong, start_clock, within};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::e2b::sandboxes::{Sandbox, delete};
-use crate::e2b::{whole, wire};
+use crate::e2b::{detached, wire};
 use crate::front::Guarded;
 
 /// The most sandboxes that go on from one at once.
 const MOST_FORKS: usize = 20;
 /// How long a sandbox that is to be paused waits for a server that is busy.
-const MOST_PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE_DEADLINE: Duration = Duration::from_secs(600);
 /// The time between two attempts, unless the server says how long to wait.
-const BREATH: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Pauses a sandbox; says whether that is possible. A server that is busy is asked again: the
 /// state would be lost.
 pub(super) async fn try_pause(guarded: &Guarded, sandbox: &Sandbox) -> bool {
-    let until = Instant::now() + MOST_PATIENCE;
+    let until = Instant::now() + PAUSE_DEADLINE;
     loop {
         let Err(failure) = suspend(guarded, sandbox).await else {
             return true;
         };
         let wait = failure.retry_after_ms.map(Duration::from_millis);
-        let wait = wait.unwrap_or_default().max(BREATH);
+        let wait = wait.unwrap_or_default().max(RETRY_AFTER);
         if failure.code != Code::Busy || Instant::now() + wait > until {
             return false;
         }
@@ -54,7 +54,7 @@ pub(super) async fn resume(
     client.ask("context.resume", &params).await?;
     prolong(guarded, sandbox, life).await?;
     sandbox.set_paused(false);
-    wind(guarded, sandbox);
+    start_clock(guarded, sandbox);
     Ok(())
 }
 
@@ -89,7 +89,7 @@ async fn pause_now(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Fail
     sandbox.set_clock(None);
     let suspended = suspend(guarded, sandbox).await;
     if suspended.is_err() {
-        wind(guarded, sandbox);
+        start_clock(guarded, sandbox);
     }
     suspended.map_err(carried)
 }
@@ -110,7 +110,7 @@ pub(super) async fn pause(
             let message = "a sandbox is paused with its memory";
             return Err(Failure::new(Code::BadParams, message));
         }
-        whole(async move { pause_now(&guarded, &sandbox).await }).await?;
+        detached(async move { pause_now(&guarded, &sandbox).await }).await?;
         Ok(None)
     };
     match paused.await {
@@ -169,7 +169,7 @@ pub(super) async fn fork(
         let sandbox = existing(&guarded, party, &id).await?;
         check_state(&sandbox)?;
         let life = within(&guarded, asked.timeout);
-        whole(async move { fork_now(&guarded, &sandbox, count, life).await }).await
+        detached(async move { fork_now(&guarded, &sandbox, count, life).await }).await
     };
     match forked.await {
         Ok(all) => answer::json(StatusCode::CREATED, &all),
@@ -209,6 +209,6 @@ fn adopt(
     };
     let sandbox = Arc::new(Sandbox::of_fork(from, context, life)?);
     guarded.sandboxes().add(Arc::clone(&sandbox));
-    wind(guarded, &sandbox);
+    start_clock(guarded, &sandbox);
     Ok(json!({"sandbox": access(&sandbox)}))
 }
