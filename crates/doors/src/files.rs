@@ -21,8 +21,8 @@ const MOST_FILES: usize = 256;
 /// The last second of the year 9999, counted from 1970.
 const LAST: u64 = 253_402_300_799;
 
-/// The time of this many seconds after 1970. Code in a cell chooses them, and later years
-/// than 9999 have no form in RFC 3339.
+/// The time of this many seconds after 1970. Code in a cell chooses the number, and RFC 3339 has no
+/// form for years after 9999.
 pub(crate) fn time(seconds: i64) -> SystemTime {
     let seconds = u64::try_from(seconds).unwrap_or(0).min(LAST);
     UNIX_EPOCH + Duration::from_secs(seconds)

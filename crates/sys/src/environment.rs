@@ -25,8 +25,8 @@ pub unsafe fn wipe() {
     }
 }
 
-/// Overwrites the value of a variable, which is empty then. An environment may have several
-/// of one name, of which getenv(3) finds the first.
+/// Overwrites the value of a variable, and leaves it empty. An environment may have several
+/// variables of one name, of which getenv(3) finds the first; all are wiped.
 ///
 /// # Safety
 /// The process has one thread, and holds no reference into its environment.
@@ -36,7 +36,7 @@ pub unsafe fn wipe_variable(name: &str) {
     unsafe { wipe_in(environ, name) };
 }
 
-/// Does it in this environment.
+/// [`wipe_variable`] in this environment.
 ///
 /// # Safety
 /// `next` is null, or a list of writable C strings that ends with a null pointer, which nothing

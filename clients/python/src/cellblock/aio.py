@@ -131,7 +131,7 @@ class Context:
         self.files = Files(self)
 
     async def run(self, code: Content, **options: Unpack[ExecutionOptions]) -> Execution:
-        """Executes code after what was asked of the context before. To cancel it interrupts
+        """Executes code after the earlier calls of the context. Cancelling it interrupts
         the code."""
         return self._noted(Execution(await self._call("context.run", **execution(code, **options))))
 

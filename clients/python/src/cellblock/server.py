@@ -140,7 +140,7 @@ class Context:
         return context
 
     def run(self, code: Content, **options: Unpack[ExecutionOptions]) -> Execution:
-        """Executes code after what was asked of the context before.
+        """Executes code after the earlier calls of the context.
 
         KeyboardInterrupt meanwhile interrupts the code.
         """

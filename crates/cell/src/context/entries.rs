@@ -102,7 +102,7 @@ impl Workspace<'_> {
     /// Makes a directory and those above it.
     ///
     /// # Errors
-    /// There is something of this name, or the workspace is full.
+    /// Something has this name already, or the workspace is full.
     pub(super) fn make_directory(&self, path: &Path) -> Result<FileAnswer> {
         if path.as_os_str().is_empty() {
             return Err(failed("mkdir", Errno::EEXIST, path));

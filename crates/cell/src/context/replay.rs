@@ -49,8 +49,8 @@ impl Context<'_> {
         self.log.get_or_insert_default();
     }
 
-    /// The state that the next execution finds, and why unless it is as it was. A lost one
-    /// is made again, where what was executed is known.
+    /// The state that the next execution finds, and why unless it was kept. A lost state is made
+    /// again if its history is known.
     ///
     /// # Errors
     /// The history is no longer complete, or no cell could be made.

@@ -37,8 +37,8 @@ pub(super) struct Upload {
     pub(super) content: Vec<u8>,
 }
 
-/// A file of a session. Those whose path is not text have no name in the protocol, and are
-/// left out.
+/// A file of a session. Files whose path is not text have no name in the protocol, and are left
+/// out.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) path: String,
@@ -50,7 +50,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Entries {
     pub(super) files: Vec<Entry>,
-    /// Whether there are more, which were not listed.
+    /// Whether there are more files, which were not listed.
     is_cut: bool,
 }
 
@@ -66,8 +66,8 @@ impl Entries {
     }
 }
 
-/// The files that an execution is to have, without those that are gone: sessions go, and then
-/// the client uploads what it has again.
+/// The files for an execution, without those that no longer exist: when a session is gone, the
+/// client uploads its files again.
 pub(super) async fn find_all(
     client: &mut Client,
     wanted: &[Reference],
@@ -153,7 +153,7 @@ pub(super) fn text(path: &RawText) -> Option<&str> {
     std::str::from_utf8(path.as_bytes()).ok()
 }
 
-/// Makes a session with these files, which ends with its client unless it is kept.
+/// Creates a session with these files. It ends with its client unless it is kept.
 pub(super) async fn create(
     client: &mut Client,
     language: &str,

@@ -45,7 +45,7 @@ const NAMESPACES: [Namespace; 7] = [
     Namespace::Uts,
     Namespace::Cgroup,
 ];
-/// The number of the terminal, behind the namespaces'.
+/// The number of the terminal, after those of the namespaces.
 const TERMINAL: i64 = 3 + NAMESPACES.len() as i64;
 /// The first number of a scratch place.
 const SCRATCH: i64 = 16;

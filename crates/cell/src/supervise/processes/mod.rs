@@ -51,7 +51,7 @@ const KILL_AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether the output of a process that has ended is over: another
 /// process can take the rest of it, which no descriptor shows.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Filters whose processes may still run: a child of a process that has ended has its filter.
+/// The maximum number of filters: a child of an ended process still has that process's filter.
 const MOST_LISTENERS: usize = 256;
 
 /// An order about a process. The caller chooses the process's number.

@@ -63,7 +63,7 @@ impl Cell<'_> {
             }
         };
         let report = self.running.report.as_fd();
-        // Only the answer to this order brings some. Older kernels do not know the option.
+        // Only the answer to this order carries descriptors. Older kernels do not have the option.
         let _ = take_descriptors(report, true);
         send_process(report, start.number, parcel.as_fd(), &streams)
             .map_err(|errno| SetupError::os(Step::Supervise, "sendmsg", errno))?;
@@ -128,7 +128,7 @@ impl Cell<'_> {
             .map_err(|errno| SetupError::os(Step::Supervise, "ioctl", errno).on(number))
     }
 
-    /// Ends processes whose wall time is over; false when init does not start one.
+    /// Ends processes whose wall time is over; false when init does not start one in time.
     pub(in crate::supervise) fn check_processes(&mut self, now: Instant) -> bool {
         let report = self.running.report.as_fd();
         let kill = |number| {

@@ -88,7 +88,7 @@ impl Output {
 /// passes on what was written to the other side (n_tty_poll).
 fn is_empty(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
-    // Without an answer, it may have something.
+    // If poll(2) fails, there may be something.
     let polled = poll(&mut fds, PollTimeout::ZERO).is_ok();
     let [fd] = fds;
     polled && !(fd.revents()).is_some_and(|seen| seen.contains(PollFlags::POLLIN))

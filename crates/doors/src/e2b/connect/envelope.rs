@@ -15,9 +15,9 @@ use super::{Code, Error, check, parse};
 const LONGEST: usize = 4 << 20;
 /// The bytes before a message.
 const HEAD: usize = 5;
-/// The message is compressed, by what the client named.
+/// The flag of a compressed message.
 const COMPRESSED: u8 = 1;
-/// The envelope is the last one.
+/// The flag of the last envelope.
 const LAST: u8 = 2;
 
 /// Messages that come one after the other.
@@ -42,7 +42,7 @@ impl Messages {
         })
     }
 
-    /// The next one; `None` at the end.
+    /// The next message; `None` at the end.
     ///
     /// # Errors
     /// The client has gone; the message is too long or not JSON of this form.
@@ -67,7 +67,7 @@ impl Messages {
     /// The only one.
     ///
     /// # Errors
-    /// See [`Messages::next`]; there is none, or it takes too long.
+    /// Those of [`Messages::next`]; the stream has no message, or the message takes too long.
     pub(in crate::e2b) async fn only<T: DeserializeOwned>(self) -> Result<T, Error> {
         self.only_within(crate::body::PATIENCE).await
     }
@@ -82,7 +82,7 @@ impl Messages {
     }
 }
 
-/// What a stream of bytes has of envelopes.
+/// Splits a stream of bytes into envelopes.
 #[derive(Debug, Default)]
 struct Envelopes {
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ impl Envelopes {
         }
     }
 
-    /// The next message, if all of it has come.
+    /// The next message, if it is complete.
     fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let Some((head, rest)) = self.bytes.split_first_chunk::<HEAD>() else {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Envelopes {
                 return Err(Error::new(Code::Unimplemented, message));
             }
             other => {
-                let message = format!("the flags {other} of a message mean nothing");
+                let message = format!("a message has the unknown flags {other}");
                 return Err(Error::new(Code::InvalidArgument, message));
             }
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream is cut, its messages are the same.
+        /// The messages of a stream do not depend on how it is cut into chunks.
         #[test]
         fn messages_survive_any_cut(
             messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6),
@@ -202,7 +202,7 @@ mod tests {
             prop_assert_eq!(envelopes.end(), Ok(()));
         }
 
-        /// Any bytes are messages, an error, or not enough; what is kept is bounded.
+        /// Any bytes are messages, an error, or an incomplete message; what is kept is bounded.
         #[test]
         fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             let mut envelopes = Envelopes::default();
@@ -239,11 +239,11 @@ mod tests {
         let code = |bytes: &[u8]| of(bytes).unwrap_err().code;
         assert_eq!(code(&[1, 0, 0, 0, 0]), Code::Unimplemented);
         assert_eq!(code(&[4, 0, 0, 0, 0]), Code::InvalidArgument);
-        // A length is believed only as far as there may be so many bytes.
+        // A length beyond the limit is refused at once.
         assert_eq!(code(&[0, 255, 255, 255, 255]), Code::InvalidArgument);
         let (found, end) = of(&[0, 0, 0, 0, 2, b'{']).unwrap();
         assert!(found.is_empty() && end.is_err());
-        // Nothing counts after the end.
+        // Bytes after the last envelope are ignored.
         let (found, end) = of(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
         assert!(found.is_empty() && end.is_ok());
     }

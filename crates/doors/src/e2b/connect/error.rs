@@ -74,7 +74,7 @@ impl From<Failure> for Error {
             // A context.
             (Own::NotFound, None) => return Self::new(Code::Unavailable, wire::NO_SANDBOX),
             (Own::Failed, Some("EEXIST" | "ENOTEMPTY")) => Code::AlreadyExists,
-            // `resource_exhausted` says that there are too many requests.
+            // Not `resource_exhausted`, which means too many requests.
             (Own::Failed, Some("ENOSPC" | "EDQUOT")) => Code::FailedPrecondition,
             (Own::Failed, Some(_)) | (Own::BadParams | Own::BadRequest | Own::TooLong, _) => {
                 Code::InvalidArgument

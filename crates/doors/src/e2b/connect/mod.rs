@@ -1,7 +1,7 @@
 //! The Connect protocol with JSON, as far as E2B's clients speak it.
 //!
-//! A unary call is a POST of a JSON object, whose answer is one, or an error with a status of
-//! HTTP. A stream is messages in *envelopes*, in either direction: one byte of flags, four of
+//! A unary call is a POST of a JSON object; the answer is a JSON object, or an error with an HTTP
+//! status. A stream is messages in *envelopes*, in either direction: one byte of flags, four of
 //! length (big-endian), then JSON. The last envelope of an answer has a flag of its own, and an
 //! error if there is one; the status is always 200.
 
@@ -21,7 +21,7 @@ use crate::answer::{self, Answer};
 pub(super) use envelope::{Messages, end, message};
 pub(super) use error::{Code, Error};
 
-/// The longest time that a client may name: ten digits of milliseconds.
+/// The most digits of a timeout in milliseconds.
 const MOST_DIGITS: usize = 10;
 
 /// The answer of a unary call.
@@ -58,7 +58,7 @@ where
     )
 }
 
-/// A stream that has nothing but an error.
+/// An answer of envelopes with nothing but an error.
 pub(super) fn failed(error: &Error) -> Answer {
     let end = end(Some(error));
     stream(futures_util::stream::once(async { end }))

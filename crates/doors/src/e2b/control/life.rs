@@ -55,8 +55,8 @@ pub(super) fn start_clock(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
     sandbox.set_clock(Some(clock.abort_handle()));
 }
 
-/// Takes a sandbox off the list at once. The task ends when its cells do; what it cannot end
-/// is left to the hub, which keeps no context for ever that has nothing to do.
+/// Removes a sandbox from the list at once. The task ends when the cells have ended. Cells that it
+/// cannot end are left to the hub, which deletes idle contexts.
 fn end(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
     guarded.sandboxes().remove(sandbox);
     let (guarded, own) = (guarded.clone(), Arc::clone(sandbox));
@@ -124,14 +124,14 @@ pub(super) struct Timeout {
     pub(super) timeout: Option<u64>,
     #[serde(default)]
     pub(super) count: Option<usize>,
-    /// What a refresh asks for.
+    /// The seconds of a refresh.
     #[serde(default)]
     duration: Option<u64>,
     #[serde(default)]
     pub(super) memory: Option<bool>,
 }
 
-/// Has a sandbox end after this time from now on, and its cells exist as long.
+/// Sets the time until a sandbox ends, and keeps its cells for as long.
 pub(super) async fn prolong(
     guarded: &Guarded,
     sandbox: &Sandbox,

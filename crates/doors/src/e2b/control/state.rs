@@ -20,15 +20,15 @@ use crate::e2b::sandboxes::{Sandbox, delete};
 use crate::e2b::{detached, wire};
 use crate::front::Guarded;
 
-/// The most sandboxes that go on from one at once.
+/// The most forks of one request.
 const MOST_FORKS: usize = 20;
 /// How long a sandbox that is to be paused waits for a server that is busy.
 const PAUSE_DEADLINE: Duration = Duration::from_secs(600);
 /// The time between two attempts, unless the server says how long to wait.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Pauses a sandbox; says whether that is possible. A server that is busy is asked again: the
-/// state would be lost.
+/// Pauses a sandbox; returns whether that was possible. While the server is busy, this is tried
+/// again, because the state would be lost otherwise.
 pub(super) async fn try_pause(guarded: &Guarded, sandbox: &Sandbox) -> bool {
     let until = Instant::now() + PAUSE_DEADLINE;
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn resume(
     Ok(())
 }
 
-/// A paused sandbox is used: it goes on, and from now on it ends again in time.
+/// Resumes a paused sandbox that is used, and starts its clock again.
 ///
 /// # Errors
 /// Its state is lost, or the server has no room for it.
@@ -76,14 +76,14 @@ async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
     sandbox.set_paused(true);
     for context in sandbox.contexts() {
         if context.id != *main {
-            // The state is safe: a cell that stays has no part in it.
+            // The state is safe already, even if this cell stays.
             let _ = delete(&mut client, &context.id).await;
         }
     }
     Ok(())
 }
 
-/// Pauses a sandbox, whose clock must not end it meanwhile.
+/// Pauses a sandbox, and stops its clock meanwhile.
 async fn pause_now(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> Result<(), Failure> {
     check_state(sandbox)?;
     sandbox.set_clock(None);
@@ -135,7 +135,7 @@ fn check_state(sandbox: &Sandbox) -> Result<(), Failure> {
     }
 }
 
-/// A state that cannot be carried is the client's business.
+/// Reports a state that cannot be carried as the client's error, not the server's.
 fn carried(failure: Failure) -> Failure {
     match failure.code {
         Code::Failed => Failure {

@@ -146,7 +146,7 @@ impl SandboxClient {
     }
 }
 
-/// Whether the context does not exist, and not a file.
+/// Whether the context is missing, rather than a file.
 fn is_missing(failure: &Failure) -> bool {
     failure.code == Code::NotFound && failure.errno.is_none()
 }

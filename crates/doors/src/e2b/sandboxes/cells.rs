@@ -14,7 +14,7 @@ use crate::runs::Ran;
 const LABEL: &str = "e2b";
 
 impl Sandbox {
-    /// Forgets contexts that the hub has no more, where there is no room for another one.
+    /// If there is no room for another context, forgets those that the hub no longer has.
     ///
     /// # Errors
     /// See [`Client::ask`].
@@ -24,7 +24,7 @@ impl Sandbox {
         }
         let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
         let is_there = |own: &CodeContext| listed.contexts.iter().any(|it| it.context == own.id);
-        // The usual ones get their cell when they are used.
+        // Default contexts get their cells when they are used.
         let mut inside = self.inside();
         inside
             .contexts
@@ -61,7 +61,7 @@ impl Sandbox {
             Err(failure) if is_there_already(&failure) => return Ok(()),
             created => drop(created?),
         }
-        // It may have ended meanwhile, or forgotten this context, which did not exist yet.
+        // The sandbox may have ended meanwhile, or forgotten this context, which did not exist yet.
         if self.inside().is_gone || self.context(|own| own.id == context.id).is_none() {
             delete(client, &context.id).await?;
             return Err(gone(&self.id));
@@ -85,7 +85,7 @@ impl Sandbox {
     /// Changes the directory of a context's interpreter.
     ///
     /// # Errors
-    /// The directory does not exist; the language has no such thing.
+    /// The directory does not exist; there is no code for this in the language.
     pub(in crate::e2b) async fn enter(
         &self,
         client: &mut Client,
@@ -101,7 +101,7 @@ impl Sandbox {
         }
     }
 
-    /// Executes code that no client asked for; says whether it succeeded.
+    /// Executes code that no client asked for; returns whether it succeeded.
     ///
     /// # Errors
     /// Those of `context.run`.
@@ -124,7 +124,7 @@ impl Sandbox {
     /// Ends the cells of all its contexts.
     ///
     /// # Errors
-    /// The first of those of `context.delete`; the other contexts are deleted.
+    /// The first error of `context.delete`; the other contexts are deleted.
     pub(in crate::e2b) async fn end(&self, client: &mut Client) -> Result<(), Failure> {
         let mut ended = Ok(());
         for context in self.contexts() {
@@ -133,7 +133,7 @@ impl Sandbox {
         ended
     }
 
-    /// Has the hub keep its cells for as long as it keeps any.
+    /// Makes the hub keep its cells for the longest time that it keeps an idle one.
     ///
     /// # Errors
     /// The server is ending.

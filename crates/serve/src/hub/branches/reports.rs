@@ -203,7 +203,7 @@ impl Hub {
         self.answer_current(link, |hub, caller| hub.fail(caller, failure));
     }
 
-    /// A context has the state of a checkpoint, or that which it had; or a replay failed.
+    /// A context has been restored or resumed, or its replay has failed.
     pub(in crate::hub) fn restored(
         &mut self,
         link: LinkId,

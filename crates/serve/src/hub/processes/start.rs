@@ -13,8 +13,8 @@ use crate::hub::contexts::check_label;
 use crate::hub::requests::millis;
 use crate::protocol::{Code, Failure, ProcessStart};
 
-/// Bytes of arguments and variables of the largest process: what execve(2) takes with the
-/// usual limit of the stack.
+/// The most bytes of arguments and variables of one process: what execve(2) takes with the usual
+/// limit of the stack.
 const LARGEST_START: usize = 2 << 20;
 /// Bytes of arguments and variables of all processes of a context, which the server keeps.
 const MOST_STARTED: usize = 8 << 20;
@@ -102,7 +102,7 @@ fn argv_of(argv: Option<Vec<RawText>>, command: Option<RawText>) -> Result<Vec<R
     }
 }
 
-/// Bytes of what a process is started with, as execve(2) counts them.
+/// Bytes of a process's arguments and variables, as execve(2) counts them.
 fn size_of_start(argv: &[RawText], env: &BTreeMap<String, RawText>) -> Result<usize, Failure> {
     let each = size_of::<usize>() + 1;
     let of_argv = argv.iter().map(|text| text.as_bytes().len() + each);

@@ -34,7 +34,7 @@ struct Input {
 }
 
 impl Input {
-    /// The bytes, in pieces that a call can have.
+    /// The bytes, in pieces that fit into one call.
     fn pieces(&self) -> Result<Vec<RawText>, Error> {
         let text = self.stdin.as_ref().or(self.pty.as_ref());
         let bytes = STANDARD.decode(text.map_or("", String::as_str));
@@ -69,7 +69,7 @@ async fn send(client: &mut SandboxClient, process: u64, input: &Input) -> Result
     Ok(())
 }
 
-/// Input as a stream: first whose it is, then the bytes.
+/// Input as a stream: the first message names the process, the others have the bytes.
 pub(in crate::e2b::envd) async fn stream_input(
     State(guarded): State<Guarded>,
     Extension(sandbox): Extension<Arc<Sandbox>>,

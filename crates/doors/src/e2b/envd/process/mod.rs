@@ -19,7 +19,8 @@ use selected::{Selector, all, find};
 use start::Terminal;
 pub(super) use start::start;
 
-/// Makes a call about a process that was found: what is missing then is the process.
+/// Makes a call about a process that was found: an answer `not_found` means that it has ended
+/// since.
 async fn order(client: &mut SandboxClient, method: &str, params: Value) -> Result<(), Error> {
     client.tell(method, params).await.map_err(ended)
 }

@@ -21,7 +21,7 @@ pub(in crate::e2b::envd) struct Start {
     pty: Option<Terminal>,
     #[serde(default)]
     tag: Option<String>,
-    /// Left out by clients that expect it to be there.
+    /// Clients that leave this out expect to have standard input.
     #[serde(default)]
     stdin: Option<bool>,
 }
@@ -89,7 +89,7 @@ impl Start {
     }
 }
 
-/// A directory as programs see it; relative ones are below the user's.
+/// A directory as programs see it; relative ones are below the user's directory.
 fn directory(given: &str) -> String {
     let whole = match given.starts_with('/') {
         true => given.to_owned(),

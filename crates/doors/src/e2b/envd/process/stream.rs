@@ -16,8 +16,8 @@ use crate::e2b::connect;
 /// A keepalive follows after this time without an event.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// The start, and all that follows. Nothing is read from the hub before the client has taken
-/// what came before, so a slow client slows the program.
+/// The start, output and end of a process. The hub is read from only when the client has taken the
+/// events before, so a slow client slows the program.
 pub(super) fn events(
     client: Client,
     started: &ProcessStarted,
