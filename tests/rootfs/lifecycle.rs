@@ -17,7 +17,7 @@ fn begun(place: &Place) -> Child {
     for directory in 0..30 {
         let directory = source.join(format!("usr/{directory}"));
         fs::create_dir_all(&directory).unwrap();
-        for file in 0..50 {
+        for file in 0..300 {
             fs::write(directory.join(file.to_string()), "x").unwrap();
         }
     }
