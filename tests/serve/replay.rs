@@ -136,7 +136,7 @@ fn replays(language: &Language) {
     for branch in branches {
         assert_eq!(branch["state"], "restored", "{branch}");
         let why = branch["why"].as_str().unwrap();
-        assert!(why.contains("executed 5 executions again"), "{why}");
+        assert!(why.contains("ran 5 executions again"), "{why}");
         let name = branch["context"].as_str().unwrap();
         assert_eq!(
             look(language, &mut client, name, seen),

@@ -302,7 +302,11 @@ pub(super) fn write(
 
 /// Why a state was restored, and what a replay does not reproduce.
 fn words(why: &str, executed: usize, left_out: u64, differing: &[u64]) -> String {
-    let mut words = format!("{why}: a new interpreter executed {executed} executions again");
+    let executions = match executed {
+        1 => "1 execution".to_owned(),
+        executed => format!("{executed} executions"),
+    };
+    let mut words = format!("{why}: a new interpreter ran {executions} again");
     if executed > 0 {
         words.push_str("; ");
         words.push_str(CAVEAT);
