@@ -3,6 +3,9 @@
 //! `cellblock run` starts one and gives it one execution, which is its last; a context
 //! gives it one after the other. The flow is the same.
 
+mod driver;
+mod start;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -11,32 +14,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ahead::{Ahead, Frame};
-use super::assemble::{self, Parts};
-use super::events::{EventEmitter, Events};
-use super::measures::CgroupFacts;
-use super::{FilterPolicy, Info, Resolved};
 use crate::drivers::Driver;
-use crate::drivers::frames::{self, Request as DriverRequest};
-use crate::launch::{Launch, Running};
+use crate::launch::Running;
 use crate::plan::Plan;
 use crate::rootfs::Lease;
-use crate::spec::{Command, Scratch, Spec};
-use crate::supervise::capture::Capture;
-use crate::supervise::copy::Template;
-use crate::supervise::{
-    Between, Blank, Cancel, Cell, Control, Denials, Execution, Observer, OnStart, Program, Request,
-};
+use crate::run::assemble::{self, Parts};
+use crate::run::events::{EventEmitter, Events};
+use crate::run::measures::CgroupFacts;
+use crate::run::{FilterPolicy, Info};
+use crate::spec::{Scratch, Spec};
+use crate::supervise::{Between, Cell, Control, Execution, Observer, OnStart, Request};
 use crate::workspace::baseline;
-use crate::workspace::inputs::{self, Staged};
 use crate::workspace::outputs::{self, Collection, gather};
 use crate::workspace::{Baseline, CodeFile, KeptDir, Lower, OutDir, Outputs};
-use record::bytes::RawText;
 use record::error::Result;
-use record::{FileChange, Record, Start, Variables};
+use record::{FileChange, Record, Start};
 
-/// How long an interpreter may take to list its variables, and then to stop.
-const DESCRIBING: Duration = Duration::from_secs(1);
+pub(crate) use driver::{Code, code_of};
+pub(crate) use start::From;
 
 /// A cell that was started for a spec. Dropping it ends the cell.
 pub(crate) struct Live<'a> {
@@ -63,7 +58,7 @@ pub(crate) struct Live<'a> {
 pub(crate) struct Facts<'a> {
     pub(crate) spec: Cow<'a, Spec>,
     pub(crate) plan: Rc<Plan>,
-    pub(super) filter: Option<FilterPolicy>,
+    pub(in crate::run) filter: Option<FilterPolicy>,
     pub(crate) driver: Option<&'static Driver>,
 }
 
@@ -85,33 +80,6 @@ pub(crate) struct Work {
     pub(crate) began_ns: u64,
 }
 
-/// What there is of a cell before it is started.
-pub(crate) enum From<'a> {
-    /// Nothing. All of it is made in one go.
-    Nothing,
-    /// Nothing. A blank cell is made first, then its program is started.
-    ///
-    /// What it is goes there, if it is asked for.
-    Blank(Option<&'a Info>),
-    /// A blank cell of the same plan.
-    Ahead(Box<Ahead<'a>>),
-    /// A template that loaded modules before.
-    Template(&'a Template),
-}
-
-/// Code, its name in tracebacks, and its arguments.
-pub(crate) type Code<'w> = (&'w RawText, &'w str, &'w [RawText]);
-
-/// The code of a spec.
-pub(crate) fn code_of(spec: &Spec) -> Option<Code<'_>> {
-    match &spec.command {
-        Command::Run {
-            code, name, args, ..
-        } => Some((code, name, args)),
-        Command::Exec { .. } => None,
-    }
-}
-
 /// What became of a piece of work.
 pub(crate) struct Executed<'a> {
     pub(crate) record: Record,
@@ -129,96 +97,6 @@ pub(crate) struct Remains<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Starts a cell. Returns while init is setting it up; what fails there is in the
-    /// record of the first execution.
-    ///
-    /// # Errors
-    /// The step that failed on this side.
-    pub(crate) fn start(
-        spec: Cow<'a, Spec>,
-        resolved: Resolved,
-        staged: Staged,
-        cancel: Cancel<'a>,
-        from: From<'a>,
-    ) -> Result<Self> {
-        let Resolved {
-            plan,
-            filter,
-            mut warnings,
-            driver,
-            lease,
-            ..
-        } = resolved;
-        let Staged {
-            stages,
-            kept,
-            passed,
-            warnings: left_out,
-        } = staged;
-        let (inputs, baseline) = inputs::open(&plan.files, &stages)?;
-        let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
-        outputs::refuse_same(out.as_ref(), &kept)?;
-        let lowers = Lower::open_all(&plan)?;
-        let mut info = None;
-        let (cell, frame) = match from {
-            From::Ahead(ahead) => {
-                let denials = denials(&ahead.frame, driver);
-                ahead.begin(plan, &inputs, denials, cancel)?
-            }
-            From::Nothing | From::Blank(_) | From::Template(_) => {
-                let mut frame = Frame::of(plan, filter)?;
-                frame.passed = passed;
-                let denials = denials(&frame, driver);
-                let started = match from {
-                    From::Template(of) => {
-                        Cell::fork(frame.launch(inputs, stages), of, denials, cancel)
-                    }
-                    From::Blank(about) => {
-                        info = about;
-                        let launch = frame.launch(Vec::new(), stages);
-                        start_in_blank(launch, &inputs, denials, cancel, info)
-                    }
-                    From::Nothing | From::Ahead(_) if !frame.plan.program.exists() => {
-                        let launch = frame.launch(Vec::new(), stages);
-                        start_in_blank(launch, &inputs, denials, cancel, None)
-                    }
-                    From::Nothing | From::Ahead(_) => {
-                        Cell::start(frame.launch(inputs, stages), denials, cancel)
-                    }
-                };
-                let cell = started.map_err(|e| crate::hints::complete(e, &frame.plan))?;
-                // Now, while init sets the cell up and nothing is to be watched yet.
-                cell.sweep_cgroups();
-                (cell, frame)
-            }
-        };
-        let Frame {
-            plan,
-            filter,
-            warnings: of_limits,
-            ..
-        } = frame;
-        warnings.extend(of_limits);
-        warnings.extend(left_out);
-        Ok(Self {
-            cell,
-            facts: Facts {
-                spec,
-                plan,
-                filter,
-                driver,
-            },
-            warnings,
-            baseline,
-            out,
-            kept,
-            between: Between::default(),
-            lease,
-            info,
-            lowers: RefCell::new(lowers),
-        })
-    }
-
     /// Whether its program was forked from a template.
     pub(crate) fn is_forked(&mut self) -> bool {
         self.cell.parts().0.start == Start::Forked
@@ -391,82 +269,6 @@ impl<'a> Live<'a> {
         baseline::rename(&mut self.baseline, from, to);
     }
 
-    /// Lists the variables, as the execution of this number; `None` where the interpreter
-    /// does not. It may take as long as an interrupt with its grace: then the cell is
-    /// over.
-    ///
-    /// # Errors
-    /// Watching is impossible.
-    pub(crate) fn variables(
-        &mut self,
-        execution: u64,
-        control: &dyn Control,
-    ) -> Result<Option<Variables>> {
-        if self.facts.driver.is_none() {
-            return Ok(None);
-        }
-        let execution = self.cell.execute(Request {
-            execution,
-            message: self.description(execution)?,
-            wall: Some(DESCRIBING),
-            grace: Some(DESCRIBING),
-            control: Some(control),
-            ..Request::default()
-        })?;
-        self.between.add(execution.between);
-        self.between.add_denials(execution.denials);
-        let written = execution.output.iter();
-        for (sum, written) in self.between.written.iter_mut().zip(written) {
-            *sum += written.as_ref().map_or(0, Capture::total);
-        }
-        if let Some(log) = execution.network {
-            self.between.add_network(log);
-        }
-        Ok(execution.report.variables)
-    }
-
-    /// The request to list the variables.
-    ///
-    /// # Errors
-    /// None that a caller can cause.
-    fn description(&self, execution: u64) -> Result<Vec<u8>> {
-        DriverRequest {
-            execution,
-            follows_interrupt: self.cell.was_interrupted(),
-            work: frames::Work::Describe,
-        }
-        .encode()
-    }
-
-    /// What is sent to the driver; empty where the program itself is the work.
-    ///
-    /// # Errors
-    /// The code is too long.
-    pub(crate) fn message(
-        &self,
-        execution: u64,
-        code: Option<Code<'_>>,
-        is_last: bool,
-    ) -> Result<Vec<u8>> {
-        match (code, self.facts.driver) {
-            (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
-                execution,
-                follows_interrupt: self.cell.was_interrupted(),
-                work: frames::Work::Execute(frames::Code {
-                    code,
-                    name,
-                    directory: Path::new(crate::spec::WORKSPACE),
-                    has_file: self.facts.workspace().is_some(),
-                    args,
-                    memory: self.facts.spec.limits.memory.map(|limit| limit.0),
-                    is_last,
-                }),
-            }
-            .encode(),
-            _ => Ok(Vec::new()),
-        }
-    }
-
     /// Ends the cell.
     ///
     /// # Errors
@@ -539,37 +341,6 @@ fn gather_alive(
     }
 }
 
-/// Starts a blank cell, and its program in it.
-fn start_in_blank<'a>(
-    launch: Launch<'_>,
-    inputs: &[Option<OwnedFd>],
-    denials: Denials,
-    cancel: Cancel<'a>,
-    info: Option<&Info>,
-) -> Result<Cell<'a>> {
-    let plan = Rc::clone(&launch.plan);
-    let has_program = plan.program.exists();
-    let mut blank = Blank::start(launch, cancel)?;
-    // What fails in there is in the record, as of any cell.
-    if blank.settle()? {
-        blank.verify()?;
-        if let Some(info) = info {
-            info.look(blank.running(), &plan)?;
-        }
-    }
-    let mut cell = blank.begin(Program {
-        plan,
-        inputs,
-        denials,
-        cancel,
-    })?;
-    if info.is_some() || !has_program {
-        // It waited only to be looked at.
-        cell.note_cold();
-    }
-    Ok(cell)
-}
-
 fn cgroup_facts(cell: &Running, execution: &Execution) -> Option<CgroupFacts> {
     let cgroup = cell.cgroup.as_ref()?;
     Some(CgroupFacts::of(cgroup, &execution.cgroup_before))
@@ -579,12 +350,4 @@ fn note_lost_events(warnings: &mut Vec<String>, events: Option<&Events>) {
     if let Some(trouble) = events.and_then(Events::trouble) {
         warnings.push(format!("events are missing: {trouble}"));
     }
-}
-
-fn denials(frame: &Frame, driver: Option<&Driver>) -> Denials {
-    let probes = driver.map_or(&[][..], |driver| driver.probes);
-    let memory = frame.plan.limits.memory;
-    (frame.filter.as_ref())
-        .map(|policy| policy.denials(probes, memory))
-        .unwrap_or_default()
 }

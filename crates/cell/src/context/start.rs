@@ -1,0 +1,92 @@
+//! How the interpreter of a context is started: in a blank cell that waits, forked from a
+//! template, or in a cell that is made for it.
+
+use std::borrow::Cow;
+
+use super::Context;
+use crate::run::{self, Ahead, From, Live, Stock};
+use crate::workspace::inputs::Staged;
+use record::error::{Result, SetupError, Step};
+
+/// What the first record of such an interpreter says.
+const FIXED: &str = "the interpreter's memory is laid out without randomisation, so that the context can be forked: code in the cell can predict its addresses";
+
+impl<'a> Context<'a> {
+    /// Starts the interpreter, if none runs.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        self.note_end();
+        if self.live.is_none() {
+            self.live = Some(self.start()?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn start(&mut self) -> Result<Live<'a>> {
+        if !self.forks {
+            return self.start_from(None);
+        }
+        self.start_forked().or_else(|error| {
+            let mut live = self.start_from(None)?;
+            live.warn(format!("the cell was started without a template: {error}"));
+            Ok(live)
+        })
+    }
+
+    pub(super) fn start_forked(&mut self) -> Result<Live<'a>> {
+        let missing = || SetupError::new(Step::Fork, "the server has no template at the moment");
+        let stock = self.stock.ok_or_else(missing)?;
+        self.start_from(Some(stock))
+    }
+
+    pub(super) fn start_from(&mut self, stock: Option<&'a Stock>) -> Result<Live<'a>> {
+        let mut spec = self.spec.clone();
+        if self.workspace.is_some() {
+            // They are among what the last cell left.
+            spec.files.clear();
+            spec.files_from = None;
+        }
+        let mut resolved = match self.resolved.take() {
+            Some(resolved) => resolved,
+            None => run::resolve(&spec)?,
+        };
+        let is_fixed = self.fixed_layout && stock.is_none();
+        resolved.plan.program.fixed_layout = is_fixed;
+        let staged = match &self.workspace {
+            Some(workspace) => Staged::carry(&resolved.plan, workspace)?,
+            None => Staged::read(&resolved.plan)?,
+        };
+        self.id.clone_from(&resolved.plan.id);
+        // Without a blank cell, or with one of another plan, all of it is made now.
+        // An init that waits does not get to know of another layout.
+        let is_usual = staged.is_empty() && !is_fixed;
+        let ahead = self.ahead.take();
+        let had_ahead = ahead.is_some();
+        let fits = |ahead: &Ahead<'_>| is_usual && ahead.serves(&resolved.plan);
+        let from = match (stock, ahead.filter(fits)) {
+            (Some(stock), _) => From::Template(stock.template_for(&resolved.plan)?),
+            (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
+            (None, None) => {
+                if had_ahead {
+                    // The facts about the host are as old as that cell.
+                    resolved = run::resolve(&spec)?;
+                    resolved.plan.id.clone_from(&self.id);
+                    resolved.plan.program.fixed_layout = is_fixed;
+                }
+                From::Nothing
+            }
+        };
+        let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;
+        self.template = stock.map(Stock::as_it_is);
+        if let Some(template) = self.template {
+            live.set_template(template);
+        }
+        if is_fixed {
+            live.warn(FIXED.to_owned());
+        }
+        self.owner = live.facts.owner();
+        Ok(live)
+    }
+}

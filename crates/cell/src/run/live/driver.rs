@@ -1,0 +1,107 @@
+//! What a cell sends to its driver: code, and the request to list variables.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::Live;
+use crate::drivers::frames::{self, Request as DriverRequest};
+use crate::spec::{Command, Spec};
+use crate::supervise::capture::Capture;
+use crate::supervise::{Control, Request};
+use record::Variables;
+use record::bytes::RawText;
+use record::error::Result;
+
+/// How long an interpreter may take to list its variables, and then to stop.
+const DESCRIBING: Duration = Duration::from_secs(1);
+
+/// Code, its name in tracebacks, and its arguments.
+pub(crate) type Code<'w> = (&'w RawText, &'w str, &'w [RawText]);
+
+/// The code of a spec.
+pub(crate) fn code_of(spec: &Spec) -> Option<Code<'_>> {
+    match &spec.command {
+        Command::Run {
+            code, name, args, ..
+        } => Some((code, name, args)),
+        Command::Exec { .. } => None,
+    }
+}
+
+impl Live<'_> {
+    /// What is sent to the driver; empty where the program itself is the work.
+    ///
+    /// # Errors
+    /// The code is too long.
+    pub(crate) fn message(
+        &self,
+        execution: u64,
+        code: Option<Code<'_>>,
+        is_last: bool,
+    ) -> Result<Vec<u8>> {
+        match (code, self.facts.driver) {
+            (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
+                execution,
+                follows_interrupt: self.cell.was_interrupted(),
+                work: frames::Work::Execute(frames::Code {
+                    code,
+                    name,
+                    directory: Path::new(crate::spec::WORKSPACE),
+                    has_file: self.facts.workspace().is_some(),
+                    args,
+                    memory: self.facts.spec.limits.memory.map(|limit| limit.0),
+                    is_last,
+                }),
+            }
+            .encode(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Lists the variables, as the execution of this number; `None` where the interpreter
+    /// does not. It may take as long as an interrupt with its grace: then the cell is
+    /// over.
+    ///
+    /// # Errors
+    /// Watching is impossible.
+    pub(crate) fn variables(
+        &mut self,
+        execution: u64,
+        control: &dyn Control,
+    ) -> Result<Option<Variables>> {
+        if self.facts.driver.is_none() {
+            return Ok(None);
+        }
+        let execution = self.cell.execute(Request {
+            execution,
+            message: self.description(execution)?,
+            wall: Some(DESCRIBING),
+            grace: Some(DESCRIBING),
+            control: Some(control),
+            ..Request::default()
+        })?;
+        self.between.add(execution.between);
+        self.between.add_denials(execution.denials);
+        let written = execution.output.iter();
+        for (sum, written) in self.between.written.iter_mut().zip(written) {
+            *sum += written.as_ref().map_or(0, Capture::total);
+        }
+        if let Some(log) = execution.network {
+            self.between.add_network(log);
+        }
+        Ok(execution.report.variables)
+    }
+
+    /// The request to list the variables.
+    ///
+    /// # Errors
+    /// None that a caller can cause.
+    fn description(&self, execution: u64) -> Result<Vec<u8>> {
+        DriverRequest {
+            execution,
+            follows_interrupt: self.cell.was_interrupted(),
+            work: frames::Work::Describe,
+        }
+        .encode()
+    }
+}

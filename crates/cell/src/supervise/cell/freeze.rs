@@ -1,0 +1,64 @@
+//! A cell whose processes are stopped for a while.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::Cell;
+use crate::child::command::Command;
+use crate::launch::wait_for;
+use crate::supervise::watch::Phase;
+use record::error::{Result, SetupError, Step};
+
+/// How long init gets to stop all processes.
+const FREEZE_DEADLINE: Duration = Duration::from_millis(500);
+
+impl<'a> Cell<'a> {
+    /// Stops all processes for as long as the returned value lives, so that files can
+    /// be looked at while nothing changes them. A process that waits in the kernel
+    /// stops when that ends.
+    ///
+    /// # Errors
+    /// Init does not answer.
+    pub fn freeze(&mut self) -> Result<Frozen<'_, 'a>> {
+        self.freeze_within(FREEZE_DEADLINE)
+    }
+
+    /// [`Self::freeze`] with a deadline of its own.
+    ///
+    /// # Errors
+    /// Init does not answer in this time.
+    pub(in crate::supervise) fn freeze_within(&mut self, most: Duration) -> Result<Frozen<'_, 'a>> {
+        let failed =
+            || SetupError::new(Step::Supervise, "the cell's processes could not be stopped");
+        self.is_frozen = false;
+        let deadline = Instant::now() + most;
+        if self.phase != Phase::Running || !self.order(Command::Freeze) {
+            return Err(failed());
+        }
+        while !self.is_frozen {
+            if self.phase != Phase::Running || !wait_for(self.running.report.as_fd(), deadline) {
+                return Err(failed());
+            }
+            self.idle().on_message();
+        }
+        Ok(Frozen(self))
+    }
+}
+
+/// A cell whose processes are stopped. Dropping this lets them go on.
+#[derive(Debug)]
+pub struct Frozen<'c, 'a>(&'c mut Cell<'a>);
+
+impl Frozen<'_, '_> {
+    /// The cell's own scratch places ([`Plan::own_scratch`], in that order).
+    pub fn scratch(&self) -> &[OwnedFd] {
+        &self.0.seen.scratch
+    }
+}
+
+impl Drop for Frozen<'_, '_> {
+    fn drop(&mut self) {
+        // An init that does not take it is gone, and the cell with it.
+        self.0.order(Command::Thaw);
+    }
+}

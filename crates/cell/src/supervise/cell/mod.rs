@@ -1,0 +1,273 @@
+//! A cell as an object: started, given executions, ended.
+
+mod egress;
+mod end;
+mod freeze;
+mod request;
+mod rest;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::carry::Identity;
+use crate::child::command::Command;
+use crate::child::report::Role;
+use crate::drivers::frames::FrameReader;
+use crate::launch::{Launch, Running, launch};
+use crate::plan::{Namespace, Plan};
+use crate::supervise::capture::Capture;
+use crate::supervise::evidence::Stop;
+use crate::supervise::meter::{InUse, Meter};
+use crate::supervise::network::CellBroker;
+use crate::supervise::proc::descendants;
+use crate::supervise::processes::Processes;
+use crate::supervise::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
+use crate::supervise::{
+    Between, BlockedSignals, Denials, DriverReport, Execution, Observed, Parent,
+};
+use record::Start;
+use record::error::Result;
+use sys::process::monotonic_ns;
+use sys::watched::Watched;
+
+pub use freeze::Frozen;
+pub use request::Request;
+
+/// What cancels a cell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cancel<'a> {
+    /// The caller's signals.
+    pub(crate) signals: Option<&'a BlockedSignals>,
+    /// The process whose end ends the cell.
+    pub(crate) parent: Option<&'a Parent>,
+}
+
+/// A cell that was started. Dropping it kills and reaps its processes, and removes
+/// its cgroup. It has no other effect on the supervisor's process, which may go on.
+#[derive(Debug)]
+pub struct Cell<'a> {
+    pub(in crate::supervise) running: Running,
+    pub(in crate::supervise) plan: Rc<Plan>,
+    pub(in crate::supervise) cancel: Cancel<'a>,
+    /// Answers for the filter; counts nothing.
+    pub(in crate::supervise) denials: Denials,
+    /// What is to be sent to the driver.
+    request: Vec<u8>,
+    /// How much of it was sent.
+    sent: usize,
+    /// Whether the driver gets no other request.
+    pub(in crate::supervise) is_last: bool,
+    pub(in crate::supervise) frames: FrameReader,
+    pub(in crate::supervise) frames_open: bool,
+    pub(in crate::supervise) output_open: [bool; 2],
+    pub(in crate::supervise) paces: Paces,
+    pub(in crate::supervise) meter: Meter,
+    pub(in crate::supervise) listener: Option<OwnedFd>,
+    /// The memory of a copy that the kernel watches for as long as this exists.
+    pub(in crate::supervise) watched: Option<Watched>,
+    /// What a copy's init has made for its program, until that is there.
+    pub(in crate::supervise) prepared: Option<Vec<(Role, OwnedFd)>>,
+    /// The namespaces of a template, below which its copies have theirs.
+    pub(in crate::supervise) namespaces: Vec<(Namespace, OwnedFd)>,
+    /// What the broker is to listen at.
+    pub(in crate::supervise) sockets: Vec<(Role, OwnedFd)>,
+    /// The broker, once it has been started.
+    pub(in crate::supervise) broker: Option<CellBroker>,
+    /// Processes beside the program.
+    pub(in crate::supervise) processes: Processes,
+    /// What has happened since the last execution.
+    pub(in crate::supervise) between: Between,
+    /// Whether the plan is that of the program; a blank cell gets that later.
+    pub(in crate::supervise) has_program: bool,
+    pub(in crate::supervise) phase: Phase,
+    pub(in crate::supervise) deadline: Option<Instant>,
+    pub(in crate::supervise) next_check: Option<Instant>,
+    pub(in crate::supervise) is_frozen: bool,
+    /// Whether SIGINT was sent to the program during the last execution.
+    pub(in crate::supervise) was_interrupted: bool,
+    pub(in crate::supervise) seen: Observed,
+}
+
+impl<'a> Cell<'a> {
+    /// Starts a cell, whose filter's denials `denials` answers. Returns while init is
+    /// setting it up; what fails there shows at the end.
+    ///
+    /// # Errors
+    /// The step that failed on this side.
+    pub(crate) fn start(start: Launch<'_>, denials: Denials, cancel: Cancel<'a>) -> Result<Self> {
+        let plan = Rc::clone(&start.plan);
+        let has_program = !start.holds;
+        let running = launch(start)?;
+        Ok(Self {
+            meter: Meter::new(&running, &plan),
+            plan,
+            cancel,
+            denials,
+            request: Vec::new(),
+            sent: 0,
+            is_last: false,
+            frames: FrameReader::new(),
+            frames_open: running.channel.is_some(),
+            output_open: [running.output[0].is_some(), running.output[1].is_some()],
+            paces: Paces::default(),
+            listener: None,
+            watched: None,
+            prepared: None,
+            namespaces: Vec::new(),
+            sockets: Vec::new(),
+            broker: None,
+            processes: Processes::default(),
+            between: Between::default(),
+            has_program,
+            phase: Phase::SetUp,
+            deadline: Some(Instant::now() + SETUP_DEADLINE),
+            next_check: None,
+            is_frozen: false,
+            was_interrupted: false,
+            seen: Observed::default(),
+            running,
+        })
+    }
+
+    /// Has the cell do one piece of work. A cell that ends before ends the execution.
+    ///
+    /// # Errors
+    /// Only when watching itself is impossible.
+    pub fn execute(&mut self, request: Request<'_>) -> Result<Execution> {
+        let keep =
+            |fd: &Option<OwnedFd>| fd.as_ref().map(|_| Capture::new(self.plan.limits.output));
+        let mut execution = Execution {
+            output: [keep(&self.running.output[0]), keep(&self.running.output[1])],
+            denials: self.denials.clone(),
+            report: DriverReport::of(request.execution, request.results),
+            ..Execution::default()
+        };
+        if self.lives() {
+            self.begin_anew(&mut execution);
+        }
+        self.meter.rest(false);
+        self.request = request.message;
+        self.is_last = request.is_last;
+        self.was_interrupted = false;
+        self.close_if_sent();
+        let walls = [request.wall, self.plan.limits.wall];
+        let mut watch = Watch {
+            wall: walls.into_iter().flatten().min(),
+            grace: request.grace,
+            observer: request.observer,
+            on_start: request.on_start,
+            control: request.control,
+            is_idle: false,
+            owes_interrupt: false,
+            forgets_interrupts: request.forgets_interrupts,
+            settles: request.settles,
+            repeat_at: None,
+            is_cut_off: false,
+            until: None,
+            cell: self,
+            execution,
+        };
+        if watch.cell.lives() {
+            watch.begin(monotonic_ns());
+        }
+        while !watch.is_over() {
+            watch.step()?;
+        }
+        watch.take_figures()?;
+        let execution = watch.finish();
+        if self.lives() {
+            // Between executions no time is counted.
+            self.phase = Phase::Running;
+            self.deadline = None;
+        }
+        Ok(execution)
+    }
+
+    /// Whether the caller's signal ended it.
+    pub(crate) const fn is_cancelled(&self) -> bool {
+        matches!(self.seen.stopped, Some(Stop::Cancelled(_)))
+    }
+
+    /// Whether SIGINT was sent to the program during the last execution.
+    pub(crate) const fn was_interrupted(&self) -> bool {
+        self.was_interrupted
+    }
+
+    /// Whether the program runs, and can do more work.
+    pub(crate) fn lives(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Interrupted)
+    }
+
+    /// The cell as it was launched, and what was observed of it so far.
+    pub(crate) fn parts(&self) -> (&Running, &Observed) {
+        (&self.running, &self.seen)
+    }
+
+    /// Init, the program, and the pipes that the program has to the supervisor: what is
+    /// needed to take or replace its state. `None` once they are gone.
+    pub(crate) fn carried(&self) -> Option<(Pid, Pid, Vec<Identity>)> {
+        let init = self.running.init.pid;
+        // Its first child; orphans come later.
+        let program = descendants(init).nth(1)?.pid;
+        let channel = self.running.channel.as_ref()?;
+        let output = self.running.output.iter().flatten();
+        let pipes = [channel.to.as_ref()?, &channel.from]
+            .into_iter()
+            .chain(output);
+        let own: Result<Vec<Identity>, Errno> = pipes.map(Identity::of).collect();
+        let mut own = own.ok()?;
+        own.extend(self.running.stdin);
+        Some((init, program, own))
+    }
+
+    /// What the cell uses now.
+    pub(crate) fn in_use(&mut self) -> InUse {
+        let cgroup = self.running.cgroup.as_ref();
+        (self.meter).in_use(cgroup, &self.seen.scratch, &mut self.seen.watched)
+    }
+
+    /// Notes that its interpreter was started ahead of its next execution.
+    pub(crate) fn note_ready(&mut self) {
+        if self.running.start != Start::Forked {
+            self.running.start = Start::Ready;
+        }
+    }
+
+    /// Notes that all of it was made for its execution.
+    pub(crate) fn note_cold(&mut self) {
+        self.running.start = Start::Cold;
+    }
+
+    /// Has init send SIGINT to the program, as a terminal would for Ctrl-C; false when
+    /// the cell is ending.
+    pub fn interrupt(&self) -> bool {
+        self.phase == Phase::Running && self.order(Command::Signal(Signal::SIGINT))
+    }
+
+    /// Removes the cgroups beside the cell's whose supervisors are dead.
+    pub(crate) fn sweep_cgroups(&self) {
+        if let Some(cgroup) = &self.running.cgroup {
+            cgroup.sweep_beside();
+        }
+    }
+
+    /// Sends init a command; false when init does not take it.
+    pub(in crate::supervise) fn order(&self, command: Command) -> bool {
+        command.send(self.running.report.as_fd()).is_ok()
+    }
+
+    /// Measures what the cell uses; returns the stop for a limit that is exceeded.
+    pub(in crate::supervise) fn measure(&mut self, now: Instant) -> Option<Stop> {
+        let cgroup = self.running.cgroup.as_ref();
+        let seen = &mut self.seen;
+        let stop = (self.meter).check(cgroup, &seen.scratch, &mut seen.watched);
+        self.next_check = self.meter.next_check(now);
+        seen.disks.look(&seen.scratch);
+        stop
+    }
+}
