@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("server/runs", runs),
     ("server/requests", requests),
     ("server/contexts", contexts),
+    ("server/each", each),
     ("server/between", between),
     ("server/interrupts", interrupts),
     ("server/limits", limits),
@@ -383,6 +384,19 @@ fn idle() {
         outside.raw[0].load(Ordering::SeqCst) + outside.raw[1].load(Ordering::SeqCst),
         1
     );
+}
+
+/// Each execution's record has its own connections, however soon it ends after them.
+fn each() {
+    let _outside = Outside::with_web();
+    let server = Server::start(&ALLOW);
+    let mut client = server.connect();
+    client.create("a");
+    for number in 0..100 {
+        let (_, ended) = execute(&mut client, "a", "get('web.example'); get('other.example')");
+        assert_eq!(hosts(&ended), ["web.example"], "{number}: {ended:?}");
+        ended.has_refused("other.example no rule allows this host");
+    }
 }
 
 /// Branches of a context, and one that was suspended, have brokers of their own with the same

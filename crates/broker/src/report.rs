@@ -26,6 +26,8 @@ pub enum Report {
     /// A name that was asked for, or a host that was connected to, was refused. Repeated
     /// with the count so far, at once; in a flood, at each power of two and at the end.
     Refused(Refused),
+    /// The supervisor asked for it: all that had happened by then is reported before.
+    Mark(Mark),
     /// The broker ends because it cannot do its work.
     Failed(Failed),
     /// The last line.
@@ -134,6 +136,13 @@ pub struct Refused {
     pub reason: Reason,
     /// How often so far.
     pub count: u64,
+}
+
+/// How far the reports have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The marks that were asked for so far.
+    pub number: u64,
 }
 
 /// All of it.
@@ -306,7 +315,7 @@ impl Report {
         let report: Self = serde_json::from_slice(line).ok()?;
         let short = |host: &str| host.len() <= MAX_HOST && !host.contains(char::is_control);
         let good = match &report {
-            Self::Ready(_) => true,
+            Self::Ready(_) | Self::Mark(_) => true,
             Self::Failed(failed) => short(&failed.error),
             Self::Opened(opened) => short(&opened.host),
             Self::Closed(closed) => short(&closed.host),

@@ -3,6 +3,7 @@
 mod accept;
 mod dial;
 mod ends;
+mod marks;
 mod names;
 mod source;
 
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
+use self::marks::Marks;
 use self::names::DnsClient;
 use self::source::Source;
 use crate::config::{Config, Sockets};
@@ -24,7 +26,7 @@ use crate::guard::http::Secret;
 use crate::log::Log;
 use crate::rate::Rate;
 use crate::relay::{Budget, Pipes, Turn, relay};
-use crate::report::{Reason, Via};
+use crate::report::{Reason, Report, Via};
 use crate::resolve::Resolver;
 use crate::rules::{Name, Network};
 use crate::synthetic::Names;
@@ -81,6 +83,7 @@ pub(crate) struct Broker {
     log: Log,
     buffer: Vec<u8>,
     pipes: Pipes,
+    marks: Marks,
     ticked: Instant,
 }
 
@@ -135,6 +138,7 @@ impl Broker {
             log,
             buffer: vec![0; BUFFER],
             pipes: Pipes::default(),
+            marks: Marks::default(),
             ticked: Instant::now(),
             config,
         };
@@ -183,6 +187,7 @@ impl Broker {
                 Err(Errno::EINTR) => 0,
                 Err(_) => break,
             };
+            let mut worked = !self.busy.is_empty();
             for event in &events[..count] {
                 let Some(source) = Source::of(event.data()) else {
                     continue;
@@ -193,6 +198,7 @@ impl Broker {
                     }
                     continue;
                 }
+                worked |= source != Source::Reports;
                 self.event(source, event.events());
             }
             for _ in 0..self.busy.len() {
@@ -205,12 +211,15 @@ impl Broker {
                 self.tick();
             }
             self.free.append(&mut self.freed);
+            if let Some(mark) = self.marks.turn(worked) {
+                self.log.report(&Report::Mark(mark));
+            }
         }
         self.end();
     }
 
     fn patience(&self) -> EpollTimeout {
-        if !self.busy.is_empty() {
+        if !self.busy.is_empty() || self.marks.is_asked() {
             return EpollTimeout::ZERO;
         }
         let waits = self.live > 0 || self.dns_clients.iter().any(Option::is_some);
@@ -220,11 +229,14 @@ impl Broker {
         }
     }
 
-    /// Whether the supervisor has ended, or has closed its side.
+    /// Whether the supervisor has ended, or has closed its side. Each byte asks for a mark.
     fn control_ended(&mut self) -> bool {
-        let mut rest = [0; 64];
-        match self.control.read(&mut rest) {
-            Ok(count) => count == 0,
+        let mut asked = [0; 64];
+        match self.control.read(&mut asked) {
+            Ok(count) => {
+                self.marks.ask(count);
+                count == 0
+            }
             Err(error) => !matches!(
                 error.kind(),
                 std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock

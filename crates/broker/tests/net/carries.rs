@@ -7,7 +7,9 @@ use std::thread;
 
 use broker::report::{Reason, Report, Verdict, Via};
 use broker::synthetic;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{MsgFlags, send};
+use nix::unistd::Pid;
 
 use crate::Scenario;
 use crate::internet::{Record, Resolver, echo, query, serve};
@@ -28,6 +30,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("carries/the-next-address", the_next_address),
     ("carries/aliases-and-tcp", aliases_and_tcp),
     ("carries/failures", failures),
+    ("carries/marks", marks),
     ("carries/secrets", secrets),
 ];
 
@@ -80,6 +83,36 @@ fn requests() {
         (2, 2, 0, 0)
     );
     assert_eq!(totals.limits_hit, [""; 0]);
+}
+
+/// All that happened before a mark was asked for is reported before it, also where the broker
+/// finds the question and a connection at once.
+fn marks() {
+    let internet = internet();
+    serve("93.184.216.34:80", echo);
+    let resolver = everywhere("93.184.216.34");
+    let rig = Rig::start(&internet, &config(&["example.com"], &resolver));
+    let pid = Pid::from_raw(rig.pid().cast_signed());
+    let address = rig.address("example.com");
+    for number in 1..=50 {
+        kill(pid, Signal::SIGSTOP).unwrap();
+        let mut stream = rig.connect_to(address, 80);
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n")
+            .unwrap();
+        rig.ask_mark();
+        kill(pid, Signal::SIGCONT).unwrap();
+        let closed = |report: &&Report| matches!(report, Report::Closed(_));
+        let before = rig.before_mark(number);
+        assert_eq!(before.iter().filter(closed).count() as u64, number);
+    }
+    // Several questions at once get one answer.
+    kill(pid, Signal::SIGSTOP).unwrap();
+    rig.ask_mark();
+    rig.ask_mark();
+    kill(pid, Signal::SIGCONT).unwrap();
+    rig.before_mark(52);
+    assert_eq!(rig.end().refused, 50);
 }
 
 fn both_families() {

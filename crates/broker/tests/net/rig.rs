@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use broker::report::{Closed, Ready, Reason, Refused, Report, Totals};
+use broker::report::{Closed, Mark, Ready, Reason, Refused, Report, Totals};
 use broker::{Config, Sockets, synthetic};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -212,6 +212,21 @@ impl Rig {
             Report::Refused(refused) if refused.host == host => Some(refused.clone()),
             _ => None,
         })
+    }
+
+    /// Asks for a mark.
+    pub(crate) fn ask_mark(&self) {
+        let mut control = self.control.as_ref().expect("a control socket");
+        control.write_all(&[0]).unwrap();
+    }
+
+    /// The reports that came before the mark of this number.
+    pub(crate) fn before_mark(&self, number: u64) -> Vec<Report> {
+        let mark = Report::Mark(Mark { number });
+        self.wait("mark", |report| (*report == mark).then_some(()));
+        let reports = self.reports.0.lock().unwrap();
+        let before = reports.iter().take_while(|report| **report != mark);
+        before.cloned().collect()
     }
 
     /// Ends the broker and returns its totals.

@@ -9,7 +9,7 @@ use broker::{Config, Identity, Sockets, send_secret};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::pipe2;
 
@@ -111,6 +111,14 @@ impl BrokerProcess {
             }
             None => Ok(()),
         }
+    }
+
+    /// Asks for a mark, which comes after the reports of all that has happened by now.
+    /// Returns whether it will come, unless the broker ends.
+    pub(crate) fn ask_mark(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let asked = |control: &OwnedFd| send(control.as_raw_fd(), &[0], flags).is_ok();
+        self.control.as_ref().is_some_and(asked)
     }
 
     /// Tells it to send its last report and end.

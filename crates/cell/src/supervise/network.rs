@@ -30,6 +30,9 @@ const KNOWN: usize = 4096;
 /// How long the broker gets for its last reports when the cell has ended.
 const LAST_REPORTS: Duration = Duration::from_millis(500);
 
+/// How long the broker gets to report what happened in an execution that has ended.
+const CATCH_UP: Duration = Duration::from_millis(100);
+
 /// Who asked for what, and why it was refused.
 type RefusalKey = (String, Option<u16>, &'static str, &'static str);
 
@@ -44,6 +47,9 @@ pub(super) struct CellBroker {
     log: NetworkLog,
     /// `None` where the kernel's counters cannot be read.
     counters: Option<Counters>,
+    /// Marks that it was asked for, and the last one that came.
+    marks_asked: u64,
+    marked: u64,
     /// It was told to end.
     is_finishing: bool,
 }
@@ -96,6 +102,8 @@ impl CellBroker {
             refusals: BTreeMap::new(),
             log: NetworkLog::default(),
             counters: Counters::of(init).ok(),
+            marks_asked: 0,
+            marked: 0,
             is_finishing: false,
         })
     }
@@ -175,9 +183,13 @@ impl CellBroker {
     }
 
     /// Whether a broker sends this only if it was taken over: its last report before it is
-    /// told to end.
+    /// told to end, or a mark that it was not asked for.
     fn is_untimely(&self, report: &Report) -> bool {
-        matches!(report, Report::Totals(_)) && !self.is_finishing
+        match report {
+            Report::Totals(_) => !self.is_finishing,
+            Report::Mark(mark) => mark.number > self.marks_asked,
+            _ => false,
+        }
     }
 
     /// Ends the broker; from then on the cell reaches nothing. Without a last report, this
@@ -194,6 +206,7 @@ impl CellBroker {
             // The first one: nothing of the cell's had been read by then.
             Report::Ready(ready) => drop(self.log.ready.get_or_insert(ready)),
             Report::Opened(_) => {}
+            Report::Mark(mark) => self.marked = mark.number,
             Report::Failed(failed) => {
                 let why = format!("it could not begin: {}", failed.error);
                 self.log.failure.get_or_insert(why);
@@ -258,6 +271,22 @@ impl CellBroker {
             && let Some(observer) = observer
         {
             observer.refused(added);
+        }
+    }
+
+    /// Reads what happened until now, where the cell goes on living.
+    pub(super) fn catch_up(&mut self, observer: Option<&dyn Observer>) {
+        let until = Instant::now() + CATCH_UP;
+        if self.process.as_ref().is_some_and(BrokerProcess::ask_mark) {
+            self.marks_asked += 1;
+        }
+        while let Some(process) = &self.process
+            && self.marked < self.marks_asked
+            && Instant::now() < until
+            && wait_for(process.as_fd(), until)
+        {
+            let mut turn = Turn::begin();
+            while self.read_some(observer, &mut turn) {}
         }
     }
 

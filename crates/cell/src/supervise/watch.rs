@@ -38,7 +38,6 @@ use super::capture::{Capture, ReadStatus};
 use super::cell::Cell;
 use super::driver::{Channel, read_frames};
 use super::evidence::Stop;
-use super::network::CellBroker;
 use super::poll_set::Slot;
 use super::turn::{Pace, Turn};
 use super::{Asked, Control, Execution, Observer, OnStart, Stream};
@@ -568,10 +567,14 @@ impl Watch<'_, '_> {
             // What watched makes room for what writes the record.
             sys::text::drop_text_pages();
         }
-        // The rest is read when the cell has ended.
-        self.read_broker();
-        let broker = self.cell.broker.as_mut();
-        self.execution.network = broker.map(CellBroker::take_log);
+        if let Some(broker) = &mut self.cell.broker {
+            match self.cell.phase {
+                // The rest is read when the broker ends as well.
+                Phase::Over => broker.read(self.observer),
+                _ => broker.catch_up(self.observer),
+            }
+            self.execution.network = Some(broker.take_log());
+        }
         if let Some(observer) = self.observer {
             // A stream whose writer could not be killed has not ended.
             for stream in Stream::ALL {
