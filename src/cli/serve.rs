@@ -47,7 +47,7 @@ pub struct Serve {
     /// Serve requests without a token under this name of the host as well (repeatable)
     #[arg(long, value_name = "NAME", requires = "http", help_heading = "HTTP")]
     pub http_host: Vec<String>,
-    /// HTTP connections at once
+    /// HTTP connections at once. Each token has a share of them
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "HTTP")]
     pub http_connections: usize,
     /// Give sandboxes of this template of E2B's an interpreter of LANGUAGE (repeatable). `base`
@@ -70,7 +70,7 @@ pub struct Serve {
     /// Calls that wait for a cell; more are answered with `busy`
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Server")]
     pub max_queue: usize,
-    /// Clients at once
+    /// Clients at once, where each HTTP request is one. Each user and each token has a share of them
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Server")]
     pub max_clients: usize,
     /// How long a call waits for a cell before it is answered with `busy`

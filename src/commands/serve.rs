@@ -120,6 +120,11 @@ pub(super) fn serve(
         true => None,
         false => Some(listen_http(wanted, &usual, settings.idle)?),
     };
+    let users = match listeners.is_empty() {
+        true => 0,
+        false => 1 + wanted.allow_uid.len(),
+    };
+    settings.parties = users + http.as_ref().map_or(0, Listening::parties);
     let is_alone = listeners.is_empty() && http.is_none();
     let stdio = match (protocol, is_alone) {
         (Protocol::Own, false) => None,
@@ -285,6 +290,7 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
         drain: long(wanted.drain),
         idle_exit: wanted.idle_exit.map(long),
         max_clients: wanted.max_clients.max(1),
+        parties: 1,
         warm: wanted.warm.iter().map(warm).collect(),
         warm_memory: wanted.warm_memory.map(|bytes| bytes.0),
         checkpoints: None,

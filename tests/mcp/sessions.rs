@@ -153,6 +153,29 @@ fn what_a_client_cancels_ends_and_is_not_answered() {
 }
 
 #[test]
+fn a_late_cancel_does_not_reach_the_next_execution() {
+    let mut client = Client::start(&[]);
+    let context = client.create(json!({}));
+    for round in 0..60 {
+        let [first, second] = ["1", "import time; time.sleep(0.02); 2"].map(|code| {
+            let arguments = json!({"code": code, "context_id": context});
+            let call = json!({"name": "run_code", "arguments": arguments});
+            client.send("tools/call", call)
+        });
+        // The first execution is over at about this time.
+        std::thread::sleep(std::time::Duration::from_micros(200 * round));
+        client.notify("notifications/cancelled", json!({"requestId": first}));
+        let answer = client.answer(second);
+        let run = &answer["result"]["structuredContent"];
+        assert_eq!(
+            (&run["value"], &run["state"]),
+            (&json!("2"), &json!("kept")),
+            "round {round}: {answer}"
+        );
+    }
+}
+
+#[test]
 fn a_command_runs_beside_code_and_works_on_the_same_files() {
     let mut client = Client::start(&[]);
     let context = client.create(json!({}));

@@ -346,6 +346,34 @@ fn sandboxes_end_with_their_cells() {
     let ids = [create(&keyed), create(&keyed), create(&http)].map(|made| made["sandboxID"].clone());
     assert_eq!(ids[0], ids[1]);
     assert_ne!(ids[0], ids[2]);
+    let other = json!({"templateID": "base", "timeout": 77});
+    assert_eq!(keyed.post("/v2/sandboxes", &other).status, 400);
+}
+
+#[test]
+fn overlapping_requests_with_one_key_create_one_sandbox() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let created = |fields: [String; 6]| {
+        let requests = fields.map(|field| {
+            let http = http.with(&field);
+            std::thread::spawn(move || create(&http)["sandboxID"].to_string())
+        });
+        let ids = requests.map(|request| request.join().unwrap());
+        std::collections::BTreeSet::from(ids).len()
+    };
+    let listed = || http.get("/v2/sandboxes").json().as_array().unwrap().len();
+    // With keys of their own they are as many.
+    let own = std::array::from_fn(|number| format!("idempotency-key: {number}"));
+    assert_eq!((created(own), listed()), (6, 6));
+    let same = std::array::from_fn(|_| "idempotency-key: same".to_owned());
+    assert_eq!((created(same), listed()), (1, 7));
+    // A sandbox that has ended is created again.
+    let keyed = http.with("idempotency-key: same");
+    let first = create(&keyed)["sandboxID"].clone();
+    let path = format!("/sandboxes/{}", first.as_str().unwrap());
+    assert_eq!(http.request("DELETE", &path, b"").status, 204);
+    assert_ne!(create(&keyed)["sandboxID"], first);
 }
 
 /// A message in its envelope.

@@ -21,3 +21,4 @@ mod random;
 mod replay;
 mod shell;
 mod signals;
+mod tokens;

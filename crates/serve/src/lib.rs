@@ -21,10 +21,12 @@ pub mod mcp;
 pub mod net;
 pub mod protocol;
 mod settings;
+mod shares;
 mod store;
 
 pub use hub::{Action, ClientId, Hub, LinkId, Metrics, Party};
 pub use settings::{Settings, Warm};
+pub use shares::Shares;
 pub use store::Store;
 
 /// The canonical name of a language, also for an alias; `None` for an unknown language.

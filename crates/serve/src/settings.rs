@@ -26,6 +26,8 @@ pub struct Settings {
     pub idle_exit: Option<Duration>,
     /// The most clients at once.
     pub max_clients: usize,
+    /// The most parties whose clients can connect: each has a share of these.
+    pub parties: usize,
     /// Cells that wait for calls.
     pub warm: Vec<Warm>,
     /// The most bytes of their memory limits together.
@@ -63,6 +65,7 @@ impl Default for Settings {
             drain: Duration::from_secs(10),
             idle_exit: None,
             max_clients: 256,
+            parties: 1,
             warm: Vec::new(),
             warm_memory: None,
             checkpoints: None,

@@ -21,7 +21,7 @@ use super::links::Link;
 use super::sandboxes::{Creation, DEBUG_SANDBOX, Sandbox, is_id};
 use super::{Port, code, control, envd, wire};
 use crate::answer::Answer;
-use crate::front::{Guarded, is_same};
+use crate::front::{Guarded, count, is_same};
 
 /// The path at which clients check whether a sandbox exists.
 const HEALTH: &str = "/health";
@@ -93,8 +93,12 @@ pub(crate) async fn dispatch(
             return wire::error(StatusCode::BAD_GATEWAY, message);
         }
     };
+    let is_question = request.uri().path() == HEALTH;
+    // Any client may ask this question.
+    if !is_question && let Err(failure) = count(&request, sandbox.party) {
+        return wire::failed(&failure);
+    }
     if sandbox.is_paused() {
-        let is_question = request.uri().path() == HEALTH;
         if is_question || !sandbox.creation.resumes_by_itself {
             return wire::no_sandbox(&sandbox.id);
         }
@@ -205,7 +209,6 @@ fn debug_sandbox(guarded: &Guarded) -> Option<Arc<Sandbox>> {
     let settings = guarded.e2b();
     let template = "code-interpreter-v1";
     let creation = Creation {
-        key: None,
         language: settings.language(template).unwrap_or("python").to_owned(),
         template: template.to_owned(),
         metadata: Default::default(),

@@ -24,6 +24,8 @@ use crate::e2b;
 use crate::mcp;
 use crate::runs::Most;
 
+use super::places::count;
+
 /// Why a request is not served.
 #[derive(Debug, PartialEq)]
 struct Refusal(StatusCode, Failure);
@@ -51,6 +53,11 @@ impl Access {
         }
         let hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         Ok(Self { tokens, hosts })
+    }
+
+    /// The number of tokens.
+    pub(super) const fn tokens(&self) -> usize {
+        self.tokens.len()
     }
 
     /// Whose request this is.
@@ -259,6 +266,9 @@ pub(super) async fn check(
 ) -> Answer {
     match guarded.0.access.party(request.headers()) {
         Ok(party) => {
+            if let Err(failure) = count(&request, party) {
+                return answer::failed(&failure);
+            }
             request.extensions_mut().insert(party);
             next.run(request).await
         }

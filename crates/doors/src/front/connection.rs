@@ -2,11 +2,15 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
 use futures_util::future::select_all;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::sys::socket::setsockopt;
@@ -18,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::access::{self, Guarded};
+use super::places::{Place, Places};
 use super::{FAREWELL, Listening};
 
 /// The most bytes of a request line and its header fields.
@@ -47,6 +52,7 @@ pub(super) async fn accept(
     let Ok(listeners) = listeners.collect::<Result<Vec<_>, _>>() else {
         return;
     };
+    let places = Places::new(listening.connections, listening.access.tokens());
     let mcp = crate::mcp::Shared::new(listening.about);
     let guarded = Guarded::new(
         listening.access,
@@ -81,11 +87,18 @@ pub(super) async fn accept(
             Some(_) = connections.join_next() => continue,
             accepted = next(&listeners) => accepted,
         };
-        match accepted {
-            Ok((socket, _)) if connections.len() < listening.connections => {
-                connections.spawn(serve(socket, router.clone(), ended.clone()));
+        let (mut socket, place) = match accepted {
+            Ok((socket, _)) => (socket, places.enter()),
+            Err(_) => {
+                tokio::time::sleep(BREATH).await;
+                continue;
             }
-            Ok((mut socket, _)) => {
+        };
+        match place {
+            Some(place) => {
+                connections.spawn(serve(socket, place, router.clone(), ended.clone()));
+            }
+            None => {
                 let answer = format!(
                     "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
                      content-type: application/json\r\ncontent-length: {}\r\n\r\n{TOO_MANY}",
@@ -94,7 +107,6 @@ pub(super) async fn accept(
                 // A connection that was just made has room for it.
                 let _ = tokio::time::timeout(BREATH, socket.write_all(answer.as_bytes())).await;
             }
-            Err(_) => tokio::time::sleep(BREATH).await,
         }
     }
     drop(listeners);
@@ -110,7 +122,12 @@ async fn next(listeners: &[TcpListener]) -> std::io::Result<(TcpStream, SocketAd
 
 /// Serves one connection. When the client goes, so do its handlers, and with them the hub's
 /// clients.
-async fn serve(socket: TcpStream, router: Router, mut ended: watch::Receiver<()>) {
+async fn serve(
+    socket: TcpStream,
+    place: Arc<Place>,
+    router: Router,
+    mut ended: watch::Receiver<()>,
+) {
     let _ = socket.set_nodelay(true);
     // The kernel ends a connection whose client is gone, or takes nothing.
     let _ = setsockopt(&socket, TcpUserTimeout, &WRITE_PATIENCE);
@@ -119,16 +136,22 @@ async fn serve(socket: TcpStream, router: Router, mut ended: watch::Receiver<()>
     let Ok(watched) = duplicate(&socket) else {
         return;
     };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&place));
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
         .max_buf_size(LONGEST_HEAD)
         .max_headers(MOST_FIELDS)
-        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
         () = gone(watched) => return,
+        () = place.ended() => return,
         _ = ended.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;

@@ -2,6 +2,7 @@
 
 mod access;
 mod connection;
+mod places;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread::JoinHandle;
@@ -18,6 +19,7 @@ use crate::e2b;
 use crate::runs::Most;
 use access::Access;
 pub(crate) use access::{Guarded, is_same};
+pub(crate) use places::count;
 
 /// How long connections may take for their last answers.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -31,7 +33,7 @@ pub struct Settings {
     pub tokens: Vec<String>,
     /// Names by which clients may call this host besides `localhost` and its addresses.
     pub hosts: Vec<String>,
-    /// The most connections at once.
+    /// The most connections at once. Each token has a share of them.
     pub connections: usize,
     /// The most that a request may ask for.
     pub most: Most,
@@ -90,6 +92,11 @@ impl Listening {
                 .map_err(|error| SetupError::io(Step::Inputs, "getsockname", &error))
         };
         self.sockets.iter().map(address).collect()
+    }
+
+    /// The most parties that requests come from.
+    pub fn parties(&self) -> usize {
+        self.access.tokens().max(1)
     }
 
     /// Serves, in a thread of its own, whose signals are left to this one.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::admission::{Pending, What};
-use super::contexts::ContextKey;
+use super::contexts::{ContextKey, within_bounds};
 use super::session::Work;
 use super::{Action, ClientId, Hub, LinkId, Party};
 use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
@@ -221,6 +221,7 @@ impl Hub {
             return;
         };
         self.turns.leave(client.party, id);
+        self.shares.leave(client.party);
         let own: Vec<ContextKey> = self
             .contexts
             .iter()
@@ -271,6 +272,7 @@ impl Hub {
     /// `cancel`
     pub(super) fn cancel(&mut self, caller: &Caller, params: &Cancel) -> Result<(), Failure> {
         let target = Caller::new(caller.client, params.call.clone());
+        let grace = within_bounds(params.grace)?;
         let unknown = || {
             let message = format!("call {} is not waiting for an answer", params.call);
             Failure::new(Code::NotFound, message)
@@ -284,7 +286,7 @@ impl Hub {
                 client.waiting.retain(|pending| pending.caller != target);
                 before > client.waiting.len()
             }
-            Some(link) => self.cancel_in_session(link, &target),
+            Some(link) => self.cancel_in_session(link, &target, grace),
         };
         if done && self.call_is_waiting_nowhere(&target) {
             let failure = Failure::new(Code::Cancelled, "the call was cancelled before it began");
@@ -305,12 +307,20 @@ impl Hub {
     }
 
     /// Removes a call from a session, or cancels what goes on for it.
-    fn cancel_in_session(&mut self, link: LinkId, target: &Caller) -> bool {
+    fn cancel_in_session(
+        &mut self,
+        link: LinkId,
+        target: &Caller,
+        grace: Option<Duration>,
+    ) -> bool {
         let Some(session) = self.sessions.get_mut(&link) else {
             return false;
         };
         if let Some(execution) = session.executing(target) {
-            self.cancel_execution(link, execution);
+            match grace.filter(|_| !session.is_run()) {
+                Some(grace) => self.interrupt_execution(link, execution, grace),
+                None => self.cancel_execution(link, execution),
+            }
             return true;
         }
         let is_target = |caller: &Option<Caller>| caller.as_ref() == Some(target);

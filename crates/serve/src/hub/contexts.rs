@@ -3,7 +3,7 @@
 use std::hash::BuildHasher as _;
 use std::time::{Duration, Instant};
 
-use cell::server::{Execute, Order};
+use cell::server::Execute;
 use cell::spec::quantity::Bound;
 use serde_json::value::RawValue;
 
@@ -15,7 +15,7 @@ use super::{ClientId, Hub, LinkId, Party};
 use crate::protocol::{
     Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
     ContextListing, ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice,
-    State,
+    Span, State,
 };
 
 /// The time that interrupted code gets when the client says nothing.
@@ -281,20 +281,11 @@ impl Hub {
         params: &ContextInterrupt,
     ) -> Result<(), Failure> {
         let link = self.find(caller, &params.context)?.link;
-        let grace = match params.grace {
-            None => GRACE,
-            Some(Bound(Some(grace))) if grace <= LONGEST_GRACE => grace,
-            Some(_) => return Err(Failure::new(Code::BadParams, "grace: wants at most 60s")),
-        };
+        let grace = within_bounds(params.grace)?.unwrap_or(GRACE);
         let running = self.sessions.get(&link).and_then(super::Session::execution);
         let wanted = running.filter(|running| params.execution.is_none_or(|own| own == *running));
         if let Some(execution) = wanted {
-            let grace_ms = millis(Bound(Some(grace))).unwrap_or(1);
-            let order = Order::Interrupt {
-                execution,
-                grace_ms,
-            };
-            self.urge(link, json_of(&order), grace);
+            self.interrupt_execution(link, execution, grace);
         }
         let interrupted = Interrupted {
             interrupted: wanted.is_some(),
@@ -473,6 +464,15 @@ impl Hub {
 }
 
 /// Refuses a label in this parameter that is too long.
+/// The time that a client gives interrupted code.
+pub(super) fn within_bounds(grace: Option<Span>) -> Result<Option<Duration>, Failure> {
+    match grace {
+        None => Ok(None),
+        Some(Bound(Some(grace))) if grace <= LONGEST_GRACE => Ok(Some(grace)),
+        Some(_) => Err(Failure::new(Code::BadParams, "grace: wants at most 60s")),
+    }
+}
+
 pub(super) fn check_label(parameter: &str, label: Option<&str>) -> Result<(), Failure> {
     match label.is_some_and(|label| label.len() > LONGEST_LABEL) {
         true => {

@@ -25,8 +25,8 @@ use std::time::Instant;
 
 use cell::server::TemplateInUse;
 
-use crate::Settings;
 use crate::protocol::{self, Call, Code, Failure, Refused};
+use crate::{Settings, Shares};
 
 use branches::Fork;
 use client::{Caller, Client};
@@ -84,6 +84,8 @@ pub struct Hub {
     began: Instant,
     now: Instant,
     clients: BTreeMap<ClientId, Client>,
+    /// How many clients each party has.
+    shares: Shares,
     /// The clients whose calls wait for a cell, by turn.
     turns: Turns,
     sessions: BTreeMap<LinkId, Session>,
@@ -111,12 +113,14 @@ impl Hub {
     /// A server without clients, whose own uid is `uid`.
     pub fn new(settings: Settings, uid: u32, now: Instant) -> Self {
         let pools = settings.warm.iter().map(Pool::new).collect();
+        let shares = Shares::new(settings.max_clients, settings.parties);
         Self {
             settings,
             uid,
             began: now,
             now,
             clients: BTreeMap::new(),
+            shares,
             turns: Turns::default(),
             sessions: BTreeMap::new(),
             contexts: BTreeMap::new(),
@@ -143,12 +147,13 @@ impl Hub {
     /// input and output.
     pub fn connect(&mut self, id: ClientId, party: Party, owner: bool) {
         self.clients.insert(id, Client::new(party, owner));
+        self.shares.take(party);
         self.unused_since = None;
     }
 
-    /// Whether another client may connect.
-    pub fn has_room_for_clients(&self) -> bool {
-        self.clients.len() < self.settings.max_clients && self.draining.is_none()
+    /// Whether another client of this party may connect.
+    pub fn has_room_for_client(&self, party: Party) -> bool {
+        self.shares.has_room_for(party) && self.draining.is_none()
     }
 
     /// A client's line.

@@ -384,6 +384,17 @@ impl Hub {
         self.urge(link, order, Duration::ZERO);
     }
 
+    /// Interrupts an execution, whose code gets `grace` to end by itself. One that is over meanwhile
+    /// stays as it is, and so does the next one.
+    pub(super) fn interrupt_execution(&mut self, link: LinkId, execution: u64, grace: Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX).max(1);
+        let order = json_of(&Order::Interrupt {
+            execution,
+            grace_ms,
+        });
+        self.urge(link, order, grace);
+    }
+
     /// Sends an order that takes effect at once, and expects the answer of what goes on
     /// within `grace` and a little.
     pub(super) fn urge(&mut self, link: LinkId, order: String, grace: Duration) {
@@ -402,13 +413,7 @@ impl Hub {
             return self.end_session(link);
         }
         if let Some(execution) = session.executing(caller) {
-            let grace = super::contexts::GRACE;
-            let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-            let order = Order::Interrupt {
-                execution,
-                grace_ms,
-            };
-            return self.urge(link, json_of(&order), grace);
+            return self.interrupt_execution(link, execution, super::contexts::GRACE);
         }
         // The answer to a creation stays: without a client it has no effect.
         let is_other = |job: &Job| job.caller.as_ref() != Some(caller);

@@ -25,6 +25,8 @@ const OUTPUT: usize = 200;
 const LARGEST_RESOURCE: u64 = 4 << 20;
 /// Requests of one client that wait for their answers.
 const MOST_PENDING: usize = 1024;
+/// Seconds that cancelled code in a context gets to end by itself.
+const GRACE_SECONDS: u64 = 2;
 
 /// A line to write.
 #[derive(Debug, PartialEq, Eq)]
@@ -337,10 +339,7 @@ impl Door {
             call["keep"] = true.into();
         }
         let what = match begun.finish {
-            Finish::Result(finish) => What::Tool {
-                context: begun.context,
-                finish,
-            },
+            Finish::Result(finish) => What::Tool(finish),
             Finish::Process => {
                 let context = call["context"].as_str().unwrap_or_default();
                 What::Command(Command::new(context, now))
@@ -407,25 +406,15 @@ impl Door {
         let Some(call) = found.map(|(call, _)| *call) else {
             return;
         };
-        let pending = self.pending.get(&call);
-        let context = pending.and_then(Pending::context);
-        let kill = match pending.map(|pending| &pending.what) {
+        let kill = match self.pending.get(&call).map(|pending| &pending.what) {
             Some(What::Command(command)) => command.kill(),
             _ => None,
         };
-        let is_first = |context: &str| {
-            let mut of_context = self
-                .pending
-                .iter()
-                .filter(|(_, one)| one.context() == Some(context));
-            of_context.next().is_some_and(|(first, _)| *first == call)
-        };
-        let (method, params) = match (context, kill) {
-            (_, Some(kill)) => ("process.signal", kill),
-            (Some(context), _) if is_first(context) => {
-                ("context.interrupt", json!({"context": context}))
-            }
-            _ => ("cancel", json!({"call": call})),
+        // It names the call, which may be over meanwhile, and not the context, which may execute
+        // the client's next one.
+        let (method, params) = match kill {
+            Some(kill) => ("process.signal", kill),
+            None => ("cancel", json!({"call": call, "grace": GRACE_SECONDS})),
         };
         self.call(method, &params, None);
         if let Some(pending) = self.pending.get_mut(&call) {
@@ -483,7 +472,7 @@ impl Door {
         result: &str,
     ) -> Option<(Pending, Result<Value, Fault>)> {
         let answer = match &mut pending.what {
-            What::Tool { finish, .. } => finish(result, &mut self.memory.lock())
+            What::Tool(finish) => finish(result, &mut self.memory.lock())
                 .map(ToolResult::into_value)
                 .map_err(unreadable),
             What::Command(command) => match serde_json::from_str::<ProcessStarted>(result) {

@@ -30,15 +30,9 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 pub(super) enum What {
-    Tool {
-        /// The context that is busy with it.
-        context: Option<String>,
-        finish: OfResult,
-    },
+    Tool(OfResult),
     Command(Command),
-    Resource {
-        uri: String,
-    },
+    Resource { uri: String },
 }
 
 /// Reports of progress for one request.
@@ -52,19 +46,11 @@ pub(super) struct Progress {
 }
 
 impl Pending {
-    /// The context that is busy with it.
-    pub(super) fn context(&self) -> Option<&str> {
-        match &self.what {
-            What::Tool { context, .. } => context.as_deref(),
-            What::Command(_) | What::Resource { .. } => None,
-        }
-    }
-
     /// The answer when the server has no result.
     pub(super) fn failed(&self, failure: &Failure) -> Result<Value, Fault> {
         match &self.what {
             What::Resource { uri } => Err(no_resource(self.revision, uri, &failure.message)),
-            What::Tool { .. } | What::Command(_) => {
+            What::Tool(_) | What::Command(_) => {
                 let mut message = failure.to_string();
                 if let Some(wait) = failure.retry_after_ms {
                     message.push_str(&format!("; try again after {} s", wait.div_ceil(1000)));

@@ -194,8 +194,9 @@ impl Server<'_> {
     }
 
     fn welcome(&mut self, socket: UnixStream, party: Party, now: Instant) {
-        if !self.hub.has_room_for_clients() {
-            let message = "there are too many clients, or the server is ending";
+        if !self.hub.has_room_for_client(party) {
+            let message =
+                "there are too many clients, or too many of this party, or the server is ending";
             let refusal = Failure::new(Code::Busy, message).retry_after(Duration::from_secs(1));
             turn_away(socket, &refusal, now);
         } else if let Ok(peer) = Peer::socket(socket, now) {

@@ -300,6 +300,10 @@ pub struct FileUnwatch {
 pub struct Cancel {
     /// The id of the call to cancel.
     pub call: CallId,
+    /// The time that code in a context gets to end by itself, after an interrupt, before its
+    /// interpreter is killed, at most 60s. When it is left out, the interpreter is killed at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
 }
 
 /// What `shutdown` takes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use serve::Party;
@@ -25,8 +25,6 @@ use crate::front::Guarded;
 pub(super) const USUAL_LIFE: Duration = Duration::from_secs(300);
 /// The most bytes of the texts that a client gives a sandbox.
 const MOST_TEXT: usize = 64 << 10;
-/// The most bytes of an idempotency key.
-const LONGEST_KEY: usize = 256;
 
 /// The body of the request. Fields that have no effect here are ignored.
 #[derive(Debug, Deserialize)]
@@ -67,24 +65,25 @@ pub(super) async fn create(
     body: Body,
 ) -> Answer {
     let made = async {
-        let new: New = body::json(body).await?;
-        // A client that did not get its answer repeats the request.
-        let key = headers.get("idempotency-key").map(HeaderValue::as_bytes);
-        if key.is_some_and(|key| key.len() > LONGEST_KEY) {
-            let message = format!("Idempotency-Key: wants at most {LONGEST_KEY} bytes");
-            return Err(Failure::new(Code::BadParams, message));
-        }
-        let before = guarded.sandboxes().of(party).into_iter();
-        let is_same = |sandbox: &Arc<Sandbox>| sandbox.creation.key.as_deref() == key;
-        if let Some(made) = before.filter(|_| key.is_some()).find(is_same) {
+        let text = body::read(body).await?;
+        let sandboxes = guarded.sandboxes();
+        let mut held = match headers.get("idempotency-key") {
+            None => None,
+            Some(key) => Some(sandboxes.keys.hold(party, key.as_bytes(), &text).await?),
+        };
+        let before = held.as_ref().and_then(|made| made.sandbox.as_ref());
+        if let Some(made) = before.and_then(|id| sandboxes.find(id)) {
             return Ok(made);
         }
+        let new: New = body::parse(&text)?;
         let life = life::within(&guarded, new.timeout);
-        let mut creation = creation(&guarded, new)?;
-        creation.key = key.map(<[u8]>::to_vec);
+        let creation = creation(&guarded, new)?;
         let sandbox = Arc::new(Sandbox::new(None, party, creation, life)?);
         detached(async move {
             start(&guarded, &sandbox).await?;
+            if let Some(made) = &mut held {
+                made.sandbox = Some(sandbox.id.clone());
+            }
             Ok(sandbox)
         })
         .await
@@ -149,7 +148,6 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
     let pauses_at_end = new.pauses == Some(true);
     Ok(Creation {
         language: language.to_owned(),
-        key: None,
         template: new.template,
         metadata,
         envs,

@@ -4,6 +4,7 @@
 //! like the cells.
 
 mod cells;
+mod keys;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use super::HOME;
 use super::envd::Watchers;
 use crate::random;
 pub(super) use cells::delete;
+use keys::Keys;
 
 /// The most contexts of a sandbox.
 const MOST_CONTEXTS: usize = 32;
@@ -30,13 +32,15 @@ pub(super) const DEBUG_SANDBOX: &str = "debug_sandbox_id";
 
 /// All sandboxes, by their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Sandboxes(Mutex<BTreeMap<String, Arc<Sandbox>>>);
+pub(crate) struct Sandboxes {
+    all: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    /// Keys of requests that create them.
+    pub(super) keys: Keys,
+}
 
 /// What a sandbox is created with.
 #[derive(Clone, Debug)]
 pub(super) struct Creation {
-    /// The idempotency key of the request that created it.
-    pub(super) key: Option<Vec<u8>>,
     pub(super) template: String,
     pub(super) language: String,
     pub(super) metadata: BTreeMap<String, String>,
@@ -110,7 +114,7 @@ impl CodeContext {
 
 impl Sandboxes {
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Sandbox>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn find(&self, id: &str) -> Option<Arc<Sandbox>> {
@@ -170,10 +174,7 @@ impl Sandbox {
     /// # Errors
     /// The kernel has no random numbers.
     pub(super) fn of_fork(from: &Self, main: String, life: Duration) -> Result<Self, Failure> {
-        let creation = Creation {
-            key: None,
-            ..from.creation.clone()
-        };
+        let creation = from.creation.clone();
         Self::with(secret(ID_BYTES)?, main, from.party, creation, life)
     }
 

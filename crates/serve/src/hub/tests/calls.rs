@@ -130,6 +130,52 @@ fn calls_are_cancelled_in_the_queue_and_running() {
 }
 
 #[test]
+fn a_late_cancel_does_not_reach_the_next_execution() {
+    let mut world = World::with(1, 8);
+    world.connect(1);
+    world.create(1, 0, "a");
+    for id in 1..=3 {
+        world.run_in(1, id, "a");
+    }
+    let link = *world.running.keys().next().unwrap();
+    let cancel = |world: &mut World, id: u64, call: u64| {
+        world.call(1, id, "cancel", json!({"call": call, "grace": "1s"}));
+    };
+    world.finish(link, State::Kept);
+    cancel(&mut world, 10, 1);
+    assert_eq!(world.code(1, 10), "not_found");
+    // An interrupt that does not name an execution would end this one.
+    assert_eq!(world.running[&link], 2);
+    cancel(&mut world, 11, 2);
+    assert_eq!(world.answer(1, 2).unwrap()["result"]["state"], "kept");
+    assert_eq!(world.ordered.last().unwrap().1, "execute");
+    assert_eq!(world.running[&link], 3);
+    world.call(1, 12, "cancel", json!({"call": 3, "grace": "61s"}));
+    assert_eq!(world.code(1, 12), "bad_params");
+    world.call(1, 13, "cancel", json!({"call": 3}));
+    assert_eq!(world.answer(1, 3).unwrap()["result"]["state"], "lost");
+}
+
+#[test]
+fn parties_have_shares_of_the_clients() {
+    let mut world = World::new(Settings {
+        max_clients: 8,
+        parties: 2,
+        ..Settings::default()
+    });
+    let (many, one) = (Party::Door(1), Party::Door(2));
+    let mut client = 0;
+    while world.hub.has_room_for_client(many) {
+        client += 1;
+        world.hub.connect(client, many, false);
+    }
+    assert_eq!(client, 6);
+    assert!(world.hub.has_room_for_client(one));
+    world.leave(1);
+    assert!(world.hub.has_room_for_client(many));
+}
+
+#[test]
 fn executions_of_a_context_are_ordered_and_those_of_two_are_not() {
     let mut world = World::with(4, 8);
     world.connect(1);

@@ -164,7 +164,11 @@ impl Model {
             Step::Cancel(client, which) => {
                 let own = choose(&self.clients, client).and_then(|client| self.calls.get(&client));
                 if let Some((id, _)) = own.and_then(|own| choose(own, which)) {
-                    self.call(client, "cancel", json!({"call": id}));
+                    let params = match which % 2 {
+                        0 => json!({"call": id}),
+                        _ => json!({"call": id, "grace": "1s"}),
+                    };
+                    self.call(client, "cancel", params);
                 }
             }
             Step::Finish(which, kept) => {

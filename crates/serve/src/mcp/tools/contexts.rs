@@ -192,7 +192,6 @@ fn begun(method: &'static str, params: Value, finish: OfResult) -> Begun {
     Begun {
         method,
         params,
-        context: None,
         finish: Finish::Result(finish),
     }
 }

@@ -183,7 +183,6 @@ fn begun(method: &'static str, params: serde_json::Value) -> Begun {
     Begun {
         method,
         params,
-        context: None,
         finish: Finish::Result(finish),
     }
 }

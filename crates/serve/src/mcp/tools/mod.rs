@@ -63,8 +63,6 @@ pub(super) struct Begun {
     pub(super) method: &'static str,
     /// Its parameters.
     pub(super) params: Value,
-    /// The context that is busy with it until it is answered.
-    pub(super) context: Option<String>,
     pub(super) finish: Finish,
 }
 

@@ -100,7 +100,6 @@ pub(super) fn command(command: Command, most: Option<Duration>) -> Result<Begun,
         method: "process.start",
         params,
         // It does not wait for the interpreter.
-        context: None,
         finish: Finish::Process,
     })
 }
@@ -138,7 +137,6 @@ fn run(request: Map<String, Value>, finish: OfResult) -> Begun {
     Begun {
         method: "run",
         params: json!({"request": request}),
-        context: None,
         finish: Finish::Result(finish),
     }
 }
@@ -151,7 +149,6 @@ fn in_context(context: String, code: &str, wall: Option<f64>) -> Begun {
     Begun {
         method: "context.run",
         params,
-        context: Some(context),
         finish: Finish::Result(executed),
     }
 }
