@@ -433,3 +433,96 @@ fn a_shell_goes_back_and_forks_without_tracing() {
         context(&["delete", id]);
     }
 }
+
+/// Executes code that ends at once, but never in another cell, whatever interrupts it. There it
+/// starts five programs.
+fn end_only_here(client: &mut Client, name: &str) {
+    let id = "open('/proc/sys/kernel/random/boot_id').read().strip()";
+    let own = client.run_in(name, &format!("print({id})"));
+    let code = format!(
+        "import subprocess, time\n\
+         if {id} != '{}':\n\
+         \x20   for _ in range(5): subprocess.Popen(['sleep', '1000'])\n\
+         \x20   while True:\n\
+         \x20       try: time.sleep(1000)\n\
+         \x20       except KeyboardInterrupt: pass",
+        stdout(&own).trim()
+    );
+    let executed = client.run_in(name, &code);
+    assert_eq!(executed["record"]["outcome"], "ok", "{executed}");
+}
+
+#[test]
+fn a_replay_ends_when_it_is_interrupted_or_cancelled_or_when_its_client_goes() {
+    let server = Server::start_untraced(&[]);
+    let mut client = server.connect();
+    create(&mut client, "python", "a").expect("python");
+    end_only_here(&mut client, "a");
+    client.run_in("a", "x = 1");
+    client.ask("context.checkpoint", json!({"context": "a"}));
+    let processes = || descendants(server.child.id()).len();
+    let before = processes();
+    let mut other = server.connect();
+    for how in ["interrupt", "cancel", "vanish", "restart"] {
+        let mut rewinding = server.connect();
+        rewinding.send(1, "context.rewind", json!({"context": "a"}));
+        until("the endless execution", || processes() >= before + 5);
+        let grace = "100ms";
+        match how {
+            "interrupt" => {
+                let params = json!({"context": "a", "grace": grace});
+                let done = other.ask("context.interrupt", params);
+                assert_eq!(done["interrupted"], true, "{done}");
+            }
+            "cancel" => {
+                let done = rewinding.ask("cancel", json!({"call": 1, "grace": grace}));
+                assert_eq!(done["done"], true, "{done}");
+            }
+            "restart" => drop(other.ask("context.restart", json!({"context": "a"}))),
+            _ => {}
+        }
+        if how != "vanish" {
+            let answer = rewinding.answer(1);
+            let (result, why) = (&answer["result"], answer["result"]["why"].as_str());
+            assert_eq!(result["state"], "lost", "{how}: {answer}");
+            let why = why.unwrap();
+            assert!(why.contains("interrupted; context.resume"), "{how}: {why}");
+        }
+        drop(rewinding);
+        let found = other.run_in("a", "x");
+        let error = &found["record"]["error"]["name"];
+        assert_eq!(error, "NameError", "{how}: {found}");
+        let state = match how {
+            // Its own answer said so.
+            "restart" => "kept",
+            _ => "lost",
+        };
+        assert_eq!(found["state"], state, "{how}: {found}");
+        until("the end of its processes", || processes() <= before);
+    }
+}
+
+#[test]
+fn a_suspended_context_whose_replay_is_interrupted_stays_suspended() {
+    let server = Server::start_untraced(&[]);
+    let mut client = server.connect();
+    create(&mut client, "python", "a").expect("python");
+    end_only_here(&mut client, "a");
+    client.ask("context.suspend", json!({"context": "a"}));
+    let mut other = server.connect();
+    let processes = || descendants(server.child.id()).len();
+    for _ in 0..2 {
+        until("its end", || client.status()["cells"]["used"] == 0);
+        let before = processes();
+        client.send(1, "context.run", json!({"context": "a", "code": "1"}));
+        until("the endless execution", || processes() >= before + 5);
+        other.ask("context.interrupt", json!({"context": "a"}));
+        let answer = client.answer(1);
+        let error = &answer["error"];
+        assert_eq!(
+            (&error["code"], &error["state"]),
+            (&json!("cancelled"), &json!("kept")),
+            "{answer}"
+        );
+    }
+}

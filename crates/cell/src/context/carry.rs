@@ -115,6 +115,9 @@ impl<'a> Context<'a> {
         if let Some(live) = self.live.take() {
             self.leave(live);
         }
+        // Until the new one has the state.
+        self.lost = Some("the interpreter was ended to put a state into a new one".to_owned());
+        self.restored = None;
         let live = match layout {
             Layout::Template => self.start_forked(),
             Layout::Fixed | Layout::Own | Layout::Replay => self.start_from(None),

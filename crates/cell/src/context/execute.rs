@@ -147,6 +147,15 @@ impl Context<'_> {
         Answer { record, state, why }
     }
 
+    /// The state that the next execution finds, and why, unless it was kept.
+    pub(crate) fn next_state(&self) -> (State, Option<String>) {
+        if self.live.is_none() && self.lost.is_none() {
+            let why = "the interpreter ended; the next execution begins with a new one";
+            return (State::Lost, Some(why.to_owned()));
+        }
+        self.state()
+    }
+
     /// What became of the state since the last answer of an execution, and why.
     pub(super) fn state(&self) -> (State, Option<String>) {
         match (&self.lost, &self.restored) {

@@ -261,7 +261,9 @@ impl<'a> Context<'a> {
             self.leave(live);
         }
         (self.lost, self.restored) = (None, None);
-        self.prepare()
+        self.prepare().inspect_err(|_| {
+            self.lost = Some("no interpreter could be started".to_owned());
+        })
     }
 
     /// Ends the cell.

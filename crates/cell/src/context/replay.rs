@@ -22,6 +22,7 @@ use super::{Answer, Checkpoint, Context, Execution, Layout, State};
 use crate::run::Live;
 use crate::supervise::Control;
 use crate::workspace::copy;
+use record::Outcome;
 use record::error::Result;
 
 /// How long a replay may take.
@@ -71,11 +72,7 @@ impl Context<'_> {
             let workspace = self.workspace.clone().ok_or_else(carry::no_workspace)?;
             self.replay(history, &workspace, ENDED, control)?;
         }
-        if self.live.is_none() && self.lost.is_none() {
-            let why = "the interpreter ended; the next execution begins with a new one";
-            return Ok((State::Lost, Some(why.to_owned())));
-        }
-        Ok(self.state())
+        Ok(self.next_state())
     }
 
     /// Makes the state and the workspace of a checkpoint again.
@@ -198,6 +195,10 @@ impl Context<'_> {
         let until = Instant::now() + MOST_TIME;
         let mut differing = Vec::new();
         for step in &history.steps {
+            // What was asked for between two executions has not been read yet.
+            if control.is_some_and(|control| control.take().is_some()) {
+                return Err(interrupted());
+            }
             match step {
                 Step::Execute(executed) => {
                     if self.execute_again(executed, until, control)? != executed.output {
@@ -235,6 +236,9 @@ impl Context<'_> {
             is_last: false,
         };
         let Answer { record, state, .. } = self.execute_once(&execution, None, control);
+        if record.outcome == Outcome::Cancelled {
+            return Err(interrupted());
+        }
         let ended = Ended::of(&record);
         match ended == executed.ended && self.live.is_some() {
             true if state == State::Lost => {
@@ -268,6 +272,12 @@ impl Context<'_> {
         live.set_baseline(baseline);
         Ok(())
     }
+}
+
+/// Why a replay was stopped by its client. Executions that were interrupted the first time are not
+/// executed again, so that none ends like this by itself.
+fn interrupted() -> Stopped {
+    format!("the replay was interrupted; {RESUME_HINT}")
 }
 
 /// Writes what was executed, and the workspace. Nothing beyond `most` bytes is written.

@@ -56,12 +56,22 @@ pub(super) enum Task {
     Refused(&'static str, Option<u64>, SetupError),
 }
 
+/// What is carried out and can be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    /// The execution of this number.
+    Execution(u64),
+    /// The order of this number, which may execute again what was executed before.
+    Replay(u64),
+}
+
 /// The supervisor's end of its socket.
 pub(super) struct Mailbox {
     socket: OwnedFd,
     out: Rc<Outbox>,
-    /// The execution that goes on.
-    current: Cell<Option<u64>>,
+    current: Cell<Option<Current>>,
+    /// What was asked for about the current replay. It holds for all executions of the replay.
+    stopped: Cell<Option<Asked>>,
     arrived: RefCell<Arrived>,
     /// Files whose changes are reported, and what tells of them.
     watches: RefCell<Option<Watches>>,
@@ -88,6 +98,7 @@ impl Mailbox {
             socket,
             out: Rc::new(out),
             current: Cell::new(None),
+            stopped: Cell::new(None),
             arrived: RefCell::default(),
             watches: RefCell::default(),
             processes: RefCell::default(),
@@ -116,15 +127,20 @@ impl Mailbox {
         let arrived = &mut *self.arrived.borrow_mut();
         let (task, bytes) = arrived.tasks.pop_front()?;
         arrived.bytes -= bytes;
-        if let Task::Order(Order::Execute(execute)) = &task {
-            self.current.set(Some(execute.execution));
-        }
+        self.current.set(match &task {
+            Task::Order(Order::Execute(execute)) => Some(Current::Execution(execute.execution)),
+            Task::Order(Order::Restore { id, .. } | Order::Resume { id }) => {
+                Some(Current::Replay(*id))
+            }
+            _ => None,
+        });
         Some(task)
     }
 
-    /// The execution that went on is over.
-    pub(super) fn execution_is_over(&self) {
+    /// What was carried out is over.
+    pub(super) fn task_is_over(&self) {
         self.current.set(None);
+        self.stopped.set(None);
     }
 
     /// Queues a report.
@@ -237,7 +253,7 @@ impl Mailbox {
         reports.iter().for_each(|report| self.report(report));
     }
 
-    /// Reads what has come; returns what it asks for about the current execution.
+    /// Reads what has come; returns what it asks for about the current execution or replay.
     fn read(&self) -> Option<Asked> {
         let arrived = &mut *self.arrived.borrow_mut();
         let mut buffer = [0; 64 << 10];
@@ -257,7 +273,7 @@ impl Mailbox {
         }
         match arrived.closed {
             Some(_) => Some(Asked::End),
-            None => asked,
+            None => asked.or(self.stopped.get()),
         }
     }
 
@@ -292,13 +308,21 @@ impl Mailbox {
             Order::Interrupt {
                 execution,
                 grace_ms,
-            } if self.current.get() == Some(execution) => {
+            } if self.current.get() == Some(Current::Execution(execution)) => {
                 if *asked != Some(Asked::End) {
                     *asked = Some(Asked::Interrupt(Duration::from_millis(grace_ms)));
                 }
             }
-            Order::Cancel { execution } if self.current.get() == Some(execution) => {
+            Order::Cancel { execution }
+                if self.current.get() == Some(Current::Execution(execution)) =>
+            {
                 *asked = Some(Asked::End);
+            }
+            Order::Stop { id, grace_ms } => {
+                if self.current.get() == Some(Current::Replay(id)) {
+                    let grace = Duration::from_millis(grace_ms);
+                    self.stopped.set(Some(Asked::Interrupt(grace)));
+                }
             }
             Order::Interrupt { execution, .. } | Order::Cancel { execution } => {
                 arrived.cancel(execution);

@@ -12,7 +12,7 @@
 //!                                   ◄────── opened | failed
 //!   execute {execution, code …}     ──────► runs the code
 //!                                   ◄────── event … (if asked for)
-//!   interrupt {execution}           ──────► SIGINT, grace, kill
+//!   interrupt {execution}, stop {id} ─────► SIGINT, grace, kill
 //!                                   ◄────── answer {state, record}
 //!   describe, file, restart, resume,
 //!   checkpoint, restore, compare    ──────► between executions, in their order
@@ -22,7 +22,7 @@
 //!                                   ◄────── ended
 //! ```
 //!
-//! `interrupt`, `cancel` and `end` take effect at once; those of `process` wait for a running cell
+//! `interrupt`, `cancel`, `stop` and `end` take effect at once; those of `process` wait for a running cell
 //! but not for an execution; every other order waits for the orders before it.
 
 use std::collections::BTreeMap;
@@ -57,6 +57,14 @@ pub enum Order {
     Cancel {
         /// Which execution.
         execution: u64,
+    },
+    /// Stops the replay that an order to restore or to resume carries out. What is executed again
+    /// is interrupted, and the state is lost. Has no effect once that order is over.
+    Stop {
+        /// The number of that order.
+        id: u64,
+        /// Milliseconds between SIGINT and the kill.
+        grace_ms: u64,
     },
     /// Ends the cell and makes a new one of the same plan; the workspace is kept.
     Restart,
@@ -127,6 +135,7 @@ impl Order {
             Self::Execute(execute) => ("execute", Some(execute.execution)),
             Self::Interrupt { execution, .. } => ("interrupt", Some(*execution)),
             Self::Cancel { execution } => ("cancel", Some(*execution)),
+            Self::Stop { id, .. } => ("stop", Some(*id)),
             Self::Restart => ("restart", None),
             Self::Describe => ("describe", None),
             Self::Process { id, .. } => ("process", Some(*id)),
@@ -292,6 +301,12 @@ pub enum Report {
         id: Option<u64>,
         /// Why.
         error: SetupError,
+        /// What the next execution finds, if the order was to change that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<State>,
+        /// Why, unless the state was kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// Something happened in an execution (events(5)).
     Event {

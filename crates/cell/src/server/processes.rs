@@ -309,5 +309,7 @@ fn failed(id: u64, error: SetupError) -> Report {
         order: "process".to_owned(),
         id: Some(id),
         error: crate::hints::explain(error),
+        state: None,
+        why: None,
     }
 }

@@ -167,21 +167,30 @@ impl<'s> Supervisor<'s> {
             Order::Remember => self.remember(),
             Order::Resume { id } => self.resume(id),
             // These take effect when they arrive; the cell gets those about processes.
-            Order::Interrupt { .. } | Order::Cancel { .. } | Order::Process { .. } | Order::End => {
-                Ok(())
-            }
+            Order::Interrupt { .. }
+            | Order::Cancel { .. }
+            | Order::Stop { .. }
+            | Order::Process { .. }
+            | Order::End => Ok(()),
         };
-        self.mailbox.execution_is_over();
+        self.mailbox.task_is_over();
         if let Err(error) = done {
             self.fail(name, id, error);
         }
     }
 
     fn fail(&self, order: &str, id: Option<u64>, error: SetupError) {
+        let opened = match order {
+            "restore" | "resume" | "restart" => self.opened.as_ref(),
+            _ => None,
+        };
+        let (state, why) = opened.map(|opened| opened.context.next_state()).unzip();
         self.mailbox.report(&Report::Failed {
             order: order.to_owned(),
             id,
             error: crate::hints::explain(error),
+            state,
+            why: why.flatten(),
         });
     }
 

@@ -329,8 +329,8 @@ impl Hub {
             .as_ref()
             .is_some_and(|job| is_target(&job.caller))
         {
-            // It is over before long.
-            return false;
+            // All else is over before long.
+            return self.stop_replay(link, grace.unwrap_or_default());
         }
         let makes_session = |work: &Work| matches!(work, Work::Greet) || session.is_run();
         let job = session.waiting.iter().find(|job| is_target(&job.caller));
@@ -348,6 +348,7 @@ impl Hub {
                 "the call that makes it was cancelled",
             );
         }
+        self.stop_unwanted_replay(link);
         found
     }
 }

@@ -287,8 +287,9 @@ impl Hub {
         if let Some(execution) = wanted {
             self.interrupt_execution(link, execution, grace);
         }
+        let is_replay = params.execution.is_none() && self.stop_replay(link, grace);
         let interrupted = Interrupted {
-            interrupted: wanted.is_some(),
+            interrupted: wanted.is_some() || is_replay,
             execution: wanted,
         };
         self.answer(caller, &interrupted);
@@ -300,8 +301,9 @@ impl Hub {
         let link = self.find(caller, &params.context)?.link;
         let running = self.sessions.get(&link).and_then(super::Session::execution);
         self.assign(caller, &params.context, |_| Work::Restart)?;
-        if let Some(execution) = running {
-            self.cancel_execution(link, execution);
+        match running {
+            Some(execution) => self.cancel_execution(link, execution),
+            None => drop(self.stop_replay(link, Duration::ZERO)),
         }
         Ok(())
     }

@@ -47,10 +47,21 @@ impl Hub {
                 self.done(link);
                 self.settle();
             }
-            Report::Failed { order, id, error } if order == "process" => {
+            Report::Failed {
+                order, id, error, ..
+            } if order == "process" => {
                 self.process_failed(link, id, &error);
             }
-            Report::Failed { order, id, error } => self.failed(link, &order, id, &error),
+            Report::Failed {
+                order,
+                id,
+                error,
+                state,
+                why,
+            } => {
+                let state = state.map(|state| (state, why));
+                self.failed(link, &order, id, &error, state);
+            }
             Report::Event { execution, event } => self.event(link, execution, &event),
             Report::Answer {
                 execution,
@@ -200,12 +211,27 @@ impl Hub {
         }
     }
 
-    fn failed(&mut self, link: LinkId, order: &str, id: Option<u64>, error: &SetupError) {
+    fn failed(
+        &mut self,
+        link: LinkId,
+        order: &str,
+        id: Option<u64>,
+        error: &SetupError,
+        state: Option<(State, Option<String>)>,
+    ) {
         let Some(session) = self.sessions.get(&link) else {
             return;
         };
         let Some(doing) = session.current.as_ref().map(|current| current.doing) else {
             return;
+        };
+        let failure = || {
+            let (state, why) = state.clone().unzip();
+            Failure {
+                state,
+                why: why.flatten(),
+                ..Failure::of(error)
+            }
         };
         match (doing, order) {
             (_, "open") if session.opening.is_some() || doing == Doing::Open => {
@@ -228,15 +254,15 @@ impl Hub {
             (Doing::Restore { id: own, .. } | Doing::Wake { id: own }, "restore")
                 if id == Some(own) =>
             {
-                self.not_restored(link, Failure::of(error));
+                self.not_restored(link, failure());
             }
             (Doing::Compare { id: own, .. }, "compare") | (Doing::Resume { id: own }, "resume")
                 if id == Some(own) =>
             {
-                self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
+                self.answer_current(link, |hub, caller| hub.fail(caller, failure()));
             }
             (Doing::Restart, "restart") | (Doing::Describe, "describe") => {
-                self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
+                self.answer_current(link, |hub, caller| hub.fail(caller, failure()));
             }
             _ => {}
         }

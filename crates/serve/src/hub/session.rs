@@ -395,6 +395,48 @@ impl Hub {
         self.urge(link, order, grace);
     }
 
+    /// Stops the replay that goes on in a session, if one does: what is executed again gets `grace`
+    /// to end by itself. Returns whether there was one.
+    pub(super) fn stop_replay(&mut self, link: LinkId, grace: Duration) -> bool {
+        let (id, wakes) = match self.replay(link) {
+            Some(Doing::Wake { id }) => (id, true),
+            Some(Doing::Restore { id, .. } | Doing::Resume { id }) => (id, false),
+            _ => return false,
+        };
+        if wakes {
+            // Its checkpoint has the state, and nothing else is lost with the new cell.
+            let failure = Failure::new(Code::Cancelled, "the replay was interrupted");
+            self.give_up_resuming(link, &failure);
+            return true;
+        }
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.urge(link, json_of(&Order::Stop { id, grace_ms }), grace);
+        true
+    }
+
+    /// What a session does, if that executes something again.
+    fn replay(&self, link: LinkId) -> Option<Doing> {
+        let session = self.sessions.get(&link)?;
+        let Kind::Context(key) = &session.kind else {
+            return None;
+        };
+        self.contexts.get(key).filter(|context| context.replays)?;
+        session.current.as_ref().map(|current| current.doing)
+    }
+
+    /// Stops a replay that no call waits for any more.
+    pub(super) fn stop_unwanted_replay(&mut self, link: LinkId) {
+        let is_wanted = (self.sessions.get(&link)).is_some_and(|session| {
+            let current = session.current.as_ref();
+            let callers = current.map(|current| &current.caller).into_iter();
+            let mut callers = callers.chain(session.waiting.iter().map(|job| &job.caller));
+            callers.any(Option::is_some)
+        });
+        if !is_wanted && matches!(self.replay(link), Some(Doing::Wake { .. })) {
+            self.stop_replay(link, Duration::ZERO);
+        }
+    }
+
     /// Sends an order that takes effect at once, and expects the answer of what goes on
     /// within `grace` and a little.
     pub(super) fn urge(&mut self, link: LinkId, order: String, grace: Duration) {
@@ -415,6 +457,11 @@ impl Hub {
         if let Some(execution) = session.executing(caller) {
             return self.interrupt_execution(link, execution, super::contexts::GRACE);
         }
+        if (session.current.as_ref()).is_some_and(|current| current.caller.as_ref() == Some(caller))
+        {
+            self.stop_replay(link, super::contexts::GRACE);
+            return;
+        }
         // The answer to a creation stays: without a client it has no effect.
         let is_other = |job: &Job| job.caller.as_ref() != Some(caller);
         let before = session.waiting.len();
@@ -423,6 +470,7 @@ impl Hub {
             .retain(|job| is_other(job) || matches!(job.work, Work::Greet));
         if session.waiting.len() < before {
             session.processes.forget(caller);
+            self.stop_unwanted_replay(link);
         }
     }
 

@@ -13,7 +13,7 @@ use super::branches::{Carry, Complete, Origin, unlike};
 use super::client::{Caller, json_of};
 use super::session::{Doing, Job, Kind, Phase, Session, Work};
 use super::{Action, Hub, LinkId};
-use crate::protocol::{Code, ContextName, Failure, Notice, Suspended};
+use crate::protocol::{Code, ContextName, Failure, Notice, State, Suspended};
 
 /// Why a context's state is that of an earlier moment.
 pub(super) const CONTINUED: &str =
@@ -125,7 +125,8 @@ impl Hub {
         };
         let callers = session.take_callers();
         for caller in callers {
-            let mut failure = failure.clone();
+            let why = "the context is still suspended";
+            let mut failure = failure.clone().with_state(State::Kept, why);
             failure.message = format!(
                 "the context is still suspended, since its state could not be put into a new cell: {}",
                 failure.message

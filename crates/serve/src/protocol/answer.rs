@@ -229,9 +229,9 @@ pub struct Executed {
 /// The result of `context.interrupt`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Interrupted {
-    /// Whether an execution was interrupted. Its own answer says what became of it.
+    /// Whether an execution or a replay was interrupted. Its own answer says what became of it.
     pub interrupted: bool,
-    /// The number of the execution.
+    /// The number of the execution; null for a replay.
     pub execution: Option<u64>,
 }
 

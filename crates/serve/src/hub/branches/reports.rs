@@ -260,7 +260,10 @@ impl Hub {
         match doing.map(|current| current.doing) {
             Some(Doing::Restore {
                 checkpoint: None, ..
-            }) => self.end_failed(link, &failure),
+            }) => {
+                let why = failure.message.clone();
+                self.end_failed(link, &failure.with_state(State::Lost, why));
+            }
             Some(Doing::Wake { .. }) => self.give_up_resuming(link, &failure),
             _ => self.answer_current(link, |hub, caller| hub.fail(caller, failure)),
         }

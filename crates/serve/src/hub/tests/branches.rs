@@ -92,12 +92,21 @@ fn what_the_engine_refuses_harms_nothing() {
     world.refused.insert("restore");
     world.call(1, 3, "context.fork", json!({"context": "a", "n": 2}));
     for branch in branches(&world, 1, 3) {
-        assert_eq!(branch["error"]["hint"], "end them", "{branch}");
+        let error = &branch["error"];
+        assert_eq!(
+            (&error["hint"], &error["state"]),
+            (&json!("end them"), &json!("lost")),
+            "{branch}"
+        );
     }
     assert_eq!((world.alive.len(), world.stored.len()), (1, 0));
     world.run_in(1, 4, "a");
     world.finish_all();
     assert_eq!(world.code(1, 4), "ok");
+    // A rewind that fails says what the context has now.
+    world.call(1, 5, "context.checkpoint", json!({"context": "a"}));
+    world.call(1, 6, "context.rewind", json!({"context": "a"}));
+    assert_eq!(world.answer(1, 6).unwrap()["error"]["state"], "kept");
 }
 
 #[test]

@@ -47,6 +47,9 @@ pub(super) struct World {
     pub(super) states: BTreeMap<LinkId, State>,
     /// Whether replays end differently from the first time.
     pub(super) differs: bool,
+    /// Whether replays go on until they are stopped, and the orders that carry them out.
+    pub(super) replays_endlessly: bool,
+    pub(super) replaying: BTreeMap<LinkId, u64>,
     /// Orders, by name, that supervisors cannot carry out.
     pub(super) refused: BTreeSet<&'static str>,
     /// Orders, by name, whose reports do not come.
@@ -79,6 +82,8 @@ impl World {
             remembering: BTreeSet::new(),
             states: BTreeMap::new(),
             differs: false,
+            replays_endlessly: false,
+            replaying: BTreeMap::new(),
             refused: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             is_over: false,
@@ -290,6 +295,14 @@ impl World {
                 }
                 ("cancel", None)
             }
+            Order::Stop { id, .. } => {
+                if self.replaying.remove(&link) == Some(id) {
+                    self.states.insert(link, State::Lost);
+                    let report = self.restored(link, id);
+                    self.hub.report(link, report);
+                }
+                ("stop", None)
+            }
             Order::Restart => {
                 let id = link.to_string();
                 ("restart", Some(Report::Restarted { id }))
@@ -345,6 +358,10 @@ impl World {
                     false => State::Restored,
                 };
                 self.states.insert(link, state);
+                if layout == Layout::Replay && self.replays_endlessly {
+                    self.replaying.insert(link, id);
+                    return self.ordered.push((link, "restore"));
+                }
                 ("restore", Some(self.restored(link, id)))
             }
             Order::Remember => {
@@ -368,6 +385,8 @@ impl World {
                     _ => None,
                 }),
                 error: SetupError::new(Step::Supervise, "there are threads").hint("end them"),
+                state: Some(State::Kept),
+                why: None,
             }),
             false => report,
         };

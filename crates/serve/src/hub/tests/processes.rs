@@ -344,6 +344,8 @@ fn an_error_of_the_cell_is_the_calls() {
         order: "process".to_owned(),
         id,
         error: error.clone(),
+        state: None,
+        why: None,
     };
     for id in [None, Some(77), Some(1), Some(1)] {
         world.hub.report(1, failed(id));

@@ -111,6 +111,83 @@ fn a_replay_takes_longer_than_other_orders_but_not_for_ever() {
 }
 
 #[test]
+fn replays_are_stopped() {
+    let mut world = World::with(8, 8);
+    for client in 1..=3 {
+        world.connect(client);
+    }
+    create(&mut world, 0, "a", "python");
+    world.call(1, 1, "context.checkpoint", json!({"context": "a"}));
+    world.replays_endlessly = true;
+    let rewind = |world: &mut World, client, id| {
+        world.call(client, id, "context.rewind", json!({"context": "a"}));
+        assert_eq!(world.code(client, id), "none");
+    };
+    // By an interrupt, by the cancellation of its call, by a restart, by the end of its client.
+    rewind(&mut world, 1, 2);
+    world.call(
+        2,
+        3,
+        "context.interrupt",
+        json!({"context": "a", "execution": 1}),
+    );
+    assert_eq!(world.answer(2, 3).unwrap()["result"]["interrupted"], false);
+    world.call(2, 4, "context.interrupt", json!({"context": "a"}));
+    assert_eq!(world.answer(2, 4).unwrap()["result"]["interrupted"], true);
+    assert_eq!(result(&world, 2)["state"], "lost");
+    rewind(&mut world, 1, 5);
+    world.call(1, 6, "cancel", json!({"call": 5}));
+    assert_eq!(result(&world, 5)["state"], "lost");
+    rewind(&mut world, 1, 7);
+    world.call(1, 8, "context.restart", json!({"context": "a"}));
+    assert_eq!(result(&world, 7)["state"], "lost");
+    assert_eq!(result(&world, 8)["state"], "lost");
+    rewind(&mut world, 3, 9);
+    world.leave(3);
+    assert!(world.replaying.is_empty());
+    // One that is over is not.
+    world.replays_endlessly = false;
+    world.call(1, 10, "context.rewind", json!({"context": "a"}));
+    world.call(1, 11, "context.interrupt", json!({"context": "a"}));
+    assert_eq!(result(&world, 11)["interrupted"], false);
+    assert_eq!(result(&world, 10)["state"], "restored");
+}
+
+#[test]
+fn a_context_whose_replay_is_stopped_stays_suspended() {
+    let mut world = World::with(8, 8);
+    world.connect(1);
+    world.connect(2);
+    create(&mut world, 0, "a", "python");
+    let suspended = |world: &mut World, id| {
+        world.call(1, id, "context.suspend", json!({"context": "a"}));
+        assert_eq!((world.code(1, id), world.alive.len()), ("ok", 0));
+    };
+    suspended(&mut world, 1);
+    world.replays_endlessly = true;
+    world.run_in(1, 2, "a");
+    world.call(2, 3, "context.interrupt", json!({"context": "a"}));
+    let error = &world.answer(1, 2).unwrap()["error"];
+    assert_eq!(
+        (&error["code"], &error["state"]),
+        (&json!("cancelled"), &json!("kept")),
+        "{error}"
+    );
+    assert_eq!((world.alive.len(), world.stored.len()), (0, 1));
+    // A replay goes on as long as any call waits for it.
+    world.run_in(1, 4, "a");
+    world.run_in(2, 5, "a");
+    world.call(1, 6, "cancel", json!({"call": 4}));
+    assert_eq!((world.code(1, 4), world.alive.len()), ("cancelled", 1));
+    world.leave(2);
+    assert_eq!((world.alive.len(), world.stored.len()), (0, 1));
+    world.replays_endlessly = false;
+    world.run_in(1, 7, "a");
+    world.finish_all();
+    assert_eq!(world.code(1, 7), "ok");
+}
+
+#[test]
 fn waiting_interpreters_serve_replays() {
     let mut world = World::with_pool(1, false, Settings::default());
     world.connect(1);

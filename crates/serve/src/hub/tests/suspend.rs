@@ -205,6 +205,7 @@ fn a_suspended_context_goes_on_in_a_cell_that_waits() {
     world.refused.insert("restore");
     world.run_in(1, 5, "a");
     assert_eq!(world.code(1, 5), "failed");
+    assert_eq!(world.answer(1, 5).unwrap()["error"]["state"], "kept");
     world.refused.remove("restore");
     world.pass(Duration::from_secs(60));
     assert_eq!((world.stored.len(), world.alive.len()), (1, 1));
