@@ -12,6 +12,7 @@ use crate::cells::prelude::*;
 use crate::cells::process;
 use crate::cells::raw;
 use crate::cells::wall::Wall;
+use crate::lifecycle::memory::name_illegibly;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "fallback",
@@ -25,6 +26,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("more-cpus-than-there-are", more_cpus_than_there_are),
         scene("threads-follow-cpus", threads_follow_cpus),
         scene("time-of-the-unwaited", time_of_the_unwaited),
+        scene("time-of-the-illegible", time_of_the_illegible),
         scene("fast-forks-are-unknown", fast_forks_are_unknown),
         scene("full-at-the-end", full_at_the_end),
         scene("few-processes-are-known", few_processes_are_known),
@@ -93,6 +95,9 @@ pub(crate) const SUITE: Suite = Suite {
             name: "burn-in-children",
             run: |args| {
                 let seconds: u64 = args[0].parse().unwrap_or(1);
+                if args.len() > 1 {
+                    let _ = name_illegibly();
+                }
                 // SAFETY: SIG_IGN installs no handler.
                 unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
                 let end = Instant::now() + Duration::from_secs(seconds);
@@ -288,7 +293,17 @@ fn time_of_the_unwaited(stage: &Stage) -> Check {
     let mut outside = stage.outside("fallback/burn-in-children", ["1"]);
     let outside = process::finish(&mut outside, stage.within(20_000))?;
     assert_eq!(outside.stdout, b"0\n", "the attack works");
-    let run = cell(stage, "burn-in-children", ["40"])
+    burn(cell(stage, "burn-in-children", ["40"]), stage)
+}
+
+/// Of a process whose name is not UTF-8, as of any other.
+fn time_of_the_illegible(stage: &Stage) -> Check {
+    burn(cell(stage, "burn-in-children", ["40", "illegible"]), stage)
+}
+
+/// The limit on CPU time ends it.
+fn burn(cell: Cell<'_>, stage: &Stage) -> Check {
+    let run = cell
         .limit("cpu-time", "500ms")
         .limit("wall", &stage.duration(35_000))
         .deadline(60_000)

@@ -21,6 +21,9 @@ pub(crate) const SUITE: Suite = Suite {
         // Without a cgroup, the watchdog and RLIMIT_DATA limit these.
         scene("heap", |stage| eat(stage, "heap")),
         scene("heap-in-children", |stage| eat(stage, "heap-in-children")),
+        scene("heap-in-illegible-children", |stage| {
+            eat(stage, "heap-in-illegible-children")
+        }),
         scene("shared-mapping", |stage| eat(stage, "shared-mapping")),
         scene("tmpfs", |stage| eat(stage, "tmpfs")),
         scene("thread-stacks", |stage| eat(stage, "thread-stacks")),
@@ -38,6 +41,10 @@ pub(crate) const SUITE: Suite = Suite {
             let kept = match args[0].as_str() {
                 "heap" => eat_heap(),
                 "heap-in-children" => eat_heap_in_children(),
+                // Children inherit the name, which is in the files that show their memory.
+                "heap-in-illegible-children" => {
+                    name_illegibly().and_then(|()| eat_heap_in_children())
+                }
                 "shared-mapping" => eat_shared_mapping(),
                 "tmpfs" => eat_file("/tmp/eaten"),
                 "dev-shm" => eat_file("/dev/shm/eaten"),
@@ -141,6 +148,11 @@ fn eat_heap_in_children() -> Attempt {
     }
     std::thread::sleep(Duration::from_secs(5));
     Ok(())
+}
+
+/// Gives the caller a name that is not UTF-8.
+pub(crate) fn name_illegibly() -> Attempt {
+    call!(SYS_prctl, libc::PR_SET_NAME, c"\xff) \xfe").map(drop)
 }
 
 fn eat_shared_mapping() -> Attempt {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,13 +108,24 @@ impl Times {
     }
 }
 
-/// A file of `/proc`. It shows no size, so the standard library would begin with 32 bytes
-/// of it and read the rest in many more calls.
+/// A file of `/proc`, in as few calls as possible. A process's name is whatever bytes the
+/// process has chosen, and those that are not UTF-8 must not hide the rest of the file.
 fn read(path: impl AsRef<Path>) -> Option<String> {
-    let mut text = String::with_capacity(4096);
-    let mut file = File::open(path).ok()?.take(u64::MAX);
-    file.read_to_string(&mut text).ok()?;
-    Some(text)
+    const PAGE: usize = 4096;
+    let mut file = File::open(path).ok()?;
+    let mut text = Vec::new();
+    loop {
+        let mut page = [0; PAGE];
+        let count = match file.read(&mut page) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.ok()?,
+        };
+        text.extend_from_slice(&page[..count]);
+        // A read also ends before an entry that no longer fits. No entry of a list is that long.
+        if count < PAGE / 2 {
+            return Some(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
 }
 
 /// A file of lines that give KiB.
@@ -174,6 +185,36 @@ mod tests {
         assert_eq!(times.started, 99);
         assert_eq!(Times::parse("7 (a) S 1"), None);
         assert!(Times::of(Pid::this()).is_some());
+    }
+
+    #[test]
+    fn a_process_is_measured_whatever_its_name() {
+        let script = "import sys,time; open('/proc/self/comm','wb').write(b'\\xff) \\xfe'); \
+             print(flush=True); time.sleep(60)";
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", script])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0];
+        child.stdout.take().unwrap().read_exact(&mut line).unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        let status = Lines::read(format!("/proc/{pid}/status")).and_then(|s| s.bytes("RssAnon:"));
+        let times = Times::of(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(status > Some(0) && times.is_some(), "{status:?} {times:?}");
+    }
+
+    #[test]
+    fn a_file_is_read_to_its_end() {
+        let whole = std::fs::read("/proc/self/smaps").unwrap();
+        assert!(whole.len() > 4096);
+        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+        let read = read("/proc/self/smaps").unwrap();
+        // The reads themselves may map more.
+        assert!(lines(read.as_bytes()) >= lines(&whole), "{read}");
+        assert_eq!(read.as_bytes().last(), Some(&b'\n'));
     }
 
     #[test]
