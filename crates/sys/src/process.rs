@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use nix::time::ClockId;
 use nix::unistd::Pid;
 
 /// Nanoseconds on CLOCK_MONOTONIC.
@@ -18,6 +19,17 @@ pub fn monotonic_ns() -> u64 {
     // SAFETY: `now` is a timespec; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPU time that all threads of a process have used, to the nanosecond (clock_getres(2));
+/// `None` once the process is gone. Any process may read it of any other.
+#[must_use]
+pub fn cpu_clock(pid: Pid) -> Option<Duration> {
+    /// `CPUCLOCK_SCHED` of the kernel: what the scheduler has counted.
+    const SCHEDULED: libc::clockid_t = 2;
+    // As clock_getcpuclockid(3) makes it, which would check the process as well.
+    let clock = ClockId::from_raw((!pid.as_raw() << 3) | SCHEDULED);
+    clock.now().ok().map(Duration::from)
 }
 
 /// Sends `signal` through a pidfd (pidfd_send_signal(2), Linux 5.1).

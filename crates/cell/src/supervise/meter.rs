@@ -10,7 +10,7 @@ use super::proc::{Process, descendants};
 use crate::launch::Running;
 use crate::launch::cgroup::CellCgroup;
 use crate::plan::Plan;
-use sys::process::CpuTime;
+use sys::process::{CpuTime, cpu_clock};
 
 mod cpu;
 mod memory;
@@ -66,6 +66,11 @@ pub(crate) struct Meter {
     cpu_left: Option<Duration>,
     memory: Option<MemoryCount>,
     cpus: u32,
+    /// The processes of the last look, and the CPU time that each had used just before it.
+    /// `None` where the process was not known by then.
+    clocks: Vec<(Pid, Option<Duration>)>,
+    /// What the cell's tmpfs held then.
+    tmpfs: u64,
     /// Whether the cell executes nothing.
     is_resting: bool,
     /// CPU time at the last check.
@@ -90,6 +95,8 @@ impl Meter {
             cpu_left: plan.limits.cpu_time,
             memory: limit.map(MemoryCount::new),
             cpus: cpus.unwrap_or(1).max(1),
+            clocks: Vec::new(),
+            tmpfs: 0,
             is_resting: false,
             seen_used: Duration::ZERO,
             quiet: 0,
@@ -125,11 +132,18 @@ impl Meter {
         tmpfs: &[OwnedFd],
         peaks: &mut Peaks,
     ) -> Option<Stop> {
-        let processes = if self.counts || self.memory.is_some() {
-            descendants(self.init).take(MAX_PROCESSES).collect()
-        } else {
-            Vec::new()
+        let is_counted = self.counts || self.memory.is_some();
+        let tmpfs = match self.memory {
+            Some(_) => tmpfs.iter().map(tmpfs_used).sum(),
+            None => 0,
         };
+        let waits = self.memory.as_ref().is_some_and(MemoryCount::waits);
+        if self.is_resting && !waits && tmpfs == self.tmpfs && self.has_stood_still() {
+            self.quiet = (self.quiet + 1).min(RESTS);
+            return None;
+        }
+        self.tmpfs = tmpfs;
+        let processes = if is_counted { self.look() } else { Vec::new() };
         if self.counts {
             // Init, the first of them, is cellblock's own.
             let threads = |process: &Process| process.threads.len() as u64;
@@ -150,9 +164,7 @@ impl Meter {
                 return Some(Stop::CpuTimeout(limit));
             }
         }
-        let memory = self.memory.as_mut()?;
-        let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
-        match memory.look(&processes, tmpfs, used) {
+        match self.memory.as_mut()?.look(&processes, tmpfs, used) {
             Found::Within(used) => {
                 peaks.memory = peaks.memory.max(Some(used));
                 None
@@ -172,7 +184,7 @@ impl Meter {
         tmpfs: &[OwnedFd],
         peaks: &mut Peaks,
     ) -> InUse {
-        let processes: Vec<Process> = descendants(self.init).take(MAX_PROCESSES).collect();
+        let processes = self.look();
         let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
         let counted = cgroup.and_then(CellCgroup::memory_in_use);
         InUse {
@@ -192,9 +204,34 @@ impl Meter {
     ) -> CpuTime {
         let processes = match cgroup {
             Some(_) => Vec::new(),
-            None => descendants(self.init).take(MAX_PROCESSES).collect(),
+            None if self.has_stood_still() => return peaks.cpu,
+            None => self.look(),
         };
         self.cpu_used(cgroup, &processes, peaks)
+    }
+
+    /// The processes of the cell.
+    fn look(&mut self) -> Vec<Process> {
+        // Clocks first: what happens meanwhile shows as a difference from them.
+        let before: Vec<_> = (self.clocks.iter())
+            .map(|(pid, _)| (*pid, cpu_clock(*pid)))
+            .collect();
+        let processes: Vec<Process> = descendants(self.init).take(MAX_PROCESSES).collect();
+        let pids = processes.iter().map(|process| process.pid);
+        let are_known = pids.clone().eq(before.iter().map(|(pid, _)| *pid));
+        self.clocks = match are_known {
+            true => before,
+            false => pids.map(|pid| (pid, None)).collect(),
+        };
+        processes
+    }
+
+    /// Whether no process of the cell has run since the last look. Then no other has been
+    /// started either, and none has used more of anything.
+    fn has_stood_still(&self) -> bool {
+        let stood_still =
+            |(pid, used): &(Pid, Option<Duration>)| used.is_some() && cpu_clock(*pid) == *used;
+        !self.clocks.is_empty() && self.clocks.iter().all(stood_still)
     }
 
     fn cpu_used(
