@@ -63,6 +63,7 @@ calls! {
     Capset = "capset",
     Landlock = "landlock_restrict_self",
     Sigprocmask = "rt_sigprocmask",
+    Signalfd = "signalfd4",
     Clone = "clone",
     Setsid = "setsid",
     Dup = "dup3",

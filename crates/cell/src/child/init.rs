@@ -1,6 +1,6 @@
 //! Pid 1 of a running cell.
 
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,7 +26,7 @@ const ALL: Pid = Pid::from_raw(-1);
 /// What init needs for its remaining life.
 pub(super) struct Init<'a> {
     cell: &'a Prepared<'a>,
-    signals: SigSet,
+    signals: SignalFd,
     /// `None` in a cell without one.
     program: Option<Pid>,
     /// The program's side of the cell's terminal. It stays open here: otherwise a program that
@@ -38,16 +38,21 @@ pub(super) struct Init<'a> {
     processes: Processes,
 }
 
-/// Blocks the signals that init waits for, before there is a child.
-pub(super) fn block_signals() -> Result<SigSet, Fail> {
+/// Blocks the signals that init waits for, before there is a child. The number of their
+/// descriptor is above those that are replaced for a program.
+pub(super) fn block_signals() -> Result<SignalFd, Fail> {
+    let site = Site::new(Step::Report);
     let signals = SigSet::from_iter([Signal::SIGCHLD, Signal::SIGTERM]);
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
-        .at(Site::new(Step::Report), Call::Sigprocmask)?;
-    Ok(signals)
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None).at(site, Call::Sigprocmask)?;
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let low = SignalFd::with_flags(&signals, flags).at(site, Call::Signalfd)?;
+    let high = process::duplicate_above(&low, RESERVED).at(site, Call::Dup)?;
+    // SAFETY: a copy of a descriptor that signalfd(2) made.
+    Ok(unsafe { SignalFd::from_owned_fd(high) })
 }
 
 impl<'a> Init<'a> {
-    pub(super) fn new(cell: &'a Prepared<'a>, signals: SigSet, program: Option<Pid>) -> Self {
+    pub(super) fn new(cell: &'a Prepared<'a>, signals: SignalFd, program: Option<Pid>) -> Self {
         Self {
             cell,
             signals,
@@ -72,10 +77,10 @@ impl<'a> Init<'a> {
 
     /// Closes every descriptor that is not init's own. A program shares init's table until it is
     /// executed, so the descriptors that were put in place for it are in the table too.
-    fn close_others(&self, signals: Option<&SignalFd>) {
+    fn close_others(&self) {
         let own = (self.terminal.iter().chain(&self.ruleset)).chain([&self.cell.report]);
         let kept: Vec<_> = (own.map(AsFd::as_fd))
-            .chain(signals.map(AsFd::as_fd))
+            .chain([self.signals.as_fd()])
             .chain(self.processes.terminals())
             .collect();
         // SAFETY: init goes from here straight to `_exit`; nothing that owns
@@ -86,8 +91,7 @@ impl<'a> Init<'a> {
     /// Serves the supervisor until the end. Returns the program's wait status, if
     /// it ended before the supervisor ended it.
     fn serve(&mut self, report: &Reporter<'_>) -> Option<i32> {
-        self.close_others(None);
-        let signals = signals_above(&self.signals)?;
+        self.close_others();
         // A template's copies are in namespaces below this one, and outlast the template.
         let stays = self.cell.role == Role::Template;
         loop {
@@ -97,28 +101,28 @@ impl<'a> Init<'a> {
                 return Some(status);
             }
             let mut ready = [
-                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(report.socket(), PollFlags::POLLIN),
             ];
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return None,
             }
-            if is_asked_to_end(&signals) || !self.obey(report, &signals) {
+            if is_asked_to_end(&self.signals) || !self.obey(report) {
                 return self.reap_dead(report);
             }
         }
     }
 
     /// Carries out what the supervisor has asked for; false when that is the end.
-    fn obey(&mut self, report: &Reporter<'_>, signals: &SignalFd) -> bool {
+    fn obey(&mut self, report: &Reporter<'_>) -> bool {
         loop {
             let command = match Received::next(report.socket(), MsgFlags::MSG_DONTWAIT) {
                 Ok(Some(Received::Command(command))) => command,
                 Ok(Some(Received::Process(order))) => {
                     let ruleset = self.ruleset.as_ref();
                     self.processes.start(self.cell, ruleset, order, report);
-                    self.close_others(Some(signals));
+                    self.close_others();
                     continue;
                 }
                 // Only a cell that waits for its program obeys these.
@@ -179,21 +183,6 @@ impl<'a> Init<'a> {
                 .and_then(started),
         };
         report.ended(status.unwrap_or(libc::SIGKILL), usage);
-    }
-}
-
-/// A descriptor for pending signals. Its number is above those that are replaced for a program.
-fn signals_above(signals: &SigSet) -> Option<SignalFd> {
-    let open = || SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
-    // `SignalFd` always opens a new descriptor, so lower numbers are kept in use until one is high
-    // enough.
-    let mut below = Vec::new();
-    loop {
-        let fd = open().ok()?;
-        if fd.as_raw_fd() >= RESERVED {
-            return Some(fd);
-        }
-        below.push(fd);
     }
 }
 
