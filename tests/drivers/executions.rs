@@ -117,6 +117,26 @@ fn python_tracebacks_show_the_lines_of_each_execution() {
     }
 }
 
+/// `linecache` takes a megabyte with what it imports. The lines wait for it.
+#[test]
+fn python_imports_nothing_to_remember_the_code() {
+    let Some(python) = python() else { return };
+    let show = "import traceback\ntry:\n    f()\nexcept ZeroDivisionError:\n    \
+         shown = traceback.format_exc()\n'return 1 / 0' in shown, '    f()' in shown";
+    let executions = [
+        ("x = 1", Ok(None)),
+        ("def f():\n    return 1 / 0", Ok(None)),
+        ("import sys\n'linecache' in sys.modules", Ok(Some("False"))),
+        (show, Ok(Some("(True, True)"))),
+        ("def g():\n    return 2 / 0", Ok(None)),
+        (
+            "import inspect\ninspect.getsource(g)",
+            Ok(Some("'def g():\\n    return 2 / 0'")),
+        ),
+    ];
+    check(&python, &executions, 0);
+}
+
 #[test]
 fn javascript_keeps_its_state() {
     let Some(node) = other("javascript") else {

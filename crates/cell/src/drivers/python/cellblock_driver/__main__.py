@@ -9,7 +9,8 @@ import sys
 
 PACKAGE = "cellblock_driver"
 DIRECTORY = __file__.rpartition("/")[0]
-# Packages that expect a window, a browser, a notebook or a file with the code.
+# Packages that expect a window, a browser, a notebook or a file with the code; and
+# `linecache`, once it has code to learn.
 ASSISTED = {"IPython", "PIL", "joblib", "matplotlib", "multiprocessing", "plotly"}
 
 # The driver has builtins of its own, since a program may replace or delete those
@@ -88,7 +89,7 @@ if sys.argv[2:3] == ["template"]:
     sys.path = list(standard_path)
     # Returns in a copy that is to execute code.
     load("template").serve(int(sys.argv[1]), sys.argv[3:], load)
-session = load("session").Session(int(sys.argv[1]), standard_path)
+session = load("session").Session(int(sys.argv[1]), standard_path, ASSISTED)
 # Garbage collection need not look at what Python and the driver consist of, above
 # all not at the end of the process.
 gc.freeze()

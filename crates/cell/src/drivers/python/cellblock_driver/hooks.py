@@ -4,7 +4,7 @@ when they are imported."""
 import os
 import sys
 
-from . import results, session
+from . import results, session, source
 
 
 def find_spec(own, module, *where):
@@ -109,6 +109,11 @@ def plotly(module):
     module.show = show_plot
 
 
+def line_cache(module):
+    yield
+    source.show(module)
+
+
 def processes(module):
     yield
     from . import workers
@@ -136,6 +141,7 @@ PATCHES = {
     "IPython.core.display_functions": real_ipython,
     "PIL.ImageShow": image_show,
     "joblib.externals.loky.backend.spawn": processes,
+    "linecache": line_cache,
     "matplotlib": matplotlib,
     "matplotlib.pyplot": pyplot,
     "multiprocessing.pool": pool,

@@ -3,7 +3,7 @@
 
 import re
 
-from .tracebacks import decoded
+from .source import decoded
 
 # What begins or ends a string, a bracket or a comment.
 MARK = re.compile(r"""#.*|'{3}|"{3}|['"]|[()\[\]{}]""")

@@ -19,9 +19,10 @@ OF_PIP = b'"pip"', b"'pip'", b"pip install", b"pip3 install"  # and of code that
 
 
 class Session:
-    def __init__(self, number, standard_path):
+    def __init__(self, number, standard_path, assisted):
         self.channel = protocol.channel = protocol.Channel(number)
         self.standard_path = standard_path
+        self.assisted = assisted  # names of packages
         self.main = None
         self.status = 0
         self.event_loop = None
@@ -137,11 +138,10 @@ class Session:
 
             packages.offer()
         if self.main is not None:
-            from . import tracebacks
-
             # Functions of earlier executions keep their names and their sources.
             source.name += "[%s]" % request.execution.decode()
-            tracebacks.remember(source)
+            source.remember()
+            self.assisted.add("linecache")
             return source
         self.main = type(sys)("__main__")
         vars(self.main).update(

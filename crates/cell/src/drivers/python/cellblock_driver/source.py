@@ -1,9 +1,16 @@
 """The code of one execution."""
 
+import sys
+from _frozen_importlib_external import decode_source
+
 # The options of compile(); importing them from `ast` takes milliseconds.
 ONLY_AST = 0x400
 TOP_LEVEL_AWAIT = 0x2000
 FUTURE = 0x1FE0000  # the flags of `from __future__ import …`
+
+
+# Code that `linecache` does not know yet, by its name in tracebacks.
+unshown = {}
 
 
 def is_coroutine(code):
@@ -53,6 +60,29 @@ class Source:
 
     def get_source(self, module=None):
         """The code as text. `linecache` and `inspect` ask the loader of `__main__`."""
-        from .tracebacks import decoded
-
         return decoded(self.code)
+
+    def lines(self):
+        return decoded(self.code).splitlines(True)
+
+    def remember(self):
+        """Lets `linecache` know the code, which is in no file. That module takes a
+        megabyte with what it imports, so the code waits until something imports it."""
+        unshown[self.name] = self
+        show(sys.modules.get("linecache"))
+
+
+def show(linecache):
+    """Puts the code that waits into the cache of that module, if it has one."""
+    cache = getattr(linecache, "cache", None)
+    while unshown and type(cache) is dict:
+        name, source = unshown.popitem()
+        cache[name] = len(source.code), None, source.lines(), name
+
+
+def decoded(code):
+    """Code as text."""
+    try:
+        return decode_source(code)
+    except (LookupError, SyntaxError, UnicodeError):
+        return code.decode("utf-8", "replace")

@@ -3,9 +3,9 @@
 import builtins
 import linecache
 import traceback
-from _frozen_importlib_external import decode_source
 
 from .protocol import TEXT, text
+from .source import show
 
 LINES, WIDTH = 400, 2000
 DIRECTORY = __file__.rpartition("/")[0] + "/"
@@ -14,8 +14,10 @@ DIRECTORY = __file__.rpartition("/")[0] + "/"
 def fields(kind, value, trace, source):
     """The traceback as fields of an error frame."""
     hide_own_frames(value)
-    lines = remember(source)
+    source.remember()
+    show(linecache)
     if isinstance(value, SyntaxError) and value.filename == source.name and value.text is None:
+        lines = source.lines()
         if value.lineno and value.lineno <= len(lines):
             value.text = lines[value.lineno - 1]
     shown = "".join(traceback.format_exception(kind, value, without_own(trace))).split("\n")[:-1]
@@ -23,21 +25,6 @@ def fields(kind, value, trace, source):
         left_out = "  … %d lines left out …" % (len(shown) - LINES)
         shown[LINES // 4 : -LINES * 3 // 4] = [left_out]
     return [(TEXT, "traceback", text(line, WIDTH)) for line in shown]
-
-
-def decoded(code):
-    """Code as text."""
-    try:
-        return decode_source(code)
-    except (LookupError, SyntaxError, UnicodeError):
-        return code.decode("utf-8", "replace")
-
-
-def remember(source):
-    """Lets `linecache` know the code, which is in no file."""
-    lines = decoded(source.code).splitlines(True)
-    linecache.cache[source.name] = (len(source.code), None, lines, source.name)
-    return lines
 
 
 def without_own(trace):
