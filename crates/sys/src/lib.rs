@@ -8,6 +8,7 @@
 
 mod bare;
 pub mod beneath;
+pub mod buffer;
 pub mod cgroup;
 pub mod clone;
 pub mod destination;

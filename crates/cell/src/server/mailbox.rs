@@ -24,6 +24,7 @@ use crate::context::{Context, FileAnswer, Turned, Watches};
 use crate::run::Outbox;
 use crate::supervise::{Asked, Control, ProcessNews, ProcessOrder};
 use record::error::{Result, SetupError, Step};
+use sys::buffer::ReadBuffer;
 
 /// Bytes of the longest line. The code in it may be 64 MiB, and more in JSON.
 const LONGEST: usize = 160 << 20;
@@ -256,15 +257,16 @@ impl Mailbox {
     /// Reads what has come; returns what it asks for about the current execution or replay.
     fn read(&self) -> Option<Asked> {
         let arrived = &mut *self.arrived.borrow_mut();
-        let mut buffer = [0; 64 << 10];
+        let mut buffer = ReadBuffer::default();
         let mut asked = None;
         let mut read = 0;
         while arrived.closed.is_none() && read < TURN {
-            match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => arrived.closed = Some(Closed::Gone),
-                Ok(count) => {
-                    read += count;
-                    self.take_bytes(arrived, &buffer[..count], &mut asked);
+            let socket = self.socket.as_raw_fd();
+            match buffer.read(|room| recv(socket, room, MsgFlags::MSG_DONTWAIT)) {
+                Ok([]) => arrived.closed = Some(Closed::Gone),
+                Ok(bytes) => {
+                    read += bytes.len();
+                    self.take_bytes(arrived, bytes, &mut asked);
                 }
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}

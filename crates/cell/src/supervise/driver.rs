@@ -10,6 +10,7 @@ use super::turn::Turn;
 use crate::drivers::frames::{Displayed, Frame, FrameReader};
 use crate::spec::Bytes;
 use record::{CodeError, Variables};
+use sys::buffer::ReadBuffer;
 use sys::process::monotonic_ns;
 
 /// What the driver reported of one execution; hostile input, capped.
@@ -112,16 +113,18 @@ pub(super) fn read_frames(
     observer: Option<&dyn Observer>,
     turn: &mut Turn,
 ) -> Channel {
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = ReadBuffer::default();
     loop {
-        match nix::unistd::read(fd, &mut buffer) {
-            Ok(0) => return Channel::Closed,
-            Ok(count) => {
+        match buffer.read(|room| nix::unistd::read(fd, room)) {
+            Ok([]) => return Channel::Closed,
+            Ok(bytes) => {
                 // What follows a violation is read and left aside, so that no writer
                 // waits for ever.
                 let take = |execution, frame| report.take(execution, frame, observer);
-                report.is_broken |= reader.feed(&buffer[..count], take).is_err();
-                if observer.is_some_and(|observer| !observer.has_room()) || !turn.goes_on(count) {
+                report.is_broken |= reader.feed(bytes, take).is_err();
+                if observer.is_some_and(|observer| !observer.has_room())
+                    || !turn.goes_on(bytes.len())
+                {
                     return Channel::More;
                 }
             }

@@ -16,7 +16,7 @@ use crate::protocol::{Code, Failure};
 use crate::{ClientId, LinkId, Party};
 
 /// The most that is read from one descriptor before others get their turn.
-const TURN: usize = 64 << 10;
+pub(super) const TURN: usize = 64 << 10;
 /// The most lines of one client before others get their turn.
 const LINES: usize = 64;
 /// The most clients that connect before others get their turn.
@@ -89,8 +89,7 @@ impl Server<'_> {
         let Some(input) = &peer.input else {
             return;
         };
-        let mut buffer = [0; TURN];
-        match read(input, &mut buffer) {
+        match read(input, &mut self.room) {
             Ok(0) if found.contains(PollFlags::POLLHUP) && peer.is_socket => self.lose(id, now),
             Ok(0) => {
                 peer.input = None;
@@ -104,7 +103,7 @@ impl Server<'_> {
                 self.hub.input_over(id);
                 self.act(now);
             }
-            Ok(count) => peer.lines.push(&buffer[..count]),
+            Ok(count) => peer.lines.push(&self.room[..count]),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(_) => self.lose(id, now),
         }
@@ -130,9 +129,8 @@ impl Server<'_> {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        let mut buffer = [0; TURN];
-        let why = match read(&link.socket, &mut buffer) {
-            Ok(count) if count > 0 => return link.lines.push(&buffer[..count]),
+        let why = match read(&link.socket, &mut self.room) {
+            Ok(count) if count > 0 => return link.lines.push(&self.room[..count]),
             Err(Errno::EAGAIN | Errno::EINTR) => return,
             Ok(_) => "its supervisor ended".to_owned(),
             Err(errno) => format!("its supervisor is gone: {errno}"),

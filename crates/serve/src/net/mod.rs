@@ -74,6 +74,7 @@ pub fn serve(hub: Hub, doors: Doors<'_>, uid: u32) -> Result<()> {
         signals,
         peers: BTreeMap::new(),
         links: BTreeMap::new(),
+        room: vec![0; input::TURN],
         next_client: 0,
         accepting_after: None,
         next_metrics: Instant::now(),
@@ -95,6 +96,8 @@ struct Server<'a> {
     signals: SignalFd,
     peers: BTreeMap<ClientId, Peer>,
     links: BTreeMap<LinkId, Link>,
+    /// Where reads put what comes.
+    room: Vec<u8>,
     next_client: ClientId,
     /// When there may be descriptors for clients again.
     accepting_after: Option<Instant>,

@@ -9,6 +9,7 @@ use crate::launch::cgroup::CellCgroup;
 use crate::supervise::watch::{Phase, Watch};
 use crate::supervise::{Control, Disks, Execution};
 use record::error::Result;
+use sys::buffer::ReadBuffer;
 
 impl<'a> Cell<'a> {
     /// Notes what was used before the execution, and leaves aside what was written
@@ -128,15 +129,18 @@ impl<'a> Cell<'a> {
 /// program that goes on writing does not keep this from ending.
 fn discard(pipe: BorrowedFd<'_>) -> u64 {
     let mut left = sys::process::readable(pipe).unwrap_or(0);
-    let mut buffer = [0; 64 << 10];
+    let mut buffer = ReadBuffer::default();
     let mut dropped = 0;
     while left > 0 {
-        let most = left.min(buffer.len());
-        match nix::unistd::read(pipe, &mut buffer[..most]) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => {
-                left -= count;
-                dropped += count as u64;
+        let read = buffer.read(|room| {
+            let most = left.min(room.len());
+            nix::unistd::read(pipe, &mut room[..most])
+        });
+        match read {
+            Ok([]) | Err(_) => break,
+            Ok(bytes) => {
+                left -= bytes.len();
+                dropped += bytes.len() as u64;
             }
         }
     }
