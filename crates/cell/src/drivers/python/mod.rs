@@ -82,7 +82,7 @@
 //! | `rich` | a value has more forms than its repr |
 //! | `display` | `display()` has options; updates and clears |
 //! | `tables` | the value is a table, or a figure, whose numbers it makes JSON |
-//! | `hooks` | IPython, matplotlib, PIL or plotly is imported |
+//! | `hooks` | IPython, matplotlib, PIL or plotly is imported; `linecache`, from the second execution on |
 //! | `figures` | pyplot is imported, or a figure shown |
 //! | `ipython` | IPython is imported and not installed |
 //! | `describe` | the variables are to be described |
