@@ -254,3 +254,51 @@ fn tmpfs_used(directory: &OwnedFd) -> u64 {
         (fs.blocks() - fs.blocks_free()) * fs.fragment_size()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_runs_has_not_stood_still() {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "read first; read second"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut meter = Meter {
+            init: Pid::from_raw(child.id() as i32),
+            counts: true,
+            cpu: CpuCount::default(),
+            cpu_time: None,
+            cpu_left: None,
+            memory: None,
+            cpus: 1,
+            clocks: Vec::new(),
+            tmpfs: 0,
+            is_resting: true,
+            seen_used: Duration::ZERO,
+            quiet: 0,
+        };
+        let until = Instant::now() + Duration::from_secs(60);
+        meter.look();
+        assert!(!meter.has_stood_still(), "it was not known before");
+        while !meter.has_stood_still() && Instant::now() < until {
+            meter.look();
+        }
+        let mut peaks = Peaks::default();
+        assert!(meter.check(None, &[], &mut peaks).is_none());
+        assert!(meter.quiet > 0 && peaks.processes.is_none(), "it waits");
+
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"x\n").unwrap();
+        while meter.has_stood_still() && Instant::now() < until {}
+        assert!(!meter.has_stood_still());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!meter.has_stood_still(), "it is gone");
+    }
+}
