@@ -151,6 +151,10 @@ impl World {
                 if answer.is_null() {
                     answer = self.client.answer(1);
                 }
+                if model.replays && model.restored && answer["error"].is_object() {
+                    // It has stopped the replay, and the context stays suspended.
+                    return "interrupted replay";
+                }
                 self.check_state(name, &answer["result"]);
                 let words = answer["result"]["record"]["context"].as_str();
                 if words.is_some_and(|words| words.contains("before it began")) {
